@@ -245,7 +245,10 @@ fn the_rebalance_protocol_is_known_in_the_last_revocation() {
             subscribe(rk, c"orders");
             read(rk, 1);
             match ends {
-                "unsubscribe" => assert_eq!(rd_kafka_unsubscribe(rk), OK),
+                "unsubscribe" => {
+                    assert_eq!(rd_kafka_unsubscribe(rk), OK);
+                    poll_until(rk, || seen.protocols.lock().unwrap().len() == 2);
+                }
                 "close" => assert_eq!(rd_kafka_consumer_close(rk), OK),
                 _ => {}
             }
@@ -258,6 +261,85 @@ fn the_rebalance_protocol_is_known_in_the_last_revocation() {
         let revoke = format!("{RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS} EAGER");
         assert_eq!(*seen.protocols.lock().unwrap(), [assign, revoke], "{ends}");
     }
+}
+
+/// Polls without a message until `done`.
+fn poll_until(rk: *mut rd_kafka_t, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "not done within {PATIENCE:?}");
+        assert!(unsafe { rd_kafka_consumer_poll(rk, 10) }.is_null());
+    }
+}
+
+/// librdkafka's tests 0033, 0084 and 0102.
+#[test]
+fn a_poll_or_a_close_after_an_unsubscribe_returns_its_revocation() {
+    let broker = broker();
+    fill(&broker, c"orders", 0, 1);
+    for ends in ["poll", "close", "destroy"] {
+        let seen = Seen::default();
+        let servers = broker.bootstrap_servers();
+        let conf = conf(&[
+            ("bootstrap.servers", servers.as_str()),
+            ("group.id", &format!("revoked-in-{ends}")),
+            ("auto.offset.reset", "earliest"),
+        ]);
+        unsafe {
+            rd_kafka_conf_set_opaque(conf, seen.opaque());
+            rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance));
+            let rk = new(RD_KAFKA_CONSUMER, conf);
+            subscribe(rk, c"orders");
+            read(rk, 1);
+            assert_eq!(rd_kafka_unsubscribe(rk), OK);
+            assert_eq!(
+                seen.protocols.lock().unwrap().len(),
+                1,
+                "{ends}: the unsubscribe itself calls nothing"
+            );
+            match ends {
+                "poll" => poll_until(rk, || seen.protocols.lock().unwrap().len() == 2),
+                "close" => assert_eq!(rd_kafka_consumer_close(rk), OK),
+                _ => {}
+            }
+            rd_kafka_destroy(rk);
+        }
+        assert_eq!(seen.protocols.lock().unwrap().len(), 2, "{ends}: one assignment and one revocation");
+    }
+}
+
+#[test]
+fn a_consumer_that_subscribes_before_its_last_revocation_is_polled_joins_again() {
+    let broker = broker();
+    for topic in [c"orders", c"more"] {
+        fill(&broker, topic, 0, 1);
+    }
+    let seen = Seen::default();
+    let servers = broker.bootstrap_servers();
+    let properties =
+        [("bootstrap.servers", servers.as_str()), ("group.id", "again"), ("auto.offset.reset", "earliest")];
+    let conf = conf(&properties);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, seen.opaque());
+        rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance));
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        subscribe(rk, c"orders");
+        read(rk, 1);
+        assert_eq!(rd_kafka_unsubscribe(rk), OK);
+        subscribe(rk, c"more");
+        read(rk, 1);
+        rd_kafka_destroy(rk);
+    }
+    let codes: Vec<_> = seen
+        .protocols
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    let (assign, revoke) =
+        (RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS.to_string(), RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS.to_string());
+    assert_eq!(codes, [assign.clone(), revoke.clone(), assign, revoke]);
 }
 
 unsafe extern "C" fn on_report(rk: *mut rd_kafka_t, _: *const rd_kafka_message_t, opaque: *mut c_void) {

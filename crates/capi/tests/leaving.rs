@@ -18,7 +18,6 @@ const FUNCTIONS: &[&str] = &[
     "consume_callback_queue",
     "queue_poll",
     "commit_queue",
-    "unsubscribe",
 ];
 
 /// Functions that end their consumer: there is one round.

@@ -136,6 +136,63 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
 }
 
 #[test]
+fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_committed() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Application);
+    config
+        .set_all([("max.poll.interval.ms", "1000"), ("session.timeout.ms", "1000")])
+        .expect("known properties");
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    let control = consumer.control().clone();
+    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let given = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    control.assign(&given.clone().map(|at| (at, StartAt::Beginning))).wait(PATIENCE).expect("assigned");
+
+    // It does not poll for twice its interval: it loses its partitions, and another member gets them.
+    std::thread::sleep(Duration::from_secs(2));
+    let mut second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let mut others = 0;
+    poll_until(&mut second, |polled| {
+        others += count(polled);
+        others == 20
+    });
+    let late = consumer.poll_blocking(PATIENCE);
+    assert!(matches!(late, Err(ottla_client::Error::PollIntervalExceeded { .. })), "{late:?}");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Lost(lost)) if lost == &given));
+    assert_eq!(control.assignment(), given, "the application has not removed them");
+    let commit = control.commit_offsets(&[(given[0].clone(), 3.into())]).wait(PATIENCE);
+    assert!(matches!(commit, Err(ottla_client::Error::NotAssigned { .. })), "{commit:?}");
+    control.assign(&[]).wait(PATIENCE).expect("removed");
+    assert_eq!(control.assignment(), []);
+}
+
+#[test]
+fn an_application_that_assigns_itself_is_waited_for_when_it_unsubscribes() {
+    let broker = broker();
+    let mut consumer = Consumer::new(member(&broker, Rebalance::Application)).expect("a consumer");
+    let control = consumer.control().clone();
+    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let given = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    control.assign(&given.clone().map(|at| (at, StartAt::Beginning))).wait(PATIENCE).expect("assigned");
+
+    control.unsubscribe(PATIENCE).wait(PATIENCE).expect("begun");
+    assert_eq!(control.assignment(), given, "a poll still has to return the revocation");
+    let mut second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    assert!(matches!(second.poll_blocking(Duration::from_millis(300)), Ok(None)), "it waits for the first");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
+    control.assign(&[]).wait(PATIENCE).expect("given up");
+    let mut others = 0;
+    poll_until(&mut second, |polled| {
+        others += count(polled);
+        others == 20
+    });
+}
+
+#[test]
 fn what_is_handed_out_is_done_where_librdkafkas_rule_holds() {
     let broker = broker();
     let mut config = member(&broker, Rebalance::Silent);

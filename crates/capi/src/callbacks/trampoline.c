@@ -76,8 +76,6 @@ HIDDEN void ottla_begin_commit_queue(struct callback_loop *, rd_kafka_t *, const
                                      void (*)(rd_kafka_t *, rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t *,
                                               void *),
                                      void *);
-HIDDEN void ottla_begin_subscribe(struct callback_loop *, rd_kafka_t *, const rd_kafka_topic_partition_list_t *);
-HIDDEN void ottla_begin_unsubscribe(struct callback_loop *, rd_kafka_t *);
 HIDDEN void ottla_begin_consumer_close(struct callback_loop *, rd_kafka_t *);
 HIDDEN void ottla_begin_destroy(struct callback_loop *, rd_kafka_t *, int);
 HIDDEN void ottla_begin_background(struct callback_loop *, void *);
@@ -264,20 +262,6 @@ HIDDEN rd_kafka_resp_err_t ottla_commit_queue(rd_kafka_t *rk, const rd_kafka_top
                                               void *commit_opaque) {
     LOOP;
     ottla_begin_commit_queue(&loop, rk, offsets, rkqu, cb, commit_opaque);
-    run(&loop);
-    return (rd_kafka_resp_err_t)loop.number_result;
-}
-
-HIDDEN rd_kafka_resp_err_t ottla_subscribe(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *topics) {
-    LOOP;
-    ottla_begin_subscribe(&loop, rk, topics);
-    run(&loop);
-    return (rd_kafka_resp_err_t)loop.number_result;
-}
-
-HIDDEN rd_kafka_resp_err_t ottla_unsubscribe(rd_kafka_t *rk) {
-    LOOP;
-    ottla_begin_unsubscribe(&loop, rk);
     run(&loop);
     return (rd_kafka_resp_err_t)loop.number_result;
 }

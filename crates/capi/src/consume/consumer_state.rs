@@ -437,22 +437,24 @@ impl ConsumerState {
         Ok(())
     }
 
-    /// Removes the subscription. Returns `false` if there was none.
-    pub(crate) fn forget_subscription(&self) -> bool {
+    /// Ends the subscription. If the application applies assignments itself, a later poll returns the revocation, and the
+    /// consumer leaves the group when the application has given up its partitions.
+    pub(crate) fn unsubscribe(&self, handle: &Handle) {
         lock(&self.subscribed).clear();
-        self.joined.swap(false, Ordering::Relaxed)
+        if self.joined.swap(false, Ordering::Relaxed) {
+            // The application does not wait: the engine leaves the group before it performs the next operation.
+            drop(self.control.unsubscribe(CLOSE_TIMEOUT));
+            let applies = handle.config.rebalance == ottla_client::Rebalance::Application;
+            let gives_up = applies && !self.control.assignment().is_empty();
+            self.has_protocol.store(gives_up, Ordering::Relaxed);
+        }
     }
 
-    /// Handles a rebalance callback of an unsubscribe that did not return.
-    pub(crate) fn stay_member(&self) {
-        self.joined.store(true, Ordering::Relaxed);
-    }
-
-    /// Leaves the group.
-    pub(crate) fn unsubscribe(&self) -> Result<(), Error> {
-        let left = self.control.unsubscribe(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
-        self.has_protocol.store(self.is_member(), Ordering::Relaxed);
-        left
+    /// The application changed the assignment: a consumer without subscription and partitions has no protocol.
+    pub(crate) fn note_given_up(&self) {
+        if !self.is_member() && self.control.assignment().is_empty() {
+            self.has_protocol.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Returns `true` while the group's protocol applies to the assignment: also in the rebalance callback of an

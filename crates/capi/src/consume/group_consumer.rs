@@ -136,6 +136,7 @@ pub unsafe extern "C" fn rd_kafka_assign(
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_assigned(passed(partitions), true);
             consuming.reassigned(handle);
+            consuming.note_given_up();
             Ok(())
         })
     }
@@ -187,7 +188,9 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
             if partitions.iter().any(|at| !assigned.contains(at)) {
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
             }
-            consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)
+            consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)?;
+            consuming.note_given_up();
+            Ok(())
         });
         object(code)
     }
@@ -339,7 +342,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     // group, because the application continues to poll.
     let assigned = consuming.control.assignment();
     let told =
-        handle.config.rebalance == Rebalance::Application && consuming.is_member() && !assigned.is_empty();
+        handle.config.rebalance == Rebalance::Application && consuming.has_protocol() && !assigned.is_empty();
     if told {
         let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
         consuming.queue.push(Op::Rebalance { err, partitions: assigned, lost: false });

@@ -1,5 +1,5 @@
 //! `rd_kafka_subscribe`, `rd_kafka_unsubscribe` and `rd_kafka_consumer_close`: before a consumer leaves its group, the
-//! application's rebalance function gives up the assignment.
+//! application's rebalance function gives up the assignment: in a later poll, or during the close.
 
 use std::sync::Arc;
 
@@ -14,38 +14,6 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
 use crate::queue::op::Op;
-
-/// Leaves the group and keeps the consumer.
-enum Unsubscribe {
-    GiveUp,
-    Leave,
-}
-
-impl Task for Unsubscribe {
-    fn next(&mut self, handle: &Arc<Handle>) -> Step {
-        let Some(consumer) = handle.consumer_state() else {
-            return Step::Return(Returns::code(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP));
-        };
-        if matches!(self, Self::GiveUp) {
-            if !consumer.forget_subscription() {
-                return Step::Return(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR));
-            }
-            *self = Self::Leave;
-            if let Some(op) = consumer.revocation(handle) {
-                return Step::Op(op);
-            }
-        }
-        let left = consumer.unsubscribe().map_or_else(code, |()| RD_KAFKA_RESP_ERR_NO_ERROR);
-        Step::Return(Returns::code(left))
-    }
-
-    /// The consumer is still a member: a later call leaves.
-    fn abandon(&mut self, handle: &Arc<Handle>) {
-        if let (Self::Leave, Some(consumer)) = (&self, handle.consumer_state()) {
-            consumer.stay_member();
-        }
-    }
-}
 
 /// Closes a consumer.
 pub(crate) enum Close {
@@ -66,7 +34,7 @@ impl Close {
                 return CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR);
             }
             *self = Self::Leave;
-            if let Some(op) = consumer.revocation(handle).filter(|_| consumer.is_member()) {
+            if let Some(op) = consumer.revocation(handle).filter(|_| consumer.has_protocol()) {
                 return CloseStep::Op(op);
             }
         }
@@ -93,33 +61,22 @@ impl Task for Close {
 }
 
 exported_from_c! {
-    fn rd_kafka_subscribe(
-        rk: *mut rd_kafka_t,
-        topics: *const rd_kafka_topic_partition_list_t
-    ) -> rd_kafka_resp_err_t = ottla_subscribe;
-    fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t = ottla_unsubscribe;
     fn rd_kafka_consumer_close(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t = ottla_consumer_close;
 }
 
 called_from_c! {
-    "ottla_begin_subscribe" begin_subscribe,
-    "ottla_begin_unsubscribe" begin_unsubscribe,
     "ottla_begin_consumer_close" begin_consumer_close,
 }
 
-#[on_panic(())]
-unsafe extern "C" fn begin_subscribe(
-    state: *mut CallbackLoop,
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_subscribe(
     rk: *mut rd_kafka_t,
     topics: *const rd_kafka_topic_partition_list_t,
-) {
-    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
-    let state = unsafe { &mut *state };
-    state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
-    let mut leaves = false;
+) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_subscribe`).
-    let subscribed = unsafe {
+    unsafe {
         with(rk, FUNCTION, |handle, consumer| {
             let mut names: Vec<String> = list_conversion::entries(topics)
                 .iter()
@@ -135,8 +92,8 @@ unsafe extern "C" fn begin_subscribe(
             if handle.config.group_id.is_none() {
                 return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
             }
-            leaves = names.is_empty();
-            if leaves {
+            if names.is_empty() {
+                consumer.unsubscribe(handle);
                 return Ok(());
             }
             consumer.subscribe(names).map_err(|error| match error {
@@ -144,29 +101,16 @@ unsafe extern "C" fn begin_subscribe(
                 other => code(other),
             })
         })
-    };
-    state.returns(Returns::code(subscribed));
-    if leaves {
-        unsubscribe(state, rk, FUNCTION);
     }
 }
 
-#[on_panic(())]
-unsafe extern "C" fn begin_unsubscribe(state: *mut CallbackLoop, rk: *mut rd_kafka_t) {
-    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
-    let state = unsafe { &mut *state };
-    state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
-    let checked = with(rk, FUNCTION, |_, _| Ok(()));
-    state.returns(Returns::code(checked));
-    if checked == RD_KAFKA_RESP_ERR_NO_ERROR {
-        unsubscribe(state, rk, FUNCTION);
-    }
-}
-
-fn unsubscribe(state: &mut CallbackLoop, rk: *mut rd_kafka_t, function: &str) {
-    if let Some(handle) = Handle::shared(rk, function) {
-        start(state, handle, Unsubscribe::GiveUp);
-    }
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
+    with(rk, FUNCTION, |handle, consumer| {
+        consumer.unsubscribe(handle);
+        Ok(())
+    })
 }
 
 #[on_panic(())]

@@ -188,8 +188,6 @@ static void call(void) {
             rd_kafka_event_destroy(event);
     } else if (is("commit_queue"))
         rd_kafka_commit_queue(consumer, NULL, NULL, on_commit, NULL);
-    else if (is("unsubscribe"))
-        rd_kafka_unsubscribe(consumer);
     else if (is("consumer_close"))
         rd_kafka_consumer_close(consumer);
     else if (is("destroy"))
@@ -259,14 +257,12 @@ static void subscribe(void) {
 }
 
 static void round_of_consumer(void) {
-    if (is("unsubscribe"))
-        subscribe();
     if (begins("consume_callback")) {
         produce(RECORDS);
         require(!rd_kafka_flush(producer, TIMEOUT_MS), "there are messages");
     }
     call_and_leave();
-    if (is("consumer_close") || is("destroy") || is("unsubscribe") || is("queue_poll") || is("commit_queue"))
+    if (is("consumer_close") || is("destroy") || is("queue_poll") || is("commit_queue"))
         return;
     /* The consumer reads on. */
     produce(RECORDS);
@@ -285,7 +281,7 @@ static rd_kafka_t *new_consumer(const char *servers) {
         set(conf, "statistics.interval.ms", "10");
         rd_kafka_conf_set_stats_cb(conf, on_stats);
     }
-    if (is("unsubscribe") || is("consumer_close") || is("destroy"))
+    if (is("consumer_close") || is("destroy"))
         rd_kafka_conf_set_rebalance_cb(conf, on_rebalance);
     return client(RD_KAFKA_CONSUMER, conf);
 }
@@ -302,9 +298,8 @@ static void start_consumer(const char *servers) {
     if (is("consumer_poll")) {
         require(!rd_kafka_poll_set_consumer(consumer), "one queue for everything");
         subscribe();
-    } else if (is("unsubscribe") || is("consumer_close") || is("destroy")) {
-        if (!is("unsubscribe"))
-            subscribe();
+    } else if (is("consumer_close") || is("destroy")) {
+        subscribe();
     } else {
         topic = rd_kafka_topic_new(consumer, "orders", NULL);
         queue = rd_kafka_queue_new(consumer);

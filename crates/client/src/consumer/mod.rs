@@ -144,6 +144,8 @@ impl Consumer {
 
     /// Commits processed offsets if `enable.auto.commit` is on, gives up all partitions and leaves the group, within
     /// `timeout`. A static member (`group.instance.id`) does not leave: it stays a member until its session times out.
+    /// Under [`Rebalance::Application`](crate::Rebalance::Application), it returns at once: the application gives up its
+    /// partitions after the next poll's [`Event::Revoked`].
     ///
     /// # Errors
     /// The error of the commit; the partitions are given up nevertheless.

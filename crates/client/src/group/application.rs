@@ -56,6 +56,12 @@ impl Application {
         &self.shared.cluster.config
     }
 
+    /// Returns `true` if the application changed its subscription since it was last read.
+    pub(super) fn has_subscribed(&mut self) -> bool {
+        self.forget_answers();
+        self.resubscribed
+    }
+
     /// Returns the current subscription and clears the mark of its change.
     pub(super) fn subscription(&mut self) -> Subscription {
         self.resubscribed = false;
@@ -98,17 +104,44 @@ impl Application {
         let seen = if self.config().rebalance == Rebalance::Silent {
             Ok(())
         } else {
+            self.shared.revoking.borrow_mut().clone_from(&partitions);
             self.shared.inbox.push(Item::Event(Event::Revoked(partitions.clone())));
-            self.await_answer().await
+            let answered = self.await_answer().await;
+            self.shared.revoking.borrow_mut().clear();
+            answered
         };
         if self.config().enable_auto_commit
             && let Err(error) = self.commit(&partitions).await
         {
             tracing::debug!(%error, "commit before giving partitions up");
         }
-        self.shared.remove_partitions(&partitions);
+        if seen.is_err() && self.config().rebalance == Rebalance::Application {
+            self.shared.mark_lost(&partitions);
+        } else {
+            self.shared.remove_partitions(&partitions);
+        }
         self.shared.disown(&partitions);
         self.shared.step(MembershipStep::Joining);
+        seen
+    }
+
+    /// Gives up all partitions of the group for an application that applies assignments itself: waits until it has
+    /// removed them. A revocation that it has not answered yet is not repeated.
+    pub(super) async fn give_up_everything(&mut self) -> Result<(), Late> {
+        let owned = self.shared.owned();
+        let asked = self.shared.revoking.take();
+        self.shared.step(MembershipStep::GivingUp);
+        self.shared.stop_partitions(&owned);
+        let rest: Vec<_> = owned.iter().filter(|at| !asked.contains(at)).cloned().collect();
+        if !rest.is_empty() {
+            self.shared.inbox.push(Item::Event(Event::Revoked(rest)));
+        }
+        let mut seen = Ok(());
+        while seen.is_ok() && self.shared.assigned().iter().any(|at| owned.contains(at)) {
+            seen = self.await_answer().await;
+        }
+        self.shared.remove_partitions(&owned);
+        self.shared.disown(&owned);
         seen
     }
 
@@ -119,10 +152,16 @@ impl Application {
         }
     }
 
-    /// Drops all partitions, which other members may own already.
+    /// Drops all partitions, which other members may own already. An application that applies assignments itself still
+    /// has to remove them; until then nothing is fetched from them or committed for them.
     pub(super) fn lose(&self) {
         let partitions = self.shared.owned();
-        self.shared.replace_assignment(&[]);
+        if self.config().rebalance == Rebalance::Application {
+            self.shared.stop_partitions(&partitions);
+            self.shared.mark_lost(&partitions);
+        } else {
+            self.shared.replace_assignment(&[]);
+        }
         self.shared.disown(&partitions);
         if self.config().rebalance != Rebalance::Silent && !partitions.is_empty() {
             self.shared.inbox.push(Item::Event(Event::Lost(partitions)));

@@ -28,6 +28,9 @@ pub(super) async fn on_control(
 ) {
     let log =
         |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
+    if membership.as_mut().is_some_and(Membership::has_left) {
+        *membership = None;
+    }
     match command {
         ConsumerCommand::Assign(change, partitions, done) => {
             let result = on_assign(shared, membership, tasks, change, partitions).await;
@@ -51,8 +54,7 @@ pub(super) async fn on_control(
             });
         }
         ConsumerCommand::Unsubscribe(timeout, done) => {
-            let _ = done.send(leave(shared, membership.take(), timeout).await);
-            shared.replace_assignment(&[]);
+            let _ = done.send(unsubscribe(shared, membership, timeout).await);
         }
         ConsumerCommand::Seek(at, to, done) => {
             log(&|| format!("seek: {at} to {to:?}"));
@@ -61,9 +63,7 @@ pub(super) async fn on_control(
         ConsumerCommand::Pause(partitions, paused) => {
             let verb = if paused { "pause" } else { "resume" };
             log(&|| format!("{verb}: {} partition(s)", partitions.len()));
-            for at in partitions {
-                shared.cursors.update(&at, |cursor| cursor.paused = paused);
-            }
+            partitions.iter().for_each(|at| set_paused(shared, at, paused));
         }
         ConsumerCommand::Commit(done) => {
             let shared = shared.clone();
@@ -169,6 +169,31 @@ fn subscribe(shared: &Rc<Shared>, membership: &mut Option<Membership>, subscript
     }
 }
 
+/// Leaves the group; an application that applies assignments itself first has to give its partitions up.
+async fn unsubscribe(
+    shared: &Rc<Shared>,
+    membership: &mut Option<Membership>,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let applies = shared.cluster.config.rebalance == Rebalance::Application;
+    match membership {
+        Some(membership) if applies && !shared.owned().is_empty() => {
+            shared.unavailable.watch(None, &shared.cluster);
+            membership.leave_when_given_up(timeout);
+            Ok(())
+        }
+        _ => {
+            let left = leave(shared, membership.take(), timeout).await;
+            shared.replace_assignment(&[]);
+            left
+        }
+    }
+}
+
+fn set_paused(shared: &Shared, at: &TopicPartition, paused: bool) {
+    shared.cursors.update(at, |cursor| cursor.paused = paused);
+}
+
 fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: StartAt) -> Result<(), Error> {
     let slot = shared.cursors.update(&at, |cursor| {
         cursor.seek(to);
@@ -186,8 +211,10 @@ fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: St
 fn not_assigned(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Option<Error> {
     // A partition that was lost and assigned again is another owner's until the application has seen the loss: its
     // offsets are those of the earlier assignment, and others may have committed later ones since.
-    let is_foreign =
-        |at: &&TopicPartition| shared.inbox.progress(at).is_none() || shared.inbox.has_unseen_loss(at);
+    let lost = shared.lost.borrow();
+    let is_foreign = |at: &&TopicPartition| {
+        shared.inbox.progress(at).is_none() || lost.contains(*at) || shared.inbox.has_unseen_loss(at)
+    };
     let foreign = offsets.keys().find(is_foreign)?;
     Some(foreign.not_assigned())
 }

@@ -7,9 +7,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::application::{AppSignal, Application};
+use super::coordinator::Coordinator;
+use super::heartbeat::HeartbeatTask;
 use super::membership_status::MembershipStep;
 use super::subscription::Subscription;
-use super::{Shared, classic, next_gen};
+use super::{Shared, classic, leaving, next_gen};
 use crate::config::GroupProtocol;
 
 /// Dropping it acts as a crash: the session times out.
@@ -17,6 +19,8 @@ pub(crate) struct Membership {
     shared: Rc<Shared>,
     signals: mpsc::UnboundedSender<AppSignal>,
     tasks: JoinSet<()>,
+    /// The application unsubscribed, and its partitions are not given up yet.
+    leaves: bool,
 }
 
 impl Membership {
@@ -28,18 +32,13 @@ impl Membership {
         let (signals, receiver) = mpsc::unbounded_channel();
         let application = Application::new(shared.clone(), receiver, subscription);
         let mut tasks = JoinSet::new();
-        match shared.cluster.config.group_protocol {
-            GroupProtocol::Classic => {
-                tasks.spawn_local(classic::Member::new(shared.clone(), application).live());
-            }
-            GroupProtocol::Consumer => {
-                tasks.spawn_local(next_gen::Member::new(shared.clone(), application).live());
-            }
-        }
-        Self { shared, signals, tasks }
+        tasks.spawn_local(live(shared.clone(), application));
+        Self { shared, signals, tasks, leaves: false }
     }
 
-    pub(crate) fn signal(&self, signal: AppSignal) {
+    /// Passes a signal of the application. A new subscription ends the leaving.
+    pub(crate) fn signal(&mut self, signal: AppSignal) {
+        self.leaves &= !matches!(signal, AppSignal::Subscribed(_));
         let _ = self.signals.send(signal);
     }
 
@@ -49,26 +48,81 @@ impl Membership {
         !self.tasks.is_empty()
     }
 
+    /// Returns `true` after the end of [`Membership::leave_when_given_up`].
+    pub(crate) fn has_left(&mut self) -> bool {
+        self.leaves && !self.is_alive()
+    }
+
+    /// Revokes all partitions, and leaves the group when the application has removed them. Does not wait for that.
+    pub(crate) fn leave_when_given_up(&mut self, timeout: Duration) {
+        if self.leaves {
+            return;
+        }
+        let (signals, receiver) = mpsc::unbounded_channel();
+        let application = Application::new(self.shared.clone(), receiver, Subscription::default());
+        self.tasks.abort_all();
+        self.tasks.spawn_local(leaving::run(self.shared.clone(), application, timeout));
+        self.signals = signals;
+        self.leaves = true;
+    }
+
     /// Leaves the group with one attempt, within `timeout`, so that the other members need not wait for the session
     /// timeout.
     pub(crate) async fn leave(mut self, timeout: Duration) {
         self.tasks.abort_all();
         self.shared.step(MembershipStep::Out);
         self.shared.replace_assignment(&[]);
-        let Some(coordinator) = &self.shared.coordinator else { return };
-        let leaving = async {
-            match self.shared.cluster.config.group_protocol {
-                GroupProtocol::Classic => {
-                    classic::leave(coordinator, "the consumer unsubscribed or was closed").await
-                }
-                GroupProtocol::Consumer => next_gen::leave(coordinator).await,
-            }
-        };
-        match tokio::time::timeout(timeout, leaving).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "leaving the group"),
-            Err(_) => tracing::debug!("leaving the group: no answer in time"),
+        send_leave(&self.shared, timeout).await;
+        if let Some(coordinator) = &self.shared.coordinator {
+            coordinator.set_member(false);
         }
-        coordinator.set_member(false);
+    }
+}
+
+/// Runs a member of the configured protocol.
+pub(super) async fn live(shared: Rc<Shared>, application: Application) {
+    match shared.cluster.config.group_protocol {
+        GroupProtocol::Classic => classic::Member::new(shared, application).live().await,
+        GroupProtocol::Consumer => next_gen::Member::new(shared, application).live().await,
+    }
+}
+
+/// Sends the heartbeats of a member that is about to leave, until the result is dropped.
+pub(super) fn keep_alive(shared: &Rc<Shared>) -> JoinSet<()> {
+    let mut task = JoinSet::new();
+    let is_member = |coordinator: &Coordinator| coordinator.identity().epoch.is_some();
+    if shared.coordinator.as_ref().is_some_and(is_member) {
+        match shared.cluster.config.group_protocol {
+            GroupProtocol::Classic => {
+                let heartbeats = HeartbeatTask::start(shared.clone());
+                task.spawn_local(async move {
+                    heartbeats.wait_for_end().await;
+                    // A rebalance ends the generation, and heartbeats continue until the member is gone.
+                    std::future::pending().await
+                });
+            }
+            GroupProtocol::Consumer => {
+                task.spawn_local(next_gen::keep_alive(shared.clone()));
+            }
+        }
+    }
+    task
+}
+
+/// Sends the request to leave the group, once.
+pub(super) async fn send_leave(shared: &Shared, timeout: Duration) {
+    let Some(coordinator) = &shared.coordinator else { return };
+    let leaving = async {
+        match shared.cluster.config.group_protocol {
+            GroupProtocol::Classic => {
+                classic::leave(coordinator, "the consumer unsubscribed or was closed").await
+            }
+            GroupProtocol::Consumer => next_gen::leave(coordinator).await,
+        }
+    };
+    match tokio::time::timeout(timeout, leaving).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "leaving the group"),
+        Err(_) => tracing::debug!("leaving the group: no answer in time"),
     }
 }

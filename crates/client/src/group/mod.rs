@@ -7,6 +7,7 @@ pub(crate) mod commit;
 mod control;
 pub(crate) mod coordinator;
 mod heartbeat;
+mod leaving;
 mod membership;
 mod membership_status;
 mod next_gen;
@@ -63,6 +64,10 @@ pub(crate) struct Shared {
     status: MembershipStatus,
     /// The partitions assigned by the group, if the application applies the assignment.
     given: RefCell<BTreeSet<TopicPartition>>,
+    /// The partitions of a revocation that the application has not answered.
+    revoking: RefCell<Vec<TopicPartition>>,
+    /// The lost partitions that the application has not given up: other members may own them.
+    lost: RefCell<BTreeSet<TopicPartition>>,
     /// The partitions that were started one by one.
     standalone: RefCell<BTreeMap<TopicPartition, StandaloneCommits>>,
     unavailable: UnavailableTopics,
@@ -123,6 +128,7 @@ impl Shared {
                 self.inbox.close(slot);
             }
             self.standalone.borrow_mut().remove(at);
+            self.lost.borrow_mut().remove(at);
         }
         self.count(table.len());
     }
@@ -136,6 +142,12 @@ impl Shared {
     /// The assigned partitions, in order.
     pub(crate) fn assigned(&self) -> Vec<TopicPartition> {
         self.inbox.all_progress().iter().map(|progress| progress.at.clone()).collect()
+    }
+
+    /// Other members may own these partitions, although the application has not removed them.
+    fn mark_lost(&self, partitions: &[TopicPartition]) {
+        let assigned = partitions.iter().filter(|at| self.inbox.progress(at).is_some());
+        self.lost.borrow_mut().extend(assigned.cloned());
     }
 
     /// The partitions that the group assigned to this member.
@@ -154,11 +166,13 @@ impl Shared {
         self.given.borrow_mut().retain(|at| !partitions.contains(at));
     }
 
-    /// The processed offsets of all assigned partitions that are not committed.
+    /// The processed offsets of all assigned partitions that are not committed and not lost.
     pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
         let all_progress = self.inbox.all_progress();
+        let lost = self.lost.borrow();
         all_progress
             .iter()
+            .filter(|progress| !lost.contains(&progress.at))
             .filter_map(|progress| Some((progress.at.clone(), progress.uncommitted()?)))
             .collect()
     }
@@ -273,6 +287,8 @@ pub(crate) async fn run(
         files,
         status: MembershipStatus::new(Instant::now()),
         given: RefCell::default(),
+        revoking: RefCell::default(),
+        lost: RefCell::default(),
         standalone: RefCell::default(),
         unavailable: UnavailableTopics::default(),
     });

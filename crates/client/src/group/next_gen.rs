@@ -216,6 +216,11 @@ fn is_stale(error: &Error) -> bool {
     matches!(error, Error::Broker { code: ErrorCode::StaleMemberEpoch, .. })
 }
 
+/// Sends heartbeats that change nothing.
+pub(super) async fn keep_alive(shared: Rc<Shared>) {
+    beat(shared, Rc::default()).await;
+}
+
 /// Sends heartbeats until the coordinator refuses the member.
 async fn beat(shared: Rc<Shared>, state: Rc<State>) {
     let Some(coordinator) = &shared.coordinator else { return };

@@ -60,7 +60,9 @@ pub enum Rebalance {
     /// The application applies it. After [`Event::Assigned`](crate::Event::Assigned), it calls `assign` or
     /// `incremental_assign`. After `Revoked` and `Lost`, it calls `assign` without partitions or
     /// `incremental_unassign`. Any thread may call them, with other partitions and offsets. The group waits for the
-    /// application for at most `max.poll.interval.ms`.
+    /// application for at most `max.poll.interval.ms`. Until that call, lost partitions stay assigned without being fetched
+    /// or committed. After `unsubscribe`, a poll returns `Revoked`, and the call that removes the partitions lets the
+    /// consumer leave its group.
     Application,
 }
 
