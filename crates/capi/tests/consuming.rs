@@ -31,6 +31,8 @@ use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -340,6 +342,68 @@ fn a_consumer_that_subscribes_before_its_last_revocation_is_polled_joins_again()
     let (assign, revoke) =
         (RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS.to_string(), RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS.to_string());
     assert_eq!(codes, [assign.clone(), revoke.clone(), assign, revoke]);
+}
+
+/// librdkafka's test 0116: the poll of another thread ends with the close, however long its timeout is.
+#[test]
+fn a_close_with_a_queue_ends_the_poll_that_waits_and_a_second_one_fails() {
+    let broker = broker();
+    let seen = Seen::default();
+    let rk = consumer(&broker, &seen, &[]);
+    unsafe {
+        let queue = rd_kafka_queue_get_consumer(rk);
+        let address = queue as usize;
+        let polling = std::thread::spawn(move || {
+            let begun = Instant::now();
+            assert!(rd_kafka_consume_queue(address as *mut rd_kafka_queue_t, 600_000).is_null());
+            begun.elapsed()
+        });
+        assert!(rd_kafka_consumer_close_queue(rk, queue).is_null());
+        until("the consumer is closed", || rd_kafka_consumer_closed(rk) == 1);
+        assert!(polling.join().unwrap() < PATIENCE);
+        let refused = rd_kafka_consumer_close_queue(rk, queue);
+        assert_eq!(rd_kafka_error_code(refused), RD_KAFKA_RESP_ERR__DESTROY);
+        rd_kafka_error_destroy(refused);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka's test 0102.
+#[test]
+fn a_static_member_that_is_replaced_has_a_fatal_error() {
+    let broker = broker();
+    let seen = Seen::default();
+    let own = [("group.instance.id", "one"), ("heartbeat.interval.ms", "100")];
+    let first = consumer(&broker, &seen, &own);
+    let second = consumer(&broker, &seen, &own);
+    unsafe {
+        subscribe(first, c"orders");
+        until("the first is a member", || {
+            rd_kafka_consumer_poll(first, 10);
+            let mut assigned = null_mut();
+            assert_eq!(rd_kafka_assignment(first, &raw mut assigned), OK);
+            let count = (*assigned).cnt;
+            rd_kafka_topic_partition_list_destroy(assigned);
+            count > 0
+        });
+        subscribe(second, c"orders");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < deadline, "the first one is not told");
+            rd_kafka_consumer_poll(second, 10);
+            let message = rd_kafka_consumer_poll(first, 10);
+            if !message.is_null() {
+                assert_eq!((*message).err, RD_KAFKA_RESP_ERR__FATAL);
+                rd_kafka_message_destroy(message);
+                break;
+            }
+        }
+        assert_eq!(rd_kafka_fatal_error(first, null_mut(), 0), RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID);
+        assert_eq!(rd_kafka_consumer_close(first), RD_KAFKA_RESP_ERR__FATAL);
+        rd_kafka_destroy(first);
+        rd_kafka_destroy(second);
+    }
 }
 
 unsafe extern "C" fn on_report(rk: *mut rd_kafka_t, _: *const rd_kafka_message_t, opaque: *mut c_void) {

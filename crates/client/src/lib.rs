@@ -59,7 +59,7 @@ pub use client::Client;
 pub use clock::Clock;
 pub use config::net_settings::{AddressFamily, NetSettings};
 pub use config::properties;
-pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
+pub use config::{Acks, Config, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
     AssignmentId, Batch, BatchIter, BatchPosition, BatchViews, Consumer, ConsumerControl, CorruptBatch,
     EngineReply, Event, OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledRecord,
@@ -67,7 +67,7 @@ pub use consumer::{
 };
 #[cfg(feature = "connector")]
 pub use engine::Engine;
-pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
+pub use error::{Error, InvalidRecords, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};
 pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 #[cfg(feature = "connector")]

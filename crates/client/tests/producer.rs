@@ -156,6 +156,28 @@ fn the_queue_refuses_what_exceeds_its_message_count() {
     drop(producer.try_enqueue(Record::to("orders").value("x")).expect("room again"));
 }
 
+/// librdkafka's test 0011: a record was refused although the queue had room, because other queues had booked it.
+#[test]
+fn the_message_count_is_met_exactly_by_many_partitions_and_while_a_topic_becomes_known() {
+    const MAX: usize = 100_000;
+    let broker = Broker::builder().memory().topic("orders", 7).spawn().expect("a broker in memory");
+    for round in 0..3 {
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.queue_buffering_max_messages = MAX;
+        config.set("linger.ms", "60000").expect("in range");
+        let producer = Producer::new(config).expect("a producer");
+        for number in 0..MAX {
+            let record = Record::to("orders").key("k").value("v");
+            let record = if round == 0 { record } else { record.partition((number % 7) as i32) };
+            if let Err(error) = producer.topic("orders").try_send_unobserved(&record) {
+                panic!("round {round}, record {number}: {error}");
+            }
+        }
+        producer.purge(Purge { queued: true, in_flight: true });
+        producer.flush_blocking(PATIENCE).expect("nothing is left");
+    }
+}
+
 #[tokio::test]
 async fn a_topic_producer_refuses_records_for_another_topic() {
     let producer = Producer::new(nobody()).expect("a producer");

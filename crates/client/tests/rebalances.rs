@@ -193,6 +193,53 @@ fn an_application_that_assigns_itself_is_waited_for_when_it_unsubscribes() {
 }
 
 #[test]
+fn a_late_offset_of_an_earlier_assignment_does_not_move_the_next_one() {
+    let broker = broker();
+    let mut consumer = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    let control = consumer.control().clone();
+    let at = TopicPartition::new("orders", 0);
+    control.commit_offsets(&[(at.clone(), 2.into())]).wait(PATIENCE).expect("committed");
+
+    // The answer of the first lookup comes after the partition was removed and assigned again.
+    broker.cluster().set_lag(1, Duration::from_secs(1));
+    let start = [(at.clone(), StartAt::Committed)];
+    control.incremental_assign(&start).wait(PATIENCE).expect("assigned");
+    control.incremental_unassign(std::slice::from_ref(&at)).wait(PATIENCE).expect("removed");
+    let committing = control.commit_offsets(&[(at.clone(), 5.into())]);
+    broker.cluster().set_lag(1, Duration::ZERO);
+    control.incremental_assign(&start).wait(PATIENCE).expect("assigned");
+    committing.wait(PATIENCE).expect("committed");
+    let mut first = None;
+    poll_until(&mut consumer, |polled| {
+        if let Polled::Records(batch) = polled {
+            first = batch.iter().next().map(|record| record.expect("sound").offset);
+        }
+        first.is_some()
+    });
+    assert_eq!(first, Some(5));
+}
+
+/// librdkafka's test 0026: a partition that is resumed at its end has an end to report, although no fetch returns anything
+/// about it.
+#[test]
+fn a_partition_that_is_resumed_at_its_end_reports_the_end_again() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Silent);
+    config.set("enable.partition.eof", "true").expect("a known property");
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    let control = consumer.control().clone();
+    let at = TopicPartition::new("orders", 0);
+    control.assign(&[(at.clone(), StartAt::End)]).wait(PATIENCE).expect("assigned");
+    let is_end = |polled: &Polled| matches!(polled, Polled::Event(Event::EndOfPartition { offset: 10, .. }));
+    poll_until(&mut consumer, is_end);
+    for _ in 0..2 {
+        control.pause(std::slice::from_ref(&at));
+        control.resume(std::slice::from_ref(&at));
+        poll_until(&mut consumer, is_end);
+    }
+}
+
+#[test]
 fn what_is_handed_out_is_done_where_librdkafkas_rule_holds() {
     let broker = broker();
     let mut config = member(&broker, Rebalance::Silent);

@@ -15,19 +15,13 @@ use crate::messages::list_conversion;
 pub struct rd_kafka_DeleteRecords_t(List);
 
 impl rd_kafka_DeleteRecords_t {
-    pub(super) fn before(&self) -> Result<Vec<(TopicPartition, DeleteBefore)>, String> {
-        const END: i64 = RD_KAFKA_OFFSET_END;
-        let before = |element: &rd_kafka_topic_partition_t| {
-            let at = list_conversion::at(element);
-            match element.offset {
-                END => Ok((at, DeleteBefore::End)),
-                offset @ 0.. => Ok((at, DeleteBefore::Offset(offset))),
-                offset => {
-                    Err(format!("{at}: records are deleted before an offset or all, not before {offset}"))
-                }
-            }
+    /// An offset that is none is refused by the broker, for its partition only.
+    pub(super) fn before(&self) -> Vec<(TopicPartition, DeleteBefore)> {
+        let before = |element: &rd_kafka_topic_partition_t| match element.offset {
+            RD_KAFKA_OFFSET_END => DeleteBefore::End,
+            offset => DeleteBefore::Offset(offset),
         };
-        self.0.elems().iter().map(before).collect()
+        self.0.elems().iter().map(|element| (list_conversion::at(element), before(element))).collect()
     }
 }
 

@@ -186,15 +186,15 @@ macro_rules! array_requests {
 
 array_requests! {
     rd_kafka_CreateTopics(rd_kafka_NewTopic_t, RD_KAFKA_EVENT_CREATETOPICS_RESULT):
-        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "topics"),
+        |topics| Ok::<_, String>(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
         |admin, options, topics: Vec<NewTopic>| admin.create_topics_with(&topics, options.change()).await,
         topics::topic_results;
     rd_kafka_DeleteTopics(rd_kafka_DeleteTopic_t, RD_KAFKA_EVENT_DELETETOPICS_RESULT):
-        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "topics"),
+        |topics| Ok::<_, String>(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
         |admin, options, topics: Vec<String>| admin.delete_topics_with(&refs(&topics), options.timeouts()).await,
         topics::topic_results;
     rd_kafka_CreatePartitions(rd_kafka_NewPartitions_t, RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT):
-        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "topics"),
+        |topics| Ok::<_, String>(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
         |admin, options, topics: Vec<NewPartitions>| admin.create_partitions_with(&topics, options.change()).await,
         topics::topic_results;
     rd_kafka_AlterConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_ALTERCONFIGS_RESULT):
@@ -224,7 +224,7 @@ array_requests! {
         configs::described;
     rd_kafka_DeleteRecords(rd_kafka_DeleteRecords_t, RD_KAFKA_EVENT_DELETERECORDS_RESULT):
         |requests| one(requests, "DeleteRecords").and_then(|request| {
-            let before = some(request.before()?, "partitions")?;
+            let before = some(request.before(), "partitions")?;
             check_partitions(before.iter().map(|(at, _)| at)).map(|()| before)
         }),
         |admin, options, before: Vec<(TopicPartition, DeleteBefore)>| admin.delete_records(&before, options.timeouts()).await,
@@ -280,21 +280,21 @@ array_requests! {
         },
         |(group, answers): (String, _)| groups::altered(&group, answers, &[]);
     rd_kafka_AlterUserScramCredentials(rd_kafka_UserScramCredentialAlteration_t, RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT):
-        |changes| some(changes, "changes")?.iter().map(|change| change.change()).collect::<Result<Vec<_>, String>>(),
+        |changes| changes.iter().map(|change| change.change()).collect::<Result<Vec<_>, String>>(),
         |admin, options, changes: Vec<ScramChange>| admin.alter_scram_credentials(&changes, options.timeouts()).await,
         scram::altered;
     rd_kafka_CreateAcls(rd_kafka_AclBinding_t, RD_KAFKA_EVENT_CREATEACLS_RESULT):
-        |acls| some(acls, "rules")?.iter().map(|acl| acl.acl()).collect::<Result<Vec<_>, String>>(),
+        |acls| acls.iter().map(|acl| acl.acl()).collect::<Result<Vec<_>, String>>(),
         |admin, options, acls: Vec<Acl>| admin.create_acls(&acls, options.timeouts()).await,
         acls::created;
     rd_kafka_DeleteAcls(rd_kafka_AclBindingFilter_t, RD_KAFKA_EVENT_DELETEACLS_RESULT):
-        |filters| some(filters.iter().map(|filter| filter.filter()).collect::<Vec<_>>(), "filters"),
+        |filters| Ok::<_, String>(filters.iter().map(|filter| filter.filter()).collect::<Vec<_>>()),
         |admin, options, filters: Vec<AclFilter>| admin.delete_acls(&filters, options.timeouts()).await,
         acls::deleted;
 }
 
 fn check_resources<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
-    distinct(some(resources.collect(), "resources")?, "resource").map(|_| ())
+    distinct(resources.collect(), "resource").map(|_| ())
 }
 
 fn check_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> Result<(), String> {
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
         // SAFETY: `topics` is NULL or a `rd_kafka_TopicCollection_t` of this library, not yet destroyed (rdkafka.h,
         // `rd_kafka_DescribeTopics`).
         let names = unsafe { topics.as_ref() }.map_or_else(Vec::new, |topics| topics.0.clone());
-        named(some(names, "topics")?, "topic")
+        named(names, "topic")
     };
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, names: Vec<String>| async move {
         admin.describe_topics_with(&refs(&names), options.describe()).await

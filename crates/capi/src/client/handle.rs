@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ottla_client::{Client, Config, Error, Metadata, Producer, Rebalance};
+use ottla_client::{Client, Config, Error, GroupHabits, Metadata, Producer, Rebalance};
 
 use crate::admin::PendingRequests;
 use crate::callbacks::running_calls;
@@ -206,6 +206,7 @@ impl Handle {
         config.name =
             Some(format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]));
         config.done_when_returned = true;
+        config.group_habits = GroupHabits::Librdkafka;
         config.bootstrap_later = true;
         // The property is about consumers: a broker may always create what is produced to.
         config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;

@@ -5,8 +5,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
-use ottla_client::{Partitioner, TopicConfig, TopicProducer};
+use ottla_client::{Acks, ChoosePartition, Partitioner, TopicConfig, TopicProducer};
 
 use crate::client::handle::Handle;
 use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
@@ -196,8 +197,8 @@ pub(crate) fn partitioner(
         *mut c_void,
     ) -> i32,
     opaque: Opaque,
-) -> Partitioner {
-    Partitioner::Custom(Arc::new(move |choice| {
+) -> ChoosePartition {
+    Arc::new(move |choice| {
         let rkt = topic.get().and_then(Weak::upgrade)?;
         let (key, key_len) = choice.key.map_or((null(), 0), |key| (key.as_ptr().cast(), key.len()));
         let message = choice.tag.get() as u64 as usize as *mut c_void;
@@ -206,7 +207,7 @@ pub(crate) fn partitioner(
         let chosen =
             unsafe { function(rkt.raw(), key, key_len, choice.partitions as i32, opaque.0, message) };
         u32::try_from(chosen).ok()
-    }))
+    })
 }
 
 #[on_panic(null_mut())]
@@ -233,6 +234,10 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
             set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
             return null_mut();
         };
+        if handle.producer().is_some() && !allows_idempotence(&handle, &conf) {
+            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+            return null_mut();
+        }
         let made = make(&handle, &name, &conf);
         handle.topics().0.insert(made.name.clone(), made.clone());
         made
@@ -242,13 +247,26 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     topic.handed_out()
 }
 
+/// An idempotent producer needs the acknowledgements of all replicas, and the order of the records.
+fn allows_idempotence(handle: &Handle, conf: &rd_kafka_topic_conf_t) -> bool {
+    let acks = conf.settings().acks.is_none_or(|acks| acks == Acks::All);
+    let in_order = conf.get("queuing.strategy").is_none_or(|order| order == "fifo");
+    !handle.config.enable_idempotence || (acks && in_order)
+}
+
 /// Returns a topic with its own settings.
 fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<Topic> {
     handle.warn_of_acks(conf);
     let mut settings = conf.settings();
     let slot = Arc::new(OnceLock::new());
     if let Some(function) = conf.partitioner {
-        settings.partitioner = Some(partitioner(slot.clone(), function, Opaque(conf.opaque)));
+        let choose = partitioner(slot.clone(), function, Opaque(conf.opaque));
+        // As the original, which asks the function about records without a key only if they may change partition at once.
+        let is_sticky = handle.config.sticky_partitioning_linger != Some(Duration::ZERO);
+        settings.partitioner = Some(match is_sticky {
+            true => Partitioner::CustomForKeys(choose),
+            false => Partitioner::Custom(choose),
+        });
     }
     let topic = Topic::with(Some(handle.clone()), name, Some(settings), Opaque(conf.opaque));
     let _ = slot.set(Arc::downgrade(&topic));

@@ -202,9 +202,19 @@ impl rd_kafka_conf_t {
     }
 }
 
+/// Java's properties that the original refuses as invalid values: programs that ignore unknown names notice them. The
+/// guides explain the properties of librdkafka, which are the same here.
+const JAVA_ONLY: &[(&str, &str)] = &[
+    ("sasl.jaas.config", "https://github.com/confluentinc/librdkafka/wiki/Using-SASL-with-librdkafka"),
+    ("ssl.truststore.location", "https://github.com/confluentinc/librdkafka/wiki/Using-SSL-with-librdkafka"),
+];
+
 impl NotSet {
     /// Returns the error for a name that is in no table.
     pub(crate) fn unknown(name: &str, hint: &Error) -> Self {
+        if let Some((_, guide)) = JAVA_ONLY.iter().find(|(java, _)| *java == name) {
+            return Self::Invalid(format!("{hint} (guide: {guide})"));
+        }
         let hint = match hint {
             Error::Config(hint) if hint.contains("; did you mean") => {
                 hint.split_once(';').map(|(_, hint)| format!(";{hint}")).unwrap_or_default()
@@ -239,7 +249,13 @@ pub(crate) fn text_for(property: &Property, name: &str, value: Option<&str>) -> 
             "configuration property \"{name}\" cannot be set to empty value; it takes {}",
             property.range()
         ))),
-        Kind::Int(..) => Ok(whole(value)),
+        Kind::Int(min, max) => match value.trim().parse::<i64>() {
+            // Programs compare this text.
+            Ok(number) if !(min..=max).contains(&number) => Err(NotSet::Invalid(format!(
+                "Configuration property \"{name}\" value {number} is outside allowed range {min}..{max}\n"
+            ))),
+            _ => Ok(whole(value)),
+        },
         // `acks` is a number, and one value has a name.
         Kind::Choice(words) if words.contains(&"-1") => Ok(whole(value)),
         Kind::Float(..) => Ok(fraction(value)),
@@ -364,6 +380,16 @@ mod tests {
             };
             assert!(text.contains(name), "{text}");
         }
+        let Err(NotSet::Invalid(text)) = conf.set("max.poll.interval.ms", Some("-1")) else {
+            panic!("it is out of range");
+        };
+        let expected =
+            "Configuration property \"max.poll.interval.ms\" value -1 is outside allowed range 1..86400000\n";
+        assert_eq!(text, expected);
+        let Err(NotSet::Invalid(text)) = conf.set("ssl.truststore.location", Some("trust.jks")) else {
+            panic!("a property of Java is no unknown name");
+        };
+        assert!(text.contains("ssl.ca.location") && text.contains("https://"), "{text}");
         let Err(NotSet::Unknown(text)) = conf.set("group_id", Some("g")) else {
             panic!("there is no group_id")
         };

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
-    AssignmentId, Client, Consumer, ConsumerControl, Error, Event, GroupMetadata, PartitionQueue,
-    PolledRecord, PolledRecords, RecordView, TopicPartition,
+    AssignmentId, Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupMetadata,
+    PartitionQueue, PolledRecord, PolledRecords, RecordView, TopicPartition,
 };
 
 use crate::client::client_interceptors::ClientInterceptors;
@@ -269,15 +269,36 @@ fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
         Error::Corrupt { topic, partition, offset, .. }
         | Error::OffsetOutOfRange { topic, partition, offset }
         | Error::LogTruncated { topic, partition, offset, .. } => (Some(topic), *partition, *offset),
-        Error::NotAssigned { topic, partition } => (Some(topic), *partition, RD_KAFKA_OFFSET_INVALID),
+        Error::NotAssigned { topic, partition } | Error::NoStartOffset { topic, partition, .. } => {
+            (Some(topic), *partition, RD_KAFKA_OFFSET_INVALID)
+        }
         _ => (None, RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID),
     };
     let topic = topic.and_then(|name| Some(handle.upgrade()?.topic(name)));
-    let code = match error {
-        Error::OffsetOutOfRange { .. } => RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
-        error => code_of(error),
+    if let Error::Broker { code: ErrorCode::FencedInstanceId, .. } = error {
+        // Another member has the identity: this consumer cannot be used any more.
+        let (cause, text) = (code_of(error), error.to_string());
+        if let Some(handle) = handle.upgrade() {
+            handle.set_fatal(cause, &text);
+        }
+        let text = format!("Fatal error: {}: {text}", description(cause).to_string_lossy());
+        return OwnedMessage::error(RD_KAFKA_RESP_ERR__FATAL, &text, topic, partition, offset);
+    }
+    // Programs search the text of a reset for the description of its cause.
+    let cause = match error {
+        Error::OffsetOutOfRange { offset: 0.., .. } => Some(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE),
+        Error::OffsetOutOfRange { .. } => Some(RD_KAFKA_RESP_ERR__NO_OFFSET),
+        Error::NoStartOffset { code, .. } => Some(code_of_broker(*code)),
+        _ => None,
     };
-    OwnedMessage::error(code, &error.to_string(), topic, partition, offset)
+    let (code, text) = match cause {
+        Some(cause) => (
+            RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
+            format!("{error} ({})", description(cause).to_string_lossy()),
+        ),
+        None => (code_of(error), error.to_string()),
+    };
+    OwnedMessage::error(code, &text, topic, partition, offset)
 }
 
 impl OpSource for ConsumerSource {
@@ -440,10 +461,19 @@ impl ConsumerState {
     /// Ends the subscription. If the application applies assignments itself, a later poll returns the revocation, and the
     /// consumer leaves the group when the application has given up its partitions.
     pub(crate) fn unsubscribe(&self, handle: &Handle) {
+        self.give_up(handle, |control| control.unsubscribe(CLOSE_TIMEOUT));
+    }
+
+    /// The same before a close.
+    pub(crate) fn unsubscribe_to_close(&self, handle: &Handle) {
+        self.give_up(handle, |control| control.unsubscribe_to_close(CLOSE_TIMEOUT));
+    }
+
+    fn give_up(&self, handle: &Handle, leave: impl FnOnce(&ConsumerControl) -> EngineReply<()>) {
         lock(&self.subscribed).clear();
         if self.joined.swap(false, Ordering::Relaxed) {
             // The application does not wait: the engine leaves the group before it performs the next operation.
-            drop(self.control.unsubscribe(CLOSE_TIMEOUT));
+            drop(leave(&self.control));
             let applies = handle.config.rebalance == ottla_client::Rebalance::Application;
             let gives_up = applies && !self.control.assignment().is_empty();
             self.has_protocol.store(gives_up, Ordering::Relaxed);
@@ -500,7 +530,8 @@ impl ConsumerState {
         let closed = self.control.close(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
         self.closed.store(true, Ordering::Release);
         self.has_protocol.store(false, Ordering::Relaxed);
-        self.queue.ring();
+        // A poll that waits is woken: nothing will come.
+        self.queue.yield_once();
         closed.map_or_else(|error| code_of(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
     }
 

@@ -17,7 +17,6 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
 use crate::messages::partition_list::rd_kafka_topic_partition_list_new;
-use crate::queue::op::Op;
 
 /// Runs `body` with the consumer, or returns the error if there is none.
 pub(super) fn with(
@@ -337,16 +336,17 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
         let text = "Consume close called on non-group consumer";
         return refused(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP, text);
     };
-    consuming.queue.forward_to(Some(&queue.queue));
-    // The application gives up its partitions when it polls the rebalance event. A separate thread then leaves the
-    // group, because the application continues to poll.
-    let assigned = consuming.control.assignment();
-    let told =
-        handle.config.rebalance == Rebalance::Application && consuming.has_protocol() && !assigned.is_empty();
-    if told {
-        let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
-        consuming.queue.push(Op::Rebalance { err, partitions: assigned, lost: false });
+    if consuming.is_closed() {
+        return refused(RD_KAFKA_RESP_ERR__DESTROY, "Consumer already closed");
     }
+    if let Some((_, reason)) = handle.fatal.get() {
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__FATAL, reason).fatal(true).into_raw();
+    }
+    consuming.queue.forward_to(Some(&queue.queue));
+    // The application gives up its partitions when it polls the rebalance event. A separate thread then closes, because
+    // the application continues to poll.
+    let told = handle.config.rebalance == Rebalance::Application && consuming.has_protocol();
+    consuming.unsubscribe_to_close(&handle);
     let weak = Arc::downgrade(&handle);
     let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
         let deadline = std::time::Instant::now() + crate::client::handle::CLOSE_TIMEOUT;

@@ -82,7 +82,7 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
                 .iter()
                 .map(|entry| entry.topic().to_string_lossy().into_owned())
                 .collect();
-            if topics.is_null() || names.iter().any(String::is_empty) {
+            if names.is_empty() || names.iter().any(String::is_empty) {
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
             }
             names.sort();
@@ -91,10 +91,6 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
             }
             if handle.config.group_id.is_none() {
                 return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
-            }
-            if names.is_empty() {
-                consumer.unsubscribe(handle);
-                return Ok(());
             }
             consumer.subscribe(names).map_err(|error| match error {
                 Error::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
@@ -121,6 +117,10 @@ unsafe extern "C" fn begin_consumer_close(state: *mut CallbackLoop, rk: *mut rd_
     let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
     if handle.consumer_state().is_some_and(|consumer| consumer.is_closed()) {
         return state.returns(Returns::code(RD_KAFKA_RESP_ERR__DESTROY));
+    }
+    // The application's close reports a fatal error and leaves the rest to destroy.
+    if handle.fatal.get().is_some() {
+        return state.returns(Returns::code(RD_KAFKA_RESP_ERR__FATAL));
     }
     start(state, handle, Close::GiveUp);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ottla_client::{
@@ -56,12 +57,17 @@ fn commit_timeout(handle: &Handle) -> Duration {
     handle.config.socket_timeout + ENGINE_TIMEOUT
 }
 
-fn commit_code(error: &Error) -> rd_kafka_resp_err_t {
-    match error {
+fn commit_result(handle: Option<&Handle>, result: Result<(), Error>) -> rd_kafka_resp_err_t {
+    let is_lost =
+        || handle.and_then(Handle::consumer_state).is_some_and(|it| it.lost.load(Ordering::Relaxed));
+    match result {
+        Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
+        // The coordinator no longer knows the member that had the partition.
+        Err(Error::NotAssigned { .. }) if is_lost() => RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID,
         // The group assigned the partition to another member.
-        Error::NotAssigned { .. } => RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION,
-        Error::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
-        error => code_of(error),
+        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION,
+        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Err(error) => code_of(&error),
     }
 }
 
@@ -76,8 +82,10 @@ fn tell(
     let Some(client) = handle.client() else { return };
     let weak = Arc::downgrade(handle);
     client.spawn(async move {
-        let err = asked.await.map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
-        if let Some(handle) = weak.upgrade() {
+        let result = asked.await;
+        let handle = weak.upgrade();
+        let err = commit_result(handle.as_deref(), result);
+        if let Some(handle) = handle {
             notify_interceptors(&handle, &offsets, err);
         }
         queue.push(Op::CommitResult(CommitResult { err, offsets, call }));
@@ -92,7 +100,7 @@ fn notify_interceptors(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_er
 
 /// Reports the result of an automatic commit.
 pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
-    let err = told.result.map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+    let err = commit_result(Some(handle), told.result);
     notify_interceptors(handle, &told.offsets, err);
     if handle.tells_commits()
         && let Some(consuming) = handle.consumer_state()
@@ -135,7 +143,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
         return RD_KAFKA_RESP_ERR_NO_ERROR;
     }
     let timeout = commit_timeout(&handle);
-    let code = asked.wait(timeout).map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+    let code = commit_result(Some(&handle), asked.wait(timeout));
     notify_interceptors(&handle, &wanted, code);
     if handle.tells_commits() {
         // The application's function gets the result of each commit, of synchronous ones too.
@@ -283,9 +291,12 @@ pub unsafe extern "C" fn rd_kafka_position(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    let Ok((_handle, consuming)) = consumer(rk, FUNCTION) else {
+    let Ok((handle, consuming)) = consumer(rk, FUNCTION) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
+    if handle.config.group_id.is_none() {
+        return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
+    }
     if partitions.is_null() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
@@ -365,7 +376,8 @@ pub unsafe extern "C" fn rd_kafka_offset_store(
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    if offset < 0 {
+    // -1 stores 0: nothing is processed.
+    if offset < -1 {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
     store(handle, consuming, &TopicPartition::new(&topic.name, partition), (offset + 1).into())

@@ -21,7 +21,7 @@ pub fn of(error: &Error) -> rd_kafka_resp_err_t {
         Error::Broker { code, .. } | Error::Refused { code, .. } => of_protocol(*code),
         Error::Unsupported { .. } => RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE,
         Error::Protocol { .. } | Error::Corrupt { .. } => RD_KAFKA_RESP_ERR__BAD_MSG,
-        Error::OffsetOutOfRange { .. } => RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
+        Error::OffsetOutOfRange { .. } | Error::NoStartOffset { .. } => RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
         Error::LogTruncated { .. } => RD_KAFKA_RESP_ERR__LOG_TRUNCATION,
         Error::NotAssigned { .. } => RD_KAFKA_RESP_ERR__STATE,
         Error::UnknownPartition { .. } => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
@@ -44,6 +44,8 @@ pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
     match kind {
         ProduceErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
         ProduceErrorKind::Broker { code, .. } => of_protocol(*code),
+        ProduceErrorKind::InvalidRecords(_) => RD_KAFKA_RESP_ERR_INVALID_RECORD,
+        ProduceErrorKind::OtherRecordInvalid => RD_KAFKA_RESP_ERR__INVALID_DIFFERENT_RECORD,
         ProduceErrorKind::TooLarge { .. } => RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
         ProduceErrorKind::QueueFull { .. } => RD_KAFKA_RESP_ERR__QUEUE_FULL,
         ProduceErrorKind::Request(error) => of(error),
@@ -153,6 +155,7 @@ mod tests {
             Error::Closed,
             Error::Produce(produce(ProduceErrorKind::TimedOut { timeout_ms: 1, last: text() })),
             Error::Produce(produce(ProduceErrorKind::TooLarge { bytes: 2, max: 1 })),
+            Error::Produce(produce(ProduceErrorKind::OtherRecordInvalid)),
             Error::Produce(produce(ProduceErrorKind::QueueFull {
                 used: 1,
                 max: 1,

@@ -205,7 +205,7 @@ impl Slot {
             timestamp_type,
             status: RD_KAFKA_MSG_STATUS_PERSISTED,
             leader_epoch: record.leader_epoch(),
-            broker: -1,
+            broker: record.node(),
             latency_us: -1,
             raw_headers,
             headers: AtomicPtr::default(),
@@ -529,7 +529,6 @@ pub unsafe extern "C" fn rd_kafka_message_detach_headers(
         // SAFETY: it is a message of ours, or there would have been no headers.
         unsafe {
             (*slot).headers = AtomicPtr::default();
-            (*slot).raw_headers = HeadersRef::default();
         }
     }
     err

@@ -21,6 +21,8 @@ use crate::ffi::*;
 
 /// The number of partitions of an automatically created topic.
 const PARTITIONS_DEFAULT: i32 = 4;
+/// The time that the first members of a group wait for others, as in Apache Kafka.
+const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
 
 /// A cluster. `rd_kafka_mock_cluster_t` points to one in a box.
 pub(crate) struct MockCluster {
@@ -38,7 +40,11 @@ impl MockCluster {
             return Err(format!("a mock cluster of {brokers} brokers: there must be one at least"));
         }
         let builder = Broker::builder().memory().nodes(brokers);
-        let broker = builder.configure(|config| config.partitions_default = PARTITIONS_DEFAULT).spawn();
+        let configured = builder.configure(|config| {
+            config.partitions_default = PARTITIONS_DEFAULT;
+            config.group_initial_delay = GROUP_INITIAL_DELAY;
+        });
+        let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
         let bootstraps = c_string(&broker.bootstrap_servers());
         Ok(Box::new(Self {

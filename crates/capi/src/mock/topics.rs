@@ -156,11 +156,13 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower_wmarks(
     hi: i64,
 ) -> rd_kafka_resp_err_t {
     let bound = |offset: i64| (offset >= 0).then_some(offset);
+    // The original's follower returns the record at its high watermark too.
+    let end = |offset: i64| bound(offset).map(|offset| offset.saturating_add(1));
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
     // `rd_kafka_mock_partition_set_follower_wmarks`).
     unsafe {
         with_partition(mcluster, topic, partition, |cluster, topic| {
-            cluster.set_follower_offsets(topic, partition, bound(lo), bound(hi));
+            cluster.set_follower_offsets(topic, partition, bound(lo), end(hi));
             Ok(())
         })
     }

@@ -1,11 +1,11 @@
 //! A batch's delivery reports as messages, a few at a time: the application's callback runs between them.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::mem;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use ottla_client::{Acks, HeadersRef, Persisted, RecordRef, Records, Report, Reported};
+use ottla_client::{Acks, HeadersRef, Persisted, ProduceErrorKind, RecordRef, Records, Report, Reported};
 
 use crate::callbacks::prepared::ReportProgress;
 use crate::callbacks::trampoline::CallbackLoop;
@@ -43,7 +43,19 @@ struct Outcome {
     err: rd_kafka_resp_err_t,
     status: rd_kafka_msg_status_t,
     errstr: Option<CString>,
+    /// The errors of the records, if they differ.
+    own_errors: Vec<(rd_kafka_resp_err_t, CString)>,
     latency_us: i64,
+}
+
+impl Outcome {
+    /// The error of the record with this index in the batch.
+    #[inline]
+    fn error_of(&self, index: usize) -> (rd_kafka_resp_err_t, Option<&CStr>) {
+        self.own_errors
+            .get(index)
+            .map_or((self.err, self.errstr.as_deref()), |(err, errstr)| (*err, Some(errstr)))
+    }
 }
 
 /// The messages that are made together. They borrow from the source and the outcome.
@@ -81,11 +93,13 @@ impl ReportSource {
             fields.take(done).for_each(drop);
         }
         reported.by_ref().take(done).for_each(drop);
+        let mut index = done;
         let next = move |outcome: &Outcome, max: usize, chunk: &mut Chunk| {
             chunk.slots.reserve(max.min(reported.len()));
             for reported in reported.by_ref().take(max) {
                 let record = fields.as_mut().and_then(Iterator::next).and_then(Result::ok);
-                chunk.push(outcome, &reported, record.as_ref());
+                chunk.push(outcome, index, &reported, record.as_ref());
+                index += 1;
             }
         };
         Self { next: Some(Box::new(next)), report: Some(report), _records: records }
@@ -106,6 +120,17 @@ impl ReportSource {
 
 fn part(part: Option<&[u8]>) -> (*mut c_void, usize) {
     part.map_or((null_mut(), 0), |part| (part.as_ptr().cast_mut().cast(), part.len()))
+}
+
+/// The errors of a batch's records, if they differ.
+fn own_errors(report: &Report) -> Vec<(rd_kafka_resp_err_t, CString)> {
+    let differ =
+        matches!(report.result(), Err(error) if matches!(error.kind, ProduceErrorKind::InvalidRecords(_)));
+    let records = if differ { report.len() } else { 0 };
+    (0..records)
+        .filter_map(|index| report.error_of(u32::try_from(index).ok()?))
+        .map(|error| (code_of_produce(error), c_string(&error.kind.to_string())))
+        .collect()
 }
 
 impl ReportCursor {
@@ -136,6 +161,7 @@ impl ReportCursor {
             err,
             status,
             errstr,
+            own_errors: own_errors(&report),
             latency_us: report.latency().map_or(-1, |latency| latency.as_micros() as i64),
         };
         Self {
@@ -202,7 +228,8 @@ impl ReportCursor {
 
 impl Chunk {
     #[inline]
-    fn push(&mut self, outcome: &Outcome, reported: &Reported, fields: Option<&RecordRef<'_>>) {
+    fn push(&mut self, outcome: &Outcome, index: usize, reported: &Reported, fields: Option<&RecordRef<'_>>) {
+        let (err, errstr) = outcome.error_of(index);
         let (key, mut payload) =
             fields.map_or(((null_mut(), 0), (null_mut(), 0)), |it| (part(it.key), part(it.value)));
         let tag = reported.tag.get();
@@ -222,8 +249,8 @@ impl Chunk {
             partition: outcome.partition,
             broker: outcome.broker,
             offset: if reported.offset < 0 { RD_KAFKA_OFFSET_INVALID } else { reported.offset },
-            err: outcome.err,
-            errstr: outcome.errstr.as_deref(),
+            err,
+            errstr,
             status: outcome.status,
             key,
             payload,

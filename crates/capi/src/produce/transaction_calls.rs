@@ -1,6 +1,10 @@
 //! The transactional call of a producer that has not ended. Until it has, it can be repeated, and other calls are refused.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ottla_client::{Client, Producer, TransactionError};
 
 use crate::client::handle::Handle;
 use crate::errors::error_object::rd_kafka_error_t;
@@ -8,7 +12,18 @@ use crate::ffi::*;
 
 /// The current transactional call of a producer.
 #[derive(Debug, Default)]
-pub(crate) struct TransactionCalls(Mutex<CurrentCall>);
+pub(crate) struct TransactionCalls {
+    current: Mutex<CurrentCall>,
+    /// An initialization that continues after its call timed out.
+    init: Mutex<Option<Receiver<Initialized>>>,
+}
+
+type Initialized = Result<(), TransactionError>;
+
+/// An initialization has at least this time, however short the timeouts of the calls that wait for it.
+const INIT_TIMEOUT_MIN: Duration = Duration::from_secs(5);
+/// The engine reports its own timeout within this time.
+const INIT_GRACE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
 struct CurrentCall {
@@ -26,8 +41,41 @@ pub(crate) struct TransactionCall {
 
 impl TransactionCalls {
     fn lock(&self) -> MutexGuard<'_, CurrentCall> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Initializes the producer's transactions, or waits for an initialization that an earlier call began. Returns `None` if
+    /// it is not done within `timeout` and continues.
+    pub(crate) fn init(
+        &self,
+        client: &Client,
+        producer: &Producer,
+        timeout: Duration,
+    ) -> Option<Initialized> {
+        let mut init = self.init.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending =
+            init.take().unwrap_or_else(|| begin_init(client, producer, timeout.max(INIT_TIMEOUT_MIN)));
+        let grace = if timeout < INIT_TIMEOUT_MIN { Duration::ZERO } else { INIT_GRACE };
+        match pending.recv_timeout(timeout.saturating_add(grace)) {
+            Ok(result) => Some(result),
+            Err(RecvTimeoutError::Timeout) => {
+                *init = Some(pending);
+                None
+            }
+            // The engine has stopped: the call returns that error.
+            Err(RecvTimeoutError::Disconnected) => Some(producer.init_transactions_blocking(Duration::ZERO)),
+        }
+    }
+}
+
+fn begin_init(client: &Client, producer: &Producer, timeout: Duration) -> Receiver<Initialized> {
+    let (done, pending) = std::sync::mpsc::channel();
+    let initializing = producer.clone();
+    client.spawn(async move {
+        // Without a receiver, no call waits for it any more.
+        let _ = done.send(initializing.init_transactions(timeout).await);
+    });
+    pending
 }
 
 impl TransactionCall {

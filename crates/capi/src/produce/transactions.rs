@@ -21,9 +21,6 @@ use crate::produce::flush::{Flush, FlushStep};
 use crate::produce::transaction_calls::TransactionCall;
 use crate::queue::op_queue::timeout_of;
 
-/// A transactional call with a timeout.
-type Call = fn(&Producer, Duration) -> Result<(), TransactionError>;
-
 /// Returns the client of a producer, or the error for a consumer.
 fn producing(rk: *mut rd_kafka_t, function: &str) -> Result<Arc<Handle>, *mut rd_kafka_error_t> {
     let handle = Handle::shared(rk, function);
@@ -41,12 +38,11 @@ fn refused(handle: &Handle, error: TransactionError) -> *mut rd_kafka_error_t {
     error_mapping::object(&Error::Transaction(error)).into_raw()
 }
 
-/// Runs a call of a producer. If it is resumable and times out, the application has to repeat it.
+/// Runs a call of a producer.
 fn call(
     rk: *mut rd_kafka_t,
     function: &'static str,
     timeout_ms: c_int,
-    is_resumable: bool,
     call: impl FnOnce(&Producer, Duration) -> Result<(), TransactionError>,
 ) -> *mut rd_kafka_error_t {
     let handle = match producing(rk, function) {
@@ -56,19 +52,11 @@ fn call(
     let Some(producer) = handle.producer() else { return null_mut() };
     // Without a timeout from the caller, the transaction timeout limits the call.
     let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
-    let mut running = match TransactionCall::begin(&handle, function) {
+    let _running = match TransactionCall::begin(&handle, function) {
         Ok(running) => running,
         Err(error) => return error.into_raw(),
     };
-    match call(producer, timeout) {
-        Ok(()) => null_mut(),
-        Err(error) => {
-            if is_resumable && error.is_retriable() {
-                running.resumes();
-            }
-            refused(&handle, error)
-        }
-    }
+    call(producer, timeout).map_or_else(|error| refused(&handle, error), |()| null_mut())
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
@@ -77,14 +65,36 @@ pub unsafe extern "C" fn rd_kafka_init_transactions(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    let init: Call = Producer::init_transactions_blocking;
-    call(rk, FUNCTION, timeout_ms, true, init)
+    let handle = match producing(rk, FUNCTION) {
+        Ok(handle) => handle,
+        Err(error) => return error,
+    };
+    let (Some(client), Some(producer)) = (handle.client(), handle.producer()) else { return null_mut() };
+    let mut running = match TransactionCall::begin(&handle, FUNCTION) {
+        Ok(running) => running,
+        Err(error) => return error.into_raw(),
+    };
+    let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+    match handle.transaction_calls.init(client, producer, timeout) {
+        Some(Ok(())) => null_mut(),
+        Some(Err(error)) => {
+            if error.is_retriable() {
+                running.resumes();
+            }
+            refused(&handle, error)
+        }
+        None => {
+            running.resumes();
+            let text = format!("{FUNCTION}: not done within {timeout_ms} ms; it continues: call it again");
+            rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__TIMED_OUT, &text).retriable(true).into_raw()
+        }
+    }
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_begin_transaction(rk: *mut rd_kafka_t) -> *mut rd_kafka_error_t {
-    call(rk, FUNCTION, -1, false, |producer, _| producer.begin_transaction())
+    call(rk, FUNCTION, -1, |producer, _| producer.begin_transaction())
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
@@ -111,7 +121,7 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     if offsets.is_empty() {
         return null_mut();
     }
-    call(rk, FUNCTION, timeout_ms, false, |producer, timeout| {
+    call(rk, FUNCTION, timeout_ms, |producer, timeout| {
         producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
     })
 }

@@ -67,6 +67,7 @@ pub(crate) struct NextMessage {
     /// Set by the first operation that is no message.
     deadline: Option<Instant>,
     looked: bool,
+    yielded: bool,
 }
 
 pub(crate) enum MessageStep {
@@ -77,10 +78,13 @@ pub(crate) enum MessageStep {
 
 impl NextMessage {
     pub(crate) fn new(queue: Arc<OpQueue>, timeout: Option<Duration>) -> Self {
-        Self { queue, timeout, deadline: None, looked: false }
+        Self { queue, timeout, deadline: None, looked: false, yielded: false }
     }
 
     pub(crate) fn next(&mut self) -> MessageStep {
+        if self.yielded {
+            return MessageStep::TimedOut;
+        }
         if !self.looked {
             self.looked = true;
             if let Some(message) = self.queue.message() {
@@ -111,6 +115,10 @@ impl Task for NextMessage {
             MessageStep::Message(message) => Step::Return(Returns::message(Some(message))),
             MessageStep::TimedOut => Step::Return(Returns::message(None)),
         }
+    }
+
+    fn yields(&mut self) {
+        self.yielded = true;
     }
 }
 

@@ -19,16 +19,24 @@ use crate::queue::poll::{EachMessage, FillArray, NextMessage, ServeAll};
 struct NextEvent {
     queue: Arc<OpQueue>,
     deadline: Option<Instant>,
+    yielded: bool,
 }
 
 impl Task for NextEvent {
     fn next(&mut self, handle: &Arc<Handle>) -> Step {
+        if self.yielded {
+            return Step::Return(Returns::Pointer(null_mut()));
+        }
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let Some(op) = self.queue.poll(left) else { return Step::Return(Returns::Pointer(null_mut())) };
         match rd_kafka_event_t::of(handle, op) {
             Eventual::Event(event) => Step::Return(Returns::Pointer(event.into_raw().cast())),
             Eventual::Callback(op) => Step::Op(op),
         }
+    }
+
+    fn yields(&mut self) {
+        self.yielded = true;
     }
 }
 
@@ -88,7 +96,7 @@ unsafe extern "C" fn begin_queue_poll(
 ) {
     let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
-    unsafe { start_on(state, rkqu, FUNCTION, |_, queue| NextEvent { queue, deadline }) };
+    unsafe { start_on(state, rkqu, FUNCTION, |_, queue| NextEvent { queue, deadline, yielded: false }) };
 }
 
 #[on_panic(())]

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +70,20 @@ struct LaneSlot {
     retry_at: Option<Instant>,
 }
 
+/// A broker that advertises another address than before.
+pub(crate) struct MovedBroker {
+    node: i32,
+    from: String,
+    to: String,
+}
+
+impl fmt::Display for MovedBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, from, to } = self;
+        write!(f, "{from}/{node}: Nodename changed from {from} to {to}")
+    }
+}
+
 impl BrokerConnections {
     fn new(host: String, port: u16) -> Rc<Self> {
         let lanes = std::array::from_fn(|_| tokio::sync::Mutex::default());
@@ -93,20 +108,28 @@ impl Brokers {
         })
     }
 
-    /// Applies the brokers of a metadata response; a broker whose address changed gets new connections.
-    pub(crate) fn merge(&self, response: &MetadataResponse) {
+    /// Applies the brokers of a metadata response; a broker whose address changed gets new connections. Returns those
+    /// brokers.
+    pub(crate) fn merge(&self, response: &MetadataResponse) -> Vec<MovedBroker> {
+        let mut moved_brokers = Vec::new();
         let mut nodes = self.nodes.borrow_mut();
         for broker in &response.brokers {
             let port = broker.port as u16;
-            let moved =
-                nodes.get(&broker.node_id).is_none_or(|peer| peer.host != broker.host || peer.port != port);
-            if moved {
-                nodes.insert(broker.node_id, BrokerConnections::new(broker.host.clone(), port));
+            let known = nodes.get(&broker.node_id);
+            if known.is_some_and(|peer| peer.host == broker.host && peer.port == port) {
+                continue;
             }
+            moved_brokers.extend(known.map(|peer| MovedBroker {
+                node: broker.node_id,
+                from: format!("{}:{}", peer.host, peer.port),
+                to: format!("{}:{port}", broker.host),
+            }));
+            nodes.insert(broker.node_id, BrokerConnections::new(broker.host.clone(), port));
         }
         if !response.brokers.is_empty() {
             nodes.retain(|id, _| response.brokers.iter().any(|broker| broker.node_id == *id));
         }
+        moved_brokers
     }
 
     /// Starts from the bootstrap servers again (KIP-899, KIP-1102), on new connections: an open one may lead to an
@@ -163,7 +186,7 @@ impl Brokers {
 
     /// Stores the address of a broker from a coordinator lookup.
     pub(crate) fn learn(&self, node: i32, host: &str, port: u16) {
-        self.network.observer.learned(std::iter::once((node, host, i32::from(port))), std::iter::empty());
+        self.network.observer.learned_brokers(std::iter::once((node, host, i32::from(port))));
         let mut nodes = self.nodes.borrow_mut();
         if nodes.get(&node).is_none_or(|peer| peer.host != host || peer.port != port) {
             nodes.insert(node, BrokerConnections::new(host.to_owned(), port));

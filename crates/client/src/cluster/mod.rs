@@ -326,6 +326,7 @@ impl Cluster {
         };
         let response = self.call_any(METADATA_VERSION_MAX, request).await?;
         self.note_cluster(response.cluster_id.as_deref());
+        self.merge_brokers(&response);
         Ok(self.without_hidden(response))
     }
 
@@ -430,13 +431,18 @@ impl Cluster {
         Ok(())
     }
 
+    fn merge_brokers(&self, response: &MetadataResponse) {
+        let brokers = response.brokers.iter();
+        self.observer.learned_brokers(brokers.map(|broker| (broker.node_id, &*broker.host, broker.port)));
+        for moved in self.brokers.merge(response) {
+            self.observer.log.debug(Context::Broker, "UPDATE", || moved.to_string());
+        }
+    }
+
     /// Applies a response; topics that it does not contain are kept.
     pub(crate) fn merge(&self, response: MetadataResponse) {
-        self.observer.learned(
-            response.brokers.iter().map(|broker| (broker.node_id, &*broker.host, broker.port)),
-            response.topics.iter().filter_map(|topic| topic.name.as_deref()),
-        );
-        self.brokers.merge(&response);
+        self.observer.learned_topics(response.topics.iter().filter_map(|topic| topic.name.as_deref()));
+        self.merge_brokers(&response);
         let before = self.observer.log.is_on(Context::Topic).then(|| self.layout.borrow().topics.clone());
         self.layout.borrow_mut().merge(response);
         if let Some(before) = before {

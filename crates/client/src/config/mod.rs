@@ -27,7 +27,7 @@ use crate::security::Security;
 use crate::types::log_line::LogCallback;
 use crate::types::partitioner::Partitioner;
 
-pub use crate::types::{Acks, GroupProtocol, Isolation, OffsetReset, Rebalance};
+pub use crate::types::{Acks, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance};
 pub use topic::TopicConfig;
 
 /// Longer than any program runs, and short enough to be added to any time.
@@ -99,6 +99,8 @@ pub struct Config {
     pub rebalance: Rebalance,
     /// `true` if a record counts as processed when it is returned, as in librdkafka, and not at the next poll.
     pub done_when_returned: bool,
+    /// The client whose habits a member of a classic group has. Java's by default.
+    pub group_habits: GroupHabits,
     /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
     /// continues after it; otherwise the partition stops with [`Error::Corrupt`]. Off by default.
     pub corrupt_returned: bool,
@@ -388,6 +390,7 @@ impl Default for Config {
             delivery_reports: false,
             rebalance: Rebalance::Polled,
             done_when_returned: false,
+            group_habits: GroupHabits::Java,
             corrupt_returned: false,
             delivery_report_only_error: false,
             delivery_report_records: false,

@@ -20,6 +20,7 @@ pub struct Batch {
     pub(super) from: i64,
     pub(super) next: i64,
     pub(super) high_watermark: i64,
+    pub(super) node: i32,
     pub(super) sets: Vec<Records>,
     /// The position in the first set at which the records begin.
     pub(super) start: Mark,
@@ -264,7 +265,7 @@ impl Batch {
                 Some(Ok(record)) if record.offset >= self.next => return None,
                 Some(Ok(record)) => {
                     at.next = record.offset + 1;
-                    return Some(Ok(RecordView::new(&self.at, record, set)));
+                    return Some(Ok(RecordView::new(&self.at, record, set, self.node)));
                 }
                 Some(Err(error)) => return Some(Err(self.corrupt(set.header(), &error))),
                 None => *at = BatchPosition { set: at.set + 1, mark: Mark::default(), ..*at },
@@ -376,7 +377,11 @@ impl<'a> Iterator for BatchViews<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let Self(records) = self;
-        Some(records.next_of()?.map(|(record, of)| RecordView::new(&records.batch.at, record, of)))
+        Some(
+            records
+                .next_of()?
+                .map(|(record, of)| RecordView::new(&records.batch.at, record, of, records.batch.node)),
+        )
     }
 }
 
@@ -424,7 +429,7 @@ mod tests {
             base_offset += *count as i64;
         }
         let (at, start) = (TopicPartition::new("orders", 0), Mark::default());
-        Batch { at, from, next: base_offset, high_watermark: base_offset, sets: out, start }
+        Batch { at, from, next: base_offset, high_watermark: base_offset, node: 1, sets: out, start }
     }
 
     fn offsets(batch: &Batch) -> Vec<i64> {

@@ -17,6 +17,7 @@ use crate::config::{Config, Isolation};
 use crate::error::Error;
 use crate::fetch::inbox::Inbox;
 use crate::group::commands::{AssignmentChange, ConsumerCommand};
+use crate::group::membership::LeavingFor;
 use crate::group::subscription::Subscription;
 use crate::types::GroupMetadata;
 
@@ -110,7 +111,13 @@ impl ConsumerControl {
 
     /// [`Consumer::unsubscribe`](super::Consumer::unsubscribe).
     pub fn unsubscribe(&self, timeout: Duration) -> EngineReply<()> {
-        self.ask(|answer| ConsumerCommand::Unsubscribe(timeout, answer))
+        self.ask(|answer| ConsumerCommand::Unsubscribe(LeavingFor::Unsubscribe, timeout, answer))
+    }
+
+    /// [`ConsumerControl::unsubscribe`] for a consumer that is about to close: a static member stays a member until its
+    /// session times out, whatever [`GroupHabits`](crate::GroupHabits) it has.
+    pub fn unsubscribe_to_close(&self, timeout: Duration) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Unsubscribe(LeavingFor::Close, timeout, answer))
     }
 
     /// Returns the current assignment, in order.

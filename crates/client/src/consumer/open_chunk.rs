@@ -114,10 +114,10 @@ impl OpenChunk {
         // Records that were already taken out of the chunk were returned to the application.
         let from =
             self.chunk.progress.position().map_or(self.chunk.from, |reached| reached.max(self.chunk.from));
-        let high_watermark = self.chunk.high_watermark;
+        let (high_watermark, node) = (self.chunk.high_watermark, self.chunk.node);
         let at = self.chunk.progress.at.clone();
         let (sets, start) = (Vec::new(), Mark::default());
-        let mut batch = Batch { at, from, next: from, high_watermark, sets, start };
+        let mut batch = Batch { at, from, next: from, high_watermark, node, sets, start };
         if let Some((set, _)) = self.set.take().filter(|(set, mark)| set.has_more(mark)) {
             batch.next = set.header().next_offset();
             batch.sets.push(set);

@@ -31,12 +31,13 @@ pub struct RecordView<'a> {
     record: RecordRef<'a>,
     block: &'a Bytes,
     header: &'a BatchHeader,
+    node: i32,
 }
 
 impl<'a> RecordView<'a> {
     #[inline]
-    pub(super) fn new(at: &'a TopicPartition, record: RecordRef<'a>, of: &'a Records) -> Self {
-        Self { at, record, block: of.block(), header: of.header() }
+    pub(super) fn new(at: &'a TopicPartition, record: RecordRef<'a>, of: &'a Records, node: i32) -> Self {
+        Self { at, record, block: of.block(), header: of.header(), node }
     }
 
     /// The topic.
@@ -88,6 +89,11 @@ impl<'a> RecordView<'a> {
     /// The epoch of the leader that appended the record; -1 if the broker did not report it.
     pub fn leader_epoch(&self) -> i32 {
         self.header.partition_leader_epoch
+    }
+
+    /// The id of the node that the record was fetched from.
+    pub fn node(&self) -> i32 {
+        self.node
     }
 
     /// The memory of the record: a clone of it keeps key, value and headers valid.
@@ -319,12 +325,12 @@ impl Reader {
             ReadStep::Nothing => return Ok(None),
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
-        let progress = &opened.chunk.progress;
+        let (progress, node) = (&opened.chunk.progress, opened.chunk.node);
         let Some((set, mark)) = &mut opened.set else { return Ok(None) };
         match set.next_at(mark) {
             Some(Ok(record)) => {
                 self.in_hand = self.reading.give(progress, record.offset + 1);
-                Ok(Some(PolledRecord::Record(RecordView::new(&progress.at, record, set))))
+                Ok(Some(PolledRecord::Record(RecordView::new(&progress.at, record, set, node))))
             }
             Some(Err(error)) => {
                 let error = corrupt(&progress.at, set.header().base_offset, &error);
@@ -349,7 +355,7 @@ impl Reader {
             ReadStep::Nothing => return Ok(None),
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
-        let progress = &opened.chunk.progress;
+        let (progress, node) = (&opened.chunk.progress, opened.chunk.node);
         let Some((set, mark)) = &mut opened.set else { return Ok(None) };
         let (mut count, mut next) = (0, None);
         let mut walk = set.iter_from(mark);
@@ -360,7 +366,7 @@ impl Reader {
             match walk.next() {
                 Some(Ok(record)) => {
                     next = Some(record.offset + 1);
-                    take(RecordView::new(&progress.at, record, set));
+                    take(RecordView::new(&progress.at, record, set, node));
                     count += 1;
                 }
                 Some(Err(error)) => break Some(error),

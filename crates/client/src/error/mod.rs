@@ -1,5 +1,6 @@
 //! Errors, by the party at fault and by the remedy that the caller has.
 
+mod invalid_records;
 pub(crate) mod transaction;
 
 use std::io;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 
+pub use self::invalid_records::InvalidRecords;
 use self::transaction::TransactionError;
 
 /// An operation of the client failed.
@@ -109,6 +111,18 @@ pub enum Error {
         partition: i32,
         /// The requested offset.
         offset: i64,
+    },
+    /// The leader refuses to look up the position where a partition starts, and `auto.offset.reset` is `error`.
+    #[error(
+        "topic `{topic}` partition {partition}: the start offset is unknown and auto.offset.reset is `error`: {code}"
+    )]
+    NoStartOffset {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// The error code of the leader's response.
+        code: ErrorCode,
     },
     /// A leader election truncated the log before the position, and `auto.offset.reset` is `error`. Seek to continue.
     #[error(
@@ -227,6 +241,12 @@ pub enum ProduceErrorKind {
         /// The broker's message, after a colon.
         detail: String,
     },
+    /// The broker refused a batch because of some of its records.
+    #[error("{} record(s) of the batch are invalid", .0.len())]
+    InvalidRecords(Arc<InvalidRecords>),
+    /// The broker refused the batch because of other records in it; this record can be sent again.
+    #[error("other records of the same batch are invalid")]
+    OtherRecordInvalid,
     /// The record exceeds `message.max.bytes`.
     #[error("the record takes up to {bytes} bytes, message.max.bytes is {max}")]
     TooLarge {
@@ -312,6 +332,7 @@ impl Error {
             | Self::UnknownPartition { .. }
             | Self::OffsetFile { .. }
             | Self::OffsetOutOfRange { .. }
+            | Self::NoStartOffset { .. }
             | Self::PollIntervalExceeded { .. }
             | Self::Closed => false,
         }
@@ -347,10 +368,12 @@ impl ProduceError {
         match &self.kind {
             ProduceErrorKind::TimedOut { .. }
             | ProduceErrorKind::QueueFull { .. }
+            | ProduceErrorKind::OtherRecordInvalid
             | ProduceErrorKind::NoMetadata => true,
             ProduceErrorKind::Broker { code, .. } => code.is_retriable(),
             ProduceErrorKind::Request(error) => error.is_retriable(),
             ProduceErrorKind::Purged { .. }
+            | ProduceErrorKind::InvalidRecords(_)
             | ProduceErrorKind::TooLarge { .. }
             | ProduceErrorKind::NoSuchPartition { .. }
             | ProduceErrorKind::OtherTopic { .. }

@@ -18,7 +18,8 @@ use std::time::Duration;
 use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
-use self::action::{Action, CursorRef, EpochQuestion, FetchSettings, FetchSpec, FetchView};
+pub(crate) use self::action::CursorRef;
+use self::action::{Action, EpochQuestion, FetchSettings, FetchSpec, FetchView};
 use self::source::{InFlight, Source};
 use super::cursor::{Cursor, Position};
 use super::cursors::{Slot, Table};
@@ -346,7 +347,7 @@ impl FetchCore {
     }
 
     /// Blocks a cursor that is being checked.
-    fn block_until(&mut self, cursor: &mut Cursor, until: Instant) {
+    pub(super) fn block_until(&mut self, cursor: &mut Cursor, until: Instant) {
         cursor.blocked_until = Some(until);
         self.timers.insert((until, cursor.slot));
     }

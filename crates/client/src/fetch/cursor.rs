@@ -16,6 +16,9 @@ use crate::config::Isolation;
 use crate::types::StartAt;
 use crate::watchdog::cause::{Cause, StallReason};
 
+/// [`Cursor::end_reported`] before the partition's end was reported.
+const NONE_REPORTED: i64 = -1;
+
 /// The state of a cursor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Position {
@@ -67,6 +70,8 @@ pub(crate) struct Cursor {
 /// One partition's answer to a fetch.
 #[derive(Debug)]
 pub(crate) struct PartitionAnswer {
+    /// The id of the node that answered.
+    pub(crate) node: i32,
     /// The requested offset.
     pub(crate) offset: i64,
     pub(crate) error: ErrorCode,
@@ -111,7 +116,7 @@ impl Cursor {
             blocked_until: None,
             failures: 0,
             generation: 0,
-            end_reported: -1,
+            end_reported: NONE_REPORTED,
             last_error: None,
             requested_at: None,
         };
@@ -123,7 +128,7 @@ impl Cursor {
     pub(crate) fn seek(&mut self, to: StartAt) {
         self.generation = self.progress.next_generation();
         self.blocked_until = None;
-        self.end_reported = -1;
+        self.end_reported = NONE_REPORTED;
         self.last_epoch = -1;
         self.last_error = None;
         self.start(to);
@@ -174,6 +179,14 @@ impl Cursor {
         (leader_epoch > self.validated_epoch).then_some(self.last_epoch)
     }
 
+    /// Pauses or resumes fetching. A partition that is resumed at its end reports the end again.
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        if self.paused && !paused {
+            self.end_reported = NONE_REPORTED;
+        }
+        self.paused = paused;
+    }
+
     /// The partition's end, if everything before it is fetched and the end was not reported yet.
     pub(crate) fn end_reached(&mut self, isolation: Isolation) -> Option<i64> {
         let Position::At(offset) = self.position else { return None };
@@ -195,7 +208,7 @@ impl Cursor {
         answer: PartitionAnswer,
         decompressed_max_bytes: usize,
     ) -> AnswerOutcome {
-        let PartitionAnswer { offset, error, ends, records, aborted } = answer;
+        let PartitionAnswer { node, offset, error, ends, records, aborted } = answer;
         self.last_error = (error != ErrorCode::None).then(|| StallReason::of_code(error));
         match error {
             ErrorCode::None => {}
@@ -238,6 +251,7 @@ impl Cursor {
                     from: offset,
                     next,
                     high_watermark: ends.high_watermark,
+                    node,
                     records: records.slice(..bytes),
                     count,
                     aborted: AbortedTransactions::new(aborted),

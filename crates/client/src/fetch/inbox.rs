@@ -31,6 +31,8 @@ pub(crate) struct Chunk {
     /// The offset after the last record.
     pub(crate) next: i64,
     pub(crate) high_watermark: i64,
+    /// The id of the node that it was fetched from.
+    pub(crate) node: i32,
     /// Complete batches, one after the other.
     pub(crate) records: Bytes,
     /// The number of records, according to the headers of the batches.

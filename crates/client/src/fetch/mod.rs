@@ -5,7 +5,7 @@
 
 pub(crate) mod aborted;
 pub(crate) mod budget;
-mod core;
+pub(crate) mod core;
 pub(crate) mod cursor;
 pub(crate) mod cursors;
 mod epochs;

@@ -22,7 +22,7 @@ use super::membership_status::MembershipStep;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
 use crate::cluster::brokers::Lane;
-use crate::config::Config;
+use crate::config::{Config, GroupHabits};
 use crate::error::Error;
 use crate::log::Context;
 use crate::types::TopicPartition;
@@ -134,6 +134,15 @@ impl Member {
         if let Err(Late) = self.let_go_before_joining(&topics).await {
             return Ok(Left::Late);
         }
+        if !self.may_join(&topics) {
+            // It is no member: the group does not wait for it.
+            self.shared.step(MembershipStep::Out);
+            return Ok(tokio::select! {
+                late = self.application.wants_or_is_late() => late.map_or(Left::Late, |()| Left::Rejoin),
+                () = topic_appears(&self.shared, &topics) => Left::Rejoin,
+                () = topics_change(&self.shared, &subscription, &topics) => Left::Rejoin,
+            });
+        }
         let joined = self.join(&topics).await?;
         let leads = joined.leader == joined.member_id;
         let (assignments, counts) =
@@ -162,6 +171,11 @@ impl Member {
                 .map_or(Left::Late, |()| Left::Rejoin));
         }
         Ok(left)
+    }
+
+    /// By [`GroupHabits`], a member without an existing topic does not join.
+    fn may_join(&self, topics: &[Arc<str>]) -> bool {
+        self.config().group_habits == GroupHabits::Java || has_topic(&self.shared, topics)
     }
 
     async fn on_end(&mut self, ended: GenerationEnd) -> Result<Left, Stop> {
@@ -344,7 +358,7 @@ impl Member {
         // As in Java's client, a static member keeps its membership until its session times out.
         if let Some(coordinator) = &self.shared.coordinator
             && let Err(error) =
-                leave(coordinator, "the application did not poll within max.poll.interval.ms").await
+                leave(coordinator, true, "the application did not poll within max.poll.interval.ms").await
         {
             tracing::debug!(%error, "leaving the group");
         }
@@ -402,10 +416,10 @@ impl Member {
 }
 
 /// Leaves the group with one attempt, so that the other members need not wait for the session timeout. A static
-/// member does not leave, because it will return (KIP-345).
-pub(super) async fn leave(coordinator: &Coordinator, reason: &str) -> Result<(), Error> {
+/// member that will return does not leave (KIP-345).
+pub(super) async fn leave(coordinator: &Coordinator, returns: bool, reason: &str) -> Result<(), Error> {
     let identity = coordinator.identity();
-    if identity.member_id.is_empty() || identity.instance_id.is_some() {
+    if identity.member_id.is_empty() || (returns && identity.instance_id.is_some()) {
         return Ok(());
     }
     let request = |version: i16| {
@@ -414,6 +428,7 @@ pub(super) async fn leave(coordinator: &Coordinator, reason: &str) -> Result<(),
         if version >= 3 {
             request.members = vec![MemberIdentity {
                 member_id: identity.member_id.clone(),
+                group_instance_id: identity.instance_id.clone(),
                 reason: (version >= 5).then(|| reason.to_owned()),
                 ..Default::default()
             }];
@@ -424,6 +439,21 @@ pub(super) async fn leave(coordinator: &Coordinator, reason: &str) -> Result<(),
     };
     let timeout = coordinator.request_timeout();
     coordinator.call_once(LEAVE_GROUP_VERSION_MAX, timeout, request).await.map(|_| ())
+}
+
+/// Returns `true` if one of the topics is known and exists.
+fn has_topic(shared: &Shared, topics: &[Arc<str>]) -> bool {
+    let exists =
+        |topic: &Arc<str>| shared.cluster.topic(topic).is_some_and(|layout| layout.lasting_error().is_none());
+    topics.iter().any(exists)
+}
+
+/// Returns when one of the topics exists.
+async fn topic_appears(shared: &Shared, topics: &[Arc<str>]) {
+    let mut changes = shared.cluster.changes();
+    while !has_topic(shared, topics) {
+        changes.changed().await;
+    }
 }
 
 /// Returns when the subscription's patterns match different topics.

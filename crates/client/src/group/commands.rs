@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::membership::LeavingFor;
 use super::subscription::Subscription;
 use crate::config::OffsetReset;
 use crate::error::Error;
@@ -15,7 +16,7 @@ use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 pub(crate) enum ConsumerCommand {
     Assign(AssignmentChange, Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
     Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
-    Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
+    Unsubscribe(LeavingFor, Duration, oneshot::Sender<Result<(), Error>>),
     Start(TopicPartition, StartAt, StartOptions, oneshot::Sender<Result<(), Error>>),
     Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),

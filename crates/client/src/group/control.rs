@@ -9,15 +9,16 @@ use tokio::task::JoinSet;
 
 use super::application::AppSignal;
 use super::commands::{AssignmentChange, ConsumerCommand};
-use super::membership::Membership;
+use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
 use super::{Shared, commit, commit_done, commit_unasked, leave, standalone_partitions};
 use crate::config::Rebalance;
 use crate::error::Error;
-use crate::fetch::cursor::Position;
+use crate::fetch::core::CursorRef;
+use crate::fetch::cursor::{Cursor, Position};
 use crate::fetch::inbox::Item;
 use crate::log::Context;
-use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
+use crate::types::{Event, GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 
 /// Performs a command of the application.
 pub(super) async fn on_control(
@@ -53,8 +54,8 @@ pub(super) async fn on_control(
                 None => standalone_partitions::stop(shared, at).await,
             });
         }
-        ConsumerCommand::Unsubscribe(timeout, done) => {
-            let _ = done.send(unsubscribe(shared, membership, timeout).await);
+        ConsumerCommand::Unsubscribe(leaving_for, timeout, done) => {
+            let _ = done.send(unsubscribe(shared, membership, leaving_for, timeout).await);
         }
         ConsumerCommand::Seek(at, to, done) => {
             log(&|| format!("seek: {at} to {to:?}"));
@@ -149,7 +150,7 @@ async fn on_assign(
         AssignmentChange::Replace => {
             log(&|| format!("assign: {} partition(s)", partitions.len()));
             if let Some(membership) = membership.take() {
-                membership.leave(shared.cluster.config.socket_timeout).await;
+                membership.leave(LeavingFor::Close, shared.cluster.config.socket_timeout).await;
             }
             assign(shared, partitions).await
         }
@@ -173,25 +174,36 @@ fn subscribe(shared: &Rc<Shared>, membership: &mut Option<Membership>, subscript
 async fn unsubscribe(
     shared: &Rc<Shared>,
     membership: &mut Option<Membership>,
+    leaving_for: LeavingFor,
     timeout: Duration,
 ) -> Result<(), Error> {
     let applies = shared.cluster.config.rebalance == Rebalance::Application;
     match membership {
         Some(membership) if applies && !shared.owned().is_empty() => {
             shared.unavailable.watch(None, &shared.cluster);
-            membership.leave_when_given_up(timeout);
+            membership.leave_when_given_up(leaving_for, timeout);
             Ok(())
         }
         _ => {
-            let left = leave(shared, membership.take(), timeout).await;
+            let left = leave(shared, membership.take(), leaving_for, timeout).await;
             shared.replace_assignment(&[]);
             left
         }
     }
 }
 
+/// Pauses or resumes fetching. A partition that is resumed at its end reports the end at once: a fetch may return nothing
+/// about it.
 fn set_paused(shared: &Shared, at: &TopicPartition, paused: bool) {
-    shared.cursors.update(at, |cursor| cursor.paused = paused);
+    let config = &shared.cluster.config;
+    let resumed = shared.cursors.update(at, |cursor| {
+        cursor.set_paused(paused);
+        let end = if paused { None } else { cursor.end_reached(config.isolation_level) };
+        (cursor.slot, end)
+    });
+    if let Some((slot, Some(offset))) = resumed.filter(|_| config.enable_partition_eof) {
+        shared.inbox.push_to(slot, Item::Event(Event::EndOfPartition { at: at.clone(), offset }));
+    }
 }
 
 fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: StartAt) -> Result<(), Error> {
@@ -310,21 +322,27 @@ async fn change_assignment(
     Ok(())
 }
 
-/// Looks up the committed offsets, with retries, and starts the partitions there.
-async fn start_where_left_off(shared: Rc<Shared>, mut pending: Vec<TopicPartition>) {
+/// Looks up the committed offsets, with retries, and starts the partitions there. A partition that is removed and assigned
+/// again in the meantime is not concerned: a later lookup returns its offset.
+async fn start_where_left_off(shared: Rc<Shared>, partitions: Vec<TopicPartition>) {
+    let refer = |at: TopicPartition| Some((shared.cursors.update(&at, |cursor| CursorRef::of(cursor))?, at));
+    let mut pending: Vec<(CursorRef, TopicPartition)> = partitions.into_iter().filter_map(refer).collect();
+    let waits = |pending: &CursorRef, cursor: &Cursor| {
+        pending.is(cursor) && cursor.position == Position::Unresolved(StartAt::Committed)
+    };
     loop {
-        pending.retain(|at| {
-            shared.cursors.update(at, |cursor| cursor.position == Position::Unresolved(StartAt::Committed))
-                == Some(true)
+        pending.retain(|(cursor_ref, at)| {
+            shared.cursors.update(at, |cursor| waits(cursor_ref, cursor)) == Some(true)
         });
         if pending.is_empty() {
             return;
         }
-        match shared.start_at_committed(pending.clone()).await {
+        let wanted = pending.iter().map(|(_, at)| at.clone()).collect();
+        match shared.start_at_committed(wanted).await {
             Ok(starts) => {
-                for (at, start) in starts {
+                for ((cursor_ref, _), (at, start)) in pending.iter().zip(starts) {
                     shared.cursors.update(&at, |cursor| {
-                        if cursor.position == Position::Unresolved(StartAt::Committed) {
+                        if waits(cursor_ref, cursor) {
                             cursor.seek(start);
                         }
                     });

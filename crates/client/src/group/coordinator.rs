@@ -111,7 +111,7 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     pub(crate) fn new(cluster: Rc<Cluster>, group: String) -> Self {
         let instance_id = cluster.config.group_instance_id.clone();
-        Self {
+        let coordinator = Self {
             cluster,
             group,
             node: Cell::new(None),
@@ -122,7 +122,9 @@ impl Coordinator {
             unanswered: Cell::new(0),
             identity: RefCell::new(Identity { instance_id, ..Identity::default() }),
             is_member: Cell::new(false),
-        }
+        };
+        coordinator.debug("MEMBERID", || "updating member id \"(not-set)\" -> \"\"".into());
+        coordinator
     }
 
     pub(crate) fn group(&self) -> &str {
@@ -146,7 +148,10 @@ impl Coordinator {
     }
 
     pub(crate) fn is_known_as(&self, member_id: &str) {
-        member_id.clone_into(&mut self.identity.borrow_mut().member_id);
+        let before = std::mem::replace(&mut self.identity.borrow_mut().member_id, member_id.to_owned());
+        if before != member_id {
+            self.debug("MEMBERID", || format!("updating member id \"{before}\" -> \"{member_id}\""));
+        }
     }
 
     /// The member enters this generation or epoch.
@@ -191,9 +196,10 @@ impl Coordinator {
         if let Some(node) = self.node.get() {
             return Ok(node);
         }
+        self.debug("CGRPQUERY", || "querying for coordinator".into());
         let node = find_coordinator(&self.cluster, GROUP, &self.group).await?;
         self.node.set(Some(node));
-        self.debug(|| format!("coordinated by node {node}"));
+        self.debug("CGRPQUERY", || format!("coordinated by node {node}"));
         Ok(node)
     }
 
@@ -214,11 +220,10 @@ impl Coordinator {
     }
 
     /// Logs a line in the debug context `cgrp`.
-    pub(super) fn debug(&self, text: impl FnOnce() -> String) {
-        self.cluster
-            .observer
-            .log
-            .debug(Context::Cgrp, "CGRP", || format!("group {}: {}", self.group, text()));
+    /// Logs a line about the group. The facilities are librdkafka's, because programs search for them.
+    pub(super) fn debug(&self, facility: &'static str, text: impl FnOnce() -> String) {
+        let line = || format!("Group \"{}\": {}", self.group, text());
+        self.cluster.observer.log.debug(Context::Cgrp, facility, line);
     }
 
     /// The requests in progress; those that wait for other members come last.
@@ -235,7 +240,7 @@ impl Coordinator {
 
     /// Records that the coordinator returned an error or did not respond.
     pub(super) fn went_wrong(&self, trouble: StallReason) {
-        self.debug(|| trouble.text.clone());
+        self.debug("CGRP", || trouble.text.clone());
         let mut known = self.trouble.borrow_mut();
         let since = known.as_ref().map_or_else(Instant::now, |(since, _)| *since);
         *known = Some((since, trouble));

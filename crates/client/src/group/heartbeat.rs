@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::coordinator::Coordinator;
+use crate::config::GroupHabits;
 use crate::error::Error;
 use crate::watchdog::cause::StallReason;
 
@@ -74,9 +76,13 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
     let Some(coordinator) = &shared.coordinator else { return };
     let config = shared.cluster.config.clone();
     let mut heard_at = Instant::now();
+    let mut pause = match config.group_habits {
+        GroupHabits::Java => config.heartbeat_interval,
+        GroupHabits::Librdkafka => Duration::ZERO,
+    };
     loop {
         let next = async {
-            tokio::time::sleep(config.heartbeat_interval).await;
+            tokio::time::sleep(std::mem::replace(&mut pause, config.heartbeat_interval)).await;
             beat_once(coordinator, config.session_timeout).await
         };
         // The coordinator gives the partitions to others after this time, whatever happens to the heartbeats.
@@ -112,7 +118,7 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
     }
 }
 
-async fn beat_once(coordinator: &Coordinator, timeout: std::time::Duration) -> Result<ErrorCode, Error> {
+async fn beat_once(coordinator: &Coordinator, timeout: Duration) -> Result<ErrorCode, Error> {
     let identity = coordinator.identity();
     let request = |_| HeartbeatRequest {
         group_id: coordinator.group().to_owned(),

@@ -12,7 +12,7 @@ use super::heartbeat::HeartbeatTask;
 use super::membership_status::MembershipStep;
 use super::subscription::Subscription;
 use super::{Shared, classic, leaving, next_gen};
-use crate::config::GroupProtocol;
+use crate::config::{GroupHabits, GroupProtocol};
 
 /// Dropping it acts as a crash: the session times out.
 pub(crate) struct Membership {
@@ -54,25 +54,25 @@ impl Membership {
     }
 
     /// Revokes all partitions, and leaves the group when the application has removed them. Does not wait for that.
-    pub(crate) fn leave_when_given_up(&mut self, timeout: Duration) {
+    pub(crate) fn leave_when_given_up(&mut self, leaving_for: LeavingFor, timeout: Duration) {
         if self.leaves {
             return;
         }
         let (signals, receiver) = mpsc::unbounded_channel();
         let application = Application::new(self.shared.clone(), receiver, Subscription::default());
         self.tasks.abort_all();
-        self.tasks.spawn_local(leaving::run(self.shared.clone(), application, timeout));
+        self.tasks.spawn_local(leaving::run(self.shared.clone(), application, leaving_for, timeout));
         self.signals = signals;
         self.leaves = true;
     }
 
     /// Leaves the group with one attempt, within `timeout`, so that the other members need not wait for the session
     /// timeout.
-    pub(crate) async fn leave(mut self, timeout: Duration) {
+    pub(crate) async fn leave(mut self, leaving_for: LeavingFor, timeout: Duration) {
         self.tasks.abort_all();
         self.shared.step(MembershipStep::Out);
         self.shared.replace_assignment(&[]);
-        send_leave(&self.shared, timeout).await;
+        send_leave(&self.shared, leaving_for, timeout).await;
         if let Some(coordinator) = &self.shared.coordinator {
             coordinator.set_member(false);
         }
@@ -109,13 +109,24 @@ pub(super) fn keep_alive(shared: &Rc<Shared>) -> JoinSet<()> {
     task
 }
 
+/// The end of a membership.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LeavingFor {
+    /// The application unsubscribed.
+    Unsubscribe,
+    /// The consumer closes, or another assignment replaces the group's.
+    Close,
+}
+
 /// Sends the request to leave the group, once.
-pub(super) async fn send_leave(shared: &Shared, timeout: Duration) {
+pub(super) async fn send_leave(shared: &Shared, leaving_for: LeavingFor, timeout: Duration) {
     let Some(coordinator) = &shared.coordinator else { return };
+    let habits = shared.cluster.config.group_habits;
+    let returns = habits == GroupHabits::Java || leaving_for == LeavingFor::Close;
     let leaving = async {
         match shared.cluster.config.group_protocol {
             GroupProtocol::Classic => {
-                classic::leave(coordinator, "the consumer unsubscribed or was closed").await
+                classic::leave(coordinator, returns, "the consumer unsubscribed or was closed").await
             }
             GroupProtocol::Consumer => next_gen::leave(coordinator).await,
         }

@@ -46,7 +46,7 @@ impl MembershipStatus {
     /// Enters the next step. The time of a stall starts at the first step that is not at rest.
     pub(super) fn step(&self, step: MembershipStep, coordinator: Option<&Coordinator>) {
         if let Some(coordinator) = coordinator {
-            coordinator.debug(|| format!("{step:?}"));
+            coordinator.debug("CGRPSTATE", || format!("changed state to {step:?}"));
         }
         let mut status = self.0.borrow_mut();
         if status.0.is_at_rest() {

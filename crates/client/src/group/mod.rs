@@ -8,7 +8,7 @@ mod control;
 pub(crate) mod coordinator;
 mod heartbeat;
 mod leaving;
-mod membership;
+pub(crate) mod membership;
 mod membership_status;
 mod next_gen;
 pub(crate) mod poll_activity;
@@ -33,7 +33,7 @@ use self::commands::ConsumerCommand;
 use self::commit::{commit_offsets, fetch_committed};
 use self::control::on_control;
 use self::coordinator::Coordinator;
-use self::membership::Membership;
+use self::membership::{LeavingFor, Membership};
 use self::membership_status::{MembershipStatus, MembershipStep};
 use self::poll_activity::PollActivity;
 use self::unavailable_topics::UnavailableTopics;
@@ -102,13 +102,18 @@ impl Shared {
     /// the partitions are removed.
     pub(crate) fn stop_partitions(&self, partitions: &[TopicPartition]) {
         for at in partitions {
-            let slot = self.cursors.update(at, |cursor| {
+            let stopped = self.cursors.update(at, |cursor| {
+                let position = cursor.progress.position();
                 cursor.progress.next_generation();
                 cursor.position = Position::Failed;
-                cursor.slot
+                (cursor.slot, cursor.progress.clone(), position)
             });
-            if let Some(slot) = slot {
+            if let Some((slot, progress, position)) = stopped {
                 self.inbox.purge(slot);
+                // The application may still ask for it, until it removes the partition.
+                if let Some(position) = position {
+                    progress.set_position(position);
+                }
             }
         }
     }
@@ -307,7 +312,7 @@ pub(crate) async fn run(
             biased;
             command = control.recv() => match command {
                 Some(ConsumerCommand::Close(timeout, done)) => {
-                    let _ = done.send(leave(&shared, membership.take(), timeout).await);
+                    let _ = done.send(leave(&shared, membership.take(), LeavingFor::Close, timeout).await);
                     return;
                 }
                 Some(command) => on_control(&shared, &mut membership, &mut tasks, command).await,
@@ -415,7 +420,12 @@ async fn commit_unasked(
 
 /// Commits processed offsets if automatic commits are on, and leaves the group. Each step may take half of the
 /// timeout.
-async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duration) -> Result<(), Error> {
+async fn leave(
+    shared: &Shared,
+    membership: Option<Membership>,
+    leaving_for: LeavingFor,
+    timeout: Duration,
+) -> Result<(), Error> {
     shared.unavailable.watch(None, &shared.cluster);
     let mut result = Ok(());
     if !automatic(shared, true).is_empty() {
@@ -426,7 +436,7 @@ async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duratio
         });
     }
     if let Some(membership) = membership {
-        membership.leave(timeout / 2).await;
+        membership.leave(leaving_for, timeout / 2).await;
     }
     result
 }

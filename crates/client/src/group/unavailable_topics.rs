@@ -60,6 +60,10 @@ pub(super) async fn run(shared: Rc<Shared>) {
 }
 
 fn errors(subscription: &Subscription, cluster: &Cluster) -> BTreeMap<Arc<str>, ErrorCode> {
+    if subscription.has_patterns() && !cluster.lists_all_topics() {
+        // The list of all topics decides, and it has not arrived.
+        return BTreeMap::new();
+    }
     let names = subscription.names().iter();
     let mut errors: BTreeMap<_, _> =
         names.filter_map(|topic| Some((topic.clone(), cluster.lasting_error(topic)?))).collect();

@@ -94,7 +94,7 @@ impl Delivery {
                 partition: self.completion.partition,
                 offset: (*base_offset >= 0).then(|| base_offset + i64::from(self.index)),
             })),
-            Outcome::Failed(error) => Some(Err(ProduceError::clone(error))),
+            Outcome::Failed(error) => Some(Err(error.of_record(self.index).clone())),
             Outcome::Forwarded(to) => to.get(self.index as usize)?.try_get(),
         }
     }
@@ -106,7 +106,7 @@ impl Delivery {
         match self.completion.outcome.get()? {
             Outcome::Written { base_offset } if *base_offset < 0 => Some(Ok(None)),
             Outcome::Written { base_offset } => Some(Ok(Some(base_offset + i64::from(self.index)))),
-            Outcome::Failed(error) => Some(Err(error)),
+            Outcome::Failed(error) => Some(Err(error.of_record(self.index))),
             Outcome::Forwarded(to) => to.get(self.index as usize)?.try_offset(),
         }
     }

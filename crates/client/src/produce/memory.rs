@@ -34,6 +34,8 @@ pub(crate) struct Memory {
     shelves: Mutex<Shelves>,
     /// `true` if a push was refused since the engine's last look; nothing lingers then.
     pressed: AtomicBool,
+    /// Queues may have booked records that they do not hold.
+    has_credit: AtomicBool,
     /// Notified when memory is released.
     pub(crate) freed: Notify,
 }
@@ -48,6 +50,7 @@ impl Memory {
             records_max,
             shelves: Mutex::new(Shelves::new(batch_bytes_max)),
             pressed: AtomicBool::new(false),
+            has_credit: AtomicBool::new(false),
             freed: Notify::new(),
         })
     }
@@ -135,7 +138,15 @@ impl Memory {
             self.pressed.store(true, Ordering::Relaxed);
             return Err(PushRefused::Full);
         }
+        if chunk > 1 {
+            self.has_credit.store(true, Ordering::Relaxed);
+        }
         Ok(chunk as u32)
+    }
+
+    /// `true` if a chunk of several records was booked since the last call: queues may have records left of it.
+    pub(crate) fn take_has_credit(&self) -> bool {
+        self.has_credit.load(Ordering::Relaxed) && self.has_credit.swap(false, Ordering::Relaxed)
     }
 
     /// Books one record beyond any limit.

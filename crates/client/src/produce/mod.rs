@@ -183,6 +183,8 @@ impl Produce {
             | ProduceErrorKind::Transaction(_) => false,
             ProduceErrorKind::TimedOut { .. }
             | ProduceErrorKind::Broker { .. }
+            | ProduceErrorKind::InvalidRecords(_)
+            | ProduceErrorKind::OtherRecordInvalid
             | ProduceErrorKind::TooLarge { .. }
             | ProduceErrorKind::QueueFull { .. }
             | ProduceErrorKind::Request(_)

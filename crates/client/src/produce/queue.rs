@@ -428,6 +428,11 @@ impl Queue {
         empty
     }
 
+    /// Releases the records that are booked and that no push has brought.
+    pub(crate) fn return_credit(&self, queues: &Queues) {
+        lock(&self.state).return_credit(queues);
+    }
+
     /// Closes an empty queue to records; `false` if the queue has records.
     pub(crate) fn close_if_empty(&self, queues: &Queues) -> bool {
         let mut state = lock(&self.state);

@@ -109,7 +109,13 @@ impl Report {
         self.count == 0
     }
 
-    /// The first record's offset (-1 if the broker did not return one), or the error of all records.
+    /// The error of one record, by its index in the report.
+    pub fn error_of(&self, index: u32) -> Option<&ProduceError> {
+        self.result.as_ref().err().map(|error| error.of_record(index))
+    }
+
+    /// The first record's offset (-1 if the broker did not return one), or the error of the batch:
+    /// [`ProduceErrorKind::InvalidRecords`](crate::ProduceErrorKind::InvalidRecords) if its records have different ones.
     pub fn result(&self) -> Result<i64, &ProduceError> {
         self.result.as_ref().map(|offset| *offset).map_err(|error| &**error)
     }

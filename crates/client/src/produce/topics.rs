@@ -239,6 +239,8 @@ impl Topic {
         let mut forwarded = Vec::with_capacity(if watched { count as usize } else { 0 });
         let sealed = builder.seal(&Seal::default()).ok();
         let records = sealed.and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
+        // Before they are booked for their partitions: otherwise the limit would refuse others meanwhile.
+        produce.queues.memory.release(memory, count as usize);
         for (at, record) in records.iter().flatten().flatten().enumerate() {
             let headers = record.headers.iter();
             let headers: Vec<HeaderRef<'_>> =
@@ -263,7 +265,7 @@ impl Topic {
         if let Some(completion) = completion {
             completion.complete(Outcome::Forwarded(forwarded));
         }
-        produce.queues.settle(memory, count);
+        produce.queues.settle(0, 0);
     }
 
     /// Fails one record that was taken before.
@@ -288,6 +290,11 @@ impl Topic {
         delivery
     }
 
+    /// Releases the records that its queues have booked and do not hold.
+    fn return_credit(&self, queues: &Queues) {
+        self.partitions().iter().chain([&self.unassigned]).for_each(|queue| queue.return_credit(queues));
+    }
+
     /// Closes the topic to records and returns its queues, the unassigned one too.
     pub(crate) fn close(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.closed.store(true, Ordering::Release);
@@ -307,6 +314,17 @@ pub(crate) struct Topics {
 impl Topics {
     pub(crate) fn new(config: Arc<Config>, seed: u64) -> Self {
         Self { by_name: RwLock::default(), config, seed: AtomicU64::new(seed) }
+    }
+
+    /// Releases the records that queues have booked and do not hold, so that the limit is met exactly; `false` if there
+    /// cannot be any.
+    #[cold]
+    pub(crate) fn return_credit(&self, queues: &Queues) -> bool {
+        let had_credit = queues.memory.take_has_credit();
+        if had_credit {
+            self.all().iter().for_each(|topic| topic.return_credit(queues));
+        }
+        had_credit
     }
 
     /// The topic of that name, created by the first call; `true` if it is new.

@@ -555,7 +555,13 @@ impl TopicProducer {
             tag: record.tag.get(),
             watched,
         };
-        self.topic.push(&produce.queues, &content, how)
+        let pushed = self.topic.push(&produce.queues, &content, how);
+        match pushed {
+            Err(refused) if is_full(refused) && produce.topics.return_credit(&produce.queues) => {
+                self.topic.push(&produce.queues, &content, how)
+            }
+            pushed => pushed,
+        }
     }
 
     #[cold]

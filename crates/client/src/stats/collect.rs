@@ -123,6 +123,7 @@ fn brokers(state: &mut State, now: Instant) -> BTreeMap<String, snapshot::Broker
             rxerrs: broker.rx_errors,
             rxcorriderrs: broker.rx_correlation_errors,
             rxidle: idle_us(broker.rx_at, now),
+            wakeups: broker.tx + broker.rx,
             req: broker.requests.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             connects: broker.connects,
             disconnects: broker.disconnects,

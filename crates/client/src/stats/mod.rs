@@ -38,6 +38,9 @@ use crate::security::SecurityProtocol;
 use crate::types::TopicPartition;
 use crate::watchdog::{ActiveStall, StallReport};
 
+/// The version of this crate, for the first line of a log.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The limit of unread snapshots; older ones are dropped.
 const SNAPSHOTS_MAX: usize = 64;
 /// The limit of unread stall reports, for as many partitions.
@@ -143,7 +146,9 @@ impl Observer {
             surveyed: Notify::new(),
             warned_of_surplus: AtomicBool::new(false),
         };
-        observer.log.debug(Context::Generic, "INIT", || format!("client {} begins", observer.name));
+        observer.log.debug(Context::Generic, "INIT", || {
+            format!("client {} begins (Ottla {VERSION}, with the properties of librdkafka)", observer.name)
+        });
         if observer.log.is_on(Context::Conf) {
             for (name, value) in config.dump() {
                 observer.log.debug(Context::Conf, "CONF", || format!("{name} = {value}"));
@@ -270,12 +275,8 @@ impl Observer {
         }
     }
 
-    /// Applies a metadata response: the addresses of nodes, and the topics in it.
-    pub(crate) fn learned<'a>(
-        &self,
-        nodes: impl Iterator<Item = (i32, &'a str, i32)>,
-        topics: impl Iterator<Item = &'a str>,
-    ) {
+    /// Applies the addresses of nodes.
+    pub(crate) fn learned_brokers<'a>(&self, nodes: impl Iterator<Item = (i32, &'a str, i32)>) {
         let now = Instant::now();
         let mut state = self.state();
         let mut news = Vec::new();
@@ -288,6 +289,16 @@ impl Observer {
                 state.nodes.insert(node, address);
             }
         }
+        drop(state);
+        for text in news {
+            self.log.debug(Context::Broker, "BROKER", || text);
+        }
+    }
+
+    /// Applies the topics of a metadata response.
+    pub(crate) fn learned_topics<'a>(&self, topics: impl Iterator<Item = &'a str>) {
+        let now = Instant::now();
+        let mut state = self.state();
         let mut count = 0;
         for topic in topics {
             count += 1;
@@ -297,9 +308,6 @@ impl Observer {
             }
         }
         drop(state);
-        for text in news {
-            self.log.debug(Context::Broker, "BROKER", || text);
-        }
         self.log.debug(Context::Metadata, "METADATA", || format!("metadata of {count} topic(s)"));
     }
 

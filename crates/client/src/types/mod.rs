@@ -16,5 +16,5 @@ pub use self::event::Event;
 pub use self::group_metadata::GroupMetadata;
 pub use self::offsets::{OffsetAndMetadata, StartAt, Watermarks};
 pub(crate) use self::pattern::pattern;
-pub use self::settings::{Acks, GroupProtocol, Isolation, OffsetReset, Rebalance};
+pub use self::settings::{Acks, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance};
 pub use self::topic_partition::TopicPartition;

@@ -28,6 +28,8 @@ pub enum Partitioner {
     Fnv1aRandom,
     /// The application's own partitioner.
     Custom(ChoosePartition),
+    /// The same for records with a key; those without one stay with one partition for a while.
+    CustomForKeys(ChoosePartition),
 }
 
 /// An application's partitioner: returns the partition of a record, or `None`, which fails the record.
@@ -104,7 +106,7 @@ impl Partitioner {
     /// assert_eq!(Partitioner::ConsistentRandom.of_key(None, 10), None);
     /// ```
     pub fn of_key(&self, key: Option<&[u8]>, partitions: u32) -> Option<u32> {
-        if partitions == 0 || matches!(self, Self::Custom(_)) {
+        if partitions == 0 || matches!(self, Self::Custom(_) | Self::CustomForKeys(_)) {
             return None;
         }
         match self.choose(&Choice { topic: "", key, partitions, tag: Tag::default(), availability: &Unknown })
@@ -129,7 +131,8 @@ impl Partitioner {
             }
             (Self::Fnv1a | Self::Fnv1aRandom, key) => modulo(fnv1a(key.unwrap_or_default())),
             (Self::Random, _) => Chosen::Random,
-            (Self::Custom(choose), _) => match choose(choice) {
+            (Self::CustomForKeys(_), None) => Chosen::Sticky,
+            (Self::Custom(choose) | Self::CustomForKeys(choose), _) => match choose(choice) {
                 Some(partition) => Chosen::Partition(partition),
                 None => Chosen::Declined,
             },
@@ -148,6 +151,7 @@ impl fmt::Debug for Partitioner {
             Self::Fnv1a => "Fnv1a",
             Self::Fnv1aRandom => "Fnv1aRandom",
             Self::Custom(_) => "Custom",
+            Self::CustomForKeys(_) => "CustomForKeys",
         })
     }
 }
@@ -230,6 +234,24 @@ mod tests {
         fn has_leader(&self, partition: u32) -> bool {
             partition < 8
         }
+    }
+
+    #[test]
+    fn a_partitioner_for_keys_is_not_asked_about_records_without_one() {
+        let partitioner =
+            Partitioner::CustomForKeys(Arc::new(|choice| choice.key.map(|key| key.len() as u32)));
+        let choose = |key| {
+            partitioner.choose(&Choice {
+                topic: "",
+                key,
+                partitions: 9,
+                tag: Tag::default(),
+                availability: &Unknown,
+            })
+        };
+        assert!(matches!(choose(None), Chosen::Sticky));
+        assert!(matches!(choose(Some(b"")), Chosen::Partition(0)));
+        assert!(matches!(choose(Some(b"key")), Chosen::Partition(3)));
     }
 
     #[test]

@@ -66,6 +66,18 @@ pub enum Rebalance {
     Application,
 }
 
+/// The behaviour of a member of a classic group where clients differ.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum GroupHabits {
+    /// A member joins although none of its topics exists. Its first heartbeat comes after an interval. A static member
+    /// never leaves.
+    #[default]
+    Java,
+    /// A member joins when the first of its topics exists, and sends a heartbeat at once. A static member leaves when it unsubscribes, and does not
+    /// leave when it is closed.
+    Librdkafka,
+}
+
 /// The rebalance protocol of a group.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum GroupProtocol {

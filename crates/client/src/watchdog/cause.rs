@@ -65,7 +65,9 @@ impl StallReason {
             Error::Unreachable { .. } | Error::Transport { .. } => Cause::NoConnection,
             Error::TimedOut { .. } => Cause::NoAnswer,
             Error::Tls { .. } | Error::Authentication { .. } => Cause::Unauthorized,
-            Error::OffsetOutOfRange { .. } | Error::LogTruncated { .. } => Cause::OffsetOutOfRange,
+            Error::OffsetOutOfRange { .. } | Error::NoStartOffset { .. } | Error::LogTruncated { .. } => {
+                Cause::OffsetOutOfRange
+            }
             Error::PollIntervalExceeded { .. } => Cause::NotPolled,
             _ => Cause::Stopped,
         };

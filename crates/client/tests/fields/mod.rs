@@ -105,7 +105,11 @@ pub(crate) const SECTIONS: &[Section] = &[
             ("req", Counters, "Requests sent, by name."),
             ("zbuf_grow", Counter, "Always 0: decompression has no buffer that grows."),
             ("buf_grow", Counter, "Always 0."),
-            ("wakeups", Counter, "Always 0: no thread belongs to a broker."),
+            (
+                "wakeups",
+                Counter,
+                "Requests that were written and answers that came: each wakes the client's thread.",
+            ),
             ("connects", Counter, "Attempts to connect, failed ones included."),
             ("disconnects", Counter, "Connections that ended."),
             (

@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Property] = &[
                     Ok(())
                 },
                 get: |config| match (config.linger, config.defaults) {
-                    (Some(linger), _) => (linger.as_secs_f64() * 1000.0).to_string(),
+                    (Some(linger), _) => (linger.as_nanos() as f64 / 1e6).to_string(),
                     (None, Defaults::Native) => "adaptive".into(),
                     (None, Defaults::Librdkafka) => "5".into(),
                 },
@@ -132,7 +132,7 @@ pub(super) const ROWS: &[Property] = &[
                     Ok(())
                 },
                 get: |config| match config.sticky_partitioning_linger {
-                    Some(linger) => (linger.as_secs_f64() * 1000.0).to_string(),
+                    Some(linger) => (linger.as_nanos() as f64 / 1e6).to_string(),
                     None => "batch".into(),
                 },
             },

@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Property] = &[
                     Partitioner::Murmur2Random => "murmur2_random",
                     Partitioner::Fnv1a => "fnv1a",
                     Partitioner::Fnv1aRandom => "fnv1a_random",
-                    Partitioner::Custom(_) => "custom",
+                    Partitioner::Custom(_) | Partitioner::CustomForKeys(_) => "custom",
                 };
                 word.into()
             },

@@ -90,19 +90,19 @@ pub(in crate::fetch) struct LeaderHint {
 
 /// The cursor that a request is about. A result is dropped if the cursor was removed or moved since.
 #[derive(Clone, Debug)]
-pub(in crate::fetch) struct CursorRef {
+pub(crate) struct CursorRef {
     pub(in crate::fetch) slot: Slot,
     pub(in crate::fetch) progress: Arc<PartitionProgress>,
     generation: u64,
 }
 
 impl CursorRef {
-    pub(super) fn of(cursor: &Cursor) -> Self {
+    pub(crate) fn of(cursor: &Cursor) -> Self {
         Self { slot: cursor.slot, progress: cursor.progress.clone(), generation: cursor.generation }
     }
 
     /// Returns `true` if this is still the same cursor and its position has not moved.
-    pub(super) fn is(&self, cursor: &Cursor) -> bool {
+    pub(crate) fn is(&self, cursor: &Cursor) -> bool {
         Arc::ptr_eq(&cursor.progress, &self.progress) && cursor.generation == self.generation
     }
 }

@@ -18,7 +18,7 @@ use crate::fetch::cursors::Table;
 use crate::fetch::inbox::Item;
 use crate::fetch::progress::Ends;
 use crate::fetch::session::Session;
-use crate::types::{Event, StartAt};
+use crate::types::{Event, StartAt, TopicPartition};
 use crate::watchdog::cause::{Cause, StallReason};
 
 /// The pause after an authentication or TLS failure: an administrator must act before an attempt can succeed.
@@ -261,8 +261,12 @@ impl FetchCore {
         if cursor.replica.is_some() && answer.error_code != ErrorCode::None {
             // Only the leader's errors count: a replica may lag behind, or have lost the partition.
             cursor.replica = None;
-            // The leader may name the same replica again: that must not become a loop without a pause.
-            self.settings.block_from_second(cursor, now);
+            // The leader may name the same replica again: that must not become a loop without a pause. The pause does not grow,
+            // because the leader itself has the records.
+            if cursor.failures > 0 {
+                self.block_until(cursor, now + self.settings.retry_backoff);
+            }
+            cursor.failures = 1;
             return false;
         }
         let preferred = answer.preferred_read_replica;
@@ -287,7 +291,7 @@ impl FetchCore {
         aborted.sort_unstable();
         let records = answer.records.and_then(|chain| chain.to_bytes().ok());
         let hint = (answer.current_leader.leader_id, answer.current_leader.leader_epoch);
-        let answer = PartitionAnswer { offset, error: answer.error_code, ends, records, aborted };
+        let answer = PartitionAnswer { node, offset, error: answer.error_code, ends, records, aborted };
         let outcome = cursor.on_answer(answer, self.settings.decompressed_max_bytes);
         let with_records = matches!(outcome, AnswerOutcome::Deliver(_));
         self.on_outcome(node, cursor, outcome, hint, now, view);
@@ -428,6 +432,13 @@ impl FetchCore {
             }
             Err(error) => {
                 cursor.position = Position::Failed;
+                let error = match (cursor.progress.reset(self.settings.offset_reset), error) {
+                    (OffsetReset::Error, Error::Broker { code, .. }) => {
+                        let TopicPartition { topic, partition } = &cursor.progress.at;
+                        Error::NoStartOffset { topic: topic.to_string(), partition: *partition, code }
+                    }
+                    (_, error) => error,
+                };
                 self.fail(cursor, error);
             }
         }

@@ -11,6 +11,7 @@ fn chunk(progress: &Arc<PartitionProgress>, from: i64, bytes: usize) -> Item {
         from,
         next: from + 1,
         high_watermark: 100,
+        node: 1,
         records: Bytes::from(vec![0; bytes]),
         count: 1,
         aborted: AbortedTransactions::new(Vec::new()),

@@ -11,7 +11,7 @@ use super::super::batch::{Batch, OutOfOrder};
 use super::super::delivery::Outcome;
 use super::{Action, InFlight, ProduceCore, RequestOutcome};
 use crate::config::Acks;
-use crate::error::{Error, Persisted, ProduceErrorKind};
+use crate::error::{Error, InvalidRecords, Persisted, ProduceErrorKind};
 
 /// The arguments of [`ProduceCore::on_response`] that every partition's response needs.
 pub(super) struct Response<'a> {
@@ -166,7 +166,14 @@ impl ProduceCore {
                     });
                 }
             }
-            _ => self.fail(index, batch, broker_error(answer), response.actions),
+            _ => {
+                let partition = &self.partitions[index];
+                let kind = InvalidRecords::of(&partition.topic, partition.number, answer).map_or_else(
+                    || broker_error(answer),
+                    |records| ProduceErrorKind::InvalidRecords(records.into()),
+                );
+                self.fail(index, batch, kind, response.actions);
+            }
         }
     }
 
