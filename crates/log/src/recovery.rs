@@ -405,12 +405,15 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
 /// Loads the producers from the newest sound snapshot and the batches after it.
 pub(crate) fn load_producers(log: &mut Log, now_ms: i64) -> io::Result<()> {
     let (storage, end) = (log.storage.clone(), log.end_offset());
-    let mut from = log.segments[0].base_offset;
+    // A snapshot from before the first segment lacks the batches that were deleted in between: with it the next batch of
+    // a producer would be out of order.
+    let start = log.segments[0].base_offset;
+    let mut from = start;
     let mut producers = Producers::default();
     let mut removed = false;
     for offset in log.snapshots()?.into_iter().rev() {
         let path = log.path(&file_name(offset, SNAPSHOT_SUFFIX));
-        let read = if offset <= end { read_snapshot(&*storage, &path)? } else { None };
+        let read = if (start..=end).contains(&offset) { read_snapshot(&*storage, &path)? } else { None };
         if let Some(read) = read {
             (producers, from) = (read, offset);
             break;

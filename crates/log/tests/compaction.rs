@@ -198,6 +198,27 @@ fn a_tombstone_without_retention_stays_for_one_pass() {
 }
 
 #[test]
+fn a_client_cannot_append_a_record_without_a_key() {
+    for compression in Compression::ALL {
+        let (_, mut log) = new_log();
+        let records = [record(1, "a"), Keyed { key: None, ..record(1, &"b".repeat(200)) }];
+        let bytes = keyed::batch(&records, NOW, &Seal { compression, ..Seal::default() });
+        let refused =
+            log.append(NOW, bytes.clone(), ottla_log::AppendOptions::default()).expect_err("no key");
+        assert!(matches!(refused, ottla_log::AppendError::MissingKey { record: 1, .. }), "{refused}");
+        let (options, dir) = (ottla_log::AppendOptions::default(), log.dir().to_owned());
+        let mut check = ottla_log::BatchesCheck::new(dir, log.config().clone(), NOW, bytes.clone(), options);
+        let mut result = check.step(1 << 20);
+        while matches!(result, Ok(true)) {
+            result = check.step(1 << 20);
+        }
+        assert!(matches!(result, Err(ottla_log::AppendError::MissingKey { record: 1, .. })), "{result:?}");
+        log.update_config(LogConfig { compact: false, ..config() });
+        log.append(NOW, bytes, ottla_log::AppendOptions::default()).expect("not compacted");
+    }
+}
+
+#[test]
 fn a_record_without_a_key_is_removed() {
     let (_, mut log) = new_log();
     log.update_config(LogConfig { compact: false, ..config() });
