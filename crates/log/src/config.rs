@@ -23,6 +23,8 @@ pub struct LogConfig {
     /// `cleanup.policy` has `compact`: records need keys, and [`Log::compact`](crate::Log::compact) keeps the newest of each
     /// key. Default no.
     pub compact: bool,
+    /// `min.cleanable.dirty.ratio`: a compaction begins when more of the bytes than this part are dirty. Default 0.5.
+    pub dirty_ratio_min: f64,
     /// `delete.retention.ms`: how long a tombstone stays after the compaction that sees it first. Default 1 day.
     pub delete_retention_ms: i64,
     /// `min.compaction.lag.ms`: records stay this long before a compaction may remove them. Default 0.
@@ -61,6 +63,7 @@ impl Default for LogConfig {
             retention_ms: Some(7 * 24 * 3_600_000),
             delete: true,
             compact: false,
+            dirty_ratio_min: 0.5,
             delete_retention_ms: 24 * 3_600_000,
             min_compaction_lag_ms: 0,
             max_compaction_lag_ms: i64::MAX,
