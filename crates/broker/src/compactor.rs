@@ -141,6 +141,7 @@ fn settle(
         bytes_after = report.bytes_after,
         records_read = report.records_read,
         records_kept = report.records_kept,
+        records_without_key = report.records_without_key,
         ms = took.as_millis() as u64,
         "compacted a partition"
     );

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Raw};
-use ottla_broker::{Broker, BrokerBuilder, BrokerThread};
+use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
@@ -289,6 +289,34 @@ fn a_topic_that_is_created_again_has_no_cleaner_point() {
         assert_eq!(point(&disk, "orders"), None);
         assert!(!disk.paths().iter().any(|path| path.starts_with("orders-0/")), "{:?}", disk.paths());
     }
+}
+
+#[test]
+fn the_properties_of_the_cleaner_have_kafkas_names() {
+    let mut config = BrokerConfig::default();
+    for (name, value) in [
+        ("log.cleaner.enable", "false"),
+        ("log.cleaner.backoff.ms", "250"),
+        ("log.cleaner.dedupe.buffer.size", "134217728"),
+        ("log.cleanup.policy", "compact,delete"),
+        ("log.cleaner.min.cleanable.ratio", "0.2"),
+        ("log.cleaner.min.compaction.lag.ms", "5"),
+        ("log.cleaner.max.compaction.lag.ms", "6"),
+        ("log.cleaner.delete.retention.ms", "7"),
+    ] {
+        config.set(name, value).unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert!(!config.cleaner_enabled);
+    assert_eq!(
+        (config.cleaner_backoff, config.cleaner_map_bytes_max),
+        (Duration::from_millis(250), 128 << 20)
+    );
+    let defaults = config.topic_defaults.values();
+    let of = |name: &str| defaults.get(name).map(String::as_str);
+    assert_eq!((of("cleanup.policy"), of("delete.retention.ms")), (Some("compact,delete"), Some("7")));
+    assert_eq!((of("min.compaction.lag.ms"), of("max.compaction.lag.ms")), (Some("5"), Some("6")));
+    let refused = config.set("log.cleaner.min.cleanable.ratio", "2").expect_err("above 1");
+    assert!(refused.contains("min.cleanable.dirty.ratio") && refused.contains("from 0 to 1"), "{refused}");
 }
 
 #[test]

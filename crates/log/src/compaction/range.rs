@@ -1,5 +1,6 @@
 //! The segments that a compaction may clean.
 
+use std::collections::VecDeque;
 use std::io;
 
 use super::offset_map::OffsetMap;
@@ -110,11 +111,22 @@ impl Log {
                 reason: format!("{bad} are quarantined"),
             });
         }
+        // An operator has accepted the loss of so many offsets that no empty batch covers them.
+        let spans = |source: &Source| i32::try_from(source.end_offset - 1 - source.base_offset).is_ok();
+        let sources: VecDeque<Source> = sources.collect();
+        if let Some(source) = sources.iter().find(|source| !spans(source)) {
+            return Err(CompactionError::Damaged {
+                dir: self.dir.to_string(),
+                file: file_name(source.base_offset, LOG_SUFFIX),
+                position: source.size,
+                reason: format!("the offsets up to {} are missing", source.end_offset - 1),
+            });
+        }
         let keys = cleanable.end.saturating_sub(cleanable.first_dirty).max(0) as u64;
         Ok(Compaction {
             storage: self.storage.clone(),
             dir: self.dir.clone(),
-            sources: sources.collect(),
+            sources,
             first_dirty: cleanable.first_dirty,
             transactions: Transactions::new(aborted.clone()),
             aborted,
