@@ -27,7 +27,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let mib: u64 = args.next().map_or(Ok(512), |mib| mib.parse())?;
     let base = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    println!("record      codec   keys       log MiB  left MiB   seconds     MiB/s");
+    println!(
+        "record      codec   keys       log MiB  left MiB   seconds     MiB/s  CPU seconds  MiB per CPU second"
+    );
     for record_bytes in [100, 1000] {
         for (compression, keys_part) in
             [(Compression::None, 10), (Compression::None, 2), (Compression::Lz4, 10), (Compression::Zstd, 10)]
@@ -55,21 +57,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 aborted: Vec::new(),
                 segment_bytes_max: None,
             };
-            let begun = Instant::now();
+            let (begun, cpu_before) = (Instant::now(), cpu_seconds());
             let report = log.compact(options)?;
             let seconds = begun.elapsed().as_secs_f64();
+            let cpu = cpu_seconds() - cpu_before;
             let in_mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             println!(
-                "{record_bytes:>4} bytes  {:<6} {:>9} {:>9.0} {:>9.0} {seconds:>9.2} {:>9.0}",
+                "{record_bytes:>4} bytes  {:<6} {:>9} {:>9.0} {:>9.0} {seconds:>9.2} {:>9.0} {cpu:>12.2} {:>19.0}",
                 compression.name(),
                 report.keys,
                 in_mib(report.bytes_before),
                 in_mib(report.bytes_after),
                 in_mib(report.bytes_before) / seconds,
+                in_mib(report.bytes_before) / cpu,
             );
         }
     }
     Ok(())
+}
+
+/// Returns the processor time of this thread; 0 where the system does not tell it. A busy machine does not change it much.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = stat.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
+    nanoseconds.unwrap_or(0.0) / 1e9
 }
 
 /// Appends records of random keys.

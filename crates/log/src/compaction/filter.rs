@@ -22,7 +22,7 @@ use super::transactions::{Control, Transactions};
 use crate::producers::LastBatch;
 
 /// Records whose keys are looked up together: the processor then waits for several entries of the map at a time.
-const LOOKUPS: usize = 128;
+pub(super) const LOOKUPS: usize = 128;
 
 /// The rules of a pass.
 #[derive(Debug)]
@@ -186,6 +186,7 @@ impl Filter {
             if self.parsed.is_empty() {
                 break;
             }
+            rules.map.touch(self.parsed.iter().filter_map(|record| record.key));
             for record in &self.parsed {
                 let stays = if record.offset > rules.latest {
                     true

@@ -26,8 +26,8 @@ use ottla_wire::batch::{Compression, HEADER_BYTES};
 use ottla_wire::compress::decompress;
 use ottla_wire::reader::{RecordError, RecordIter};
 
-use self::filter::{Fate, Filter, Rules};
-use self::key_hash::KeyHasher;
+use self::filter::{Fate, Filter, LOOKUPS, Rules};
+use self::key_hash::{KeyHash, KeyHasher};
 use self::output::Output;
 pub use self::range::Cleanable;
 pub use self::replace::{CleanedGroup, PendingReplacement, ReplacedFiles};
@@ -52,7 +52,7 @@ pub struct CompactionOptions {
     pub first_dirty: i64,
     /// Segments that reach beyond this offset are left alone: the last stable offset, or the high watermark.
     pub stable_end: i64,
-    /// The most bytes of the map of keys; each key takes 30.
+    /// The most bytes of the map of keys; each key takes 30. The map is as large as the keys need.
     pub map_bytes_max: usize,
     /// A secret for the hashes of keys. A new one for each compaction.
     pub secret: [u64; 2],
@@ -365,14 +365,27 @@ fn map_batch(
                 .map_err(|source| RecordError::Compress { base_offset: header.base_offset, source })?;
             &inflated[..]
         };
-        for record in RecordIter::new(header, block) {
-            let record = record?;
-            let Some(key) = record.key.filter(|_| record.offset >= first_dirty) else { continue };
-            let key = rules.map.hash(key);
-            if !rules.map.put(key, record.offset) {
-                return Ok(false);
+        let mut records = RecordIter::new(header, block);
+        let mut keys = [(KeyHash([0; 2]), 0); LOOKUPS];
+        loop {
+            let mut count = 0;
+            while count < LOOKUPS {
+                let Some(record) = records.next().transpose()? else { break };
+                if let Some(key) = record.key.filter(|_| record.offset >= first_dirty) {
+                    keys[count] = (rules.map.hash(key), record.offset);
+                    count += 1;
+                }
             }
-            rules.latest = record.offset;
+            if count == 0 {
+                break;
+            }
+            rules.map.touch(keys[..count].iter().map(|(key, _)| *key));
+            for (key, offset) in &keys[..count] {
+                if !rules.map.put(*key, *offset) {
+                    return Ok(false);
+                }
+                rules.latest = *offset;
+            }
         }
     }
     rules.latest = rules.latest.max(header.last_offset());
