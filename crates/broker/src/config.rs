@@ -70,7 +70,7 @@ pub struct BrokerConfig {
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
     /// disables the check. 8 MiB by default: a terabyte takes a day and a half.
     pub scrub_bytes_per_second: Option<u64>,
-    /// `log.cleaner.enable`: topics whose `cleanup.policy` has `compact` are compacted. On by default.
+    /// `log.cleaner.enable`: topics whose `cleanup.policy` has `compact` are compacted. Enabled by default.
     pub cleaner_enabled: bool,
     /// `log.cleaner.backoff.ms`: the pause after which the cleaner looks for dirty partitions again. 15 seconds by default.
     pub cleaner_backoff: Duration,

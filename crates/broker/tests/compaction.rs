@@ -249,12 +249,8 @@ fn a_deletion_of_records_and_lookups_by_time_meet_a_compacted_log() {
     produce(&mut connection, "orders", 200);
     await_point(&disk, "orders", 150);
     let offset_at = |connection: &mut Raw, timestamp: i64| {
-        let partitions = vec![ListOffsetsPartition {
-            partition_index: 0,
-            current_leader_epoch: -1,
-            timestamp,
-            ..Default::default()
-        }];
+        let partitions =
+            vec![ListOffsetsPartition { partition_index: 0, current_leader_epoch: -1, timestamp }];
         let topics = vec![ListOffsetsTopic { name: "orders".into(), partitions }];
         let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
         connection.ask(7, &request).expect("an answer").topics[0].partitions[0].offset
