@@ -161,7 +161,11 @@ fn read(records: &Records) -> Option<Vec<RecordPosition>> {
             break;
         };
         assert_eq!(record.headers.iter().count(), record.headers.len());
-        found.push(RecordPosition { offset: record.offset, timestamp: record.timestamp });
+        found.push(RecordPosition {
+            offset: record.offset,
+            timestamp: record.timestamp,
+            has_key: record.key.is_some(),
+        });
     }
     let mut skipped = Mark::default();
     let skips = records.skip_at(&mut skipped, u32::MAX).is_ok();

@@ -106,6 +106,14 @@ impl KafkaCluster {
         self.nodes[id - 1].process.as_ref().map(Process::id)
     }
 
+    /// Waits for the first line with `pattern` in the output of node `id` (from 1).
+    pub fn wait_for_line(&mut self, id: usize, pattern: &str, within: Duration) -> Result<String, Failure> {
+        match self.nodes[id - 1].process.as_mut() {
+            Some(process) => process.wait_for_line(pattern, within),
+            None => Err(Failure::new(format!("node {id} of Kafka does not run"))),
+        }
+    }
+
     /// Stops node `id` (from 1) with SIGTERM.
     pub fn stop_node(&mut self, id: usize) -> Result<(), Failure> {
         match self.nodes[id - 1].process.take() {

@@ -3,6 +3,7 @@
 //! Everything is measured in one run and repeated, one subject after the other, so that whatever else the machine does
 //! falls upon all of them.
 
+pub(crate) mod compaction;
 pub(crate) mod compare;
 mod figures;
 pub(crate) mod lab;

@@ -45,6 +45,8 @@ usage: cargo xtask COMMAND
       --repeat N            passes over everything, interleaved (default 3)
       --without-kafka       ours alone
       --json FILE           every sample as JSON
+  bench compaction [OPTIONS]
+                            the rate of our cleaner against Apache Kafka's: --mib N, --repeat N
   compare [OPTIONS]         our client next to librdkafka and franz-go, as tables (bench/compare/README.md)
       --quick               fewer messages and passes: a look, no result
       --only PART,...       only what has a PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
@@ -94,6 +96,10 @@ fn main() -> ExitCode {
         ["soak", name, count] => match count.parse() {
             Ok(count) => soak::run(name, Some(count)),
             Err(_) => usage_error(&format!("{count} is not a count")),
+        },
+        ["bench", "compaction", rest @ ..] => match bench::compaction::Options::parse(rest) {
+            Ok(options) => bench::compaction::run_all(&options),
+            Err(wrong) => usage_error(&wrong),
         },
         ["bench", rest @ ..] => match bench::Options::parse(rest) {
             Ok(options) => bench::run(&options),

@@ -36,6 +36,14 @@ const SOAKS: &[Soak] = &[
         count: 200,
     },
     Soak {
+        name: "compaction",
+        what: "random histories of appends, transactions, crashes and compactions, each compared with a naive model",
+        package: "ottla-log",
+        test: "compaction_model",
+        variable: "OTTLA_COMPACTION_SEEDS",
+        count: 30_000,
+    },
+    Soak {
         name: "flips",
         what: "1 = a bit flipped in every byte of a data directory, one at a time: refused, exact, or reported",
         package: "ottla-broker",

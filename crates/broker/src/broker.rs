@@ -159,7 +159,9 @@ impl Broker {
 
     /// Cuts every connection and closes the logs, so that the next start need not recover anything.
     pub async fn stop(mut self) {
+        self.cluster.compactions.stop();
         self.tasks.shutdown().await;
+        self.cluster.compactions.stopped().await;
         self.cluster.finish_syncs().await;
         self.cluster.close();
     }
@@ -167,6 +169,7 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
+        self.cluster.compactions.stop();
         self.tasks.abort_all();
     }
 }
@@ -438,7 +441,7 @@ impl FileLimits {
     }
 }
 
-/// Runs the periodic work: sessions, rebalances, retention.
+/// Runs the periodic work: sessions, rebalances, retention, the scrub, compactions.
 async fn keep(cluster: Arc<Cluster>) {
     let retention = async {
         loop {
@@ -446,7 +449,8 @@ async fn keep(cluster: Arc<Cluster>) {
             cluster.enforce_retention().await;
         }
     };
-    tokio::join!(retention, cluster.groups.keep_time(), crate::scrub::run(cluster.clone()));
+    let (scrub, compactor) = (crate::scrub::run(cluster.clone()), crate::compactor::run(cluster.clone()));
+    tokio::join!(retention, cluster.groups.keep_time(), scrub, compactor);
 }
 
 fn bootstrap_servers(cluster: &Cluster) -> String {

@@ -24,7 +24,9 @@ use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
 use self::nodes::Node;
 use self::topic_store::TopicStore;
 use self::turns::Turns;
+use crate::cleaner_points::CleanerPoints;
 use crate::clock::Clock;
+use crate::compactions::Compactions;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
@@ -85,6 +87,8 @@ pub struct Cluster {
     pub(crate) memory: MemoryBudget,
     /// The part of it in which batches are decompressed. It is separate because requests that have memory wait for it.
     pub(crate) decoder_memory: MemoryBudget,
+    pub(crate) compactions: Compactions,
+    pub(crate) cleaner_points: CleanerPoints,
     /// The syncs of partitions that are under way.
     pub(crate) syncs: Mutex<JoinSet<()>>,
     /// Coordinators that a test has moved, by group.
@@ -165,6 +169,7 @@ impl Cluster {
         let nodes = (1..=nodes.max(1))
             .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
             .collect();
+        let cleaner_points = CleanerPoints::load(storage.clone());
         let cluster = Self {
             groups: Groups::new(&config, rng.fork()),
             offsets,
@@ -188,12 +193,15 @@ impl Cluster {
             file_hand: Mutex::new(0),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
             leader_epochs: LeaderEpochs::new(first_epoch),
+            compactions: Compactions::default(),
+            cleaner_points,
             syncs: Mutex::default(),
             coordinators: Mutex::default(),
         };
         let record = lock(&cluster.journal).end_offset();
         cluster.sync_journal(record)?;
         cluster.load_topics(format)?;
+        cluster.forget_cleaner_points();
         if format != Format::Marked {
             write_format(&*cluster.storage)?;
         }
@@ -279,6 +287,14 @@ impl Cluster {
                 }
             };
             self.syncer.run_blocking(work).await;
+        }
+    }
+
+    /// Forgets the cleaner points of partitions that do not exist.
+    pub(crate) fn forget_cleaner_points(&self) {
+        let exists = |topic: &str, index: i32| self.partition(topic, index).is_some();
+        if let Err(error) = self.cleaner_points.retain(exists) {
+            tracing::warn!(%error, "cannot remove the cleaner points of deleted topics");
         }
     }
 

@@ -70,6 +70,14 @@ pub struct BrokerConfig {
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
     /// disables the check. 8 MiB by default: a terabyte takes a day and a half.
     pub scrub_bytes_per_second: Option<u64>,
+    /// `log.cleaner.enable`: topics whose `cleanup.policy` has `compact` are compacted. Enabled by default.
+    pub cleaner_enabled: bool,
+    /// `log.cleaner.backoff.ms`: the pause after which the cleaner looks for dirty partitions again. 15 seconds by default.
+    pub cleaner_backoff: Duration,
+    /// `log.cleaner.dedupe.buffer.size`: the most memory for the keys of a compaction, of which each takes 30 bytes. A partition
+    /// with more keys is cleaned in several passes. The memory is used during a compaction only. 64 MiB by default, half
+    /// of Kafka's: 2.2 million keys.
+    pub cleaner_map_bytes_max: usize,
     /// `fetch.max.bytes`: the records of one fetch response, whatever the request allows, except for a first batch that
     /// is larger. 55 MiB by default.
     pub fetch_bytes_max: usize,
@@ -103,6 +111,9 @@ impl Default for BrokerConfig {
             group_members_max: 10_000,
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
+            cleaner_enabled: true,
+            cleaner_backoff: Duration::from_secs(15),
+            cleaner_map_bytes_max: 64 << 20,
             fetch_bytes_max: 55 << 20,
             fetch_sessions_max: 1_000,
             topic_partitions_max: 10_000,
@@ -138,6 +149,11 @@ impl BrokerConfig {
                 let bytes = number(name, value, 0, i64::MAX)? as u64;
                 self.scrub_bytes_per_second = Some(bytes).filter(|bytes| *bytes > 0);
             }
+            "log.cleaner.enable" => self.cleaner_enabled = boolean(name, value)?,
+            "log.cleaner.backoff.ms" => self.cleaner_backoff = ms(value)?.max(Duration::from_millis(1)),
+            "log.cleaner.dedupe.buffer.size" => {
+                self.cleaner_map_bytes_max = number(name, value, 1 << 20, 1 << 40)? as usize;
+            }
             "partitions.total.max" => {
                 self.partitions_total_max = number(name, value, 1, 10_000_000)? as usize;
             }
@@ -149,6 +165,17 @@ impl BrokerConfig {
             }
             "max.incremental.fetch.session.cache.slots" => {
                 self.fetch_sessions_max = number(name, value, 0, 1_000_000)? as usize;
+            }
+            "log.cleanup.policy" => self.topic_defaults.set("cleanup.policy", value)?,
+            "log.cleaner.delete.retention.ms" => self.topic_defaults.set("delete.retention.ms", value)?,
+            "log.cleaner.min.cleanable.ratio" => {
+                self.topic_defaults.set("min.cleanable.dirty.ratio", value)?;
+            }
+            "log.cleaner.min.compaction.lag.ms" => {
+                self.topic_defaults.set("min.compaction.lag.ms", value)?;
+            }
+            "log.cleaner.max.compaction.lag.ms" => {
+                self.topic_defaults.set("max.compaction.lag.ms", value)?;
             }
             "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
             "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,
@@ -167,7 +194,7 @@ impl BrokerConfig {
 pub struct TopicSetting {
     /// Kafka's name.
     pub name: &'static str,
-    /// Kafka's type number in DescribeConfigs: 1 boolean, 2 string, 3 int, 5 long, 7 list.
+    /// Kafka's type number in DescribeConfigs: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
     pub kind: i8,
     /// Its effect.
     pub text: &'static str,
@@ -178,14 +205,24 @@ pub const TOPIC_SETTINGS: &[TopicSetting] = &[
     TopicSetting {
         name: "cleanup.policy",
         kind: 7,
-        text: "The clean-up of old records: only `delete` is implemented.",
+        text: "The clean-up of old records: `delete` by age and size, `compact` all but the newest of each key, or both.",
     },
     TopicSetting {
         name: "compression.type",
         kind: 2,
         text: "Only `producer`: batches are kept as they come.",
     },
+    TopicSetting {
+        name: "delete.retention.ms",
+        kind: 5,
+        text: "The time for which a tombstone stays after the first compaction of it.",
+    },
     TopicSetting { name: "index.interval.bytes", kind: 3, text: "Bytes of log per index entry." },
+    TopicSetting {
+        name: "max.compaction.lag.ms",
+        kind: 5,
+        text: "Records are compacted after this time, however few of them are dirty.",
+    },
     TopicSetting { name: "max.message.bytes", kind: 3, text: "The largest batch." },
     TopicSetting {
         name: "message.timestamp.after.max.ms",
@@ -198,6 +235,16 @@ pub const TOPIC_SETTINGS: &[TopicSetting] = &[
         text: "The maximum time by which a producer's timestamps may be in the past.",
     },
     TopicSetting { name: "message.timestamp.type", kind: 2, text: "CreateTime or LogAppendTime." },
+    TopicSetting {
+        name: "min.cleanable.dirty.ratio",
+        kind: 6,
+        text: "A partition is compacted when more of its bytes than this part were not cleaned yet.",
+    },
+    TopicSetting {
+        name: "min.compaction.lag.ms",
+        kind: 5,
+        text: "Records are not compacted before this time.",
+    },
     TopicSetting { name: "min.insync.replicas", kind: 3, text: "Only 1: nothing is replicated." },
     TopicSetting { name: "retention.bytes", kind: 5, text: "Old segments go beyond so much; -1 keeps all." },
     TopicSetting { name: "retention.ms", kind: 5, text: "Segments go when they are so old; -1 keeps all." },
@@ -282,11 +329,15 @@ fn default_text(name: &str) -> String {
     match name {
         "cleanup.policy" => "delete".into(),
         "compression.type" => "producer".into(),
+        "delete.retention.ms" => config.delete_retention_ms.to_string(),
         "index.interval.bytes" => config.index_interval_bytes.to_string(),
+        "max.compaction.lag.ms" => config.max_compaction_lag_ms.to_string(),
         "max.message.bytes" => config.message_bytes_max.to_string(),
         "message.timestamp.after.max.ms" => config.timestamp_after_max_ms.to_string(),
         "message.timestamp.before.max.ms" => config.timestamp_before_max_ms.to_string(),
         "message.timestamp.type" => "CreateTime".into(),
+        "min.cleanable.dirty.ratio" => config.dirty_ratio_min.to_string(),
+        "min.compaction.lag.ms" => config.min_compaction_lag_ms.to_string(),
         "min.insync.replicas" => "1".into(),
         "retention.bytes" => config.retention_bytes.map_or_else(|| "-1".into(), |bytes| bytes.to_string()),
         "retention.ms" => config.retention_ms.map_or_else(|| "-1".into(), |ms| ms.to_string()),
@@ -302,9 +353,13 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
         if value == allowed { Ok(()) } else { Err(format!("{name}=`{value}`: only `{allowed}` exists here")) }
     };
     match name {
-        "cleanup.policy" => only("delete")?,
+        "cleanup.policy" => (config.delete, config.compact) = cleanup_policy(value)?,
         "compression.type" => only("producer")?,
         "min.insync.replicas" => only("1")?,
+        "delete.retention.ms" => config.delete_retention_ms = number(name, value, 0, i64::MAX)?,
+        "max.compaction.lag.ms" => config.max_compaction_lag_ms = number(name, value, 1, i64::MAX)?,
+        "min.cleanable.dirty.ratio" => config.dirty_ratio_min = ratio(name, value)?,
+        "min.compaction.lag.ms" => config.min_compaction_lag_ms = number(name, value, 0, i64::MAX)?,
         "index.interval.bytes" => {
             config.index_interval_bytes = number(name, value, 0, i64::from(i32::MAX))? as u32;
         }
@@ -331,6 +386,26 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
         _ => return Err(format!("`{name}` is not a topic setting that has an effect here")),
     }
     Ok(())
+}
+
+/// Returns whether the policy has `delete`, and whether it has `compact`.
+fn cleanup_policy(value: &str) -> Result<(bool, bool), String> {
+    let (mut delete, mut compact) = (false, false);
+    for policy in value.split(',').map(str::trim) {
+        match policy {
+            "delete" => delete = true,
+            "compact" => compact = true,
+            _ => return Err(format!("cleanup.policy=`{value}`: use delete, compact, or delete,compact")),
+        }
+    }
+    Ok((delete, compact))
+}
+
+fn ratio(name: &str, value: &str) -> Result<f64, String> {
+    match value.trim().parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        _ => Err(format!("{name}=`{value}`: not a number from 0 to 1")),
+    }
 }
 
 fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {

@@ -15,8 +15,11 @@
 mod api;
 mod batch_checks;
 mod broker;
+mod cleaner_points;
 mod clock;
 mod cluster;
+mod compactions;
+mod compactor;
 mod config;
 mod connection;
 mod coordinator;

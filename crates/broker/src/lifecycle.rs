@@ -297,6 +297,8 @@ impl Cluster {
         for partition in &topic.partitions {
             partition.delete();
         }
+        topic.partitions.iter().for_each(|partition| partition.await_compaction());
+        self.forget_cleaner_points();
         if let Err(error) = self.finish_pending() {
             tracing::warn!(%error, "files of a deleted topic are left; the next start removes them");
         }

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ottla_log::{Log, LogError, PendingSync, RetentionStep, Synced, Tail};
+use ottla_log::{
+    CompactionError, CompactionOptions, CompactionReport, Log, LogError, PendingSync, RetentionStep, Synced,
+    Tail,
+};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
@@ -42,6 +45,8 @@ pub(crate) struct Partition {
     floor_record: AtomicI64,
     /// Held while records are deleted: the log itself is free during the sync.
     deletion: Mutex<()>,
+    /// Held during a compaction: its directory must not go meanwhile.
+    compaction: Mutex<()>,
     /// True if its files were used since [`Partition::close_idle_files`] last looked.
     used: AtomicBool,
 }
@@ -76,6 +81,7 @@ impl Partition {
             floor: AtomicI64::new(floor),
             floor_record: AtomicI64::new(0),
             deletion: Mutex::new(()),
+            compaction: Mutex::new(()),
             used: AtomicBool::new(false),
         })
     }
@@ -226,6 +232,37 @@ impl Partition {
         let stored = pending.run();
         let gone = self.log().finish_deletion(stored)?;
         Ok(gone.start_offset)
+    }
+
+    /// Segments beyond this offset are not compacted: the high watermark. With open transactions it will be the last stable
+    /// offset, because it is not known yet whether their data is aborted.
+    pub(crate) fn stable_end(&self) -> i64 {
+        self.high_watermark()
+    }
+
+    /// Compacts the log. Blocks; the log is free for others except while segments are replaced.
+    pub(crate) fn compact(
+        &self,
+        options: CompactionOptions,
+        should_stop: &dyn Fn() -> bool,
+    ) -> Result<CompactionReport, CompactionError> {
+        let _compaction = self.compaction.lock().unwrap_or_else(PoisonError::into_inner);
+        if should_stop() {
+            return Err(CompactionError::Stopped);
+        }
+        let mut compaction = self.log().begin_compaction(options)?;
+        while let Some(group) = compaction.clean_next(should_stop)? {
+            let pending = self.log().begin_replacement(group)?;
+            let pending = pending.run();
+            let replaced = self.log().finish_replacement(pending)?;
+            replaced.run()?;
+        }
+        Ok(compaction.report())
+    }
+
+    /// Waits for the end of a compaction, which a deletion stops.
+    pub(crate) fn await_compaction(&self) {
+        drop(self.compaction.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Starts making what was appended durable, unless that is under way. Many appends share one sync. With

@@ -206,7 +206,7 @@ impl Log {
             _ => now_ms - active.created_ms,
         };
         let full = active.size + bytes as u64 > u64::from(self.config.segment_bytes)
-            || since > self.config.segment_ms
+            || since > self.config.segment_ms_max()
             || active.is_index_full(self.config.segment_index_bytes)
             || i32::try_from(checked.last_offset - active.base_offset).is_err();
         if full { self.roll_now(now_ms) } else { Ok(()) }

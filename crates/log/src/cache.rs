@@ -152,6 +152,16 @@ impl TailCache {
         }
     }
 
+    /// Drops the batches that begin below `offset`, and those in one run with them.
+    pub(crate) fn drop_up_to(&mut self, offset: i64) {
+        self.seal();
+        while self.runs.front().is_some_and(|run| run.span.base_offset < offset) {
+            if let Some(run) = self.runs.pop_front() {
+                self.sealed_bytes -= run.bytes.len();
+            }
+        }
+    }
+
     /// Returns segment and position of the batch with `offset`, if it is cached.
     pub(crate) fn position_of(&mut self, offset: i64) -> Option<(i64, u64)> {
         let number = self.find(offset)?;

@@ -51,7 +51,9 @@ impl Checker<'_> {
         let mut times = Times { earliest: header.base_timestamp, latest: header.max_timestamp };
         if self.options.check == Check::Records {
             let max = self.options.decompressed_bytes_max.unwrap_or(self.config.decompressed_bytes_max);
-            times = check_records(&header, batch, max).map_err(|source| self.invalid(source))?;
+            let records = check_records(&header, batch, max).map_err(|source| self.invalid(source))?;
+            self.keys(records.keyless)?;
+            times = records.times;
         }
         if let Some(latest) = self.after_records(&header, &times)? {
             header.max_timestamp = latest;
@@ -89,6 +91,14 @@ impl Checker<'_> {
             self.time(times.latest)?;
         }
         Ok((times.latest != header.max_timestamp).then_some(times.latest))
+    }
+
+    /// Compaction could not tell records without keys apart, and would remove all of them.
+    fn keys(&self, keyless: Option<u32>) -> Result<(), AppendError> {
+        match keyless.filter(|_| self.config.compact && self.options.origin == Origin::Client) {
+            Some(record) => Err(AppendError::MissingKey { dir: self.dir.to_owned(), record }),
+            None => Ok(()),
+        }
     }
 
     #[cold]
@@ -162,6 +172,7 @@ struct Reading {
     header: BatchHeader,
     records: RecordStream,
     times: Times,
+    keyless: Option<u32>,
     found: u32,
     is_dense: bool,
 }
@@ -217,8 +228,8 @@ impl BatchesCheck {
             if has_more {
                 self.reading = Some(reading);
             } else {
-                let times = reading.finish().map_err(|source| checker.invalid(source))?;
-                self.end_batch(&reading.header, &times)?;
+                let records = reading.finish().map_err(|source| checker.invalid(source))?;
+                self.end_batch(&reading.header, &records)?;
             }
         }
         Ok(self.reading.is_some() || self.at < self.batches.len())
@@ -252,18 +263,20 @@ impl BatchesCheck {
         let batch = self.batches.slice(self.at..self.at + need);
         checker.before_records(&header, &batch)?;
         if header.compression().is_ok_and(|codec| codec == Compression::None) {
-            let times = check_records(&header, &batch, 0).map_err(|source| checker.invalid(source))?;
-            self.end_batch(&header, &times)?;
+            let records = check_records(&header, &batch, 0).map_err(|source| checker.invalid(source))?;
+            self.end_batch(&header, &records)?;
         } else {
             let records = RecordStream::new(&header, batch, self.config.decompressed_bytes_max)
                 .map_err(|source| checker.invalid(source))?;
-            self.reading = Some(Reading { header, records, times: Times::none(), found: 0, is_dense: true });
+            let times = Times::none();
+            self.reading = Some(Reading { header, records, times, keyless: None, found: 0, is_dense: true });
         }
         Ok(need)
     }
 
-    fn end_batch(&mut self, header: &BatchHeader, times: &Times) -> Result<(), AppendError> {
-        if let Some(latest) = self.checker().after_records(header, times)? {
+    fn end_batch(&mut self, header: &BatchHeader, records: &CheckedRecords) -> Result<(), AppendError> {
+        self.checker().keys(records.keyless)?;
+        if let Some(latest) = self.checker().after_records(header, &records.times)? {
             self.wrong_timestamps.push((self.at, latest));
         }
         self.at += header.total_bytes();
@@ -273,17 +286,20 @@ impl BatchesCheck {
 
 impl Reading {
     fn read_part(&mut self) -> Result<bool, RecordError> {
-        let Self { header, records, times, found, is_dense } = self;
+        let Self { header, records, times, keyless, found, is_dense } = self;
         records.read_part(|record| {
             *is_dense &= record.offset == header.base_offset.wrapping_add(i64::from(*found));
             times.note(record.timestamp);
+            if !record.has_key {
+                keyless.get_or_insert(*found);
+            }
             *found += 1;
         })
     }
 
-    fn finish(&self) -> Result<Times, RecordError> {
+    fn finish(&self) -> Result<CheckedRecords, RecordError> {
         if self.is_dense && self.found == self.header.record_count as u32 {
-            return Ok(self.times);
+            return Ok(CheckedRecords { times: self.times, keyless: self.keyless });
         }
         let (base_offset, claimed) = (self.header.base_offset, self.header.record_count);
         Err(RecordError::Count { base_offset, claimed, found: self.found })
@@ -308,8 +324,16 @@ impl Times {
     }
 }
 
+/// The records of a batch that passed the checks.
+#[derive(Clone, Copy, Debug)]
+struct CheckedRecords {
+    times: Times,
+    /// The number of the first record without a key.
+    keyless: Option<u32>,
+}
+
 /// Checks that the records are as many and as dense as the header says, and nothing else is in the batch.
-fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times, RecordError> {
+fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<CheckedRecords, RecordError> {
     let decompressed;
     let block = match header.compression()? {
         Compression::None => &batch[HEADER_BYTES..],
@@ -320,6 +344,7 @@ fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times
         }
     };
     let mut times = Times::none();
+    let mut keyless = None;
     let mut found = 0;
     let mut records = RecordIter::new(header, block);
     let wrong =
@@ -330,12 +355,15 @@ fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times
             return Err(wrong(found));
         }
         times.note(record.timestamp);
+        if record.key.is_none() {
+            keyless.get_or_insert(found);
+        }
         found += 1;
     }
     if found != header.record_count as u32 || !records.rest().is_empty() {
         return Err(wrong(found));
     }
-    Ok(times)
+    Ok(CheckedRecords { times, keyless })
 }
 
 /// Sets the largest timestamp of a whole batch and recomputes its checksum.

@@ -30,6 +30,8 @@ impl Log {
 
     fn close_files(&mut self) -> io::Result<()> {
         let storage = self.storage.clone();
+        // The mark of a clean close has the segments as they are.
+        self.cancel_replacement()?;
         self.open_active()?;
         let last = self.segments.len() - 1;
         self.segments[last].finish(&*storage)?;

@@ -18,6 +18,19 @@ pub struct LogConfig {
     pub retention_bytes: Option<u64>,
     /// `retention.ms`: segments go when their newest record is older; `None` keeps all. Default 7 days.
     pub retention_ms: Option<i64>,
+    /// `cleanup.policy` has `delete`: retention by size and age. Default yes.
+    pub delete: bool,
+    /// `cleanup.policy` has `compact`: records need keys, and [`Log::compact`](crate::Log::compact) keeps the newest of each
+    /// key. Default no.
+    pub compact: bool,
+    /// `min.cleanable.dirty.ratio`: a compaction begins when more of the bytes than this part are dirty. Default 0.5.
+    pub dirty_ratio_min: f64,
+    /// `delete.retention.ms`: how long a tombstone stays after the compaction that sees it first. Default 1 day.
+    pub delete_retention_ms: i64,
+    /// `min.compaction.lag.ms`: records stay this long before a compaction may remove them. Default 0.
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`: older records are compacted, however few there are. Default never.
+    pub max_compaction_lag_ms: i64,
     /// `max.message.bytes`: the largest batch. Default 1 MiB and 12 bytes.
     pub message_bytes_max: u32,
     /// The most bytes a compressed batch may have when its records are checked. Default 64 MiB.
@@ -48,6 +61,12 @@ impl Default for LogConfig {
             index_interval_bytes: 4096,
             retention_bytes: None,
             retention_ms: Some(7 * 24 * 3_600_000),
+            delete: true,
+            compact: false,
+            dirty_ratio_min: 0.5,
+            delete_retention_ms: 24 * 3_600_000,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
             message_bytes_max: (1 << 20) + 12,
             decompressed_bytes_max: 64 << 20,
             timestamp_type: TimestampType::CreateTime,
@@ -62,6 +81,11 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
+    /// The age at which a segment is closed. A compacted log closes segments in time for `max.compaction.lag.ms`.
+    pub(crate) fn segment_ms_max(&self) -> i64 {
+        if self.compact { self.segment_ms.min(self.max_compaction_lag_ms) } else { self.segment_ms }
+    }
+
     /// Brings values that a log cannot work with to the nearest that it can.
     pub(crate) fn bounded(mut self) -> Self {
         self.segment_bytes = self.segment_bytes.clamp(64, i32::MAX as u32);

@@ -226,6 +226,14 @@ pub enum AppendError {
         /// The batches that were sent.
         what: &'static str,
     },
+    /// A record has no key, and the log is compacted.
+    #[error("log {dir}: record {record} of a batch has no key, and `cleanup.policy` has `compact`")]
+    MissingKey {
+        /// The directory of the compacted log.
+        dir: String,
+        /// The number of the record in its batch, from 0.
+        record: u32,
+    },
     /// A batch is larger than `max.message.bytes`, or all batches together are larger than a segment.
     #[error("log {dir}: {what} of {bytes} bytes, at most {max}")]
     TooLarge {

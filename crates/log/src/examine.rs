@@ -19,6 +19,7 @@ use crate::segment_name::{
     INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, parse_name,
 };
 use crate::storage::{Entry, FRESH_SUFFIX, Storage};
+use crate::swap::{self, SettledView};
 use crate::synced::{self, Found};
 
 /// The content of a log directory.
@@ -56,6 +57,9 @@ pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
     }
     let fresh = entries.iter().filter(|entry| entry.name.ends_with(FRESH_SUFFIX) && !entry.is_dir);
     leftovers.extend(fresh.map(|entry| entry.name.clone()));
+    for suffix in swap::LEFTOVERS {
+        leftovers.extend(of_suffix(suffix).map(|(base, _)| file_name(base, suffix)));
+    }
     let not_files = entries.iter().filter(|entry| entry.is_dir && is_file_of_a_log(&entry.name));
     let not_files = not_files.map(|entry| entry.name.clone()).collect();
     Ok(Directory { exists, segments, leftovers, not_files })
@@ -432,6 +436,7 @@ impl LogCheck {
 /// Checks every batch of the log in `dir` and changes nothing.
 pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogError> {
     let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "examine".into(), source };
+    let storage = &SettledView::of(storage, dir).map_err(failed)?;
     let directory = look(&**storage, dir).map_err(failed)?;
     if !directory.exists {
         return Ok(LogCheck::empty(dir, vec![Loss::Directory]));

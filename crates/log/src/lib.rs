@@ -60,6 +60,7 @@ mod cache;
 mod check;
 mod checkpoint;
 mod close;
+mod compaction;
 mod config;
 #[doc(hidden)]
 pub mod deliberate;
@@ -84,6 +85,7 @@ mod segment;
 mod segment_name;
 mod shared;
 pub mod storage;
+mod swap;
 mod sync;
 mod synced;
 mod tail;
@@ -96,6 +98,10 @@ pub use append::Appended;
 pub use append_options::{AppendOptions, Check, Origin};
 pub use bad_range::BadRange;
 pub use check::{BatchesCheck, check_batches};
+pub use compaction::{
+    AbortedTransaction, Cleanable, CleanedGroup, Compaction, CompactionError, CompactionOptions,
+    CompactionReport, PendingReplacement, ReplacedFiles,
+};
 pub use config::{LogConfig, Visible};
 pub use error::{AppendError, LogError, Loss, ReadError, repair_step};
 pub use examine::{LogCheck, check_log};

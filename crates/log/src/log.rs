@@ -44,6 +44,8 @@ pub struct Log {
     /// Offsets whose loss was accepted: readers continue behind them.
     pub(crate) gaps: Vec<BadRange>,
     pub(crate) sync: SyncState,
+    /// Base offsets of the `.swap` files of a replacement that is under way.
+    pub(crate) replacing: Vec<i64>,
     /// The reason why the log is offline, if it is.
     pub(crate) offline: Option<String>,
     /// True if the mark of a clean shutdown is still there.

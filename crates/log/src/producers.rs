@@ -64,6 +64,14 @@ pub struct ProducerState {
     pub last_timestamp: i64,
 }
 
+/// The last batch of a producer, which compaction keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LastBatch {
+    pub(crate) epoch: i16,
+    /// The offset of its last record; `None` if only a marker is known.
+    pub(crate) offset: Option<i64>,
+}
+
 /// The decision about a batch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
@@ -258,6 +266,15 @@ impl Producers {
                 last_timestamp: producer.last().map_or(-1, |last| last.timestamp),
             })
             .collect()
+    }
+
+    /// The last batch of each producer.
+    pub(crate) fn last_batches(&self) -> FxHashMap<i64, LastBatch> {
+        let last = |producer: &Producer| LastBatch {
+            epoch: producer.epoch,
+            offset: producer.last().map(|last| last.last_offset),
+        };
+        self.map.iter().map(|(id, producer)| (*id, last(producer))).collect()
     }
 
     /// The bytes of a snapshot file.

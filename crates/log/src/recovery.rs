@@ -21,6 +21,7 @@ use crate::scan::{SCAN_CHUNK_BYTES, Scanned, walk};
 use crate::segment::Segment;
 use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::storage::{File, Storage, read_file};
+use crate::swap;
 use crate::synced::{Found, SyncedFile};
 use crate::tail::Tail;
 
@@ -69,6 +70,7 @@ pub(crate) fn open(
     how: &How,
 ) -> Result<(Log, RecoveryReport), LogError> {
     let failed = |doing: &str, source| LogError::Io { dir: dir.to_owned(), doing: doing.to_owned(), source };
+    swap::settle(&*storage, dir).map_err(|source| failed("settle a replacement of segments", source))?;
     let directory = look(&*storage, dir).map_err(|source| failed("open", source))?;
     let data_dir = storage.root().map(Path::to_path_buf);
     let lost = |losses| LogError::Lost { dir: dir.to_owned(), losses, data_dir };
@@ -143,6 +145,7 @@ pub(crate) fn unopened(
         tail: Tail::new(0, 0),
         bad: found.bad.clone(),
         gaps: found.gaps.clone(),
+        replacing: Vec::new(),
         sync: SyncState { recovery_point: found.recovery_point, ..SyncState::default() },
         offline: None,
         marked_clean: false,
@@ -402,12 +405,15 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
 /// Loads the producers from the newest sound snapshot and the batches after it.
 pub(crate) fn load_producers(log: &mut Log, now_ms: i64) -> io::Result<()> {
     let (storage, end) = (log.storage.clone(), log.end_offset());
-    let mut from = log.segments[0].base_offset;
+    // A snapshot from before the first segment lacks the batches that were deleted in between: with it the next batch of
+    // a producer would be out of order.
+    let start = log.segments[0].base_offset;
+    let mut from = start;
     let mut producers = Producers::default();
     let mut removed = false;
     for offset in log.snapshots()?.into_iter().rev() {
         let path = log.path(&file_name(offset, SNAPSHOT_SUFFIX));
-        let read = if offset <= end { read_snapshot(&*storage, &path)? } else { None };
+        let read = if (start..=end).contains(&offset) { read_snapshot(&*storage, &path)? } else { None };
         if let Some(read) = read {
             (producers, from) = (read, offset);
             break;

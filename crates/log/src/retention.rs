@@ -112,7 +112,8 @@ impl TimestampRead {
         let Self { dir, segment, file, size, bad } = self;
         let mut newest = None;
         let walked = walk(&*file, 0, size, &bad, |header, _| {
-            newest = newest.max(Some(header.max_timestamp).filter(|timestamp| *timestamp >= 0));
+            let has_time = header.max_timestamp >= 0 && header.record_count > 0;
+            newest = newest.max(Some(header.max_timestamp).filter(|_| has_time));
         });
         if let Ok(Err(position)) = walked {
             tracing::warn!(dir = &*dir, segment, position, "a segment is damaged");
@@ -189,7 +190,7 @@ impl Log {
         self.check_online()?;
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
         let last = self.segments.len() - 1;
-        if self.active().size > 0 {
+        if self.active().size > 0 && self.config.delete {
             match self.age(last, now_ms)? {
                 Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
                 Age::Expired => self.roll(now_ms)?,
@@ -200,7 +201,8 @@ impl Log {
         let mut count = 0;
         while count + 1 < self.segments.len() {
             let size = self.segments[count].size;
-            let too_much = self.config.retention_bytes.is_some_and(|max| left - size >= max);
+            let too_much =
+                self.config.delete && self.config.retention_bytes.is_some_and(|max| left - size >= max);
             let below_start = self.segments[count + 1].base_offset <= self.start_offset;
             if !too_much && !below_start {
                 match self.age(count, now_ms)? {
@@ -275,7 +277,10 @@ impl Log {
 
     /// Compares the age of a segment's records with `retention.ms`.
     fn age(&mut self, number: usize, now_ms: i64) -> Result<Age, LogError> {
-        let Some(max) = self.config.retention_ms else { return Ok(Age::Young) };
+        // Compaction alone deletes nothing for its age.
+        let Some(max) = self.config.retention_ms.filter(|_| self.config.delete) else {
+            return Ok(Age::Young);
+        };
         if self.segments[number].largest.is_none() {
             self.open_segment(number)
                 .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;

@@ -295,7 +295,7 @@ impl Segment {
     #[inline]
     pub(crate) fn note(&mut self, storage: &dyn Storage, header: &BatchHeader, position: u64, interval: u32) {
         let largest = self.largest.get_or_insert(Largest::NONE);
-        if header.max_timestamp > largest.timestamp {
+        if header.max_timestamp > largest.timestamp && header.record_count > 0 {
             *largest = Largest { timestamp: header.max_timestamp, offset: header.last_offset() };
         }
         if self.first_timestamp.is_none() && header.max_timestamp >= 0 {
@@ -397,13 +397,14 @@ fn path(dir: &str, base_offset: i64, suffix: &str) -> String {
 }
 
 /// Collects the index entries of a segment while its batches are walked, as [`Segment::note`] would write them.
+#[derive(Debug)]
 pub(crate) struct IndexBuilder {
     base_offset: i64,
     interval: u32,
-    offsets: Vec<OffsetEntry>,
-    times: Vec<TimeEntry>,
-    largest: Largest,
-    first_timestamp: Option<i64>,
+    pub(crate) offsets: Vec<OffsetEntry>,
+    pub(crate) times: Vec<TimeEntry>,
+    pub(crate) largest: Largest,
+    pub(crate) first_timestamp: Option<i64>,
     bytes_since_index: u64,
 }
 
@@ -421,7 +422,8 @@ impl IndexBuilder {
     }
 
     pub(crate) fn note(&mut self, header: &BatchHeader, position: u64) {
-        if header.max_timestamp > self.largest.timestamp {
+        // An empty batch has the time of records that compaction has removed.
+        if header.max_timestamp > self.largest.timestamp && header.record_count > 0 {
             self.largest = Largest { timestamp: header.max_timestamp, offset: header.last_offset() };
         }
         if self.first_timestamp.is_none() && header.max_timestamp >= 0 {
@@ -446,7 +448,8 @@ impl IndexBuilder {
         }
     }
 
-    fn finish(&mut self) {
+    /// Adds the entry of the largest timestamp, which ends the index of a closed segment.
+    pub(crate) fn finish(&mut self) {
         self.push_time();
     }
 }

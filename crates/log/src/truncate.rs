@@ -26,7 +26,7 @@ impl Log {
         if let Err(error) = self.promise_less(offset) {
             return Err(self.failed("take back what was synced", error));
         }
-        if let Err(error) = self.truncate_files(offset, now_ms) {
+        if let Err(error) = self.cancel_replacement().and_then(|()| self.truncate_files(offset, now_ms)) {
             // Half of the files may be gone: only recovery can find out what is left.
             return Err(self.go_offline(format!("a truncation failed half-way: {error}")));
         }

@@ -2,13 +2,14 @@
 //! time: a disk can change its content, and no index shows that.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::bad_range::BadRange;
 use crate::error::{LogError, ReadError};
 use crate::log::Log;
 use crate::scan::{SCAN_CHUNK_BYTES, Window, next_sound};
 use crate::segment::SegmentView;
-use crate::verified::Unsound;
+use crate::verified::{Unsound, Verified};
 
 impl SegmentView {
     /// Checks the batches from `from`, where a batch begins, until `to` is reached: checksums, and that offsets follow
@@ -78,6 +79,8 @@ pub struct Scrubbed {
     to: u64,
     expected: i64,
     unsound: Option<Unsound>,
+    /// Identifies the segment: compaction may have put another one in its place.
+    identity: Arc<Verified>,
 }
 
 impl ScrubTask {
@@ -89,7 +92,8 @@ impl ScrubTask {
     /// Reads and checks.
     pub fn run(self) -> io::Result<Scrubbed> {
         let (to, unsound, expected) = self.view.verify(self.from.position, self.to, self.from.expected)?;
-        Ok(Scrubbed { from: self.from, to, expected, unsound })
+        let identity = self.view.verified.clone();
+        Ok(Scrubbed { from: self.from, to, expected, unsound, identity })
     }
 }
 
@@ -130,11 +134,11 @@ impl Log {
     /// # Errors
     /// The damage cannot be noted.
     pub fn scrubbed(&mut self, scrubbed: Scrubbed) -> Result<ScrubCursor, ReadError> {
-        let Scrubbed { from, to, expected, unsound } = scrubbed;
+        let Scrubbed { from, to, expected, unsound, identity } = scrubbed;
         let number = self.segment_of(from.segment);
         let segment = &self.segments[number];
-        // It was deleted meanwhile.
-        if segment.base_offset != from.segment {
+        // It was deleted or compacted meanwhile.
+        if segment.base_offset != from.segment || !Arc::ptr_eq(&segment.verified, &identity) {
             return Ok(ScrubCursor { segment: from.segment, position: u64::MAX, expected: None });
         }
         segment.verified.add(from.position, to);

@@ -350,3 +350,25 @@ fn leftovers_are_swept_away() {
     assert!(!disk.paths().iter().any(|path| path.contains("999") || path.contains("tmp")));
     assert!(disk.paths().iter().any(|path| path.contains("partition.metadata")));
 }
+
+/// Found by the property test of compaction: the producer's next batch was out of order.
+#[test]
+fn a_snapshot_from_before_the_deleted_records_is_not_used() {
+    let disk = MemStorage::new();
+    let config = LogConfig::default();
+    let (mut log, _) = open(&disk, &config);
+    for sequence in 0..3 {
+        log.append(NOW, produced(7, 0, sequence, 1), AppendOptions::default()).expect("appended");
+        log.roll(NOW).expect("rolled");
+    }
+    append(&mut log, b"x").expect("appended");
+    drop(log.delete_records_before(3).expect("deleted"));
+    drop(log);
+    // A power cut has lost the newest snapshot. The other one is older than the first segment.
+    let snapshots: Vec<String> =
+        disk.paths().into_iter().filter(|path| path.rsplit('.').next() == Some("snapshot")).collect();
+    assert_eq!(snapshots.len(), 2);
+    disk.set_contents(&snapshots[1], b"torn");
+    let (mut log, _) = open(&disk, &config);
+    log.append(NOW, produced(7, 0, 3, 1), AppendOptions::default()).expect("it is the next one");
+}

@@ -24,11 +24,13 @@ pub const MAGIC_V2: i8 = 2;
 /// The value for "no producer id", "no epoch" and "no sequence" in a header.
 pub const NONE: i64 = -1;
 
+/// The attribute of a batch whose base timestamp is its delete horizon (KIP-534).
+pub const DELETE_HORIZON: i16 = 0x40;
+
 const CODEC_MASK: i16 = 0x07;
 const LOG_APPEND_TIME: i16 = 0x08;
 const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;
-const DELETE_HORIZON: i16 = 0x40;
 
 /// The codec of a batch's records. The numbers are those of the attributes field.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -48,6 +50,9 @@ pub enum Compression {
 }
 
 impl Compression {
+    /// The bits of the attributes that have the number.
+    pub const MASK: i16 = CODEC_MASK;
+
     /// Every codec, in the order of its number.
     pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
 

@@ -49,13 +49,15 @@ impl fmt::Debug for RecordStream {
     }
 }
 
-/// The offset and the timestamp of a record.
+/// The offset and the timestamp of a record, and whether it has a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RecordPosition {
     /// Its offset.
     pub offset: i64,
     /// Its timestamp in milliseconds.
     pub timestamp: i64,
+    /// `false` if its key is null.
+    pub has_key: bool,
 }
 
 impl RecordStream {
@@ -168,6 +170,7 @@ impl RecordStream {
                     return Ok(record.map(|record| RecordPosition {
                         offset: record.offset,
                         timestamp: record.timestamp,
+                        has_key: record.key.is_some(),
                     }));
                 }
             }
@@ -193,6 +196,7 @@ impl RecordStream {
         Ok(Some(RecordPosition {
             offset: self.header.base_offset + i64::from(large.offset_delta),
             timestamp: records.timestamp_of(large.timestamp_delta),
+            has_key: large.has_key,
         }))
     }
 
@@ -213,6 +217,7 @@ struct LargeRecord {
     headers_left: i32,
     timestamp_delta: i64,
     offset_delta: i32,
+    has_key: bool,
 }
 
 /// The next field of a record.
@@ -243,6 +248,7 @@ impl LargeRecord {
             headers_left: 0,
             timestamp_delta: 0,
             offset_delta: 0,
+            has_key: false,
         }
     }
 
@@ -298,6 +304,7 @@ impl LargeRecord {
                 self.field = Field::Key;
             }
             Field::Key => {
+                self.has_key = number >= 0;
                 self.skip_field("key", number, left)?;
                 self.field = Field::Value;
             }
@@ -380,7 +387,11 @@ mod tests {
             let records = crate::reader::Records::of_batch(&bytes, BYTES_MAX).expect("records");
             let expected = records.iter().map(|record| {
                 let record = record.expect("sound");
-                RecordPosition { offset: record.offset, timestamp: record.timestamp }
+                RecordPosition {
+                    offset: record.offset,
+                    timestamp: record.timestamp,
+                    has_key: record.key.is_some(),
+                }
             });
             assert_eq!(read(&header, &bytes, BYTES_MAX), Ok(expected.collect()), "{codec:?}");
         }

@@ -23,6 +23,10 @@ const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const SET: i8 = 0;
 const DELETE: i8 = 1;
+const APPEND: i8 = 2;
+const SUBTRACT: i8 = 3;
+/// The type number of lists.
+const LIST: i8 = 7;
 
 impl Api for DescribeConfigsRequest {
     async fn handle(self, context: RequestContext) -> DescribeConfigsResponse {
@@ -172,17 +176,33 @@ fn alter(cluster: &Cluster, resource: AlterConfigsResource, dry_run: bool) -> Re
     if resource.resource_type != TOPIC {
         return Err(no_such_kind(resource.resource_type));
     }
-    let change = |config: &TopicConfig| changed(config, resource.configs);
+    let defaults = &cluster.config.topic_defaults;
+    let change = |config: &TopicConfig| changed(config, resource.configs, defaults);
     cluster.configure_topic(&name, change, dry_run)
 }
 
 /// The settings of a topic after these changes.
-fn changed(config: &TopicConfig, changes: Vec<AlterableConfig>) -> Result<TopicConfig, Refusal> {
+fn changed(
+    config: &TopicConfig,
+    changes: Vec<AlterableConfig>,
+    defaults: &TopicConfig,
+) -> Result<TopicConfig, Refusal> {
     let mut values = config.values().clone();
     for change in changes {
         match change.config_operation {
             SET => drop(values.insert(change.name, change.value.unwrap_or_default())),
             DELETE => drop(values.remove(&change.name)),
+            APPEND | SUBTRACT if is_list(&change.name) => {
+                let (known, _) = config.effective(&change.name, defaults);
+                let before = values.get(&change.name).cloned().unwrap_or(known);
+                let items = change.value.unwrap_or_default();
+                let list = if change.config_operation == APPEND {
+                    appended(&before, &items)
+                } else {
+                    subtracted(&before, &items)
+                };
+                values.insert(change.name, list);
+            }
             _ => {
                 let reason = format!("`{}` is not a list: only set and delete make sense", change.name);
                 return Err((ErrorCode::InvalidConfig, reason));
@@ -194,6 +214,28 @@ fn changed(config: &TopicConfig, changes: Vec<AlterableConfig>) -> Result<TopicC
         config.set(name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
     Ok(config)
+}
+
+fn is_list(name: &str) -> bool {
+    TOPIC_SETTINGS.iter().any(|setting| setting.name == name && setting.kind == LIST)
+}
+
+fn items(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+fn appended(list: &str, more: &str) -> String {
+    let mut all: Vec<&str> = items(list).collect();
+    for item in items(more) {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    all.join(",")
+}
+
+fn subtracted(list: &str, less: &str) -> String {
+    items(list).filter(|item| !items(less).any(|other| other == *item)).collect::<Vec<_>>().join(",")
 }
 
 fn unknown(name: &str) -> Refusal {

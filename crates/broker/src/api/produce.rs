@@ -386,7 +386,9 @@ fn hint(response: &mut ProduceResponse, context: &RequestContext, leader: i32) {
 fn code_of(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Corrupt { .. } => ErrorCode::CorruptMessage,
-        AppendError::InvalidRecords { .. } | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
+        AppendError::InvalidRecords { .. }
+        | AppendError::MissingKey { .. }
+        | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
         AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
         AppendError::InvalidTimestamp { .. } => ErrorCode::InvalidTimestamp,
         AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,

@@ -1,0 +1,160 @@
+//! The cleaner: compacts the partitions of topics whose `cleanup.policy` has `compact`, the dirtiest one first.
+//!
+//! One compaction runs at a time, on a background thread of low priority, with a map of keys of at most
+//! `log.cleaner.dedupe.buffer.size` bytes. A deletion of the topic and the end of the broker stop it.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_log::{Cleanable, CompactionError, CompactionOptions, CompactionReport};
+use ottla_protocol::Uuid;
+use tokio::time::Instant;
+
+use crate::cluster::{Cluster, lock};
+use crate::partition::{Partition, Syncer};
+
+/// A partition whose compaction has failed is left alone this long: its damage or the full disk will still be there.
+const RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// Partitions that are not compacted before a time.
+type LeftAlone = BTreeMap<(Uuid, i32), Instant>;
+
+/// The result of a compaction for the order of the next ones.
+enum Outcome {
+    /// Its cleaner point has moved.
+    Compacted,
+    /// It was stopped, or its segments were deleted meanwhile.
+    Ended,
+    /// Another attempt would most likely fail as well.
+    Failed,
+}
+
+/// Compacts again and again, until it is dropped.
+pub(crate) async fn run(cluster: Arc<Cluster>) {
+    if !cluster.config.cleaner_enabled {
+        return;
+    }
+    let pause = cluster.config.cleaner_backoff;
+    let mut left_alone: LeftAlone = BTreeMap::new();
+    loop {
+        left_alone.retain(|_, until| Instant::now() < *until);
+        while let Some((partition, cleanable)) = dirtiest(&cluster, &left_alone) {
+            let wait = match compact(&cluster, &partition, cleanable).await {
+                Outcome::Compacted => continue,
+                Outcome::Ended => pause,
+                Outcome::Failed => pause.max(RETRY_AFTER),
+            };
+            left_alone.insert((partition.topic_id, partition.index), Instant::now() + wait);
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Returns the partition with the highest part of dirty bytes, of those that are dirty enough or overdue.
+fn dirtiest(cluster: &Cluster, left_alone: &LeftAlone) -> Option<(Arc<Partition>, Cleanable)> {
+    let now_ms = cluster.clock.now_ms();
+    let mut found: Option<(Arc<Partition>, Cleanable)> = None;
+    for partition in cluster.topics().iter().flat_map(|topic| &topic.partitions) {
+        let is_usable = partition.unavailable().is_none()
+            && !partition.is_deleted()
+            && !left_alone.contains_key(&(partition.topic_id, partition.index));
+        if !is_usable || !partition.log().config().compact {
+            continue;
+        }
+        let point = cluster.cleaner_points.of(&partition.topic, partition.index);
+        let (cleanable, ratio_min) = {
+            let mut log = partition.log();
+            (log.cleanable(point, partition.stable_end(), now_ms), log.config().dirty_ratio_min)
+        };
+        let cleanable = match cleanable {
+            Ok(cleanable) => cleanable,
+            Err(error) => {
+                tracing::debug!(%error, topic = %partition.topic, partition = partition.index, "cannot be compacted");
+                continue;
+            }
+        };
+        let is_due = cleanable.is_overdue || cleanable.dirty_ratio() > ratio_min;
+        let is_dirtiest =
+            found.as_ref().is_none_or(|(_, other)| cleanable.dirty_ratio() > other.dirty_ratio());
+        if cleanable.dirty_bytes > 0 && is_due && is_dirtiest {
+            found = Some((partition.clone(), cleanable));
+        }
+    }
+    found
+}
+
+/// Compacts a partition, and stores its cleaner point.
+async fn compact(cluster: &Arc<Cluster>, partition: &Arc<Partition>, cleanable: Cleanable) -> Outcome {
+    let options = CompactionOptions {
+        now_ms: cluster.clock.now_ms(),
+        first_dirty: cleanable.first_dirty,
+        stable_end: partition.stable_end(),
+        map_bytes_max: cluster.config.cleaner_map_bytes_max,
+        secret: secret(cluster),
+        aborted: Vec::new(),
+        segment_bytes_max: None,
+    };
+    let running = cluster.compactions.begin().await;
+    let (inner, partition) = (cluster.clone(), partition.clone());
+    let work = move || {
+        let _running = running;
+        let begun = Instant::now();
+        let should_stop = || partition.is_deleted() || inner.compactions.is_stopping();
+        let result = partition.compact(options, &should_stop);
+        settle(&inner, &partition, result, begun.elapsed())
+    };
+    cluster.run_in_background(work).await
+}
+
+/// Stores the cleaner point and reports the result.
+fn settle(
+    cluster: &Cluster,
+    partition: &Partition,
+    result: Result<CompactionReport, CompactionError>,
+    took: Duration,
+) -> Outcome {
+    let (topic, index) = (&*partition.topic, partition.index);
+    let report = match result {
+        Ok(report) => report,
+        Err(CompactionError::Stopped | CompactionError::Changed { .. }) => {
+            tracing::debug!(topic, partition = index, "a compaction was ended early");
+            return Outcome::Ended;
+        }
+        Err(error) => {
+            tracing::warn!(%error, topic, partition = index, "cannot compact; the next attempt is in 10 minutes");
+            return Outcome::Failed;
+        }
+    };
+    if let Err(error) = cluster.cleaner_points.set(topic, index, report.first_dirty) {
+        tracing::warn!(%error, topic, partition = index, "cannot store the cleaner point");
+        return Outcome::Failed;
+    }
+    tracing::info!(
+        topic,
+        partition = index,
+        first_dirty = report.first_dirty,
+        keys = report.keys,
+        map_bytes = report.map_bytes,
+        bytes_before = report.bytes_before,
+        bytes_after = report.bytes_after,
+        records_read = report.records_read,
+        records_kept = report.records_kept,
+        records_without_key = report.records_without_key,
+        ms = took.as_millis() as u64,
+        "compacted a partition"
+    );
+    Outcome::Compacted
+}
+
+/// Returns a secret for the hashes of keys, which no client can guess. A simulation takes its own random numbers.
+fn secret(cluster: &Cluster) -> [u64; 2] {
+    match cluster.syncer {
+        Syncer::Thread => [0, 1].map(|word: u8| RandomState::new().hash_one(word)),
+        Syncer::Inline(_) => {
+            let mut rng = lock(&cluster.rng);
+            [rng.u64(..), rng.u64(..)]
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The segments that a compaction may clean.
+
+use std::collections::VecDeque;
+use std::io;
+
+use super::offset_map::OffsetMap;
+use super::transactions::Transactions;
+use super::{Compaction, CompactionError, CompactionOptions, CompactionReport, Filter, KeyHasher, Rules};
+use super::{SEGMENT_BYTES_MAX, Source};
+use crate::error::LogError;
+use crate::log::Log;
+use crate::scan::{LOOKUP_CHUNK_BYTES, Window};
+use crate::segment::Segment;
+use crate::segment_name::{LOG_SUFFIX, file_name};
+
+/// The clean and the dirty part of a log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cleanable {
+    /// The first offset that was not cleaned yet.
+    pub first_dirty: i64,
+    /// The first offset that cannot be cleaned yet: of the active segment, of one that is not stable, or of a young one.
+    pub end: i64,
+    /// Bytes of the segments below [`Cleanable::first_dirty`].
+    pub clean_bytes: u64,
+    /// Bytes of the segments from there to [`Cleanable::end`].
+    pub dirty_bytes: u64,
+    /// `true` if a dirty record is older than `max.compaction.lag.ms`.
+    pub is_overdue: bool,
+}
+
+impl Cleanable {
+    /// Returns the part of the bytes that is dirty, from 0 to 1.
+    pub fn dirty_ratio(&self) -> f64 {
+        match self.clean_bytes + self.dirty_bytes {
+            0 => 0.0,
+            all => self.dirty_bytes as f64 / all as f64,
+        }
+    }
+}
+
+impl Log {
+    /// Returns what a compaction would clean, given the cleaner point of the last one.
+    ///
+    /// A cleaner point outside of the log counts as its start. Closes the active segment if its records are older than
+    /// `max.compaction.lag.ms`: they can be cleaned then.
+    pub fn cleanable(
+        &mut self,
+        first_dirty: i64,
+        stable_end: i64,
+        now_ms: i64,
+    ) -> Result<Cleanable, LogError> {
+        self.check_online()?;
+        let max_lag_ms = self.config.max_compaction_lag_ms;
+        let is_overdue = |first: Option<i64>| {
+            first.is_some_and(|first| now_ms.saturating_sub(first) > max_lag_ms) && max_lag_ms < i64::MAX
+        };
+        if is_overdue(self.active().first_timestamp) {
+            self.roll(now_ms)?;
+        }
+        let is_inside = (self.start_offset..=self.end_offset()).contains(&first_dirty);
+        let first_dirty = if is_inside { first_dirty } else { self.start_offset };
+        let mut cleanable = Cleanable {
+            first_dirty,
+            end: self.segments[0].base_offset,
+            clean_bytes: 0,
+            dirty_bytes: 0,
+            is_overdue: false,
+        };
+        for number in 0..self.segments.len() - 1 {
+            let Segment { base_offset, end_offset, size, .. } = self.segments[number];
+            let is_dirty = end_offset > first_dirty;
+            if end_offset > stable_end || (is_dirty && self.is_young(number, now_ms)?) {
+                break;
+            }
+            cleanable.end = end_offset;
+            if !is_dirty {
+                cleanable.clean_bytes += size;
+                continue;
+            }
+            if cleanable.dirty_bytes == 0 && max_lag_ms < i64::MAX {
+                let first = self.first_timestamp_of(number).map_err(|source| {
+                    self.failed(&format!("read {}", file_name(base_offset, LOG_SUFFIX)), source)
+                })?;
+                cleanable.is_overdue = is_overdue(first);
+            }
+            cleanable.dirty_bytes += size;
+        }
+        Ok(cleanable)
+    }
+
+    /// Begins a compaction. Its passes read closed segments without the log.
+    ///
+    /// Fails with [`CompactionError::Damaged`] if one of the segments has quarantined batches: their keys are not known.
+    pub fn begin_compaction(&mut self, options: CompactionOptions) -> Result<Compaction, CompactionError> {
+        let CompactionOptions { now_ms, first_dirty, stable_end, map_bytes_max, secret, aborted, .. } =
+            options;
+        let cleanable = self.cleanable(first_dirty, stable_end, now_ms)?;
+        let sources = self.segments.iter().filter(|segment| segment.end_offset <= cleanable.end);
+        let sources = sources.take(self.segments.len() - 1).map(|segment| Source {
+            base_offset: segment.base_offset,
+            end_offset: segment.end_offset,
+            size: segment.size,
+            created_ms: segment.created_ms,
+            identity: segment.verified.clone(),
+        });
+        if let Some(bad) = self.bad.iter().find(|bad| bad.segment < cleanable.end) {
+            return Err(CompactionError::Damaged {
+                dir: self.dir.to_string(),
+                file: file_name(bad.segment, LOG_SUFFIX),
+                position: bad.position,
+                reason: format!("{bad} are quarantined"),
+            });
+        }
+        // An operator has accepted the loss of so many offsets that no empty batch covers them.
+        let spans = |source: &Source| i32::try_from(source.end_offset - 1 - source.base_offset).is_ok();
+        let sources: VecDeque<Source> = sources.collect();
+        if let Some(source) = sources.iter().find(|source| !spans(source)) {
+            return Err(CompactionError::Damaged {
+                dir: self.dir.to_string(),
+                file: file_name(source.base_offset, LOG_SUFFIX),
+                position: source.size,
+                reason: format!("the offsets up to {} are missing", source.end_offset - 1),
+            });
+        }
+        let keys = cleanable.end.saturating_sub(cleanable.first_dirty).max(0) as u64;
+        Ok(Compaction {
+            storage: self.storage.clone(),
+            dir: self.dir.clone(),
+            sources,
+            first_dirty: cleanable.first_dirty,
+            transactions: Transactions::new(aborted.clone()),
+            aborted,
+            rules: Rules {
+                map: OffsetMap::new(keys, map_bytes_max, KeyHasher::new(secret)),
+                latest: cleanable.first_dirty - 1,
+                now_ms,
+                delete_retention_ms: self.config.delete_retention_ms,
+                producers: self.producers.last_batches(),
+                decompressed_bytes_max: self.config.decompressed_bytes_max,
+            },
+            is_mapped: false,
+            filter: Filter::default(),
+            scratch: Vec::new(),
+            group_bytes_max: u64::from(self.config.segment_bytes),
+            segment_bytes_max: options.segment_bytes_max.map_or(SEGMENT_BYTES_MAX, u64::from),
+            index_interval: self.config.index_interval_bytes,
+            report: CompactionReport { first_dirty: cleanable.first_dirty, ..CompactionReport::default() },
+        })
+    }
+
+    /// Returns `true` if a segment has records that are younger than `min.compaction.lag.ms`.
+    fn is_young(&mut self, number: usize, now_ms: i64) -> Result<bool, LogError> {
+        let min_lag_ms = self.config.min_compaction_lag_ms;
+        if min_lag_ms <= 0 {
+            return Ok(false);
+        }
+        if self.segments[number].largest.is_none() {
+            self.open_segment(number)
+                .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
+        }
+        let largest = self.segments[number].largest.map_or(-1, |largest| largest.timestamp);
+        Ok(largest > now_ms.saturating_sub(min_lag_ms))
+    }
+
+    /// Returns the timestamp of the first batch of a segment.
+    fn first_timestamp_of(&mut self, number: usize) -> io::Result<Option<i64>> {
+        if self.segments[number].first_timestamp.is_none() && self.segments[number].size > 0 {
+            self.open_segment(number).map_err(|(error, _)| error)?;
+            let segment = &mut self.segments[number];
+            let log = segment.log().clone();
+            if let Ok(header) = Window::new(&*log, segment.size, LOOKUP_CHUNK_BYTES).header(0)? {
+                segment.first_timestamp = Some(header.max_timestamp).filter(|timestamp| *timestamp >= 0);
+            }
+        }
+        Ok(self.segments[number].first_timestamp)
+    }
+}
