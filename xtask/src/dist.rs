@@ -5,6 +5,7 @@
 mod archive;
 mod build;
 mod build_id;
+mod crates;
 mod deb;
 mod elf;
 mod layout;
@@ -100,6 +101,7 @@ fn dist(options: &Options) -> Result<(), Failure> {
     if !options.unused {
         let stories = used::run(&output)?;
         println!("dist: {} uses of the files succeeded", stories.len());
+        println!("dist: {} crates were built from their packages", crates::package(true)?);
     }
     if options.twice {
         twice::compare(&output)?;
@@ -113,7 +115,12 @@ pub(crate) fn run_with_dev_profile() -> Result<Vec<&'static str>, Failure> {
     tools::require_debian_programs()?;
     let artefacts = Artefacts::for_tests(&our_prefix())?;
     let output = target_dir().join("packages-dev/results");
-    write_all(&pack(&artefacts, epoch_s()?)?, &output)?;
+    let first = pack(&artefacts, epoch_s()?)?;
+    if first != pack(&artefacts, epoch_s()?)? {
+        return Err(Failure::new("the same files, packed twice, gave other bytes"));
+    }
+    write_all(&first, &output)?;
+    crates::package(false)?;
     used::run(&output)
 }
 
