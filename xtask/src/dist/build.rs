@@ -66,12 +66,12 @@ impl Artefacts {
         let artefacts = Self::empty(Self::dist_dir(), false)?;
         let zig = Zig::install()?;
         let libgcc = shared_libgcc()?;
+        let from = build_crate(&zig, COMMAND_PROFILE, &["--package", "ottla", "--bin", "ottla"], &[])?;
+        install::place(&from.join("ottla"), &artefacts.path("ottla"))?;
         let library = ["--package", "ottla-capi", "--lib", "--crate-type", "cdylib,staticlib"];
         let from = build_crate(&zig, LIBRARY_PROFILE, &library, &libgcc)?;
         install::place(&from.join("librdkafka.so"), &artefacts.path("librdkafka.so.1"))?;
         install::place(&from.join("librdkafka.a"), &artefacts.path("librdkafka.a"))?;
-        let from = build_crate(&zig, COMMAND_PROFILE, &["--package", "ottla", "--bin", "ottla"], &[])?;
-        install::place(&from.join("ottla"), &artefacts.path("ottla"))?;
         install::link(&artefacts.dir, "librdkafka.so", "librdkafka.so.1")?;
         let compile = ["-g1".to_owned()].into_iter().chain(c_prefix_maps()).collect();
         let link = vec!["-Wl,-rpath,$ORIGIN".to_owned(), build_id::linker_flag()];

@@ -22,6 +22,9 @@ const USER: u32 = 65532;
 /// The directory of the broker's data: a volume.
 pub(crate) const DATA: &str = "var/lib/ottla";
 
+/// Debian's packages with files in the image.
+pub(crate) const DEBIAN: &[&str] = &["libc6", "libgcc-s1", "ca-certificates"];
+
 const LIB: &str = "usr/lib/x86_64-linux-gnu";
 
 /// The layers of the image, in their order.
@@ -40,7 +43,7 @@ fn command(artefacts: &Artefacts) -> Result<Tree, Failure> {
 
 /// The libraries of Debian that the binary needs, Mozilla's certificates, and the files that name the user.
 fn base(ottla: &Path) -> Result<Tree, Failure> {
-    let debian = debian_packages(&["libc6", "libgcc-s1", "ca-certificates"])?;
+    let debian = debian_packages(DEBIAN)?;
     let mut tree = Tree::default();
     let loader = "ld-linux-x86-64.so.2";
     tree.program(&format!("{LIB}/{loader}"), read(&find(&debian, loader)?)?);
@@ -57,7 +60,7 @@ fn base(ottla: &Path) -> Result<Tree, Failure> {
     }
     // The loader searches this directory without a cache.
     tree.link("lib", "usr/lib");
-    for package in ["libc6", "libgcc-s1", "ca-certificates"] {
+    for package in DEBIAN {
         let copyright = format!("usr/share/doc/{package}/copyright");
         if let Ok(text) = read(&debian.join(&copyright)) {
             tree.file(&copyright, text);

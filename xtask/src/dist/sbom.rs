@@ -4,11 +4,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use ottla_interop::{Failure, run};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Shipped;
 use super::layout::VERSION;
-use super::oci::{digest, rfc3339};
+use super::oci::{DEBIAN, digest, rfc3339};
 use super::tools;
 use super::tree::read;
 use super::twice::copy_sources;
@@ -36,23 +36,43 @@ pub(crate) fn documents(epoch_s: u64) -> Result<Shipped, Failure> {
         run("cargo-cyclonedx", &mut command, b"", LISTED_WITHIN)?.succeeded()?;
         let written = read(&sources.join(folder).join(format!("{WRITTEN}.json")))?;
         let document = normal(&String::from_utf8_lossy(&written), &sources.display().to_string(), epoch_s)?;
-        shipped.insert(format!("{product}-{VERSION}.cdx.json"), document.into_bytes());
+        if *product == "ottla" {
+            let image = with_debian(&document, DEBIAN, &tools::debian_versions(DEBIAN)?)?;
+            shipped.insert(format!("ottla-{VERSION}-oci.cdx.json"), numbered(image).into_bytes());
+        }
+        shipped.insert(format!("{product}-{VERSION}.cdx.json"), numbered(document).into_bytes());
     }
     Ok(shipped)
 }
 
+/// The document of the image: that of the command, and the packages of Debian.
+fn with_debian(command: &Value, packages: &[&str], versions: &[String]) -> Result<Value, Failure> {
+    let mut document = command.clone();
+    let components = document["components"].as_array_mut();
+    let components = components.ok_or_else(|| Failure::new("cargo-cyclonedx: no list of components"))?;
+    components.extend(packages.iter().zip(versions).map(|(name, version)| {
+        let purl = format!("pkg:deb/debian/{name}@{version}?arch=amd64");
+        json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl })
+    }));
+    Ok(document)
+}
+
 /// The document without the directory of the copy, a random number or the time of its writing.
-fn normal(written: &str, sources: &str, epoch_s: u64) -> Result<String, Failure> {
+fn normal(written: &str, sources: &str, epoch_s: u64) -> Result<Value, Failure> {
     let text = written.replace(sources, "/usr/src/ottla");
     let mut document: Value =
         serde_json::from_str(&text).map_err(|error| Failure::new(format!("cargo-cyclonedx: {error}")))?;
     document["metadata"]["timestamp"] = rfc3339(epoch_s).into();
     document.as_object_mut().map(|object| object.remove("serialNumber"));
+    Ok(document)
+}
+
+/// The text of the document, with a number that depends on its contents: a UUID of version 8.
+fn numbered(mut document: Value) -> String {
     let hex = digest(document.to_string().as_bytes()).replace("sha256:", "");
-    // A name-based number in the form of version 8, so that the same contents have the same number.
     let uuid = format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32]);
     document["serialNumber"] = format!("urn:uuid:{uuid}").into();
-    Ok(format!("{document:#}\n"))
+    format!("{document:#}\n")
 }
 
 #[cfg(test)]
@@ -67,10 +87,17 @@ mod tests {
                     "components":[{{"bom-ref":"path+file://{dir}/crates/cli#0.1.0"}}]}}"#
             )
         };
-        let one = normal(&written("/tmp/a", "1"), "/tmp/a", 17).unwrap();
-        let other = normal(&written("/home/b", "2"), "/home/b", 17).unwrap();
+        let one = numbered(normal(&written("/tmp/a", "1"), "/tmp/a", 17).unwrap());
+        let other = numbered(normal(&written("/home/b", "2"), "/home/b", 17).unwrap());
         assert_eq!(one, other);
         assert!(one.contains("path+file:///usr/src/ottla/crates/cli#0.1.0"), "{one}");
         assert!(one.contains("1970-01-01T00:00:17Z"), "{one}");
+    }
+    #[test]
+    fn the_document_of_the_image_has_debian_s_packages() {
+        let command = json!({ "components": [{ "name": "bytes" }] });
+        let image = with_debian(&command, &["libc6"], &["2.36-9".to_owned()]).unwrap();
+        assert_eq!(image["components"][1]["purl"], "pkg:deb/debian/libc6@2.36-9?arch=amd64");
+        assert!(with_debian(&json!({}), &[], &[]).is_err());
     }
 }

@@ -150,6 +150,20 @@ pub(crate) fn debian_packages(packages: &[&str]) -> Result<PathBuf, Failure> {
     Ok(root)
 }
 
+/// The versions of the packages, from the names of their files.
+pub(crate) fn debian_versions(packages: &[&str]) -> Result<Vec<String>, Failure> {
+    let root = debian_packages(packages)?;
+    let dir = root.parent().unwrap_or(&root).to_owned();
+    let version = |package: &&str| {
+        let file = downloaded(&dir, package)?;
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // apt writes the colon of a version as `%3a`.
+        let version = name.split('_').nth(1).unwrap_or_default().replace("%3a", ":");
+        if version.is_empty() { Err(Failure::new(format!("{name} has no version"))) } else { Ok(version) }
+    };
+    packages.iter().map(version).collect()
+}
+
 /// The file of a downloaded package: its name has the version.
 pub(crate) fn downloaded(dir: &Path, package: &str) -> Result<PathBuf, Failure> {
     let prefix = format!("{package}_");
