@@ -10,7 +10,8 @@ fn main() {
     println!("cargo:rerun-if-changed=include");
     // Programs that find two libraries must not mix them: our functions call ours.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,librdkafka.so.1");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
+    // The library exports functions only. Zig's linker does not have `-Bsymbolic-functions`.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     cc::Build::new()
         .files(C_FILES)
         // Exceptions and `pthread_exit` of callbacks pass these functions and run their cleanups.

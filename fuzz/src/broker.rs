@@ -118,7 +118,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     for (number, api) in REQUESTS.iter().enumerate() {
         let version = api.versions.max;
         let mut rng = Rng::with_seed(number as u64);
-        let message = random_message(&api.request, version, &mut rng);
+        let message = random_message(&api.messages().request, version, &mut rng);
         if message.len() < 1000 && number % 2 == 0 {
             seeds.push(one(number, (version - api.versions.min) as u8, &message));
         }

@@ -104,9 +104,10 @@ enum Side {
 
 impl Side {
     fn of(self, api: &'static Api) -> (&'static Schema, Recode) {
+        let messages = api.messages();
         match self {
-            Self::Request => (&api.request, api.recode_request),
-            Self::Response => (&api.response, api.recode_response),
+            Self::Request => (&messages.request, messages.recode_request),
+            Self::Response => (&messages.response, messages.recode_response),
         }
     }
 }

@@ -43,7 +43,7 @@ pub use kafka::{KafkaCluster, KafkaOptions};
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;
 pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
-pub use peer::{Missing, Peer, QUICK, SKIPPED_FILE, Skipped, in_ci};
+pub use peer::{Missing, Peer, QUICK, SKIPPED_FILE, Skipped, apt_install, in_ci};
 pub use process::{Output, Process, run};
 pub use tools::{console, java_command, java_tool, kcat, kcat_on};
 pub use workspace::{interop_dir, target_dir, workspace_root};

@@ -272,7 +272,8 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-fn apt_install(packages: &[&str]) -> Result<(), Failure> {
+/// Installs Debian packages, as root or with sudo.
+pub fn apt_install(packages: &[&str]) -> Result<(), Failure> {
     locked("apt", || {
         let apt = |args: &[&str]| {
             let mut command = Command::new(if is_root() { "apt-get" } else { "sudo" });

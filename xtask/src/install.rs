@@ -15,13 +15,13 @@ const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
 const COMPILED_WITHIN: Duration = Duration::from_secs(5 * 60);
 
 /// The release of librdkafka whose interface this is: pkg-config compares it with what bindings ask for.
-const VERSION: &str = "2.16.0";
+pub(crate) const VERSION: &str = "2.16.0";
 
 /// Libraries of every Linux with glibc; loading our library may need no others.
-const ALLOWED: &[&str] =
+pub(crate) const ALLOWED: &[&str] =
     &["libc.so", "libgcc_s.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld-linux"];
 /// The C++ classes need besides: the C library below them, and their language's.
-const ALLOWED_CXX: &[&str] = &["librdkafka.so.1", "libstdc++.so"];
+pub(crate) const ALLOWED_CXX: &[&str] = &["librdkafka.so.1", "libstdc++.so"];
 
 /// The system libraries that `librdkafka.a` needs.
 const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
@@ -88,7 +88,7 @@ pub(crate) fn install(options: &Options) -> Result<(), Failure> {
     for header in files(&capi.join("include"), "h")? {
         place(&header, &include.join(header.file_name().unwrap_or_default()))?;
     }
-    classes(&capi.join("cpp"), &include, &lib)?;
+    classes(&lib, &include, &ClassFlags::default())?;
     program(&capi.join("examples/rdkafka_performance.c"), &prefix)?;
     pkg_config(&prefix)?;
     println!("installed below {}", prefix.display());
@@ -104,14 +104,14 @@ fn make_dirs(prefix: &Path) -> Result<(), Failure> {
 }
 
 /// Beside its place first: a running program keeps the file it has mapped.
-fn place(from: &Path, to: &Path) -> Result<(), Failure> {
+pub(crate) fn place(from: &Path, to: &Path) -> Result<(), Failure> {
     let fresh = to.with_extension("new");
     fs::copy(from, &fresh)
         .and_then(|_| fs::rename(&fresh, to))
         .map_err(|error| Failure::new(format!("{} to {}: {error}", from.display(), to.display())))
 }
 
-fn link(dir: &Path, name: &str, target: &str) -> Result<(), Failure> {
+pub(crate) fn link(dir: &Path, name: &str, target: &str) -> Result<(), Failure> {
     let path = dir.join(name);
     if fs::read_link(&path).is_ok_and(|existing| existing == Path::new(target)) {
         return Ok(());
@@ -120,7 +120,7 @@ fn link(dir: &Path, name: &str, target: &str) -> Result<(), Failure> {
     symlink(target, &path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Failure> {
     let entries = fs::read_dir(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension() == Some(OsStr::new(extension)));
@@ -128,27 +128,34 @@ fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// `librdkafka++`, from its sources: shared and static.
-fn classes(sources: &Path, include: &Path, lib: &Path) -> Result<(), Failure> {
+/// Further flags for `librdkafka++`.
+#[derive(Debug, Default)]
+pub(crate) struct ClassFlags {
+    pub(crate) compile: Vec<String>,
+    pub(crate) link: Vec<String>,
+}
+
+/// `librdkafka++`, from its sources: shared and static, next to `librdkafka.so` in `lib`.
+pub(crate) fn classes(lib: &Path, include: &Path, flags: &ClassFlags) -> Result<(), Failure> {
     let objects = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
     let mut made = Vec::new();
-    for source in files(sources, "cpp")? {
+    for source in files(&workspace_root().join("crates/capi/cpp"), "cpp")? {
         let object = objects.path().join(source.file_name().unwrap_or_default()).with_extension("o");
         let mut compile = Command::new(compiler("CXX", "c++"));
         compile.args(["-c", "-std=c++11", "-O2", "-fPIC", "-Wall", "-Wextra", "-I"]);
-        compile.arg(include).arg(&source).arg("-o").arg(&object);
+        compile.arg(include).args(&flags.compile).arg(&source).arg("-o").arg(&object);
         execute("c++", &mut compile)?;
         made.push(object);
     }
     let shared = lib.join("librdkafka++.so.1");
     let mut linked = Command::new(compiler("CXX", "c++"));
     linked.args(["-shared", "-Wl,-soname,librdkafka++.so.1", "-Wl,--no-undefined", "-o"]);
-    linked.arg(&shared).args(&made).arg("-L").arg(lib).arg("-lrdkafka");
+    linked.arg(&shared).args(&made).arg("-L").arg(lib).arg("-lrdkafka").args(&flags.link);
     execute("c++", &mut linked)?;
     link(lib, "librdkafka++.so", "librdkafka++.so.1")?;
     let archive = lib.join("librdkafka++.a");
     let _ = fs::remove_file(&archive);
-    execute("ar", Command::new(compiler("AR", "ar")).arg("rcs").arg(&archive).args(&made))?;
+    execute("ar", Command::new(compiler("AR", "ar")).arg("rcsD").arg(&archive).args(&made))?;
     needs_only(&shared, &[ALLOWED, ALLOWED_CXX].concat())
 }
 
@@ -162,23 +169,37 @@ fn program(source: &Path, prefix: &Path) -> Result<(), Failure> {
 }
 
 fn pkg_config(prefix: &Path) -> Result<(), Failure> {
-    let write = |file: &str, library: &str, name: &str, requires: &str, libs: &str| {
-        let text = format!(
-            "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
-             Name: {name}\nDescription: librdkafka's interface on the Ottla client\nVersion: {VERSION}\n\
-             {requires}Cflags: -I${{includedir}}\nLibs: -L${{libdir}} {library}\n{libs}",
-            prefix.display()
-        );
+    let dirs =
+        format!("prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n", prefix.display());
+    for (file, text) in pkg_config_files(&dirs, "") {
         let path = prefix.join("lib/pkgconfig").join(file);
-        fs::write(&path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+        fs::write(&path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    }
+    Ok(())
+}
+
+/// The names and contents of the files. `dirs` is the lines that set `libdir` and `includedir`; `flags` are further flags of the
+/// linker for programs with the shared libraries.
+pub(crate) fn pkg_config_files(dirs: &str, flags: &str) -> [(&'static str, String); 4] {
+    let text = |name: &str, requires: &str, libs: &str, private: &str| {
+        format!(
+            "{dirs}\nName: {name}\nDescription: librdkafka's interface on the Ottla client\nVersion: {VERSION}\n\
+             {requires}Cflags: -I${{includedir}}\nLibs: {libs}\n{private}"
+        )
     };
+    let shared = format!("-L${{libdir}} {flags}");
     let private = format!("Libs.private: {STATIC_LIBS}\n");
-    write("rdkafka.pc", "-lrdkafka", "librdkafka", "", &private)?;
-    write("rdkafka++.pc", "-lrdkafka++", "librdkafka++", "Requires: rdkafka\n", "")?;
-    let archive = format!("${{libdir}}/librdkafka.a {STATIC_LIBS}");
-    write("rdkafka-static.pc", &archive, "librdkafka-static", "", "")?;
-    let archive = "${libdir}/librdkafka++.a -lstdc++";
-    write("rdkafka++-static.pc", archive, "librdkafka++-static", "Requires: rdkafka-static\n", "")
+    let archive = format!("-L${{libdir}} ${{libdir}}/librdkafka.a {STATIC_LIBS}");
+    let classes_archive = "-L${libdir} ${libdir}/librdkafka++.a -lstdc++";
+    [
+        ("rdkafka.pc", text("librdkafka", "", &format!("{shared}-lrdkafka"), &private)),
+        ("rdkafka++.pc", text("librdkafka++", "Requires: rdkafka\n", &format!("{shared}-lrdkafka++"), "")),
+        ("rdkafka-static.pc", text("librdkafka-static", "", &archive, "")),
+        (
+            "rdkafka++-static.pc",
+            text("librdkafka++-static", "Requires: rdkafka-static\n", classes_archive, ""),
+        ),
+    ]
 }
 
 /// Fails when the loader would look for anything that is not `allowed`.

@@ -5,6 +5,7 @@
 mod bench;
 mod card;
 mod compat;
+mod dist;
 mod fuzz;
 mod install;
 mod sanitize;
@@ -28,6 +29,12 @@ usage: cargo xtask COMMAND
   compat                    generates docs/CONFIGURATION.md and COMPAT.md from the table of properties
   install --prefix DIR      librdkafka's libraries, headers and pkg-config files on Ottla (docs/ABI.md)
       --profile NAME        of cargo (default release)
+  dist                      tarball, Debian packages, container image, bills of materials and checksums, each used once
+      --output DIR          the directory of the results (default target/packages/results)
+      --reuse               packs the files of the last build
+      --unused              only builds and packs
+      --twice               builds again from a copy of the sources, and compares all bytes
+      --dev                 only packs and uses the binaries of the tests, as cargo xtask test does
   card [SUITE]              test suites of others on the original librdkafka and on ours; writes docs/REPORT_CARD.md
       SUITE                 librdkafka (its numbered tests), rust-rdkafka, confluent-kafka-go
       --quick               only what passed when the report was written, at most 6 minutes; fails on a regression
@@ -76,6 +83,10 @@ fn main() -> ExitCode {
         ["compat"] => compat::run(),
         ["install", rest @ ..] => match install::Options::parse(rest) {
             Ok(options) => install::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["dist", rest @ ..] => match dist::Options::parse(rest) {
+            Ok(options) => dist::run(&options),
             Err(wrong) => usage_error(&wrong),
         },
         ["card", rest @ ..] => match card::Options::parse(rest) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ottla_interop::{Peer, QUICK, SKIPPED_FILE, in_ci, interop_dir, target_dir, workspace_root};
 
 use crate::card;
+use crate::dist;
 use crate::install;
 use crate::shell::{self, cargo};
 use crate::tidy;
@@ -76,6 +77,7 @@ fn plan(options: &Options) -> Vec<(&'static str, Run)> {
     }
     plan.push(("licences and sources", deny));
     plan.extend(tests);
+    plan.push(("packages", packages));
     plan.push(("report card", report_card));
     plan
 }
@@ -225,6 +227,14 @@ fn interop(options: &Options) -> Outcome {
         .collect();
     outcome.passed = outcome.passed.saturating_sub(outcome.skipped.len());
     outcome
+}
+
+/// The packages with the binaries that the tests use, each used once. `cargo xtask dist` does it with the shipped ones.
+fn packages(_: &Options) -> Outcome {
+    match dist::run_with_dev_profile() {
+        Ok(stories) => Outcome { passed: stories.len(), ..Outcome::default() },
+        Err(failure) => Outcome::check(Err(failure.to_string())),
+    }
 }
 
 /// The tests of others that passed when docs/REPORT_CARD.md was written.

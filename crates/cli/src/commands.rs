@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod groups;
 pub(crate) mod log;
+pub(crate) mod man;
 pub(crate) mod produce;
 pub(crate) mod properties;
 pub(crate) mod run;

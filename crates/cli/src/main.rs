@@ -70,6 +70,7 @@ enum Command {
     Doctor(commands::doctor::Args),
     Properties(commands::properties::Args),
     Completions(commands::completions::Args),
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
@@ -104,6 +105,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Properties(args) => commands::properties::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
+        Command::Man(args) => commands::man::run(&args),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::{DecodeError, EncodeError};
 use crate::message::{Message, Request};
-use crate::messages::REQUESTS;
+use crate::messages::{MESSAGES, REQUESTS};
 use crate::schema::{Schema, Versions};
 
 macro_rules! api_keys {
@@ -188,6 +188,11 @@ pub struct Api {
     pub stable_versions: Versions,
     /// The first version with compact lengths and tagged fields; `i16::MAX` if there is none.
     pub flexible_from: i16,
+}
+
+/// The request and the response of an [`Api`], for tests of all messages.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiMessages {
     /// The request's fields.
     pub request: Schema,
     /// The response's fields.
@@ -228,6 +233,23 @@ impl Api {
             versions: R::SCHEMA.versions,
             stable_versions: Versions { min: *stable.start(), max: *stable.end() },
             flexible_from: R::FLEXIBLE_FROM,
+        }
+    }
+
+    /// The request's messages.
+    ///
+    /// # Panics
+    /// If the description is not one of [`REQUESTS`].
+    pub fn messages(&self) -> &'static ApiMessages {
+        let at = REQUESTS.iter().position(|api| api.key == self.key);
+        &MESSAGES[at.expect("only this crate makes descriptions")]
+    }
+}
+
+impl ApiMessages {
+    /// The messages of `R`, from its types.
+    pub(crate) const fn of<R: Request>() -> Self {
+        Self {
             request: R::SCHEMA,
             response: R::Response::SCHEMA,
             recode_request: recode::<R>,
@@ -254,10 +276,11 @@ mod tests {
     fn the_table_of_requests_is_sorted_and_agrees_with_its_answers() {
         assert!(REQUESTS.is_sorted_by_key(|api| api.key.code()));
         for api in REQUESTS {
-            assert_eq!(api.request.versions, api.response.versions, "{}", api.key);
-            assert_eq!(api.request.flexible_from, api.response.flexible_from, "{}", api.key);
-            assert_eq!(api.request.name, format!("{}Request", api.key));
-            assert_eq!(api.response.name, format!("{}Response", api.key));
+            let ApiMessages { request, response, .. } = api.messages();
+            assert_eq!(request.versions, response.versions, "{}", api.key);
+            assert_eq!(request.flexible_from, response.flexible_from, "{}", api.key);
+            assert_eq!(request.name, format!("{}Request", api.key));
+            assert_eq!(response.name, format!("{}Response", api.key));
             assert_eq!(ApiKey::from_i16(api.key.code()), api.key);
         }
         assert_eq!(ApiKey::Fetch.api().map(|api| api.key), Some(ApiKey::Fetch));

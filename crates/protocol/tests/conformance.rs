@@ -28,8 +28,9 @@ const WRITTEN_PER_VERSION: usize = 40;
 fn messages() -> BTreeMap<&'static str, (Schema, Recode)> {
     let mut all = BTreeMap::new();
     for api in REQUESTS {
-        all.insert(api.request.name, (api.request, api.recode_request));
-        all.insert(api.response.name, (api.response, api.recode_response));
+        let messages = api.messages();
+        all.insert(messages.request.name, (messages.request, messages.recode_request));
+        all.insert(messages.response.name, (messages.response, messages.recode_response));
     }
     for (schema, recode) in [
         (ConsumerProtocolSubscription::SCHEMA, recode::<ConsumerProtocolSubscription> as Recode),

@@ -24,9 +24,10 @@ fn limit_memory() {
 /// Calls `each` for every message in every version.
 fn each_version(mut check: impl FnMut(&Schema, Recode, i16)) {
     for api in REQUESTS {
+        let messages = api.messages();
         for version in api.versions.min..=api.versions.max {
-            check(&api.request, api.recode_request, version);
-            check(&api.response, api.recode_response, version);
+            check(&messages.request, messages.recode_request, version);
+            check(&messages.response, messages.recode_response, version);
         }
     }
 }
@@ -94,10 +95,11 @@ fn ten_thousand_damaged_messages_are_refused_or_understood() {
     for round in 0..10_000 {
         let api = &REQUESTS[rng.usize(..REQUESTS.len())];
         let version = rng.i16(api.versions.min..=api.versions.max);
+        let messages = api.messages();
         let (schema, recode) = if rng.bool() {
-            (&api.request, api.recode_request)
+            (&messages.request, messages.recode_request)
         } else {
-            (&api.response, api.recode_response)
+            (&messages.response, messages.recode_response)
         };
         let mut bytes = support::random_message(schema, version, &mut rng).to_vec();
         for _ in 0..rng.usize(1..5) {

@@ -25,7 +25,8 @@ fn check(schema: &Schema, recode: Recode) {
 #[test]
 fn random_messages_survive_reading_and_writing() {
     for api in REQUESTS {
-        check(&api.request, api.recode_request);
-        check(&api.response, api.recode_response);
+        let messages = api.messages();
+        check(&messages.request, messages.recode_request);
+        check(&messages.response, messages.recode_response);
     }
 }

@@ -93,49 +93,60 @@ pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
 pub use txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 
-use crate::api::Api;
+use crate::api::{Api, ApiMessages};
 
-/// Every request of this crate, by key.
-pub static REQUESTS: &[Api] = &[
-    Api::of::<ProduceRequest>(),
-    Api::of::<FetchRequest>(),
-    Api::of::<ListOffsetsRequest>(),
-    Api::of::<MetadataRequest>(),
-    Api::of::<OffsetCommitRequest>(),
-    Api::of::<OffsetFetchRequest>(),
-    Api::of::<FindCoordinatorRequest>(),
-    Api::of::<JoinGroupRequest>(),
-    Api::of::<HeartbeatRequest>(),
-    Api::of::<LeaveGroupRequest>(),
-    Api::of::<SyncGroupRequest>(),
-    Api::of::<DescribeGroupsRequest>(),
-    Api::of::<ListGroupsRequest>(),
-    Api::of::<SaslHandshakeRequest>(),
-    Api::of::<ApiVersionsRequest>(),
-    Api::of::<CreateTopicsRequest>(),
-    Api::of::<DeleteTopicsRequest>(),
-    Api::of::<DeleteRecordsRequest>(),
-    Api::of::<InitProducerIdRequest>(),
-    Api::of::<OffsetForLeaderEpochRequest>(),
-    Api::of::<AddPartitionsToTxnRequest>(),
-    Api::of::<AddOffsetsToTxnRequest>(),
-    Api::of::<EndTxnRequest>(),
-    Api::of::<TxnOffsetCommitRequest>(),
-    Api::of::<DescribeAclsRequest>(),
-    Api::of::<CreateAclsRequest>(),
-    Api::of::<DeleteAclsRequest>(),
-    Api::of::<DescribeConfigsRequest>(),
-    Api::of::<AlterConfigsRequest>(),
-    Api::of::<SaslAuthenticateRequest>(),
-    Api::of::<CreatePartitionsRequest>(),
-    Api::of::<DeleteGroupsRequest>(),
-    Api::of::<ElectLeadersRequest>(),
-    Api::of::<IncrementalAlterConfigsRequest>(),
-    Api::of::<OffsetDeleteRequest>(),
-    Api::of::<DescribeUserScramCredentialsRequest>(),
-    Api::of::<AlterUserScramCredentialsRequest>(),
-    Api::of::<DescribeClusterRequest>(),
-    Api::of::<ConsumerGroupHeartbeatRequest>(),
-    Api::of::<ConsumerGroupDescribeRequest>(),
-    Api::of::<DescribeTopicPartitionsRequest>(),
-];
+/// The tables of all requests from one list, sorted by key.
+macro_rules! requests {
+    ($($request:ident,)*) => {
+        /// Every request of this crate, by key.
+        pub static REQUESTS: &[Api] = &[$(Api::of::<$request>()),*];
+
+        /// The messages of each of the [`REQUESTS`], in the same order. A program that does not use this table does not contain
+        /// it, nor the functions that only the table uses.
+        pub(crate) static MESSAGES: &[ApiMessages] = &[$(ApiMessages::of::<$request>()),*];
+    };
+}
+
+requests! {
+    ProduceRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    SaslHandshakeRequest,
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteRecordsRequest,
+    InitProducerIdRequest,
+    OffsetForLeaderEpochRequest,
+    AddPartitionsToTxnRequest,
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    DescribeAclsRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeConfigsRequest,
+    AlterConfigsRequest,
+    SaslAuthenticateRequest,
+    CreatePartitionsRequest,
+    DeleteGroupsRequest,
+    ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
+    OffsetDeleteRequest,
+    DescribeUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequest,
+    DescribeClusterRequest,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupDescribeRequest,
+    DescribeTopicPartitionsRequest,
+}
