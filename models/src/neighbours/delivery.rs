@@ -6,6 +6,13 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct ProduceError;
 
+impl ProduceError {
+    /// The error of one record: here all have the batch's.
+    pub(crate) fn of_record(&self, _index: u32) -> &Self {
+        self
+    }
+}
+
 /// In place of the client's type.
 #[derive(Clone, Debug)]
 pub struct RecordMetadata {
