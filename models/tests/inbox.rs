@@ -59,6 +59,7 @@ macro_rules! model {
                         from: offset,
                         next: offset + 1,
                         high_watermark: 2,
+                        node: 1,
                         records: Bytes::from_static(b"a record"),
                         count: 1,
                         aborted: AbortedTransactions,
