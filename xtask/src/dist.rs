@@ -109,6 +109,11 @@ fn dist(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The programs that are missing, with the command that installs them.
+pub(crate) fn missing_programs() -> Option<String> {
+    tools::missing_programs()
+}
+
 /// For `cargo xtask test`: the packages with the binaries of the profile `dev`, each used once. The names of the
 /// uses that succeeded.
 pub(crate) fn run_with_dev_profile() -> Result<Vec<&'static str>, Failure> {

@@ -230,7 +230,16 @@ fn interop(options: &Options) -> Outcome {
 }
 
 /// The packages with the binaries that the tests use, each used once. `cargo xtask dist` does it with the shipped ones.
-fn packages(_: &Options) -> Outcome {
+fn packages(options: &Options) -> Outcome {
+    let missing = if options.quick {
+        Some("left out by --quick".to_owned())
+    } else {
+        dist::missing_programs().filter(|_| !in_ci())
+    };
+    if let Some(why) = missing {
+        println!("{why}");
+        return Outcome { skipped: vec![("packages".to_owned(), why)], ..Outcome::default() };
+    }
     match dist::run_with_dev_profile() {
         Ok(stories) => Outcome { passed: stories.len(), ..Outcome::default() },
         Err(failure) => Outcome::check(Err(failure.to_string())),

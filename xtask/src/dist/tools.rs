@@ -79,6 +79,19 @@ impl Zig {
         command
     }
 
+    /// Compiles the parts of the C library that zig adds to programs and libraries. The first link would do it in whatever
+    /// directory it runs, and the debug information would name that directory.
+    pub(crate) fn compile_libc(&self, target: &str) -> Result<(), Failure> {
+        let source = self.dir.join("empty.c");
+        super::tree::write(&source, "int main(void) { return 0; }\n")?;
+        for options in [&["-o", "empty"][..], &["-shared", "-fPIC", "-o", "libempty.so"]] {
+            let mut cc = self.cc(target);
+            cc.arg("empty.c").args(options).arg("-lunwind").current_dir(&self.dir);
+            run("zig cc", &mut cc, b"", FETCHED_WITHIN)?.succeeded()?;
+        }
+        Ok(())
+    }
+
     fn with_cache(&self, command: &mut Command) {
         command.env("ZIG_GLOBAL_CACHE_DIR", self.dir.join("cache"));
         command.env("ZIG_LOCAL_CACHE_DIR", self.dir.join("cache"));
@@ -108,17 +121,16 @@ pub(crate) fn cyclonedx() -> Result<PathBuf, Failure> {
 /// Fails with the command that installs the missing programs. With `CI=true` it runs that command first.
 pub(crate) fn require_debian_programs() -> Result<(), Failure> {
     let missing = missing_packages();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    if ottla_interop::in_ci() {
+    if !missing.is_empty() && ottla_interop::in_ci() {
         ottla_interop::apt_install(&missing)?;
     }
+    missing_programs().map_or(Ok(()), |missing| Err(Failure::new(missing)))
+}
+
+/// A sentence with the command that installs the missing programs.
+pub(crate) fn missing_programs() -> Option<String> {
     let missing = missing_packages();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::new(format!("programs are missing: apt-get install {}", missing.join(" "))))
+    (!missing.is_empty()).then(|| format!("programs are missing (apt-get install {})", missing.join(" ")))
 }
 
 fn missing_packages() -> Vec<&'static str> {
