@@ -32,7 +32,11 @@ impl OffsetMap {
         let entries_max = wanted.clamp(ENTRIES_MIN, most);
         // A map that doubles has its old entries beside the new ones. One that may need all of the memory has it at once.
         let grows = entries_max <= most / 3 * 2;
-        let entries = if grows { entries_max.min(ENTRIES_FIRST) } else { entries_max };
+        let mut entries = entries_max;
+        // Halves of the largest size, so that the last doubling has half as many old entries as new ones.
+        while grows && entries > ENTRIES_FIRST {
+            entries = entries.div_ceil(2);
+        }
         Self { entries: vec![[0; 3]; entries], used: 0, used_max: used_max(entries), entries_max, hasher }
     }
 
@@ -179,6 +183,28 @@ mod tests {
         assert!((150_000 * ENTRY_BYTES..8 << 20).contains(&map.bytes()), "{}", map.bytes());
         for key in 0..150_000_i64 {
             assert_eq!(map.get(map.hash(&key.to_be_bytes())), Some(2 * key + 1));
+        }
+    }
+
+    #[test]
+    fn a_map_that_doubles_stays_within_its_memory() {
+        let bytes_max = 40 << 20;
+        for keys in [70_000, 100_000, 525_000, 600_000, 930_000, 5_000_000] {
+            let mut map = map(keys, bytes_max);
+            let mut old = 0;
+            for key in 0..keys {
+                let before = map.bytes();
+                if !map.put(map.hash(&key.to_be_bytes()), 1) {
+                    break;
+                }
+                if map.bytes() > before {
+                    old = before;
+                }
+                assert!(
+                    old + map.bytes() <= bytes_max || old == 0 && map.bytes() <= bytes_max,
+                    "{keys} keys"
+                );
+            }
         }
     }
 
