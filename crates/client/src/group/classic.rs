@@ -430,7 +430,6 @@ pub(super) async fn leave(coordinator: &Coordinator, returns: bool, reason: &str
                 member_id: identity.member_id.clone(),
                 group_instance_id: identity.instance_id.clone(),
                 reason: (version >= 5).then(|| reason.to_owned()),
-                ..Default::default()
             }];
         } else {
             request.member_id.clone_from(&identity.member_id);

@@ -64,7 +64,7 @@ pub(super) async fn on_control(
         ConsumerCommand::Pause(partitions, paused) => {
             let verb = if paused { "pause" } else { "resume" };
             log(&|| format!("{verb}: {} partition(s)", partitions.len()));
-            partitions.iter().for_each(|at| set_paused(shared, at, paused));
+            set_all_paused(shared, &partitions, paused);
         }
         ConsumerCommand::Commit(done) => {
             let shared = shared.clone();
@@ -189,6 +189,12 @@ async fn unsubscribe(
             shared.replace_assignment(&[]);
             left
         }
+    }
+}
+
+fn set_all_paused(shared: &Shared, partitions: &[TopicPartition], paused: bool) {
+    for at in partitions {
+        set_paused(shared, at, paused);
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn keep_alive(shared: &Rc<Shared>) -> JoinSet<()> {
                 task.spawn_local(async move {
                     heartbeats.wait_for_end().await;
                     // A rebalance ends the generation, and heartbeats continue until the member is gone.
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 });
             }
             GroupProtocol::Consumer => {
