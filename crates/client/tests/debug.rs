@@ -189,9 +189,9 @@ fn debug_follows_a_consumer_into_its_group() {
     let lines: Vec<LogLine> = std::iter::from_fn(|| queue.try_next()).collect();
     for (context, wanted) in [
         (Context::Consumer, "subscribe: "),
-        (Context::Cgrp, "group billing: coordinated by node 1"),
-        (Context::Cgrp, "group billing: Joining"),
-        (Context::Cgrp, "group billing: Settled"),
+        (Context::Cgrp, "Group \"billing\": coordinated by node 1"),
+        (Context::Cgrp, "Group \"billing\": changed state to Joining"),
+        (Context::Cgrp, "Group \"billing\": changed state to Settled"),
         (Context::Fetch, "orders [0]: from offset 0 at node 1; offsets 0 to 1"),
         (Context::Assignor, " 1 partition(s): orders-0"),
     ] {

@@ -170,6 +170,9 @@ macro_rules! array_requests {
             rkqu: *mut rd_kafka_queue_t,
         ) {
             let check = || {
+                if array.is_null() && count > 0 {
+                    return Err(format!("the array is NULL, and its length is {count}"));
+                }
                 // SAFETY: `array` points to `count` pointers to objects of its type (rdkafka.h, every function of
                 // this macro).
                 let $things = unsafe { things(array, count) };

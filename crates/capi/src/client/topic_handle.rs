@@ -263,10 +263,8 @@ fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<T
         let choose = partitioner(slot.clone(), function, Opaque(conf.opaque));
         // As the original, which asks the function about records without a key only if they may change partition at once.
         let is_sticky = handle.config.sticky_partitioning_linger != Some(Duration::ZERO);
-        settings.partitioner = Some(match is_sticky {
-            true => Partitioner::CustomForKeys(choose),
-            false => Partitioner::Custom(choose),
-        });
+        let of_choice = if is_sticky { Partitioner::CustomForKeys } else { Partitioner::Custom };
+        settings.partitioner = Some(of_choice(choose));
     }
     let topic = Topic::with(Some(handle.clone()), name, Some(settings), Opaque(conf.opaque));
     let _ = slot.set(Arc::downgrade(&topic));
