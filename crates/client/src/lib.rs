@@ -62,8 +62,8 @@ pub use config::properties;
 pub use config::{Acks, Config, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
     AssignmentId, Batch, BatchIter, BatchPosition, BatchViews, Consumer, ConsumerControl, CorruptBatch,
-    EngineReply, Event, OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledRecord,
-    PolledRecords, RecordView, SplitBatch, StartAt, TopicPartition, Watermarks,
+    EngineReply, Event, HeldRecords, OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledHeld,
+    PolledRecord, PolledRecords, RecordView, SplitBatch, StartAt, TopicPartition, Watermarks,
 };
 #[cfg(feature = "connector")]
 pub use engine::Engine;

@@ -163,7 +163,14 @@ pub struct Listings {
     pub(super) errors: Array<rd_kafka_error_t>,
 }
 
-pub(super) fn listed(listings: GroupListings) -> Listings {
+pub(super) fn listed(listings: Result<GroupListings, Error>) -> Listings {
+    let listings = match listings {
+        Ok(listings) => listings,
+        Err(error) => {
+            let errors = Array::new(vec![*error_object(&error)]);
+            return Listings { valid: Array::new(Vec::new()), errors };
+        }
+    };
     let listing = |group: GroupListing| rd_kafka_ConsumerGroupListing_t {
         group: c_string(&group.group),
         simple: group.protocol_type.is_empty(),

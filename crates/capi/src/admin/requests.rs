@@ -363,7 +363,11 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, ()| async move {
-        admin.list_consumer_groups(options.filter(), options.timeouts()).await
+        match admin.list_consumer_groups(options.filter(), options.timeouts()).await {
+            // Programs expect it among the errors of the brokers.
+            Err(error @ Error::TimedOut { .. }) => Ok(Err(error)),
+            other => other.map(Ok),
+        }
     };
     let kind = RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT;
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a

@@ -206,6 +206,7 @@ impl Handle {
         config.name =
             Some(format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]));
         config.done_when_returned = true;
+        config.refuse_forbidden_topics = true;
         config.group_habits = GroupHabits::Librdkafka;
         config.bootstrap_later = true;
         // The property is about consumers: a broker may always create what is produced to.
@@ -598,7 +599,19 @@ pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: 
 impl Handle {
     /// The cluster's id and controller from the last metadata response.
     fn known_cluster(&self) -> Option<(String, i32)> {
-        lock(&self.cluster).clone()
+        lock(&self.cluster).clone().filter(|_| self.brokers_name_cluster())
+    }
+
+    /// Returns `false` if the application says that the brokers are too old to name their cluster: this came with
+    /// version 0.10.1.
+    fn brokers_name_cluster(&self) -> bool {
+        let fallback = || self.conf().get("broker.version.fallback").unwrap_or_default();
+        let is_old = |version: &str| {
+            let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+            let numbers = [(); 3].map(|()| numbers.next().unwrap_or(0));
+            numbers < [0, 10, 1]
+        };
+        self.config.net.api_version_request || !is_old(&fallback())
     }
 
     fn ask_cluster(&self, timeout_ms: c_int) -> Option<(String, i32)> {

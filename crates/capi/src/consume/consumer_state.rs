@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ottla_client::{
     AssignmentId, Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupMetadata,
-    PartitionQueue, PolledRecord, PolledRecords, RecordView, TopicPartition,
+    PartitionQueue, PolledHeld, PolledRecord, PolledRecords, RecordView, TopicPartition,
 };
 
 use crate::client::client_interceptors::ClientInterceptors;
@@ -18,6 +18,7 @@ use crate::errors::error_object::description;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
 use crate::messages::message_slab::MessageFiller;
+use crate::queue::message_array::MessageArray;
 use crate::queue::op::Op;
 use crate::queue::op_queue::{OpQueue, OpSource};
 
@@ -81,6 +82,11 @@ trait NextRecord {
         max: usize,
         take: impl FnMut(RecordView<'_>),
     ) -> Result<Option<PolledRecords>, Error>;
+    fn hold_ones(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledHeld>, Error>;
 }
 
 impl NextRecord for Consumer {
@@ -97,6 +103,14 @@ impl NextRecord for Consumer {
     ) -> Result<Option<PolledRecords>, Error> {
         self.try_next_records(max, take)
     }
+
+    fn hold_ones(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledHeld>, Error> {
+        self.try_hold_records(max, take)
+    }
 }
 
 impl NextRecord for PartitionQueue {
@@ -112,6 +126,14 @@ impl NextRecord for PartitionQueue {
         take: impl FnMut(RecordView<'_>),
     ) -> Result<Option<PolledRecords>, Error> {
         self.try_next_records(max, take)
+    }
+
+    fn hold_ones(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledHeld>, Error> {
+        self.try_hold_records(max, take)
     }
 }
 
@@ -206,6 +228,46 @@ impl<R: NextRecord> RecordReader<R> {
             Some(PolledRecords::Records(_)) => (written > 0).then_some(PolledRecords::Records(written)),
             other => other,
         })
+    }
+
+    /// Adds messages to an array until it is full, or until another operation precedes them, which then is returned.
+    fn fill_array(&mut self, array: &mut MessageArray) -> Option<Op> {
+        while array.has_room() {
+            match self.pending.take() {
+                // An error, or the end of a partition.
+                Some(Op::Message(message)) => {
+                    array.push(message);
+                    continue;
+                }
+                None => {}
+                other => return other,
+            }
+            let Self { reader, filler, topic, handle, interceptors, .. } = self;
+            // Interceptors see one message at a time.
+            let max = if interceptors.is_some() { 1 } else { array.room() };
+            let taken = reader.hold_ones(max, |record| {
+                // Without a handle no application reads the records.
+                let Some(topic) = topic_of(topic, handle, &record) else { return };
+                let message = filler.message(topic, &record);
+                if let Some(interceptors) = interceptors
+                    && let Some(handle) = handle.upgrade()
+                {
+                    interceptors.on_consume(&handle, message.as_raw());
+                }
+                array.push_held(message);
+            });
+            match taken {
+                Ok(Some(PolledHeld::Records(held))) => array.hold(held),
+                Ok(Some(PolledHeld::Event(event))) => self.pending = self.tell(event),
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.filler.release();
+                    return None;
+                }
+                Err(error) => self.pending = Some(Op::Message(error_message(&self.handle, &error))),
+            }
+        }
+        None
     }
 
     fn tell(&self, event: Event) -> Option<Op> {
@@ -311,6 +373,10 @@ impl OpSource for ConsumerSource {
         lock(&self.0).fill(out)
     }
 
+    fn fill_array(&self, array: &mut MessageArray) -> Option<Op> {
+        lock(&self.0).fill_array(array)
+    }
+
     fn len(&self) -> usize {
         0
     }
@@ -324,6 +390,10 @@ impl OpSource for PartitionSource {
 
     fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
         lock(&self.0).fill(out)
+    }
+
+    fn fill_array(&self, array: &mut MessageArray) -> Option<Op> {
+        lock(&self.0).fill_array(array)
     }
 
     fn len(&self) -> usize {

@@ -2,6 +2,7 @@
 
 pub(crate) mod background_thread;
 pub mod event;
+pub(crate) mod message_array;
 pub(crate) mod op;
 pub(crate) mod op_queue;
 pub mod poll;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::ffi::{rd_kafka_message_t, rd_kafka_queue_event_cb_t, rd_kafka_t};
 use crate::messages::message::OwnedMessage;
+use crate::queue::message_array::MessageArray;
 use crate::queue::op::Op;
 
 /// The interval at which a waiting thread polls its sources, so that a consumer knows that the application is polling.
@@ -27,8 +28,20 @@ pub(crate) trait OpSource: Send + Sync {
     fn fill(&self, _out: &mut [*mut rd_kafka_message_t]) -> usize {
         0
     }
+    /// Adds messages to `array` until it is full, or until another operation precedes them, which then is returned.
+    fn fill_array(&self, _array: &mut MessageArray) -> Option<Op> {
+        self.draw()
+    }
     /// Returns the number of operations, as far as it is known.
     fn len(&self) -> usize;
+}
+
+/// The result of [`OpQueue::poll_array`].
+pub(crate) enum Filled {
+    /// The array has more messages.
+    Messages,
+    /// An operation, to be performed before the next messages.
+    Op(Op),
 }
 
 /// A queue of operations with its sources.
@@ -147,8 +160,27 @@ impl OpQueue {
         timeout: Option<Duration>,
         enough: impl Fn() -> bool,
     ) -> Option<Op> {
+        self.wait_for(timeout, enough, Self::take)
+    }
+
+    /// Adds messages to `array`, or returns an operation that precedes them; `None` after `timeout`.
+    pub(crate) fn poll_array(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        array: &mut MessageArray,
+    ) -> Option<Filled> {
+        self.wait_for(timeout, || false, |queue| queue.fill_array(array))
+    }
+
+    /// Waits until `take` finds something in the queue at the end of the forwarding.
+    fn wait_for<T>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        enough: impl Fn() -> bool,
+        mut take: impl FnMut(&Self) -> Option<T>,
+    ) -> Option<T> {
         let mut queue = self.end();
-        if let Some(op) = queue.take() {
+        if let Some(op) = take(&queue) {
             return Some(op);
         }
         if timeout == Some(Duration::ZERO) {
@@ -157,7 +189,7 @@ impl OpQueue {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let rings = queue.lock().rings;
-            if let Some(op) = queue.take() {
+            if let Some(op) = take(&queue) {
                 return Some(op);
             }
             if enough() {
@@ -219,6 +251,49 @@ impl OpQueue {
                 sources.iter().find_map(|source| source.draw())
             }
         }
+    }
+
+    /// Adds the messages of all sources to `array`, unless operations precede them.
+    fn fill_array(&self, array: &mut MessageArray) -> Option<Filled> {
+        let mut state = self.lock();
+        match state.ops.pop_front() {
+            Some(Op::Message(message)) => {
+                array.push(message);
+                return Some(Filled::Messages);
+            }
+            Some(op) => return Some(Filled::Op(op)),
+            None => {}
+        }
+        let before = array.len();
+        if let [source] = &state.sources[..] {
+            let source = source.clone();
+            drop(state);
+            return match source.fill_array(array) {
+                Some(Op::Message(message)) => {
+                    array.push(message);
+                    Some(Filled::Messages)
+                }
+                Some(op) => Some(Filled::Op(op)),
+                None => (array.len() > before).then_some(Filled::Messages),
+            };
+        }
+        let sources = state.sources.clone();
+        if !sources.is_empty() {
+            // The next call starts with another source, so that no source starves.
+            state.sources.rotate_left(1);
+        }
+        drop(state);
+        for source in &sources {
+            match source.fill_array(array) {
+                Some(Op::Message(message)) => array.push(message),
+                Some(op) => return Some(Filled::Op(op)),
+                None => {}
+            }
+            if !array.has_room() {
+                break;
+            }
+        }
+        (array.len() > before).then_some(Filled::Messages)
     }
 
     /// Takes the first of the queued operations that `is_wanted` accepts.

@@ -12,8 +12,9 @@ use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
+use crate::queue::message_array::MessageArray;
 use crate::queue::op::{Op, Opaque};
-use crate::queue::op_queue::{OpQueue, OpSource, timeout_of};
+use crate::queue::op_queue::{Filled, OpQueue, OpSource, timeout_of};
 
 /// One poll serves at most this many operations, so that it returns while more keep arriving.
 pub(crate) const OPS_PER_POLL_MAX: usize = 10_000;
@@ -126,17 +127,7 @@ impl Task for NextMessage {
 pub(crate) struct FillArray {
     queue: Arc<OpQueue>,
     deadline: Option<Instant>,
-    messages: *mut *mut rd_kafka_message_t,
-    size: usize,
-    count: usize,
-    /// The wait for a message after the queue had none for the array.
-    wait: Option<(NextMessage, MayBlock)>,
-}
-
-#[derive(PartialEq)]
-enum MayBlock {
-    Yes,
-    No,
+    array: MessageArray,
 }
 
 impl FillArray {
@@ -149,48 +140,33 @@ impl FillArray {
         size: usize,
     ) -> Self {
         let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
-        let size = if messages.is_null() { 0 } else { size };
-        Self { queue, deadline, messages, size, count: 0, wait: None }
-    }
-
-    fn free(&mut self) -> &mut [*mut rd_kafka_message_t] {
-        // SAFETY: `messages` points to `size` pointers, and `count` is not larger (the contract of `new`).
-        unsafe { std::slice::from_raw_parts_mut(self.messages.add(self.count), self.size - self.count) }
+        // SAFETY: the contract of this function, above.
+        let array = unsafe { MessageArray::new(messages, size) };
+        Self { queue, deadline, array }
     }
 }
 
 impl Task for FillArray {
-    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
-        while self.count < self.size {
-            let Some((wait, may_block)) = &mut self.wait else {
-                let queue = self.queue.clone();
-                self.count += queue.fill(self.free());
-                // Messages that are there need no look at the clock.
-                self.wait = Some((NextMessage::new(queue, Some(Duration::ZERO)), MayBlock::No));
-                continue;
-            };
-            match wait.next() {
-                MessageStep::Op(op) => return Step::Op(op),
-                MessageStep::Message(message) => {
-                    if let [place, ..] = self.free() {
-                        *place = message.into_raw();
-                    }
-                    self.count += 1;
-                    self.wait = None;
-                }
-                MessageStep::TimedOut if *may_block == MayBlock::Yes => break,
-                MessageStep::TimedOut => {
-                    let left =
-                        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                    self.wait = Some((NextMessage::new(self.queue.clone(), left), MayBlock::Yes));
-                }
+    fn next(&mut self, handle: &Arc<Handle>) -> Step {
+        while self.array.has_room() {
+            // Messages that are there need no look at the clock.
+            let filled = self.queue.poll_array(Some(Duration::ZERO), &mut self.array).or_else(|| {
+                let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                self.queue.poll_array(left, &mut self.array)
+            });
+            match filled {
+                Some(Filled::Op(op)) => return Step::Op(op),
+                // Messages that a seek or a revocation has made void leave their places to the ones after it.
+                Some(Filled::Messages) => self.array.drop_outdated(),
+                None => break,
             }
         }
-        Step::Return(Returns::Number(isize::try_from(self.count).unwrap_or(isize::MAX)))
+        let count = self.array.settle(handle.consumer_state().map(|consumer| &consumer.control));
+        Step::Return(Returns::Number(isize::try_from(count).unwrap_or(isize::MAX)))
     }
 
     fn yields(&mut self) {
-        self.size = self.count;
+        self.array.stop();
     }
 }
 

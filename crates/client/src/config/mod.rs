@@ -99,6 +99,9 @@ pub struct Config {
     pub rebalance: Rebalance,
     /// `true` if a record counts as processed when it is returned, as in librdkafka, and not at the next poll.
     pub done_when_returned: bool,
+    /// `true` if records for a topic that a broker has forbidden are refused at once until new metadata allows it, as in
+    /// librdkafka; otherwise each one is sent. Off by default.
+    pub refuse_forbidden_topics: bool,
     /// The client whose habits a member of a classic group has. Java's by default.
     pub group_habits: GroupHabits,
     /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
@@ -390,6 +393,7 @@ impl Default for Config {
             delivery_reports: false,
             rebalance: Rebalance::Polled,
             done_when_returned: false,
+            refuse_forbidden_topics: false,
             group_habits: GroupHabits::Java,
             corrupt_returned: false,
             delivery_report_only_error: false,

@@ -3,6 +3,7 @@
 mod batch;
 mod control;
 mod delegates;
+mod held;
 pub(crate) mod offsets;
 mod open_chunk;
 mod queue;
@@ -18,9 +19,10 @@ use tokio::sync::mpsc;
 
 pub use self::batch::{Batch, BatchIter, BatchPosition, BatchViews, CorruptBatch, SplitBatch};
 pub use self::control::{ConsumerControl, EngineReply, PendingCommit};
+pub use self::held::HeldRecords;
 pub use self::queue::{AssignmentId, PartitionQueue};
 use self::reader::Reader;
-pub use self::view::{PolledRecord, PolledRecords, RecordView};
+pub use self::view::{PolledHeld, PolledRecord, PolledRecords, RecordView};
 use crate::blocking;
 use crate::client::Client;
 use crate::cluster::Cluster;

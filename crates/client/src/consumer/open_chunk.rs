@@ -73,6 +73,8 @@ impl OpenChunk {
         let done = progress.done();
         if store && (done == reached || (done.is_none() && reached == Some(*from))) {
             progress.set_done(*next);
+        } else if let Some(reached) = reached {
+            progress.note_skipped(reached, *next);
         }
         progress.set_position(*next);
     }

@@ -179,7 +179,7 @@ impl Reader {
     /// The partition of the open chunk returns no more records until the application seeks past the error.
     pub(super) fn stop_opened(&mut self, error: Error) -> Error {
         if let Some(opened) = self.opened.take() {
-            opened.progress().next_generation();
+            opened.progress().stop();
         }
         error
     }

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use ottla_wire::{BatchHeader, HeadersRef, RecordRef, Records, TimestampType};
 
 use super::batch::own;
-use super::open_chunk::corrupt;
+use super::held::HeldRecords;
+use super::open_chunk::{OpenChunk, corrupt};
 use super::reader::{NextChunk, Reader};
 use super::{Consumer, Event, PartitionQueue, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
+use crate::fetch::inbox::Chunk;
 use crate::record::OwnedRecord;
 use crate::timer;
 
@@ -127,6 +129,16 @@ pub enum PolledRecords {
     Event(Event),
 }
 
+/// The result of [`Consumer::try_hold_records`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PolledHeld {
+    /// The records that were passed, at least one.
+    Records(HeldRecords),
+    /// A change of the assignment, or the end of a partition.
+    Event(Event),
+}
+
 /// The result of a check of the queue for the next record.
 enum ReadStep {
     Record,
@@ -203,6 +215,24 @@ impl Consumer {
         self.reader.show_many(step, max, take)
     }
 
+    /// [`Consumer::try_next_records`] for records that count as processed when [`HeldRecords::finish`] is called, and not
+    /// by the next call.
+    ///
+    /// # Errors
+    /// Those of [`Consumer::try_next_records`].
+    pub fn try_hold_records(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledHeld>, Error> {
+        self.begin_poll();
+        let step = self.reader.step()?;
+        if let ReadStep::Event(event) = &step {
+            self.note_event(event);
+        }
+        self.reader.hold_many(step, max, take)
+    }
+
     /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
@@ -242,6 +272,17 @@ impl PartitionQueue {
         self.reader.begin();
         let step = self.reader.step()?;
         self.reader.show_many(step, max, take)
+    }
+
+    /// [`Consumer::try_hold_records`], of this queue.
+    pub fn try_hold_records(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledHeld>, Error> {
+        self.reader.begin();
+        let step = self.reader.step()?;
+        self.reader.hold_many(step, max, take)
     }
 
     /// [`PartitionQueue::next_record`] for threads without a runtime.
@@ -334,7 +375,7 @@ impl Reader {
             }
             Some(Err(error)) => {
                 let error = corrupt(&progress.at, set.header().base_offset, &error);
-                progress.next_generation();
+                progress.stop();
                 Err(error)
             }
             None => Ok(None),
@@ -347,7 +388,7 @@ impl Reader {
         &mut self,
         step: ReadStep,
         max: usize,
-        mut take: impl FnMut(RecordView<'_>),
+        take: impl FnMut(RecordView<'_>),
     ) -> Result<Option<PolledRecords>, Error> {
         match step {
             ReadStep::Record => {}
@@ -355,9 +396,50 @@ impl Reader {
             ReadStep::Nothing => return Ok(None),
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
-        let (progress, node) = (&opened.chunk.progress, opened.chunk.node);
-        let Some((set, mark)) = &mut opened.set else { return Ok(None) };
-        let (mut count, mut next) = (0, None);
+        let Some(passed) = opened.pass_many(max, take)? else { return Ok(None) };
+        self.in_hand = self.reading.give(&opened.chunk.progress, passed.next);
+        Ok(Some(PolledRecords::Records(passed.count)))
+    }
+
+    /// The same, for records that the caller holds.
+    fn hold_many(
+        &mut self,
+        step: ReadStep,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledHeld>, Error> {
+        match step {
+            ReadStep::Record => {}
+            ReadStep::Event(event) => return Ok(Some(PolledHeld::Event(event))),
+            ReadStep::Nothing => return Ok(None),
+        }
+        let Some(opened) = &mut self.opened else { return Ok(None) };
+        let Some(Passed { first, next, count }) = opened.pass_many(max, take)? else { return Ok(None) };
+        let Chunk { progress, generation, .. } = &opened.chunk;
+        progress.set_position(next);
+        let stores = self.reading.config.enable_auto_offset_store;
+        Ok(Some(PolledHeld::Records(HeldRecords::new((progress, *generation), (first, next), count, stores))))
+    }
+}
+
+/// The records that were passed to the caller: the first offset, the one after the last, and their number.
+struct Passed {
+    first: i64,
+    next: i64,
+    count: usize,
+}
+
+impl OpenChunk {
+    /// Passes records of the open batch until it ends.
+    #[inline]
+    fn pass_many(
+        &mut self,
+        max: usize,
+        mut take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<Passed>, Error> {
+        let (progress, node) = (&self.chunk.progress, self.chunk.node);
+        let Some((set, mark)) = &mut self.set else { return Ok(None) };
+        let (mut count, mut first, mut next) = (0, 0, 0);
         let mut walk = set.iter_from(mark);
         let unreadable = loop {
             if count == max {
@@ -365,9 +447,12 @@ impl Reader {
             }
             match walk.next() {
                 Some(Ok(record)) => {
-                    next = Some(record.offset + 1);
-                    take(RecordView::new(&progress.at, record, set, node));
+                    if count == 0 {
+                        first = record.offset;
+                    }
+                    next = record.offset + 1;
                     count += 1;
+                    take(RecordView::new(&progress.at, record, set, node));
                 }
                 Some(Err(error)) => break Some(error),
                 None => break None,
@@ -379,12 +464,10 @@ impl Reader {
             Some(_) if count > 0 && set.skip_at(mark, count as u32).is_ok() => {}
             Some(error) => {
                 let error = corrupt(&progress.at, set.header().base_offset, &error);
-                progress.next_generation();
+                progress.stop();
                 return Err(error);
             }
         }
-        let Some(next) = next else { return Ok(None) };
-        self.in_hand = self.reading.give(progress, next);
-        Ok(Some(PolledRecords::Records(count)))
+        Ok((count > 0).then_some(Passed { first, next, count }))
     }
 }

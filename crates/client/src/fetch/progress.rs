@@ -29,6 +29,10 @@ pub(crate) struct PartitionProgress {
     high_watermark: AtomicI64,
     end_reached: AtomicI64,
     generation: AtomicU64,
+    /// The generation that a record which cannot be read has ended.
+    stopped: AtomicU64,
+    /// The last offsets without records for the application, after records that were not processed yet: from and to.
+    skipped: (AtomicI64, AtomicI64),
     paused: AtomicBool,
     /// `auto.offset.reset` of this partition, if it differs from the client's.
     reset: OnceLock<OffsetReset>,
@@ -58,6 +62,8 @@ impl PartitionProgress {
             high_watermark: none(),
             end_reached: none(),
             generation: AtomicU64::new(0),
+            stopped: AtomicU64::new(u64::MAX),
+            skipped: (none(), none()),
             paused: AtomicBool::new(false),
             reset: OnceLock::new(),
         }
@@ -159,6 +165,26 @@ impl PartitionProgress {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Returns `true` if no seek and no end of the assignment came after this generation. An unreadable record, which ends
+    /// the reading, leaves the records before it valid.
+    pub(crate) fn is_generation(&self, generation: u64) -> bool {
+        let now = self.generation();
+        now == generation
+            || (now == generation.wrapping_add(1) && self.stopped.load(Ordering::Acquire) == generation)
+    }
+
+    /// Records that the offsets between two others have no records for the application.
+    pub(crate) fn note_skipped(&self, from: i64, to: i64) {
+        self.skipped.1.store(to, Ordering::Relaxed);
+        self.skipped.0.store(from, Ordering::Release);
+    }
+
+    /// Returns the offset after the ones without records that begin at `next`, or `next`.
+    pub(crate) fn after_skipped(&self, next: i64) -> i64 {
+        let from = self.skipped.0.load(Ordering::Acquire);
+        if from == next { self.skipped.1.load(Ordering::Relaxed).max(next) } else { next }
+    }
+
     #[inline]
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Relaxed)
@@ -172,6 +198,12 @@ impl PartitionProgress {
     pub(crate) fn next_generation(&self) -> u64 {
         self.position.store(NONE, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Ends the reading at a record that cannot be read: nothing follows until the application moves the position.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(self.generation(), Ordering::Release);
+        self.next_generation();
     }
 }
 

@@ -21,6 +21,7 @@ impl Sender {
                 if before.is_some_and(|before| before != layout.id && !before.is_zero()) {
                     self.on_topic_recreated(&topic, layout.partitions.len());
                 }
+                topic.set_forbidden(layout.error == ErrorCode::TopicAuthorizationFailed);
                 topic.grow(layout.partitions.len(), &self.produce);
                 topic.note_leaders(|partition| layout.leader(partition).is_some());
             }

@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
+use ottla_protocol::ErrorCode;
 use ottla_wire::Sealed;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -99,6 +100,10 @@ impl Produce {
     pub(crate) fn refusal(&self, topic: &Arc<str>, refused: RecordRefused) -> ProduceError {
         let (partition, kind) = match refused {
             RecordRefused::NoTransaction => (-1, self.transactions.refuse_record()),
+            RecordRefused::Forbidden => {
+                let code = ErrorCode::TopicAuthorizationFailed;
+                (-1, ProduceErrorKind::Broker { code, detail: String::new() })
+            }
             RecordRefused::NoSuchPartition(partition, count) => {
                 (partition, ProduceErrorKind::NoSuchPartition { count })
             }
@@ -132,6 +137,11 @@ impl Produce {
         let failed = if let Outcome::Failed(error) = &outcome {
             self.transactions.record_failed(error);
             self.note_gap(error);
+            if let ProduceErrorKind::Broker { code: ErrorCode::TopicAuthorizationFailed, .. } = error.kind
+                && let Some(topic) = self.topics.known(&queue.topic)
+            {
+                topic.set_forbidden(true);
+            }
             true
         } else {
             false

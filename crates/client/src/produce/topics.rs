@@ -32,6 +32,8 @@ pub(crate) struct Topic {
     /// The number of entries of `grown` that are set.
     growths: AtomicUsize,
     closed: AtomicBool,
+    /// A broker has forbidden the topic.
+    forbidden: AtomicBool,
     /// The sticky partition in the lower half, a generator's state in the upper.
     sticky: AtomicU64,
     /// The time until which the sticky partition stays, with `sticky.partitioning.linger.ms`.
@@ -45,6 +47,8 @@ pub(crate) enum RecordRefused {
     Queue(i32, PushRefused),
     /// No transaction is open.
     NoTransaction,
+    /// A broker has forbidden the topic (`refuse_forbidden_topics`).
+    Forbidden,
     /// The topic has so many partitions, and not this one.
     NoSuchPartition(i32, usize),
 }
@@ -58,6 +62,7 @@ impl Topic {
             grown: [const { OnceLock::new() }; GROWTHS_MAX],
             growths: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            forbidden: AtomicBool::new(false),
             sticky: AtomicU64::new(seed | 1),
             sticky_until_ms: AtomicI64::new(i64::MIN),
         })
@@ -70,6 +75,9 @@ impl Topic {
         content: &Content<'_>,
         how: Push,
     ) -> Result<Option<Delivery>, RecordRefused> {
+        if self.forbidden.load(Ordering::Relaxed) {
+            return Err(RecordRefused::Forbidden);
+        }
         loop {
             let partitions = self.partitions();
             if !partitions.is_empty() {
@@ -83,6 +91,11 @@ impl Topic {
                 other => return other.map_err(|refused| RecordRefused::Queue(-1, refused)),
             }
         }
+    }
+
+    /// Notes whether a broker forbids the topic. Records are refused only with `refuse_forbidden_topics`.
+    pub(crate) fn set_forbidden(&self, forbidden: bool) {
+        self.forbidden.store(forbidden && self.config.refuse_forbidden_topics, Ordering::Relaxed);
     }
 
     /// Records that are booked and not pushed yet.
