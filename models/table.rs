@@ -516,6 +516,11 @@ pub(crate) const MODELS: &[Model] = &[
                 "use crate::messages::message::OwnedMessage;",
                 "use crate::neighbours::op_queue::OwnedMessage;",
             ),
+            (
+                "op_queue",
+                "use crate::queue::message_array::MessageArray;",
+                "use crate::neighbours::op_queue::MessageArray;",
+            ),
             ("op_queue", "use crate::queue::op::Op;", "use crate::neighbours::op_queue::Op;"),
             (
                 "op_queue",

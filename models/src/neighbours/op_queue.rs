@@ -27,3 +27,24 @@ impl OwnedMessage {
         Self
     }
 }
+
+/// The model's arrays have no messages.
+#[derive(Debug)]
+pub struct MessageArray;
+
+impl MessageArray {
+    /// The model has no messages.
+    pub fn take(&mut self, op: Op) -> Option<Op> {
+        Some(op)
+    }
+
+    /// The model has no messages.
+    pub fn len(&self) -> usize {
+        0
+    }
+
+    /// There is always room for what never comes.
+    pub fn has_room(&self) -> bool {
+        true
+    }
+}

@@ -55,27 +55,33 @@ impl rd_kafka_AclBinding_t {
     }
 
     /// The rule; a filter that leaves something out is none.
-    pub(super) fn acl(&self) -> Result<Acl, String> {
+    pub(super) fn acl(&self) -> Result<Acl, &'static str> {
         let AclFilter { resource, name, pattern, principal, host, operation, permission } = self.filter();
-        let (Some(name), Some(principal), Some(host)) = (name, principal, host) else {
-            return Err("a rule has a name, a principal and a host; this is a filter".into());
-        };
-        Ok(Acl { resource, name, pattern, principal, host, operation, permission })
+        Ok(Acl {
+            resource,
+            name: name.ok_or("Invalid resource name")?,
+            pattern,
+            principal: principal.ok_or("Invalid principal")?,
+            host: host.ok_or("Invalid host")?,
+            operation,
+            permission,
+        })
     }
 
-    /// Refuses numbers that mean nothing here; what is above `least` does.
-    fn check(&self, least: i32, patterns: &[rd_kafka_ResourcePatternType_t]) -> Result<(), String> {
-        for (what, number, end) in [
-            ("restype", self.kind, RD_KAFKA_RESOURCE__CNT),
-            ("operation", self.operation, RD_KAFKA_ACL_OPERATION__CNT),
-            ("permission_type", self.permission, RD_KAFKA_ACL_PERMISSION_TYPE__CNT),
+    /// Refuses numbers without a meaning; the valid ones begin at `least`. Programs compare the texts.
+    fn check(&self, least: i32, patterns: &[rd_kafka_ResourcePatternType_t]) -> Result<(), &'static str> {
+        for (is_valid, text) in [
+            ((least..RD_KAFKA_RESOURCE__CNT).contains(&self.kind), "Invalid resource type"),
+            (patterns.contains(&self.pattern), "Invalid resource pattern type"),
+            ((least..RD_KAFKA_ACL_OPERATION__CNT).contains(&self.operation), "Invalid operation"),
+            (
+                (least..RD_KAFKA_ACL_PERMISSION_TYPE__CNT).contains(&self.permission),
+                "Invalid permission type",
+            ),
         ] {
-            if !(least..end).contains(&number) {
-                return Err(format!("{what}: {number} has no meaning here"));
+            if !is_valid {
+                return Err(text);
             }
-        }
-        if !patterns.contains(&self.pattern) {
-            return Err(format!("resource_pattern_type: {} has no meaning here", self.pattern));
         }
         Ok(())
     }
@@ -218,13 +224,13 @@ unsafe fn binding(
         binding.check(RD_KAFKA_RESOURCE_ANY, &patterns)
     } else {
         let patterns = [RD_KAFKA_RESOURCE_PATTERN_LITERAL, RD_KAFKA_RESOURCE_PATTERN_PREFIXED];
-        binding.check(RD_KAFKA_RESOURCE_ANY + 1, &patterns).and_then(|()| binding.acl().map(|_| ()))
+        binding.acl().and_then(|_| binding.check(RD_KAFKA_RESOURCE_ANY + 1, &patterns))
     };
     match checked {
         Ok(()) => Box::into_raw(Box::new(binding)),
         Err(reason) => {
             // SAFETY: `errstr` is NULL or a buffer of `size` bytes (the contract of this function, above).
-            unsafe { write_errstr(errstr, size, &reason) };
+            unsafe { write_errstr(errstr, size, reason) };
             null_mut()
         }
     }

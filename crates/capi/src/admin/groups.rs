@@ -48,7 +48,8 @@ impl Partitions {
         let offset = |element: &rd_kafka_topic_partition_t| {
             let at = list_conversion::at(element);
             if element.offset < 0 {
-                return Err(format!("{at}: {} is no offset that can be committed", element.offset));
+                // Programs compare the text.
+                return Err("All topic-partition offsets must be >= 0".to_owned());
             }
             Ok((at, list_conversion::offset(element)))
         };
@@ -125,8 +126,13 @@ pub(super) fn altered(
 ) -> Array<rd_kafka_group_result_t> {
     let mut list = List::default();
     for (index, (at, answer)) in answers.into_iter().enumerate() {
-        let offset = offsets.get(index).map_or(RD_KAFKA_OFFSET_INVALID, |(_, offset)| offset.offset);
-        list.add_with(&at, offset, code_of(&answer));
+        let Some(element) = list.add(&at) else { continue };
+        element.err = code_of(&answer);
+        if let Some((_, requested)) = offsets.get(index) {
+            element.offset = requested.offset;
+            element.set_metadata(requested.metadata.as_bytes());
+            element.private_mut().leader_epoch = requested.leader_epoch.unwrap_or(-1);
+        }
     }
     of_partitions(group, list)
 }

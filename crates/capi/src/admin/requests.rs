@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 
 use ottla_client::{
@@ -80,10 +80,29 @@ unsafe fn request<Q, V, R, F>(
     handle.admin.start(async move {
         let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
             Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
+            Err(Error::TimedOut { .. }) => {
+                (RD_KAFKA_RESP_ERR__TIMED_OUT, timeout_text(asked.kind).into(), Box::new(()))
+            }
             Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
         };
         asked.answer(err, text, result);
     });
+}
+
+/// Returns the text of a request without a response. Programs compare it: it names the broker that was waited for.
+fn timeout_text(kind: rd_kafka_event_type_t) -> &'static CStr {
+    match kind {
+        RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT
+        | RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT
+        | RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT
+        | RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT
+        | RD_KAFKA_EVENT_DELETEGROUPS_RESULT
+        | RD_KAFKA_EVENT_DELETERECORDS_RESULT
+        | RD_KAFKA_EVENT_LISTOFFSETS_RESULT => {
+            c"Failed while waiting for response from broker: Local: Timed out"
+        }
+        _ => c"Failed while waiting for controller: Local: Timed out",
+    }
 }
 
 /// A question that is under way: it is answered, or its client goes, which is said in its place.
@@ -244,9 +263,9 @@ array_requests! {
             let partitions = request.0.partitions();
             if let Some(partitions) = &partitions {
                 if partitions.is_empty() {
-                    return Err("there are no partitions; NULL stands for all".into());
+                    return Err("NULL or non-empty topic partition list must be passed".into());
                 }
-                check_partitions(partitions.iter())?;
+                all_different(partitions.iter(), "Duplicate partitions not allowed")?;
             }
             Ok((request.0.group(), partitions))
         }),
@@ -260,8 +279,11 @@ array_requests! {
         |(group, answers): (String, _)| groups::committed(&group, answers);
     rd_kafka_AlterConsumerGroupOffsets(rd_kafka_AlterConsumerGroupOffsets_t, RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT):
         |requests| one(requests, "group").and_then(|request| {
-            let offsets = some(request.0.offsets()?, "partitions")?;
-            check_partitions(offsets.iter().map(|(at, _)| at))?;
+            let offsets = request.0.offsets()?;
+            if offsets.is_empty() {
+                return Err("Non-empty topic partition list must be present".into());
+            }
+            all_different(offsets.iter().map(|(at, _)| at), "Duplicate partitions not allowed")?;
             Ok((request.0.group(), offsets))
         }),
         |admin, options, asked: (String, Vec<(TopicPartition, OffsetAndMetadata)>)| {
@@ -287,7 +309,7 @@ array_requests! {
         |admin, options, changes: Vec<ScramChange>| admin.alter_scram_credentials(&changes, options.timeouts()).await,
         scram::altered;
     rd_kafka_CreateAcls(rd_kafka_AclBinding_t, RD_KAFKA_EVENT_CREATEACLS_RESULT):
-        |acls| acls.iter().map(|acl| acl.acl()).collect::<Result<Vec<_>, String>>(),
+        |acls| acls.iter().map(|acl| acl.acl().map_err(str::to_owned)).collect::<Result<Vec<_>, String>>(),
         |admin, options, acls: Vec<Acl>| admin.create_acls(&acls, options.timeouts()).await,
         acls::created;
     rd_kafka_DeleteAcls(rd_kafka_AclBindingFilter_t, RD_KAFKA_EVENT_DELETEACLS_RESULT):
@@ -298,6 +320,11 @@ array_requests! {
 
 fn check_resources<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
     distinct(resources.collect(), "resource").map(|_| ())
+}
+
+/// Returns `text` as the error of repeated partitions. Programs compare the texts of some requests.
+fn all_different<'a>(partitions: impl Iterator<Item = &'a TopicPartition>, text: &str) -> Result<(), String> {
+    check_partitions(partitions).map_err(|_| text.to_owned())
 }
 
 fn check_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> Result<(), String> {
@@ -478,7 +505,8 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
         // SAFETY: `topic_partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
         // `rd_kafka_ListOffsets`).
         let list = unsafe { List::copy_of(topic_partitions) };
-        let wanted = some(offsets::wanted(&list)?, "partitions")?;
+        // No partitions have no offsets.
+        let wanted = offsets::wanted(&list)?;
         check_partitions(wanted.iter().map(|(at, _)| at)).map(|()| wanted)
     };
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, wanted: Vec<_>| async move {
@@ -504,7 +532,7 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders(
         // (rdkafka.h, `rd_kafka_ElectLeaders`).
         let asked = unsafe { elect_leaders.as_ref() }.ok_or("there is nothing to elect")?.election()?;
         if let (_, Some(partitions)) = &asked {
-            check_partitions(partitions.iter())?;
+            all_different(partitions.iter(), "Duplicate partitions specified")?;
         }
         Ok(asked)
     };

@@ -136,6 +136,11 @@ impl Handle {
         let callbacks = *conf.callbacks();
         let later: Arc<EarlyLogLines> = Arc::default();
         let mut config = Self::client_config(kind, &conf, &callbacks);
+        let is_idempotent = kind == RD_KAFKA_PRODUCER && config.enable_idempotence;
+        if is_idempotent && conf.get("queuing.strategy").as_deref() == Some("lifo") {
+            let reason = "queuing.strategy=`lifo`: enable.idempotence keeps records in order; use `fifo`";
+            return Err((conf, Error::Config(reason.into())));
+        }
         let name = config.name.clone().unwrap_or_default();
         let reports = wants_reports(&callbacks);
         config.log_callback = Some(EarlyLogLines::callback(&later));

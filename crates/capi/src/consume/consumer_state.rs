@@ -233,14 +233,12 @@ impl<R: NextRecord> RecordReader<R> {
     /// Adds messages to an array until it is full, or until another operation precedes them, which then is returned.
     fn fill_array(&mut self, array: &mut MessageArray) -> Option<Op> {
         while array.has_room() {
-            match self.pending.take() {
-                // An error, or the end of a partition.
-                Some(Op::Message(message)) => {
-                    array.push(message);
-                    continue;
+            if let Some(op) = self.pending.take() {
+                // An error, or the end of a partition, is a message.
+                match array.take(op) {
+                    Some(op) => return Some(op),
+                    None => continue,
                 }
-                None => {}
-                other => return other,
             }
             let Self { reader, filler, topic, handle, interceptors, .. } = self;
             // Interceptors see one message at a time.
@@ -561,6 +559,11 @@ impl ConsumerState {
     /// unsubscribe or a close.
     pub(crate) fn has_protocol(&self) -> bool {
         self.has_protocol.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` from the loss of the assignment until the next one, also before a poll has returned the loss.
+    pub(crate) fn has_lost_assignment(&self) -> bool {
+        self.lost.load(Ordering::Relaxed) || self.control.has_unseen_loss()
     }
 
     pub(crate) fn subscription(&self) -> Vec<String> {

@@ -3,7 +3,6 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ottla_client::{Error, GroupProtocol, Rebalance, StartAt, TopicPartition};
@@ -218,7 +217,7 @@ pub unsafe extern "C" fn rd_kafka_assignment(
 pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int {
     let handle = Handle::of(rk, FUNCTION);
     let consuming = handle.as_deref().and_then(Handle::consumer_state);
-    consuming.is_some_and(|consuming| consuming.lost.load(Ordering::Relaxed)).into()
+    consuming.is_some_and(|consuming| consuming.has_lost_assignment()).into()
 }
 
 #[on_panic(null())]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ottla_client::{
@@ -58,8 +57,7 @@ fn commit_timeout(handle: &Handle) -> Duration {
 }
 
 fn commit_result(handle: Option<&Handle>, result: Result<(), Error>) -> rd_kafka_resp_err_t {
-    let is_lost =
-        || handle.and_then(Handle::consumer_state).is_some_and(|it| it.lost.load(Ordering::Relaxed));
+    let is_lost = || handle.and_then(Handle::consumer_state).is_some_and(|it| it.has_lost_assignment());
     match result {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
         // The coordinator no longer knows the member that had the partition.

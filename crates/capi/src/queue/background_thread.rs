@@ -107,12 +107,20 @@ impl Task for NextEvents {
             let ends = self.stop.load(Ordering::Acquire);
             self.last_events += usize::from(ends);
             let wait = if ends { Duration::ZERO } else { CHECK_EVERY };
-            match self.queue.poll(Some(wait)).map(|op| rd_kafka_event_t::of(handle, op)) {
-                Some(Eventual::Event(event)) => return Step::Event(event),
-                Some(Eventual::Callback(op)) => return Step::Op(op),
-                None if ends => break,
-                None => {}
+            let Some(op) = self.queue.poll(Some(wait)) else {
+                if ends {
+                    break;
+                }
+                continue;
+            };
+            // An application without a function for events has functions for what it wants to know.
+            if handle.callbacks.background_event.is_none() {
+                return Step::Op(op);
             }
+            return match rd_kafka_event_t::of(handle, op) {
+                Eventual::Event(event) => Step::Event(event),
+                Eventual::Callback(op) => Step::Op(op),
+            };
         }
         Step::Return(Returns::Number(0))
     }

@@ -11,6 +11,7 @@ use ottla_client::{ConsumerControl, HeldRecords, StartAt};
 use crate::consume::consumer_state::ENGINE_TIMEOUT;
 use crate::ffi::rd_kafka_message_t;
 use crate::messages::message::OwnedMessage;
+use crate::queue::op::Op;
 
 /// The places of an array, and the records behind the messages in it.
 pub(crate) struct MessageArray {
@@ -61,6 +62,17 @@ impl MessageArray {
             // SAFETY: `messages` points to `size` pointers, and `len` is smaller (the contract of `new`).
             unsafe { self.messages.add(self.len).write(message.into_raw()) };
             self.len += 1;
+        }
+    }
+
+    /// Adds the message of an operation. Returns an operation that has none.
+    pub(crate) fn take(&mut self, op: Op) -> Option<Op> {
+        match op {
+            Op::Message(message) => {
+                self.push(message);
+                None
+            }
+            op => Some(op),
         }
     }
 

@@ -29,8 +29,8 @@ pub(crate) trait OpSource: Send + Sync {
         0
     }
     /// Adds messages to `array` until it is full, or until another operation precedes them, which then is returned.
-    fn fill_array(&self, _array: &mut MessageArray) -> Option<Op> {
-        self.draw()
+    fn fill_array(&self, array: &mut MessageArray) -> Option<Op> {
+        self.draw().and_then(|op| array.take(op))
     }
     /// Returns the number of operations, as far as it is known.
     fn len(&self) -> usize;
@@ -42,6 +42,12 @@ pub(crate) enum Filled {
     Messages,
     /// An operation, to be performed before the next messages.
     Op(Op),
+}
+
+impl Filled {
+    fn of(op: Option<Op>) -> Self {
+        op.map_or(Self::Messages, Self::Op)
+    }
 }
 
 /// A queue of operations with its sources.
@@ -256,26 +262,15 @@ impl OpQueue {
     /// Adds the messages of all sources to `array`, unless operations precede them.
     fn fill_array(&self, array: &mut MessageArray) -> Option<Filled> {
         let mut state = self.lock();
-        match state.ops.pop_front() {
-            Some(Op::Message(message)) => {
-                array.push(message);
-                return Some(Filled::Messages);
-            }
-            Some(op) => return Some(Filled::Op(op)),
-            None => {}
+        if let Some(op) = state.ops.pop_front() {
+            return Some(Filled::of(array.take(op)));
         }
         let before = array.len();
         if let [source] = &state.sources[..] {
             let source = source.clone();
             drop(state);
-            return match source.fill_array(array) {
-                Some(Op::Message(message)) => {
-                    array.push(message);
-                    Some(Filled::Messages)
-                }
-                Some(op) => Some(Filled::Op(op)),
-                None => (array.len() > before).then_some(Filled::Messages),
-            };
+            let op = source.fill_array(array);
+            return (op.is_some() || array.len() > before).then(|| Filled::of(op));
         }
         let sources = state.sources.clone();
         if !sources.is_empty() {
@@ -284,10 +279,8 @@ impl OpQueue {
         }
         drop(state);
         for source in &sources {
-            match source.fill_array(array) {
-                Some(Op::Message(message)) => array.push(message),
-                Some(op) => return Some(Filled::Op(op)),
-                None => {}
+            if let Some(op) = source.fill_array(array) {
+                return Some(Filled::Op(op));
             }
             if !array.has_room() {
                 break;

@@ -48,6 +48,8 @@ pub(super) struct Operation {
     at_broker: Duration,
     /// `true` if unreachable brokers are retried until the deadline.
     patient: bool,
+    /// The attempts that failed.
+    failures: Cell<u32>,
     last: RefCell<Option<Error>>,
     /// The last known coordinator of each group.
     coordinators: RefCell<BTreeMap<String, i32>>,
@@ -66,6 +68,7 @@ impl Operation {
             // Shorter than the request timeout, so that the response arrives before it.
             at_broker: timeouts.operation.unwrap_or(request.mul_f64(0.9)),
             patient: true,
+            failures: Cell::new(0),
             last: RefCell::default(),
             coordinators: RefCell::default(),
         }
@@ -88,7 +91,7 @@ impl Operation {
 
     /// Returns `false` if no time is left for another attempt; otherwise waits for the backoff.
     pub(super) async fn may_go_on(&self) -> bool {
-        let pause = self.cluster.config.retry_backoff;
+        let pause = self.cluster.backoff(self.failures.replace(self.failures.get() + 1));
         if Instant::now() + pause >= self.deadline {
             return false;
         }

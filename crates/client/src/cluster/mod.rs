@@ -470,7 +470,9 @@ impl Cluster {
         grown.min(config.retry_backoff_max).max(first)
     }
 
-    fn backoff(&self, failures: u32) -> Duration {
+    /// The pause after this number of failed attempts before the last one: `retry.backoff.ms`, which doubles each time up
+    /// to `retry.backoff.max.ms` (KIP-580).
+    pub(crate) fn backoff(&self, failures: u32) -> Duration {
         let doubled = self.config.retry_backoff.saturating_mul(1 << failures.min(10));
         if failures == 0 { self.config.retry_backoff } else { doubled.min(self.config.retry_backoff_max) }
     }

@@ -125,6 +125,12 @@ impl ConsumerControl {
         self.inbox.all_progress().iter().map(|progress| progress.at.clone()).collect()
     }
 
+    /// Returns `true` if the group has taken partitions away (a session timeout, or another member with the same
+    /// identity) and no poll has returned [`Event::Lost`](crate::Event::Lost) yet.
+    pub fn has_unseen_loss(&self) -> bool {
+        self.inbox.has_unseen_losses()
+    }
+
     /// Continues a partition at another position, and drops its fetched records.
     ///
     /// # Errors

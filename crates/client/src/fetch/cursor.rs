@@ -217,7 +217,9 @@ impl Cursor {
             | ErrorCode::UnknownTopicId
             | ErrorCode::InconsistentTopicId => return AnswerOutcome::Retry { refresh: true },
             code if code.is_retriable() => {
-                return AnswerOutcome::Retry { refresh: code.needs_metadata_refresh() };
+                // The leader that does not know its high watermark may not be the leader any more.
+                let refresh = code.needs_metadata_refresh() || code == ErrorCode::OffsetNotAvailable;
+                return AnswerOutcome::Retry { refresh };
             }
             code => {
                 self.position = Position::Failed;

@@ -230,6 +230,12 @@ impl Inbox {
         notify(signal);
     }
 
+    /// Returns `true` if the loss of any partition waits for a poll.
+    pub(crate) fn has_unseen_losses(&self) -> bool {
+        let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(_)));
+        self.lock().queues.iter().any(|queue| queue.events.iter().any(is_loss))
+    }
+
     /// Returns `true` if the loss of this partition waits for a poll: the application acts as its owner still.
     pub(crate) fn has_unseen_loss(&self, at: &TopicPartition) -> bool {
         let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(lost)) if lost.contains(at));

@@ -327,6 +327,7 @@ impl Coordinator {
     ) -> Result<R::Response, Error> {
         let timeout = self.cluster.config.socket_timeout;
         let deadline = Instant::now() + timeout;
+        let mut failures = 0;
         loop {
             let problem = match self.call_once(version_max, timeout, &make).await {
                 Ok(response) => match error_of(&response) {
@@ -345,7 +346,8 @@ impl Coordinator {
                 },
                 Err(error) => error,
             };
-            let pause = self.cluster.config.retry_backoff;
+            let pause = self.cluster.backoff(failures);
+            failures += 1;
             if !problem.is_retriable() || Instant::now() + pause >= deadline {
                 return Err(problem);
             }

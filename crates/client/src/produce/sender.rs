@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use self::environment::Surroundings;
 use super::Produce;
 use super::compressor::Compressor;
-use super::core::{Action, OpenTransaction, Permission, ProduceCore, RequestOutcome, Scope};
+use super::core::{Action, OpenTransaction, OutgoingRequest, Permission, ProduceCore, RequestOutcome, Scope};
 use super::queue::Queue;
 use crate::cluster::Cluster;
 use crate::error::Error;
@@ -40,6 +40,11 @@ enum Event {
         outcome: RequestOutcome,
         /// A connection that was opened for the request.
         connection: Option<Rc<Connection>>,
+    },
+    /// The connection for the first request to a leader is open.
+    Connected {
+        connection: Rc<Connection>,
+        request: OutgoingRequest,
     },
     ProducerId(Result<ProducerId, Error>),
     /// The coordinator has these partitions in the transaction.
@@ -218,6 +223,10 @@ impl Sender {
                 let (now, actions) = (Instant::now(), &mut self.actions);
                 self.core.on_response(request, &outcome, now, &mut self.rng, actions);
                 self.perform();
+            }
+            Event::Connected { connection, request } => {
+                self.connections.insert(request.node, connection.clone());
+                self.begin(&connection, request);
             }
             Event::PartitionsAdded(added) => self.core.on_partitions_added(added),
             Event::ProducerId(result) => {

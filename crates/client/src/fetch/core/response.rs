@@ -133,7 +133,9 @@ impl FetchCore {
             source.blocked_until = Some(now + self.settings.pause(source.failures));
         }
         source.failures += 1;
-        if error.needs_metadata_refresh() || error == ErrorCode::NetworkException {
+        if error.needs_metadata_refresh()
+            || matches!(error, ErrorCode::NetworkException | ErrorCode::OffsetNotAvailable)
+        {
             self.actions.push_back(Action::RefreshMetadata);
         }
         // The partitions may have other leaders by now.

@@ -1,6 +1,7 @@
 //! The effects of the core's actions: requests, reports, metadata and log lines.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
@@ -13,6 +14,7 @@ use crate::cluster::brokers::Lane;
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::log::Context;
+use crate::net::connection::Connection;
 use crate::produce::batch::Batch;
 use crate::produce::compressor::{ClosedBatch, Uncompressed};
 use crate::produce::core::{Action, OutgoingRequest, RequestOutcome};
@@ -77,7 +79,7 @@ impl Sender {
     }
 
     fn send(&mut self, outgoing: OutgoingRequest) {
-        let OutgoingRequest { id, node, acks, has_zstd, version_max, request } = outgoing;
+        let (id, node) = (outgoing.id, outgoing.node);
         if self.produce.transactions.id.is_some() {
             self.produce.transactions.update(Machine::touch);
         }
@@ -92,34 +94,53 @@ impl Sender {
                 created: batch.created,
             });
         }
-        let expects_response = acks != Acks::None;
-        let timeout = self.produce.config.socket_timeout;
-        let produce = self.produce.clone();
-        let answered = move |result: Result<ProduceResponse, Error>| match result {
-            Ok(response) => {
-                if expects_response {
-                    produce.observer.throttled(node, response.throttle_time_ms);
-                }
-                RequestOutcome::Answered(response)
-            }
-            Err(error) => RequestOutcome::Lost(error),
-        };
-        let report = move |outcome, connection| Event::Response { request: id, node, outcome, connection };
-        let open = self.connections.get(&node).cloned().filter(|connection| connection.is_open());
-        if let Some(connection) = open.filter(|_| expects_response) {
-            // The request enters the outbox now: requests to a leader leave in the order in which they were made.
-            let refused = if has_zstd { connection.refuses_zstd() } else { None };
-            let begun = refused.map_or_else(|| connection.begin(version_max, |_| request), Err);
-            self.pending.push(Box::pin(async move {
-                match begun {
-                    Ok(pending) => report(answered(pending.answer(timeout).await), None),
-                    Err(error) => report(RequestOutcome::NotSent(error), None),
-                }
-            }));
-            return;
+        if outgoing.acks == Acks::None {
+            return self.send_without_response(outgoing);
+        }
+        if let Some(connection) =
+            self.connections.get(&node).cloned().filter(|connection| connection.is_open())
+        {
+            return self.begin(&connection, outgoing);
         }
         let cluster = self.cluster.clone();
         self.pending.push(Box::pin(async move {
+            match cluster.brokers.connection(node, Lane::Produce).await {
+                Ok(connection) => Event::Connected { connection, request: outgoing },
+                Err(error) => {
+                    let outcome = RequestOutcome::NotSent(error);
+                    Event::Response { request: id, node, outcome, connection: None }
+                }
+            }
+        }));
+    }
+
+    /// Puts a request in the outbox of its connection: requests to a leader leave in the order in which they were made.
+    pub(super) fn begin(&mut self, connection: &Rc<Connection>, outgoing: OutgoingRequest) {
+        let OutgoingRequest { id, node, has_zstd, version_max, request, .. } = outgoing;
+        let timeout = self.produce.config.socket_timeout;
+        let produce = self.produce.clone();
+        let refused = if has_zstd { connection.refuses_zstd() } else { None };
+        let begun = refused.map_or_else(|| connection.begin(version_max, |_| request), Err);
+        self.pending.push(Box::pin(async move {
+            let outcome = match begun {
+                Ok(pending) => match pending.answer(timeout).await {
+                    Ok(response) => {
+                        produce.observer.throttled(node, response.throttle_time_ms);
+                        RequestOutcome::Answered(response)
+                    }
+                    Err(error) => RequestOutcome::Lost(error),
+                },
+                Err(error) => RequestOutcome::NotSent(error),
+            };
+            Event::Response { request: id, node, outcome, connection: None }
+        }));
+    }
+
+    fn send_without_response(&mut self, outgoing: OutgoingRequest) {
+        let OutgoingRequest { id, node, has_zstd, version_max, request, .. } = outgoing;
+        let (cluster, timeout) = (self.cluster.clone(), self.produce.config.socket_timeout);
+        self.pending.push(Box::pin(async move {
+            let report = |outcome, connection| Event::Response { request: id, node, outcome, connection };
             let connection = match cluster.brokers.connection(node, Lane::Produce).await {
                 Ok(connection) => connection,
                 Err(error) => return report(RequestOutcome::NotSent(error), None),
@@ -127,13 +148,12 @@ impl Sender {
             if let Some(error) = connection.refuses_zstd().filter(|_| has_zstd) {
                 return report(RequestOutcome::NotSent(error), Some(connection));
             }
-            let result = if expects_response {
-                connection.call(version_max, timeout, |_| request).await
-            } else {
-                let written = connection.send_without_response(version_max, timeout, |_| request).await;
-                written.map(|()| ProduceResponse::default())
+            let written = connection.send_without_response(version_max, timeout, |_| request).await;
+            let outcome = match written {
+                Ok(()) => RequestOutcome::Answered(ProduceResponse::default()),
+                Err(error) => RequestOutcome::Lost(error),
             };
-            report(answered(result), Some(connection))
+            report(outcome, Some(connection))
         }));
     }
 
