@@ -453,6 +453,24 @@ fn a_request_has_its_time_and_ends_with_its_client() {
         let answer = nobody.answer(RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT);
         assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__TIMED_OUT);
 
+        // Lists of groups have errors among their results. Programs compare the texts.
+        let options = rd_kafka_AdminOptions_new(nobody.rk, RD_KAFKA_ADMIN_OP_ANY);
+        rd_kafka_AdminOptions_set_request_timeout(options, 100, null_mut(), 0);
+        rd_kafka_ListConsumerGroups(nobody.rk, options, nobody.queue);
+        let answer = nobody.answer(RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+        let result = rd_kafka_event_ListConsumerGroups_result(answer.0);
+        let errors = array(rd_kafka_ListConsumerGroups_result_errors, result);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(rd_kafka_error_code(errors[0]), RD_KAFKA_RESP_ERR__TIMED_OUT);
+        let election = rd_kafka_ElectLeaders_new(RD_KAFKA_ELECTION_TYPE_PREFERRED, null_mut());
+        rd_kafka_ElectLeaders(nobody.rk, election, options, nobody.queue);
+        rd_kafka_ElectLeaders_destroy(election);
+        let answer = nobody.answer(RD_KAFKA_EVENT_ELECTLEADERS_RESULT);
+        let expected = "Failed while waiting for controller: Local: Timed out".to_owned();
+        assert_eq!(answer.error(), (RD_KAFKA_RESP_ERR__TIMED_OUT, expected));
+        rd_kafka_AdminOptions_destroy(options);
+
         // A client that is destroyed does not wait for its pending requests.
         let broker = broker();
         let long = Duration::from_secs(120);

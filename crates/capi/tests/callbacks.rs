@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::admin::*;
 use rdkafka::client::handle::*;
+use rdkafka::client::oauth_tokens::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::topic_conf::*;
 use rdkafka::conf::*;
@@ -382,6 +383,28 @@ fn requests_that_end_with_their_client_are_answered_in_the_background() {
     seen.wait("background ListConsumerGroupsResult 0 _DESTROY", || {
         panic!("all is told when the client is gone")
     });
+}
+
+unsafe extern "C" fn on_token_refresh(_: *mut rd_kafka_t, _: *const c_char, opaque: *mut c_void) {
+    unsafe { seen(opaque) }.note("token".into());
+}
+
+/// librdkafka's test 0128: there is no function for events, and no broker.
+#[test]
+fn the_background_thread_calls_the_functions_of_an_application_without_one_for_events() {
+    let seen = Seen::default();
+    let conf = conf(&seen, &[("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "OAUTHBEARER")]);
+    unsafe {
+        rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_token_refresh));
+        rd_kafka_conf_enable_sasl_queue(conf, 1);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        assert!(rd_kafka_sasl_background_callbacks_enable(rk).is_null());
+        seen.wait("token", || {
+            std::thread::sleep(Duration::from_millis(1));
+            0
+        });
+        rd_kafka_destroy(rk);
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, conf, list, new, produce, read, subscribe, until};
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::*;
@@ -307,6 +307,37 @@ fn a_poll_or_a_close_after_an_unsubscribe_returns_its_revocation() {
             rd_kafka_destroy(rk);
         }
         assert_eq!(seen.protocols.lock().unwrap().len(), 2, "{ends}: one assignment and one revocation");
+    }
+}
+
+/// librdkafka's test 0106: a program that waits for the loss does not poll.
+#[test]
+fn a_lost_assignment_is_known_before_a_poll_returns_the_loss() {
+    let broker = broker();
+    fill(&broker, c"orders", 0, 1);
+    let seen = Seen::default();
+    let rk = unsafe {
+        let servers = broker.bootstrap_servers();
+        let conf = conf(&[
+            ("bootstrap.servers", servers.as_str()),
+            ("group.id", "lost"),
+            ("auto.offset.reset", "earliest"),
+            ("heartbeat.interval.ms", "100"),
+        ]);
+        rd_kafka_conf_set_opaque(conf, seen.opaque());
+        rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance));
+        new(RD_KAFKA_CONSUMER, conf)
+    };
+    subscribe(rk, c"orders");
+    read(rk, 1);
+    unsafe {
+        assert_eq!(rd_kafka_assignment_lost(rk), 0);
+        broker.cluster().intercept(ApiKey::Heartbeat, None, 1, Fault::Fail(ErrorCode::UnknownMemberId));
+        until("the assignment is lost", || rd_kafka_assignment_lost(rk) == 1);
+        assert_eq!(seen.protocols.lock().unwrap().len(), 1, "nothing was polled");
+        assert_ne!(rd_kafka_commit(rk, null_mut(), 0), OK);
+        poll_until(rk, || seen.protocols.lock().unwrap().len() == 2);
+        rd_kafka_destroy(rk);
     }
 }
 

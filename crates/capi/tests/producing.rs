@@ -184,6 +184,53 @@ fn message_timeout_ends_records_in_flight_and_a_late_answer_is_no_success() {
     unsafe { rd_kafka_destroy(rk) };
 }
 
+/// librdkafka's test 0068: the first request to a leader opens the connection, and counts as in flight from then on.
+#[test]
+fn message_timeout_ends_the_first_record_in_flight() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(4)));
+    let reports = Reports::default();
+    let servers = broker.bootstrap_servers();
+    let rk = producer(&reports, &[("bootstrap.servers", servers.as_str()), ("message.timeout.ms", "1000")]);
+    produce(rk, c"orders", 0, "late", null_mut());
+    assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    unsafe { rd_kafka_destroy(rk) };
+    let expected = (RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED);
+    assert_eq!(reports.into_inner().unwrap(), [expected]);
+}
+
+/// librdkafka's test 0115.
+#[test]
+fn a_forbidden_topic_is_refused_at_once_until_metadata_allows_it() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let forbidden = ErrorCode::TopicAuthorizationFailed;
+    broker.cluster().set_topic_error("orders", forbidden);
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(forbidden));
+    let reports = Reports::default();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("topic.metadata.refresh.interval.ms", "100")];
+    let rk = producer(&reports, &properties);
+    produce(rk, c"orders", 0, "reported", null_mut());
+    unsafe {
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(reports.lock().unwrap()[0].0, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let again = || {
+            let value = c"x".as_ptr().cast_mut().cast();
+            rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 1, null(), 0, null_mut())
+        };
+        assert_eq!(again(), -1);
+        assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
+        broker.cluster().set_topic_error("orders", ErrorCode::None);
+        broker.cluster().clear_intercepts();
+        until("the topic is allowed again", || again() == 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(reports.into_inner().unwrap()[1].0, RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
 #[test]
 fn refusals_for_the_leader_are_no_retries() {
     for code in

@@ -80,7 +80,7 @@ unsafe fn request<Q, V, R, F>(
     handle.admin.start(async move {
         let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
             Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
-            Err(Error::TimedOut { .. }) => {
+            Err(error) if code(&error) == RD_KAFKA_RESP_ERR__TIMED_OUT => {
                 (RD_KAFKA_RESP_ERR__TIMED_OUT, timeout_text(asked.kind).into(), Box::new(()))
             }
             Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
@@ -305,7 +305,13 @@ array_requests! {
         },
         |(group, answers): (String, _)| groups::altered(&group, answers, &[]);
     rd_kafka_AlterUserScramCredentials(rd_kafka_UserScramCredentialAlteration_t, RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT):
-        |changes| changes.iter().map(|change| change.change()).collect::<Result<Vec<_>, String>>(),
+        |changes| {
+            let changes = changes.iter().map(|change| change.change()).collect::<Result<Vec<_>, String>>()?;
+            if changes.is_empty() {
+                return Err("At least one alteration is required".to_owned());
+            }
+            Ok(changes)
+        },
         |admin, options, changes: Vec<ScramChange>| admin.alter_scram_credentials(&changes, options.timeouts()).await,
         scram::altered;
     rd_kafka_CreateAcls(rd_kafka_AclBinding_t, RD_KAFKA_EVENT_CREATEACLS_RESULT):
@@ -392,7 +398,7 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, ()| async move {
         match admin.list_consumer_groups(options.filter(), options.timeouts()).await {
             // Programs expect it among the errors of the brokers.
-            Err(error @ Error::TimedOut { .. }) => Ok(Err(error)),
+            Err(error) if code(&error) == RD_KAFKA_RESP_ERR__TIMED_OUT => Ok(Err(error)),
             other => other.map(Ok),
         }
     };

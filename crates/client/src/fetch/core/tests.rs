@@ -163,6 +163,19 @@ fn a_partition_error_is_repeated_after_a_pause_and_others_go_on() {
     assert_eq!((named(&next), forgotten(&next)), (vec![(1, 3)], vec![0]));
 }
 
+/// librdkafka's test 0104: the leader that does not know its high watermark was no leader any more.
+#[test]
+fn an_offset_that_is_not_available_asks_for_new_metadata() {
+    let (mut harness, spec) = waiting(&[at(0)]);
+    harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::OffsetNotAvailable)]));
+    harness.update();
+    assert!(
+        harness.sent.iter().any(|action| matches!(action, Action::ForgetLeader(_))),
+        "{:?}",
+        harness.sent
+    );
+}
+
 #[test]
 fn a_fatal_error_stops_the_partition_and_reaches_the_application() {
     let (mut harness, spec) = waiting(&[at(0)]);
