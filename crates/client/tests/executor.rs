@@ -5,10 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, Fault};
-use ottla_client::{Client, Config, NewTopic, OffsetReset, Polled, Record, StartAt, TopicPartition};
+use ottla_client::{
+    Client, Config, NewTopic, OffsetReset, Polled, Record, StartAt, TopicConfig, TopicPartition,
+};
 
 const WAIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -75,7 +77,8 @@ fn producer_consumer_and_admin_work_on_an_executor_without_tokio() {
 
 #[test]
 fn a_full_buffer_and_an_unanswered_flush_have_their_deadlines_without_tokio() {
-    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let broker = Broker::builder().memory().topic("orders", 1).topic("slow", 1).spawn();
+    let broker = broker.expect("a broker in memory");
     let full = client(&broker, |config| {
         config.buffer_memory = 64 << 10;
         config.batch_size = 16 << 10;
@@ -83,8 +86,22 @@ fn a_full_buffer_and_an_unanswered_flush_have_their_deadlines_without_tokio() {
     });
     broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Delay(WAIT));
     let producer = full.producer();
+    // Records that expire would make room: these stay for longer than the next one waits.
+    let mut patient = TopicConfig::default();
+    patient.set("message.timeout.ms", "60000").expect("a valid value");
+    let slow = producer.topic_with("slow", &patient).expect("a new topic");
     let value = vec![b'x'; 4 << 10];
-    let refused = (0..100).find_map(|_| block_on(producer.enqueue(Record::to("orders").value(&value))).err());
-    assert!(refused.is_some(), "the buffer is full and stays so");
+    let fill = || while slow.try_enqueue(Record::to("slow").value(&value)).is_ok() {};
+    broker.cluster().requests(ApiKey::Produce);
+    fill();
+    let begun = Instant::now();
+    while broker.cluster().requests(ApiKey::Produce) == 0 {
+        assert!(begun.elapsed() < WAIT, "a request is sent");
+        std::thread::yield_now();
+    }
+    // What waited for the topic's metadata has moved to its partition, and takes less room there.
+    fill();
+    let refused = block_on(producer.enqueue(Record::to("orders").value(&value)));
+    assert!(refused.is_err(), "the buffer is full and stays so");
     assert!(block_on(producer.flush(SHORT)).is_err(), "nothing is acknowledged in time");
 }
