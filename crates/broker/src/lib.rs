@@ -43,6 +43,7 @@ mod test_control;
 mod test_overrides;
 mod topic_loading;
 mod topics;
+mod transactions;
 
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;

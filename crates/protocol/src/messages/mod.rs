@@ -25,6 +25,7 @@ pub mod describe_configs;
 pub mod describe_configs_0;
 pub mod describe_groups;
 pub mod describe_topic_partitions;
+pub mod describe_transactions;
 pub mod describe_user_scram_credentials;
 pub mod elect_leaders;
 pub mod end_txn;
@@ -37,6 +38,7 @@ pub mod join_group;
 pub mod leave_group;
 pub mod list_groups;
 pub mod list_offsets;
+pub mod list_transactions;
 pub mod metadata;
 pub mod offset_commit;
 pub mod offset_delete;
@@ -46,6 +48,7 @@ pub mod produce;
 pub mod sasl_authenticate;
 pub mod sasl_handshake;
 pub mod sync_group;
+pub mod transaction_log;
 pub mod txn_offset_commit;
 
 pub use add_offsets_to_txn::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
@@ -68,6 +71,7 @@ pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
 pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
 pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 pub use describe_topic_partitions::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
+pub use describe_transactions::{DescribeTransactionsRequest, DescribeTransactionsResponse};
 pub use describe_user_scram_credentials::{
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
 };
@@ -82,6 +86,7 @@ pub use join_group::{JoinGroupRequest, JoinGroupResponse};
 pub use leave_group::{LeaveGroupRequest, LeaveGroupResponse};
 pub use list_groups::{ListGroupsRequest, ListGroupsResponse};
 pub use list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
+pub use list_transactions::{ListTransactionsRequest, ListTransactionsResponse};
 pub use metadata::{MetadataRequest, MetadataResponse};
 pub use offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
 pub use offset_delete::{OffsetDeleteRequest, OffsetDeleteResponse};
@@ -91,6 +96,7 @@ pub use produce::{ProduceRequest, ProduceResponse};
 pub use sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
+pub use transaction_log::{TransactionLogKey, TransactionLogValue};
 pub use txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 
 use crate::api::{Api, ApiMessages};
@@ -146,6 +152,8 @@ requests! {
     DescribeUserScramCredentialsRequest,
     AlterUserScramCredentialsRequest,
     DescribeClusterRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupDescribeRequest,
     DescribeTopicPartitionsRequest,
