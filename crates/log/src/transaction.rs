@@ -10,6 +10,8 @@
 //! transaction that is open, or that has ended with a marker above the high watermark. The producer state tracks open
 //! transactions: see [`crate::producers`]. Aborted ones are in the transaction index: see [`crate::txn_index`].
 
+use std::io;
+
 use bytes::BytesMut;
 use ottla_wire::batch::{self, BatchHeader, CRC_FROM, HEADER_BYTES};
 use ottla_wire::reader::{RecordError, RecordIter};
@@ -17,7 +19,7 @@ use ottla_wire::{BatchBuilder, Seal};
 
 use crate::append::Appended;
 use crate::append_options::{AppendOptions, Check, Origin, Transactional};
-use crate::error::{AppendError, ReadError};
+use crate::error::{AppendError, LogError, ReadError};
 use crate::log::Log;
 use crate::producers::Producer;
 use crate::txn_index::AbortedTransaction;
@@ -180,6 +182,15 @@ impl Log {
         }
         found.sort_unstable_by_key(|transaction| transaction.first_offset);
         Ok(found)
+    }
+
+    /// Returns the aborted transactions of the log that begin below `end`: for a compaction.
+    pub fn all_aborted_transactions(&self, end: i64) -> Result<Vec<AbortedTransaction>, LogError> {
+        let first = self.segments[0].base_offset;
+        self.aborted_transactions(first, end).map_err(|error| match error {
+            ReadError::Io { source, .. } => self.failed("read the transaction indexes", source),
+            other => self.failed("read the transaction indexes", io::Error::other(other)),
+        })
     }
 
     /// Returns `true` if a segment has entries in its transaction index.
