@@ -76,7 +76,7 @@ impl Cluster {
         format: Format,
     ) -> Result<Arc<Partition>, LogError> {
         let PartitionIdentity { ref topic, topic_id: id, index, floor } = identity;
-        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        let log_config = self.log_config(topic, config);
         let dir = partition_dir(topic, index);
         let wrong = match data_dir::read_metadata(&*self.storage, &dir)? {
             // The log reports that its directory is missing.
@@ -118,7 +118,7 @@ impl Cluster {
             // An I/O error may be temporary, so it stops the start.
             Err(error) if error.is_loss() || matches!(error, LogError::NewerFormat { .. }) => {
                 tracing::error!(%error, %topic, partition = index, "the partition is offline");
-                let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+                let log_config = self.log_config(topic, config);
                 Log::unavailable(self.storage.clone(), &dir, log_config, error.to_string())
             }
             Err(error) => return Err(error),

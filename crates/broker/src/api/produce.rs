@@ -71,7 +71,7 @@ impl Api for ProduceRequest {
             for Done { index, partition, mut result } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
                     let end = appended.last_offset + 1;
-                    result = match await_durable(&cluster, partition, end, deadline).await {
+                    result = match cluster.await_durable(partition, end, deadline).await {
                         Ok(()) => result,
                         Err(code) => Err((code, None)),
                     };
@@ -202,10 +202,14 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
 fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Done {
     let Part { index, partition, range, records, check, refused } = part;
     // A partition that another broker leads is kept: the response names its leader.
-    let led = partition
-        .as_ref()
-        .map_err(|code| *code)
-        .and_then(|partition| partition.check_leader(node, -1).map(|()| partition));
+    let led =
+        partition
+            .as_ref()
+            .map_err(|code| *code)
+            .and_then(|partition| partition.check_leader(node, -1).map(|()| partition))
+            .and_then(|partition| {
+                if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
+            });
     let (result, has_closed) = match (led, range, refused) {
         (Err(code), ..) => (Err((code, None)), false),
         (Ok(_), None, _) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
@@ -297,43 +301,6 @@ fn append_later(
         records: count as u64,
         bytes,
         duplicate: false,
-    }
-}
-
-/// Waits until everything below `end` is on disk.
-async fn await_durable(
-    cluster: &Cluster,
-    partition: &Arc<Partition>,
-    end: i64,
-    deadline: Instant,
-) -> Result<(), ErrorCode> {
-    if partition.floor_record() > 0 {
-        let floor = tokio::time::timeout_at(deadline, cluster.await_floor(partition)).await;
-        let floor = floor.map_err(|_| ErrorCode::RequestTimedOut)?;
-        floor.map_err(|error| {
-            tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
-            ErrorCode::KafkaStorageError
-        })?;
-    }
-    loop {
-        // One load serves the check and the wait. With two, a sync that ends between them would be missed.
-        let synced = partition.high_watermark();
-        if synced >= end {
-            return Ok(());
-        }
-        if partition.is_deleted() {
-            return Err(ErrorCode::UnknownTopicOrPartition);
-        }
-        if partition.log().offline_reason().is_some() {
-            return Err(ErrorCode::KafkaStorageError);
-        }
-        let grown = partition.tail().grown(synced.max(0));
-        if tokio::time::timeout_at(deadline, grown).await.is_err() {
-            return Err(ErrorCode::RequestTimedOut);
-        }
-        if partition.tail().is_closed() && partition.high_watermark() < end {
-            return Err(ErrorCode::NotLeaderOrFollower);
-        }
     }
 }
 
