@@ -96,6 +96,10 @@ pub struct BrokerConfig {
     pub offsets_topic_partitions: i32,
     /// `offsets.topic.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub offsets_topic_segment_bytes: u32,
+    /// `offsets.retention.minutes`: offsets of groups without members expire after this time. 7 days by default.
+    pub offsets_retention: Duration,
+    /// `offsets.retention.check.interval.ms`. 10 minutes by default.
+    pub offsets_retention_check: Duration,
     /// `transaction.state.log.num.partitions` of `__transaction_state`, which is created when a client first looks for a
     /// transaction coordinator. 50 by default; later changes have no effect.
     pub transaction_log_partitions: i32,
@@ -132,6 +136,8 @@ impl Default for BrokerConfig {
             partitions_total_max: 20_000,
             offsets_topic_partitions: 50,
             offsets_topic_segment_bytes: SEGMENT_BYTES,
+            offsets_retention: Duration::from_secs(7 * 24 * 3600),
+            offsets_retention_check: Duration::from_secs(600),
             transaction_log_partitions: 50,
             transaction_log_segment_bytes: SEGMENT_BYTES,
             topic_defaults: TopicConfig::default(),
@@ -178,6 +184,13 @@ impl BrokerConfig {
             }
             "offsets.topic.segment.bytes" => {
                 self.offsets_topic_segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32;
+            }
+            "offsets.retention.minutes" => {
+                let minutes = number(name, value, 1, i64::from(i32::MAX))? as u64;
+                self.offsets_retention = Duration::from_secs(minutes * 60);
+            }
+            "offsets.retention.check.interval.ms" => {
+                self.offsets_retention_check = ms(value)?.max(Duration::from_millis(1));
             }
             "transaction.state.log.num.partitions" => {
                 self.transaction_log_partitions = number(name, value, 1, 10_000)? as i32;

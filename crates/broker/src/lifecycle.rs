@@ -275,7 +275,7 @@ impl Cluster {
                 })?;
                 let exists = lock(&self.journal).get(&topic_key(&record.name)).is_some();
                 if !only_begun && !exists {
-                    self.offsets.forget_topic(self.clock.now_ms(), &record.name)?;
+                    self.forget_topic(&record.name)?;
                 }
                 let done = {
                     let mut journal = lock(&self.journal);
@@ -296,6 +296,7 @@ impl Cluster {
     pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
         let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        check_not_internal(name, "deleted")?;
         let record = PendingRecord {
             version: TOPIC_RECORD_VERSION,
             name: name.to_owned(),
@@ -322,6 +323,7 @@ impl Cluster {
     pub(crate) fn grow_topic(&self, name: &str, count: i32, dry_run: bool) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        check_not_internal(name, "given more partitions")?;
         let have = topic.partitions.len() as i32;
         let max = self.config.topic_partitions_max;
         if count <= have || count > max {
@@ -428,6 +430,15 @@ pub(crate) fn topic_key(name: &str) -> Bytes {
 
 pub(crate) fn pending_key(prefix: &str, id: Uuid) -> Bytes {
     format!("{prefix}{id}").into()
+}
+
+/// Refuses changes that would take the coordinators' records away from them.
+fn check_not_internal(name: &str, change: &str) -> Result<(), Refusal> {
+    if !is_internal(name) {
+        return Ok(());
+    }
+    let reason = format!("topic `{name}` has the state of groups or transactions: it cannot be {change}");
+    Err((ErrorCode::InvalidTopicException, reason))
 }
 
 fn unknown_topic(name: &str) -> Refusal {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use ottla_log::{AppendError, AppendOptions, Check, Origin};
+use ottla_log::{AppendError, AppendOptions, Appended, Check, Log, Origin};
 use ottla_protocol::ErrorCode;
 use ottla_wire::{BatchBuilder, Seal};
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::config::Durability;
 use crate::partition::Partition;
 
 /// The time that a write may take: Kafka's `offsets.commit.timeout.ms`.
@@ -67,33 +68,94 @@ impl Cluster {
         transaction: Option<Producer>,
         apply: impl FnOnce(i64) -> T,
     ) -> Result<(Written, T), ErrorCode> {
-        let now_ms = self.clock.now_ms();
+        let mut log = self.log_with_files(partition);
+        let appended = self.append_locked(&mut log, partition, records, transaction)?;
+        let applied = apply(appended.base_offset);
+        let has_closed = log.has_unsynced_segments();
+        drop(log);
+        Ok((self.begin_sync(partition, appended.last_offset + 1, has_closed)?, applied))
+    }
+
+    /// Appends the records that `choose` returns under the lock of the log: no record comes between its decision and them.
+    /// `None` if there are none.
+    pub(crate) fn write_chosen<T>(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        choose: impl FnOnce() -> Result<(Vec<InternalRecord>, T), ErrorCode>,
+        apply: impl FnOnce(&T),
+    ) -> Result<(Option<Written>, T), ErrorCode> {
+        let mut log = self.log_with_files(partition);
+        let (records, chosen) = choose()?;
+        if records.is_empty() {
+            return Ok((None, chosen));
+        }
+        let appended = self.append_locked(&mut log, partition, &records, None)?;
+        apply(&chosen);
+        let has_closed = log.has_unsynced_segments();
+        drop(log);
+        Ok((Some(self.begin_sync(partition, appended.last_offset + 1, has_closed)?), chosen))
+    }
+
+    /// [`Cluster::write_internal`] and the wait, for callers that may block.
+    pub(crate) fn write_internal_blocking(
+        &self,
+        partition: &Arc<Partition>,
+        records: &[InternalRecord],
+        apply: impl FnOnce(),
+    ) -> Result<(), String> {
+        let end = {
+            let mut log = self.log_with_files(partition);
+            let appended = self.append_locked(&mut log, partition, records, None);
+            let appended = appended.map_err(|code| code.to_string())?;
+            apply();
+            appended.last_offset + 1
+        };
+        self.raise_floor_blocking(partition, end).map_err(|error| error.to_string())?;
+        if self.config.durability != Durability::Disk {
+            return Ok(());
+        }
+        let pending = partition.log().pending_sync();
+        let Some(pending) = pending else { return Ok(()) };
+        // The log is free for others meanwhile.
+        let synced = pending.run();
+        partition.log().sync_done(synced).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn append_locked(
+        &self,
+        log: &mut Log,
+        partition: &Partition,
+        records: &[InternalRecord],
+        transaction: Option<Producer>,
+    ) -> Result<Appended, ErrorCode> {
         if partition.is_deleted() || partition.unavailable().is_some() {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
+        let now_ms = self.clock.now_ms();
+        let batch = batch_of(now_ms, records, transaction, log.config().message_bytes_max as usize)?;
         let options = AppendOptions {
             leader_epoch: partition.leader_epoch(),
             origin: Origin::Coordinator,
             check: Check::Trusted,
             decompressed_bytes_max: None,
         };
-        let failed = |error: &dyn std::fmt::Display| {
-            tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot write");
-            ErrorCode::CoordinatorNotAvailable
-        };
-        let (end, applied, has_closed) = {
-            let mut log = self.log_with_files(partition);
-            let batch = batch_of(now_ms, records, transaction, log.config().message_bytes_max as usize)?;
-            let appended = log.append(now_ms, batch, options).map_err(|error| match error {
-                AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
-                error => failed(&error),
-            })?;
-            (appended.last_offset + 1, apply(appended.base_offset), log.has_unsynced_segments())
-        };
+        log.append(now_ms, batch, options).map_err(|error| match error {
+            AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+            error => cannot_write(partition, &error),
+        })
+    }
+
+    /// Reserves the offsets below `end`, and starts a sync unless one is under way.
+    fn begin_sync(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        end: i64,
+        has_closed: bool,
+    ) -> Result<Written, ErrorCode> {
         let reserved = self.raise_floor(partition, end);
         partition.start_sync(self.config.durability, has_closed, self.syncer, &self.syncs);
-        reserved.map_err(|error| failed(&error))?;
-        Ok((Written { partition: partition.clone(), end }, applied))
+        reserved.map_err(|error| cannot_write(partition, &error))?;
+        Ok(Written { partition: partition.clone(), end })
     }
 
     /// Waits until records are as durable as those of a producer with `acks=all`.
@@ -106,6 +168,11 @@ impl Cluster {
             ErrorCode::CoordinatorNotAvailable
         })
     }
+}
+
+fn cannot_write(partition: &Partition, error: &dyn std::fmt::Display) -> ErrorCode {
+    tracing::error!(%error, topic = %partition.topic, partition = partition.index, "a coordinator cannot write");
+    ErrorCode::CoordinatorNotAvailable
 }
 
 /// Builds one uncompressed batch.

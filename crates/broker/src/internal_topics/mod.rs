@@ -10,15 +10,11 @@
 //! - `append`: a coordinator's records, and the wait until they are durable.
 //! - `replay`: every record of a partition, in order.
 
-#![allow(dead_code, reason = "the coordinators follow")]
-
 mod append;
 mod create;
 mod replay;
 
-#[allow(unused_imports, reason = "the coordinators follow")]
 pub(crate) use append::{InternalRecord, Producer, Written};
-#[allow(unused_imports, reason = "the coordinators follow")]
 pub(crate) use replay::{ReplayError, Replayed, replay};
 
 use ottla_log::LogConfig;
