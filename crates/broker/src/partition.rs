@@ -238,23 +238,27 @@ impl Partition {
         Ok(gone.start_offset)
     }
 
-    /// Segments beyond this offset are not compacted: the high watermark. With open transactions it will be the last stable
-    /// offset, because it is not known yet whether their data is aborted.
+    /// Segments beyond this offset are not compacted: it is not known yet whether their data is aborted.
     pub(crate) fn stable_end(&self) -> i64 {
-        self.high_watermark()
+        self.last_stable_offset()
     }
 
-    /// Compacts the log. Blocks; the log is free for others except while segments are replaced.
+    /// Compacts the log, without the data of the transactions that its indexes say are aborted. Blocks; the log is free for
+    /// others except while segments are replaced.
     pub(crate) fn compact(
         &self,
-        options: CompactionOptions,
+        mut options: CompactionOptions,
         should_stop: &dyn Fn() -> bool,
     ) -> Result<CompactionReport, CompactionError> {
         let _compaction = self.compaction.lock().unwrap_or_else(PoisonError::into_inner);
         if should_stop() {
             return Err(CompactionError::Stopped);
         }
-        let mut compaction = self.log().begin_compaction(options)?;
+        let mut compaction = {
+            let mut log = self.log();
+            options.aborted = log.all_aborted_transactions(options.stable_end)?;
+            log.begin_compaction(options)?
+        };
         while let Some(group) = compaction.clean_next(should_stop)? {
             let pending = self.log().begin_replacement(group)?;
             let pending = pending.run();

@@ -74,6 +74,7 @@ mod gap;
 mod index;
 mod journal;
 mod log;
+mod producer_recovery;
 mod producers;
 mod read;
 mod recovery;
@@ -90,17 +91,19 @@ mod sync;
 mod synced;
 mod tail;
 mod time_lookup;
+mod transaction;
 mod truncate;
+mod txn_index;
 mod verified;
 mod verify;
 
 pub use append::Appended;
-pub use append_options::{AppendOptions, Check, Origin};
+pub use append_options::{AppendOptions, Check, Origin, Transactional};
 pub use bad_range::BadRange;
 pub use check::{BatchesCheck, check_batches};
 pub use compaction::{
-    AbortedTransaction, Cleanable, CleanedGroup, Compaction, CompactionError, CompactionOptions,
-    CompactionReport, PendingReplacement, ReplacedFiles,
+    Cleanable, CleanedGroup, Compaction, CompactionError, CompactionOptions, CompactionReport,
+    PendingReplacement, ReplacedFiles,
 };
 pub use config::{LogConfig, Visible};
 pub use error::{AppendError, LogError, Loss, ReadError, repair_step};
@@ -117,4 +120,6 @@ pub use shared::{Batch, Reader, SharedLog};
 pub use sync::{PendingSync, Synced};
 pub use tail::{Grown, Tail, Waiter};
 pub use time_lookup::{TimeLookup, TimestampOffset};
+pub use transaction::{EndMarker, FirstBatch, TransactionOutcome, VerificationGuard};
+pub use txn_index::AbortedTransaction;
 pub use verify::{ScrubCursor, ScrubTask, Scrubbed};

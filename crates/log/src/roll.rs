@@ -96,6 +96,8 @@ impl Log {
         let end = self.end_offset();
         self.open_active()?;
         self.drop_clean_mark(false)?;
+        let old = self.active();
+        let aborted = old.aborted.finish(&*storage, &self.dir, old.base_offset)?;
         let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
         self.sync.dir_changes += 1;
         let uses = self.uses;
@@ -109,7 +111,8 @@ impl Log {
             let _ = storage.remove(&Segment::paths(&dir, base_offset)[2]);
             old.close_indexes();
         }
-        let files = old.open_files();
+        let mut files = old.open_files();
+        files.extend(aborted);
         let change = self.sync.dir_changes;
         let unsynced = |file| Unsynced { segment: base_offset, change, file };
         self.sync.older.extend(files.into_iter().map(unsynced));

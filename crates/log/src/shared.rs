@@ -109,7 +109,7 @@ impl SharedLog {
             leader_epoch: 0,
             origin: Origin::Coordinator,
             check: Check::Trusted,
-            decompressed_bytes_max: None,
+            ..AppendOptions::default()
         };
         self.append(now_ms, bytes, options)
     }

@@ -20,6 +20,7 @@ use super::{Api, RequestContext};
 use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
 use crate::config::Durability;
+use crate::durable_append::{await_durable, refusal, reserve};
 use crate::partition::Partition;
 
 /// The value of `acks` for all in-sync replicas.
@@ -71,7 +72,7 @@ impl Api for ProduceRequest {
             for Done { index, partition, mut result } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
                     let end = appended.last_offset + 1;
-                    result = match cluster.await_durable(partition, end, deadline).await {
+                    result = match await_durable(&cluster, partition, end, deadline).await {
                         Ok(()) => result,
                         Err(code) => Err((code, None)),
                     };
@@ -232,18 +233,6 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
     Done { index, partition, result }
 }
 
-/// Reserves the offsets below `end` before any client can see them.
-fn reserve(
-    cluster: &Arc<Cluster>,
-    partition: &Partition,
-    end: i64,
-) -> Result<(), (ErrorCode, Option<String>)> {
-    cluster.raise_floor(partition, end).map_err(|error| {
-        tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
-        (ErrorCode::KafkaStorageError, Some(error.to_string()))
-    })
-}
-
 /// Appends, and returns also whether the log has closed segments that are not durable.
 fn append_one(
     cluster: &Cluster,
@@ -258,16 +247,6 @@ fn append_one(
         (log.append(now_ms, records, options), log.has_unsynced_segments())
     };
     (result.map_err(|error| refusal(&error)), has_closed)
-}
-
-/// The error of a response.
-fn refusal(error: &AppendError) -> (ErrorCode, Option<String>) {
-    if error.is_retriable() {
-        tracing::error!(%error, "cannot append");
-    } else {
-        tracing::debug!(%error, "the log refuses the batch");
-    }
-    (code_of(error), Some(error.to_string()))
 }
 
 /// The deliberate fault: appends after some time, and returns at once what an append would have returned.
@@ -346,21 +325,6 @@ fn hint(response: &mut ProduceResponse, context: &RequestContext, leader: i32) {
         let (host, port) = node.address();
         let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
         response.node_endpoints.push(endpoint);
-    }
-}
-
-/// The error code for a producer.
-fn code_of(error: &AppendError) -> ErrorCode {
-    match error {
-        AppendError::Corrupt { .. } => ErrorCode::CorruptMessage,
-        AppendError::InvalidRecords { .. }
-        | AppendError::MissingKey { .. }
-        | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
-        AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
-        AppendError::InvalidTimestamp { .. } => ErrorCode::InvalidTimestamp,
-        AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
-        AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
-        AppendError::Storage { .. } | AppendError::Offline { .. } => ErrorCode::KafkaStorageError,
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ottla_log::LogError;
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
+use ottla_log::{EndMarker, LogError, TransactionOutcome};
 use ottla_protocol::messages::consumer_offsets::{OffsetCommitKey, OffsetCommitValue};
 use ottla_protocol::{EncodeError, ErrorCode};
 
@@ -63,10 +63,12 @@ impl Cluster {
         self.await_written(&written).await
     }
 
-    /// Applies the marker that ends a producer's transaction. Call it after the marker was appended to `partition` of
-    /// `__consumer_offsets`.
-    pub(crate) fn complete_offsets(&self, partition: i32, producer_id: i64, committed: bool) {
-        self.offsets.complete(partition, producer_id, committed);
+    /// Applies the marker that ends a producer's transaction, which was appended to a partition of an internal topic.
+    pub(crate) fn complete_offsets(&self, partition: &Partition, marker: &EndMarker) {
+        if *partition.topic == *TOPIC.name() {
+            let committed = marker.outcome == TransactionOutcome::Commit;
+            self.offsets.complete(partition.index, marker.producer_id, committed);
+        }
     }
 
     /// Removes offsets of a group, and waits until that is durable.

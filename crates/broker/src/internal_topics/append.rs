@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::config::Durability;
+use crate::durable_append::await_durable;
 use crate::partition::Partition;
 
 /// The time that a write may take: Kafka's `offsets.commit.timeout.ms`.
@@ -137,7 +138,7 @@ impl Cluster {
             leader_epoch: partition.leader_epoch(),
             origin: Origin::Coordinator,
             check: Check::Trusted,
-            decompressed_bytes_max: None,
+            ..AppendOptions::default()
         };
         log.append(now_ms, batch, options).map_err(|error| match error {
             AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
@@ -161,7 +162,10 @@ impl Cluster {
     /// Waits until records are as durable as those of a producer with `acks=all`.
     pub(crate) async fn await_written(&self, written: &Written) -> Result<(), ErrorCode> {
         let deadline = Instant::now() + WRITE_TIMEOUT;
-        let durable = self.await_durable(&written.partition, written.end, deadline).await;
+        if self.config.durability != Durability::Disk {
+            return Ok(());
+        }
+        let durable = await_durable(self, &written.partition, written.end, deadline).await;
         durable.map_err(|code| {
             tracing::warn!(topic = %written.partition.topic, partition = written.partition.index, %code,
                 "a coordinator's records are not durable in time");

@@ -12,7 +12,8 @@ use super::Producer;
 const READ_BYTES: usize = 1 << 20;
 /// The decompressed size of a batch. The coordinators write uncompressed ones.
 const BATCH_BYTES_MAX: usize = 64 << 20;
-/// The type of the marker that commits a transaction.
+/// The types of markers.
+const ABORT_MARKER: i16 = 0;
 const COMMIT_MARKER: i16 = 1;
 
 /// An entry of the log.
@@ -93,7 +94,11 @@ pub(crate) fn replay(
                         value: record.value.map(Bytes::copy_from_slice),
                         transaction,
                     },
-                    (true, Some(producer)) => Replayed::Marker { producer, committed: is_commit(key) },
+                    (true, Some(producer)) => match marker_type(key) {
+                        Some(COMMIT_MARKER) => Replayed::Marker { producer, committed: true },
+                        Some(ABORT_MARKER) => Replayed::Marker { producer, committed: false },
+                        _ => continue,
+                    },
                     // Control batches without a producer are not about transactions.
                     (true, None) => continue,
                 };
@@ -112,7 +117,6 @@ pub(crate) fn replay(
 }
 
 /// The key of a marker is its version and its type.
-fn is_commit(key: &[u8]) -> bool {
-    key.get(2..4).and_then(|bytes| bytes.first_chunk::<2>()).map(|bytes| i16::from_be_bytes(*bytes))
-        == Some(COMMIT_MARKER)
+fn marker_type(key: &[u8]) -> Option<i16> {
+    Some(i16::from_be_bytes(*key.get(2..4)?.first_chunk::<2>()?))
 }

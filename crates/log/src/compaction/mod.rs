@@ -31,13 +31,14 @@ use self::key_hash::{KeyHash, KeyHasher};
 use self::output::Output;
 pub use self::range::Cleanable;
 pub use self::replace::{CleanedGroup, PendingReplacement, ReplacedFiles};
-pub use self::transactions::AbortedTransaction;
-use self::transactions::{Control, Transactions};
+use self::transactions::Transactions;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::scan::{SCAN_CHUNK_BYTES, Window};
 use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
+use crate::transaction::Control;
+use crate::txn_index::AbortedTransaction;
 use crate::verified::Verified;
 
 /// Positions in an index have 31 bits.
@@ -353,8 +354,7 @@ fn map_batch(
 ) -> Result<bool, RecordError> {
     let codec = header.compression()?;
     if header.is_control() {
-        let record = RecordIter::new(header, &batch[HEADER_BYTES..]).next().transpose()?;
-        let control = record.map_or(Control::Emptied, |record| Control::of_key(record.key));
+        let control = Control::of_batch(header, batch)?;
         transactions.pass_control(header, control);
     } else if !transactions.pass_data(header) && header.last_offset() >= first_dirty {
         let inflated;

@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use super::output::CleanedSegment;
-use super::{AbortedTransaction, CompactionError, Source};
+use super::{CompactionError, Source};
 use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::Segment;
 use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name};
 use crate::storage::Storage;
 use crate::swap::{INDEX_CLEANED, LOG_CLEANED, LOG_DELETED, LOG_SWAP, TIME_INDEX_CLEANED};
+use crate::txn_index::AbortedTransaction;
 
 /// Cleaned segments for a group of segments, durable under other names. Dropping it removes their files.
 #[derive(Debug)]

@@ -1,0 +1,360 @@
+//! Transactions in a log: the markers that end them, the last stable offset, and the guards of their first batch.
+//!
+//! ```text
+//! data of producer 7   data of 9   data of 7   COMMIT of 7   data ...      high watermark
+//! offset 10            12          15          16            17            20
+//!                      `-- first offset of an open transaction: the last stable offset
+//! ```
+//!
+//! A consumer with `isolation.level=read_committed` reads up to the last stable offset: the first offset of the first
+//! transaction that is open, or that has ended with a marker above the high watermark. The producer state tracks open
+//! transactions: see [`crate::producers`]. Aborted ones are in the transaction index: see [`crate::txn_index`].
+
+use std::io;
+
+use bytes::BytesMut;
+use ottla_wire::batch::{self, BatchHeader, CRC_FROM, HEADER_BYTES};
+use ottla_wire::reader::{RecordError, RecordIter};
+use ottla_wire::{BatchBuilder, Seal};
+
+use crate::append::Appended;
+use crate::append_options::{AppendOptions, Check, Origin, Transactional};
+use crate::error::{AppendError, LogError, ReadError};
+use crate::log::Log;
+use crate::producers::Producer;
+use crate::txn_index::AbortedTransaction;
+
+/// The version of the key and of the value of a marker.
+const MARKER_VERSION: i16 = 0;
+const ABORT: i16 = 0;
+const COMMIT: i16 = 1;
+/// The transaction version whose markers have a new epoch (KIP-890).
+const EPOCH_BUMP_VERSION: i16 = 2;
+
+/// The decision that ends a transaction.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum TransactionOutcome {
+    /// Its records are valid.
+    Commit,
+    /// Its records are skipped by consumers with `isolation.level=read_committed`.
+    Abort,
+}
+
+/// The marker that ends a producer's transaction in a partition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EndMarker {
+    /// The producer.
+    pub producer_id: i64,
+    /// The epoch of the marker. With transaction version 2 it is above that of the data.
+    pub producer_epoch: i16,
+    /// The leader epoch of the coordinator's partition. A marker of an older coordinator is refused.
+    pub coordinator_epoch: i32,
+    /// The outcome of the transaction.
+    pub outcome: TransactionOutcome,
+    /// The transaction version of the coordinator: from 2 on, each end has a new epoch.
+    pub transaction_version: i16,
+}
+
+/// The content of a control batch.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Control {
+    /// The end of a transaction.
+    Marker { outcome: TransactionOutcome, coordinator_epoch: i32 },
+    /// Another kind.
+    Other,
+    /// A marker that compaction has emptied.
+    Emptied,
+}
+
+impl Control {
+    /// Reads the first record of a control batch, which is never compressed.
+    pub(crate) fn of_batch(header: &BatchHeader, batch: &[u8]) -> Result<Self, RecordError> {
+        let block = batch.get(HEADER_BYTES..).unwrap_or_default();
+        let Some(record) = RecordIter::new(header, block).next().transpose()? else {
+            return Ok(Self::Emptied);
+        };
+        let outcome = match record.key.and_then(|key| key.get(2..4)) {
+            Some(&[high, low]) => match i16::from_be_bytes([high, low]) {
+                ABORT => TransactionOutcome::Abort,
+                COMMIT => TransactionOutcome::Commit,
+                _ => return Ok(Self::Other),
+            },
+            _ => return Ok(Self::Other),
+        };
+        let epoch = record.value.and_then(|value| value.get(2..6)?.try_into().ok());
+        Ok(Self::Marker { outcome, coordinator_epoch: epoch.map_or(-1, i32::from_be_bytes) })
+    }
+}
+
+/// A proof that a transaction has not ended since the coordinator was asked about it (KIP-890).
+///
+/// [`Log::verification_guard`] creates it before the coordinator is asked. [`Log::append`] accepts the first batch of a
+/// transaction only with the guard that is still the current one of its producer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct VerificationGuard(u64);
+
+/// The first batch of a transaction in a partition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FirstBatch {
+    /// The producer.
+    pub producer_id: i64,
+    /// Its epoch.
+    pub producer_epoch: i16,
+    /// The sequence of the first record.
+    pub base_sequence: i32,
+    /// `true` if the producer gets a new epoch with each transaction (transaction version 2). Its first sequence is 0 then.
+    pub supports_epoch_bump: bool,
+}
+
+/// The guard of a producer's next transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verification {
+    guard: VerificationGuard,
+    producer_epoch: i16,
+    /// A batch with a higher sequence was sent after one that is not in the log yet.
+    pub(crate) lowest_sequence: i32,
+    pub(crate) supports_epoch_bump: bool,
+    created_ms: i64,
+}
+
+/// A transaction whose marker is in the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Completed {
+    pub(crate) first_offset: i64,
+    /// The offset of its marker.
+    pub(crate) last_offset: i64,
+}
+
+impl Log {
+    /// Appends the marker that ends a producer's transaction.
+    ///
+    /// A marker without a transaction is appended as well: it carries the epoch of its producer, and a coordinator that
+    /// did not receive the answer repeats it. Refused are an old producer epoch, an old coordinator epoch, and, from
+    /// transaction version 2 on, a marker for an open transaction whose epoch is not above that of the data.
+    pub fn append_marker(
+        &mut self,
+        marker: EndMarker,
+        leader_epoch: i32,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        self.check_marker(&marker)?;
+        let options = AppendOptions {
+            leader_epoch,
+            origin: Origin::Coordinator,
+            check: Check::Trusted,
+            ..AppendOptions::default()
+        };
+        self.append(now_ms, marker_batch(&marker, now_ms), options)
+    }
+
+    /// Returns the offset below which every transaction has ended, given the high watermark.
+    #[inline]
+    pub fn last_stable_offset(&self, high_watermark: i64) -> i64 {
+        let open = self.producers.first_open_offset();
+        if open.is_none() && self.completed.is_empty() {
+            return high_watermark;
+        }
+        self.stable_below(high_watermark, open)
+    }
+
+    #[cold]
+    fn stable_below(&self, high_watermark: i64, open: Option<i64>) -> i64 {
+        let undecided = self.completed.iter().filter(|completed| completed.last_offset >= high_watermark);
+        let first = undecided.map(|completed| completed.first_offset).chain(open).min();
+        // The first records of the transaction may have been deleted.
+        first.map_or(high_watermark, |first| first.max(self.start_offset).min(high_watermark))
+    }
+
+    /// Returns the aborted transactions with records from `from` to below `to`, by their first offset.
+    ///
+    /// `to` is at most the last stable offset. A transaction that begins before `from` is included if it ends at or after
+    /// it. Blocks for reads of the transaction indexes of the segments, if they have any entries.
+    pub fn aborted_transactions(&self, from: i64, to: i64) -> Result<Vec<AbortedTransaction>, ReadError> {
+        let mut found = Vec::new();
+        for segment in &self.segments[self.segment_of(from)..] {
+            let is_complete = segment
+                .aborted
+                .search(&*self.storage, &self.dir, segment.base_offset, from, to, &mut found)
+                .map_err(|source| self.read_failed(from, source))?;
+            if is_complete {
+                break;
+            }
+        }
+        found.sort_unstable_by_key(|transaction| transaction.first_offset);
+        Ok(found)
+    }
+
+    /// Returns the aborted transactions of the log that begin below `end`: for a compaction.
+    pub fn all_aborted_transactions(&self, end: i64) -> Result<Vec<AbortedTransaction>, LogError> {
+        let first = self.segments[0].base_offset;
+        self.aborted_transactions(first, end).map_err(|error| match error {
+            ReadError::Io { source, .. } => self.failed("read the transaction indexes", source),
+            other => self.failed("read the transaction indexes", io::Error::other(other)),
+        })
+    }
+
+    /// Returns `true` if a segment has entries in its transaction index.
+    pub fn has_aborted_transactions(&self) -> bool {
+        self.segments.iter().any(|segment| !segment.aborted.is_empty())
+    }
+
+    /// Returns `true` if a producer has an open transaction with this epoch.
+    pub fn has_open_transaction(&self, producer_id: i64, producer_epoch: i16) -> bool {
+        let producer = self.producers.get(producer_id);
+        producer.is_some_and(|producer| producer.is_in_transaction() && producer.epoch == producer_epoch)
+    }
+
+    /// Returns the guard of the producer's next transaction; `None` if its transaction is open, so that none is needed.
+    ///
+    /// Call it before the coordinator is asked whether the partition belongs to the transaction.
+    pub fn verification_guard(&mut self, first: FirstBatch, now_ms: i64) -> Option<VerificationGuard> {
+        if self.has_open_transaction(first.producer_id, first.producer_epoch) {
+            return None;
+        }
+        if let Some(known) = self.verifications.get_mut(&first.producer_id) {
+            // Batches may come out of order while the coordinator is asked: the lowest sequence is the next one.
+            if first.producer_epoch > known.producer_epoch {
+                known.producer_epoch = first.producer_epoch;
+                known.lowest_sequence = first.base_sequence;
+            } else if first.producer_epoch == known.producer_epoch {
+                known.lowest_sequence = known.lowest_sequence.min(first.base_sequence);
+            }
+            return Some(known.guard);
+        }
+        if self.verifications.len() >= self.config.producers_max {
+            self.forget_verifications(now_ms);
+        }
+        self.guards_created += 1;
+        let guard = VerificationGuard(self.guards_created);
+        self.verifications.insert(
+            first.producer_id,
+            Verification {
+                guard,
+                producer_epoch: first.producer_epoch,
+                lowest_sequence: first.base_sequence,
+                supports_epoch_bump: first.supports_epoch_bump,
+                created_ms: now_ms,
+            },
+        );
+        Some(guard)
+    }
+
+    /// Makes room for another guard: their requests are long over, or will be refused and sent again.
+    #[cold]
+    fn forget_verifications(&mut self, now_ms: i64) {
+        let max_age_ms = self.config.producer_expiration_ms;
+        self.verifications.retain(|_, known| now_ms.saturating_sub(known.created_ms) < max_age_ms);
+        if self.verifications.len() >= self.config.producers_max {
+            self.verifications.clear();
+        }
+    }
+
+    /// Checks the epochs of a marker.
+    fn check_marker(&self, marker: &EndMarker) -> Result<(), AppendError> {
+        let Some(producer) = self.producers.get(marker.producer_id) else { return Ok(()) };
+        let current = producer.epoch;
+        // With the epoch of the data it would be a late marker of the transaction before.
+        let is_late = marker.transaction_version >= EPOCH_BUMP_VERSION
+            && marker.producer_epoch == current
+            && producer.is_in_transaction();
+        if marker.producer_epoch < current || is_late {
+            return Err(AppendError::InvalidProducerEpoch {
+                dir: self.dir.to_string(),
+                producer_id: marker.producer_id,
+                current,
+                found: marker.producer_epoch,
+            });
+        }
+        if marker.coordinator_epoch < producer.coordinator_epoch {
+            return Err(AppendError::CoordinatorFenced {
+                dir: self.dir.to_string(),
+                producer_id: marker.producer_id,
+                current: producer.coordinator_epoch,
+                found: marker.coordinator_epoch,
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks that a transactional batch belongs to an open transaction, or begins one that its coordinator knows; and
+    /// that no other batch comes into an open transaction.
+    #[cold]
+    pub(crate) fn check_transaction(
+        &self,
+        header: &BatchHeader,
+        known: Option<&Producer>,
+        options: AppendOptions,
+    ) -> Result<(), AppendError> {
+        let is_open =
+            known.is_some_and(|known| known.is_in_transaction() && known.epoch == header.producer_epoch);
+        let refused = |what| AppendError::InvalidTransaction {
+            dir: self.dir.to_string(),
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            what,
+        };
+        if !header.is_transactional() {
+            let what = "a batch outside of the transaction that the producer has open";
+            return if is_open { Err(refused(what)) } else { Ok(()) };
+        }
+        if let Some(current) = known.map(|known| known.epoch).filter(|epoch| header.producer_epoch < *epoch) {
+            return Err(AppendError::InvalidProducerEpoch {
+                dir: self.dir.to_string(),
+                producer_id: header.producer_id,
+                current,
+                found: header.producer_epoch,
+            });
+        }
+        let Transactional::Verified(guard) = options.transactional else { return Ok(()) };
+        if is_open {
+            return Ok(());
+        }
+        let verification = self.verifications.get(&header.producer_id);
+        let Some(verification) = verification.filter(|known| Some(known.guard) == guard) else {
+            return Err(refused("a batch that is not part of a transaction that its coordinator knows"));
+        };
+        // A producer of transaction version 2 begins each epoch with sequence 0.
+        let is_first = header.base_sequence == 0 || known.is_some() || !verification.supports_epoch_bump;
+        if !is_first || header.base_sequence > verification.lowest_sequence {
+            return Err(AppendError::OutOfOrderSequence {
+                dir: self.dir.to_string(),
+                producer_id: header.producer_id,
+                producer_epoch: header.producer_epoch,
+                last: None,
+                found: header.base_sequence,
+            });
+        }
+        Ok(())
+    }
+
+    /// Records an ended transaction until its marker is below the high watermark.
+    pub(crate) fn complete(&mut self, completed: Completed) {
+        let high_watermark = self.tail.visible();
+        self.completed.retain(|completed| completed.last_offset >= high_watermark);
+        self.completed.push(completed);
+    }
+}
+
+/// The batch of a marker.
+fn marker_batch(marker: &EndMarker, now_ms: i64) -> BytesMut {
+    let kind = match marker.outcome {
+        TransactionOutcome::Abort => ABORT,
+        TransactionOutcome::Commit => COMMIT,
+    };
+    let key = [MARKER_VERSION.to_be_bytes(), kind.to_be_bytes()].concat();
+    let mut value = MARKER_VERSION.to_be_bytes().to_vec();
+    value.extend(marker.coordinator_epoch.to_be_bytes());
+    let mut builder = BatchBuilder::new();
+    builder.push(now_ms, Some(&key), Some(&value), &[]);
+    let seal = Seal {
+        producer_id: marker.producer_id,
+        producer_epoch: marker.producer_epoch,
+        transactional: true,
+        ..Seal::default()
+    };
+    let sealed = builder.seal(&seal).expect("a batch that is not compressed has no level to be wrong");
+    let mut bytes = BytesMut::from(&sealed.to_bytes()[..]);
+    batch::set_control(&mut bytes);
+    debug_assert!(bytes.len() > CRC_FROM);
+    bytes
+}
