@@ -450,7 +450,7 @@ async fn keep(cluster: Arc<Cluster>) {
         }
     };
     let (scrub, compactor) = (crate::scrub::run(cluster.clone()), crate::compactor::run(cluster.clone()));
-    tokio::join!(retention, cluster.groups.keep_time(), scrub, compactor);
+    tokio::join!(retention, cluster.groups.keep_time(&cluster), cluster.keep_offsets(), scrub, compactor);
 }
 
 fn bootstrap_servers(cluster: &Cluster) -> String {

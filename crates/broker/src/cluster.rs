@@ -30,7 +30,7 @@ use crate::compactions::Compactions;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
-use crate::data_dir::{Format, FormatError, META_DIR, OFFSETS_DIR, check_format, write_format};
+use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
 use crate::memory::{MemoryBudget, Parts};
@@ -110,7 +110,7 @@ pub enum OpenError {
     /// A partition's log.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The journal of topics or of offsets.
+    /// The journal of topics.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// An entry of a journal, whose checksum is right, cannot be read.
@@ -156,14 +156,6 @@ impl Cluster {
             .get(LEADER_EPOCH_KEY)
             .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
             .unwrap_or(0);
-        let (offsets, _) = open(storage.clone(), OFFSETS_DIR, JournalConfig::default(), now_ms)?;
-        let offsets = Offsets::new(offsets);
-        offsets.rename_old_keys(now_ms)?;
-        offsets.check_values().map_err(|(key, reason)| OpenError::Record {
-            journal: OFFSETS_DIR,
-            key,
-            reason,
-        })?;
         let parts = Parts::of(config.memory_bytes_max);
         let session_limits = SessionLimits { count: config.fetch_sessions_max, bytes: parts.fetch_sessions };
         let nodes = (1..=nodes.max(1))
@@ -172,7 +164,7 @@ impl Cluster {
         let cleaner_points = CleanerPoints::load(storage.clone());
         let cluster = Self {
             groups: Groups::new(&config, rng.fork()),
-            offsets,
+            offsets: Offsets::default(),
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
             config,
@@ -324,10 +316,8 @@ impl Cluster {
             }
             partition.tail().close();
         });
-        for result in [lock(&self.journal).shut(), self.offsets.shut()] {
-            if let Err(error) = result {
-                tracing::warn!(%error, "journal not closed cleanly");
-            }
+        if let Err(error) = lock(&self.journal).shut() {
+            tracing::warn!(%error, "journal not closed cleanly");
         }
     }
 }

@@ -27,6 +27,7 @@ mod data_dir;
 mod durable_append;
 mod fetch_sessions;
 mod intercept;
+mod internal_topics;
 mod lifecycle;
 mod memory;
 mod offset_floors;

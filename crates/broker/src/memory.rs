@@ -205,6 +205,14 @@ impl Kept {
     }
 }
 
+impl KeptMemory {
+    /// Counts so many bytes of data that was kept before: it may exceed the maximum, if that was lowered.
+    pub(crate) fn keep_known(&self, bytes: usize) -> Kept {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Kept { used: self.used.clone(), bytes }
+    }
+}
+
 impl Drop for Kept {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);

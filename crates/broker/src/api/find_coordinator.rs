@@ -7,6 +7,7 @@ use ottla_protocol::messages::find_coordinator::{
 
 use super::{Api, RequestContext};
 use crate::coordinator::offsets::is_group_name;
+use crate::internal_topics::InternalTopic;
 use crate::partition::NO_LEADER;
 
 const GROUP: i8 = 0;
@@ -15,6 +16,18 @@ const TRANSACTION: i8 = 1;
 impl Api for FindCoordinatorRequest {
     async fn handle(self, context: RequestContext) -> FindCoordinatorResponse {
         let kind = self.key_type;
+        // The coordinator of a group is the leader of its partition: the topic is created with the first question.
+        if kind == GROUP {
+            let keys =
+                std::iter::once(&self.key).filter(|_| context.version < 4).chain(&self.coordinator_keys);
+            let mut keys = keys.filter(|key| is_group_name(key));
+            if let Some(key) = keys.next()
+                && let Err(code) =
+                    context.cluster().coordinator_partition(InternalTopic::ConsumerOffsets, key).await
+            {
+                return self.refuse(&context, code);
+            }
+        }
         respond(self, context.version, |key| find(&context, kind, key))
     }
 

@@ -15,6 +15,7 @@ mod offset_for_leader_epoch;
 mod offsets;
 mod produce;
 mod topics;
+mod txn_offset_commit;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -172,6 +173,7 @@ table! {
     OffsetForLeaderEpoch => m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
     Produce => m::produce::ProduceRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
+    TxnOffsetCommit => m::txn_offset_commit::TxnOffsetCommitRequest,
 }
 
 fn start_one<R: Api>(

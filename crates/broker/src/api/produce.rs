@@ -203,10 +203,14 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
 fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Done {
     let Part { index, partition, range, records, check, refused } = part;
     // A partition that another broker leads is kept: the response names its leader.
-    let led = partition
-        .as_ref()
-        .map_err(|code| *code)
-        .and_then(|partition| partition.check_leader(node, -1).map(|()| partition));
+    let led =
+        partition
+            .as_ref()
+            .map_err(|code| *code)
+            .and_then(|partition| partition.check_leader(node, -1).map(|()| partition))
+            .and_then(|partition| {
+                if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
+            });
     let (result, has_closed) = match (led, range, refused) {
         (Err(code), ..) => (Err((code, None)), false),
         (Ok(_), None, _) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
