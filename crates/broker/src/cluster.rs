@@ -37,6 +37,7 @@ use crate::memory::{MemoryBudget, Parts};
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
 use crate::test_overrides::TestOverrides;
+use crate::transactions::coordinator::TransactionCoordinator;
 
 const CLUSTER_ID_KEY: &[u8] = b"cluster";
 const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
@@ -67,6 +68,7 @@ pub struct Cluster {
     pub(crate) warnings: Warnings,
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
+    pub(crate) transactions: TransactionCoordinator,
     id: String,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
@@ -162,8 +164,10 @@ impl Cluster {
             .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
             .collect();
         let cleaner_points = CleanerPoints::load(storage.clone());
+        let groups = Groups::new(&config, rng.fork());
         let cluster = Self {
-            groups: Groups::new(&config, rng.fork()),
+            transactions: TransactionCoordinator::new(&config, groups.memory().clone()),
+            groups,
             offsets: Offsets::default(),
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),

@@ -105,6 +105,17 @@ pub struct BrokerConfig {
     pub transaction_log_partitions: i32,
     /// `transaction.state.log.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub transaction_log_segment_bytes: u32,
+    /// `transaction.max.timeout.ms`: the longest `transaction.timeout.ms` of a producer. 15 minutes by default.
+    pub transaction_timeout_max: Duration,
+    /// `transaction.abort.timed.out.transaction.cleanup.interval.ms`. 10 seconds by default.
+    pub transaction_timeout_check: Duration,
+    /// `transactional.id.expiration.ms`: ids without a transaction are forgotten after this time. 7 days by default.
+    pub transactional_id_expiration: Duration,
+    /// `transaction.remove.expired.transaction.cleanup.interval.ms`. One hour by default.
+    pub transactional_id_expiration_check: Duration,
+    /// `add.partitions.to.txn.retry.backoff.max.ms`: a request that meets a change of its transaction waits up to this time
+    /// for its end. 100 ms by default.
+    pub transaction_wait_max: Duration,
     /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
 }
@@ -140,6 +151,11 @@ impl Default for BrokerConfig {
             offsets_retention_check: Duration::from_secs(600),
             transaction_log_partitions: 50,
             transaction_log_segment_bytes: SEGMENT_BYTES,
+            transaction_timeout_max: Duration::from_secs(15 * 60),
+            transaction_timeout_check: Duration::from_secs(10),
+            transactional_id_expiration: Duration::from_secs(7 * 24 * 3600),
+            transactional_id_expiration_check: Duration::from_secs(3600),
+            transaction_wait_max: Duration::from_millis(100),
             topic_defaults: TopicConfig::default(),
         }
     }
@@ -198,6 +214,20 @@ impl BrokerConfig {
             "transaction.state.log.segment.bytes" => {
                 self.transaction_log_segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32;
             }
+            "transaction.max.timeout.ms" => {
+                let timeout_ms = number(name, value, 1, i64::from(i32::MAX))? as u64;
+                self.transaction_timeout_max = Duration::from_millis(timeout_ms);
+            }
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms" => {
+                self.transaction_timeout_check = ms(value)?.max(Duration::from_millis(1));
+            }
+            "transactional.id.expiration.ms" => {
+                self.transactional_id_expiration = ms(value)?.max(Duration::from_millis(1));
+            }
+            "transaction.remove.expired.transaction.cleanup.interval.ms" => {
+                self.transactional_id_expiration_check = ms(value)?.max(Duration::from_millis(1));
+            }
+            "add.partitions.to.txn.retry.backoff.max.ms" => self.transaction_wait_max = ms(value)?,
             "memory.max.bytes" => {
                 self.memory_bytes_max = number(name, value, 1 << 20, 1 << 40)? as usize;
             }

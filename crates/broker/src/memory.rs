@@ -188,12 +188,6 @@ impl KeptMemory {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         Some(Kept { memory: self.clone(), bytes })
     }
-
-    /// Counts so many bytes even if they do not fit: for data that must be kept, such as what is loaded from disk.
-    pub(crate) fn keep_beyond(&self, bytes: usize) -> Kept {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        Kept { memory: self.clone(), bytes }
-    }
 }
 
 impl Kept {
@@ -209,7 +203,7 @@ impl KeptMemory {
     /// Counts so many bytes of data that was kept before: it may exceed the maximum, if that was lowered.
     pub(crate) fn keep_known(&self, bytes: usize) -> Kept {
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        Kept { used: self.used.clone(), bytes }
+        Kept { memory: self.clone(), bytes }
     }
 }
 

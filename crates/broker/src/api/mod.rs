@@ -1,20 +1,26 @@
 //! The requests that a broker answers: a table, and one file per request.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 mod api_versions;
 mod configs;
 mod delete_records;
 mod describe_cluster;
 mod describe_topic_partitions;
+mod describe_transactions;
+mod end_txn;
 mod fetch;
 mod find_coordinator;
 mod groups;
 mod init_producer_id;
 mod list_offsets;
+mod list_transactions;
 mod metadata;
 mod offset_for_leader_epoch;
 mod offsets;
 mod produce;
 mod topics;
+mod transactional;
 mod txn_offset_commit;
 
 use std::future::Future;
@@ -146,6 +152,8 @@ macro_rules! table {
 }
 
 table! {
+    AddOffsetsToTxn => m::add_offsets_to_txn::AddOffsetsToTxnRequest,
+    AddPartitionsToTxn => m::add_partitions_to_txn::AddPartitionsToTxnRequest,
     AlterConfigs => m::alter_configs::AlterConfigsRequest,
     ApiVersions => m::api_versions::ApiVersionsRequest,
     CreatePartitions => m::create_partitions::CreatePartitionsRequest,
@@ -157,6 +165,8 @@ table! {
     DescribeConfigs => m::describe_configs::DescribeConfigsRequest,
     DescribeGroups => m::describe_groups::DescribeGroupsRequest,
     DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
+    DescribeTransactions => m::describe_transactions::DescribeTransactionsRequest,
+    EndTxn => m::end_txn::EndTxnRequest,
     Fetch => m::fetch::FetchRequest,
     FindCoordinator => m::find_coordinator::FindCoordinatorRequest,
     Heartbeat => m::heartbeat::HeartbeatRequest,
@@ -166,6 +176,7 @@ table! {
     LeaveGroup => m::leave_group::LeaveGroupRequest,
     ListGroups => m::list_groups::ListGroupsRequest,
     ListOffsets => m::list_offsets::ListOffsetsRequest,
+    ListTransactions => m::list_transactions::ListTransactionsRequest,
     Metadata => m::metadata::MetadataRequest,
     OffsetCommit => m::offset_commit::OffsetCommitRequest,
     OffsetDelete => m::offset_delete::OffsetDeleteRequest,

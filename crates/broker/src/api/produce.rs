@@ -15,7 +15,6 @@ use ottla_protocol::messages::produce::{
 };
 use tokio::time::Instant;
 
-use super::find_coordinator::no_transactions;
 use super::{Api, RequestContext};
 use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
@@ -94,7 +93,6 @@ impl Api for ProduceRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ProduceResponse {
-        let reason = self.transactional_id.as_deref().map(no_transactions);
         let responses = self.topic_data.into_iter().map(|topic| TopicProduceResponse {
             name: topic.name,
             topic_id: topic.topic_id,
@@ -105,7 +103,6 @@ impl Api for ProduceRequest {
                     index: partition.index,
                     error_code: code,
                     base_offset: -1,
-                    error_message: reason.clone(),
                     ..Default::default()
                 })
                 .collect(),

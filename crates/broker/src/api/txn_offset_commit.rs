@@ -14,6 +14,13 @@ use super::offsets::check_offset;
 use super::{Api, RequestContext};
 use crate::coordinator::offsets::Committed;
 use crate::internal_topics::Producer;
+use crate::partition::Partition;
+use crate::transaction_approval::ApprovalRequest;
+
+/// From this version on, the group's partition is added to the transaction (KIP-890).
+const ADDS_PARTITION_FROM: i16 = 5;
+/// From this version on, producers know TRANSACTION_ABORTABLE.
+const KNOWS_ABORTABLE_FROM: i16 = 4;
 
 impl Api for TxnOffsetCommitRequest {
     async fn handle(self, context: RequestContext) -> TxnOffsetCommitResponse {
@@ -50,7 +57,30 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
         }
     }
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
+    approve(request, context, &partition).await?;
     cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets).await
+}
+
+/// Asks the coordinator of the transaction for its approval of the group's partition.
+async fn approve(
+    request: &TxnOffsetCommitRequest,
+    context: &RequestContext,
+    partition: &Partition,
+) -> Result<(), ErrorCode> {
+    let approval = ApprovalRequest {
+        transactional_id: request.transactional_id.clone(),
+        producer_id: request.producer_id,
+        producer_epoch: request.producer_epoch,
+        partitions: vec![(partition.topic.clone(), partition.index)],
+        adds_partitions: context.version >= ADDS_PARTITION_FROM,
+        knows_abortable: context.version >= KNOWS_ABORTABLE_FROM,
+    };
+    let approved = context.cluster().approve_transaction(approval).await;
+    match approved.into_iter().next().unwrap_or(Err(ErrorCode::UnknownServerError)) {
+        // The retriable error of this request.
+        Err(ErrorCode::NotEnoughReplicas) => Err(ErrorCode::CoordinatorLoadInProgress),
+        result => result,
+    }
 }
 
 fn check(context: &RequestContext, topic: &str, partition: &TxnOffsetCommitRequestPartition) -> ErrorCode {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 
 use crate::cluster::{Cluster, lock};
-use crate::internal_topics::InternalTopic;
+use crate::internal_topics::{InternalTopic, partition_of};
 use crate::partition::{NO_LEADER, Partition};
 
 /// The key of the end of the reserved leader epochs: clients have seen lower ones only.
@@ -86,6 +86,16 @@ impl Cluster {
             Some(partition) => partition.leader(),
             // The topic is created with the first request of a member.
             None => self.preferred_leader(self.group_partition(group)),
+        }
+    }
+
+    /// The node that coordinates a transactional id: the leader of its partition of `__transaction_state`.
+    pub(crate) fn transaction_coordinator(&self, id: &str) -> i32 {
+        let topic = InternalTopic::TransactionState;
+        match self.internal_partition(topic, id) {
+            Some(partition) => partition.leader(),
+            // The topic is created with the first request of a producer.
+            None => self.preferred_leader(partition_of(id, topic.partitions(&self.config))),
         }
     }
 

@@ -72,6 +72,11 @@ impl Groups {
         }
     }
 
+    /// The memory of what clients leave at the coordinators.
+    pub(crate) fn memory(&self) -> &KeptMemory {
+        &self.memory
+    }
+
     fn initial_delay(&self) -> Duration {
         *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,6 +9,7 @@ use ottla_protocol::messages::consumer_offsets::{GroupMetadataValue, OffsetCommi
 use crate::cluster::Cluster;
 use crate::coordinator::offsets::{Committed, Offsets};
 use crate::internal_topics::{InternalTopic, ReplayError, Replayed, replay};
+use crate::transactions;
 
 /// The groups and offsets of one partition.
 #[derive(Debug, Default)]
@@ -25,7 +26,13 @@ impl Cluster {
     /// would start at `auto.offset.reset`.
     pub(crate) fn load_internal(&self, topic: &str, index: i32, log: &mut Log) -> Result<(), ReplayError> {
         match InternalTopic::of_name(topic) {
-            None | Some(InternalTopic::TransactionState) => Ok(()),
+            None => Ok(()),
+            Some(InternalTopic::TransactionState) => {
+                let mut loaded = BTreeMap::new();
+                replay(log, |entry| transactions::coordinator::load_entry(&mut loaded, entry))?;
+                self.transactions.load(loaded);
+                Ok(())
+            }
             Some(InternalTopic::ConsumerOffsets) => {
                 let mut loaded = Loaded::default();
                 replay(log, |entry| loaded.apply(index, entry))?;

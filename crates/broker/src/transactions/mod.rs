@@ -9,10 +9,14 @@
 //!            +--> markers --> partitions of the transaction
 //! ```
 
+pub(crate) mod coordinator;
 pub(crate) mod end;
+mod markers;
+
 pub(crate) mod metadata;
 pub(crate) mod records;
 pub(crate) mod state;
 pub(crate) mod table;
 #[cfg(test)]
 mod table_tests;
+mod timers;

@@ -310,8 +310,8 @@ impl Transactions {
             self.deadlines.insert((metadata.deadline_ms(), id.clone()));
         }
         // What is stored is loaded even beyond the limit. New ids and partitions are refused then.
-        let memory = self.memory.keep_beyond(id_bytes(&id));
-        let partitions_memory = Some(self.memory.keep_beyond(partitions_bytes(metadata.partitions.iter())));
+        let memory = self.memory.keep_known(id_bytes(&id));
+        let partitions_memory = Some(self.memory.keep_known(partitions_bytes(metadata.partitions.iter())));
         let entry = Entry { current: metadata, pending: None, _memory: memory, partitions_memory };
         self.by_id.insert(id, entry);
     }
