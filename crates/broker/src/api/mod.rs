@@ -56,11 +56,6 @@ impl ConnectionContext {
     fn warn_unsupported(&self, api: ApiKey, version: i16) {
         self.cluster.warnings.warn(&self.peer, &format!("{api} version {version}"));
     }
-
-    /// Logs once per client software that it needs a feature which this broker does not have.
-    pub(crate) fn warn_missing(&self, feature: &str) {
-        self.cluster.warnings.warn(&self.peer, feature);
-    }
 }
 
 /// A request's connection, version, client and frame.
