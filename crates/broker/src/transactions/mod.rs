@@ -13,6 +13,8 @@ pub(crate) mod coordinator;
 pub(crate) mod end;
 mod markers;
 
+#[cfg(test)]
+mod history_tests;
 pub(crate) mod metadata;
 pub(crate) mod records;
 pub(crate) mod state;
