@@ -578,6 +578,22 @@ impl SegmentView {
         }
     }
 
+    /// Returns an offset above those of all whole batches that end at or before `position`.
+    pub(crate) fn offset_at(&self, position: u64) -> io::Result<i64> {
+        let indexed = self.offsets.last_where(|entry: OffsetEntry| u64::from(entry.position) <= position)?;
+        let mut at = indexed.map_or(0, |entry| u64::from(entry.position));
+        let mut window = self.window();
+        while at < self.size {
+            // Behind damage the end of the segment is the only offset that is known.
+            let Ok(header) = window.header(at)? else { return Ok(self.end_offset) };
+            at += header.total_bytes() as u64;
+            if at > position {
+                return Ok(header.base_offset);
+            }
+        }
+        Ok(self.end_offset)
+    }
+
     /// Returns the end of the sound bytes that begin at `position`.
     pub(crate) fn sound_until(&self, position: u64) -> u64 {
         let bad = self.bad.iter().map(|bad| bad.position).filter(|at| *at > position).min();

@@ -22,6 +22,7 @@ use crate::append_options::{AppendOptions, Check, Origin, Transactional};
 use crate::error::{AppendError, LogError, ReadError};
 use crate::log::Log;
 use crate::producers::Producer;
+use crate::read::ReadResult;
 use crate::txn_index::AbortedTransaction;
 
 /// The version of the key and of the value of a marker.
@@ -182,6 +183,30 @@ impl Log {
         }
         found.sort_unstable_by_key(|transaction| transaction.first_offset);
         Ok(found)
+    }
+
+    /// Returns the aborted transactions whose records are in the result of a read at `offset` below the last stable offset
+    /// `stable`, by their first offset.
+    pub fn aborted_in(
+        &mut self,
+        offset: i64,
+        read: &ReadResult,
+        stable: i64,
+    ) -> Result<Vec<AbortedTransaction>, ReadError> {
+        if read.chain.is_empty() || !self.has_aborted_transactions() {
+            return Ok(Vec::new());
+        }
+        let end = match (read.next_offset, read.file_end) {
+            (Some(next_offset), _) => next_offset,
+            (None, Some((segment, position))) => {
+                let number = self.segment_of(segment);
+                self.open_segment(number).map_err(|(source, _)| self.read_failed(offset, source))?;
+                let end = self.segments[number].view(&self.bad).offset_at(position);
+                end.map_err(|source| self.read_failed(offset, source))?
+            }
+            (None, None) => stable,
+        };
+        self.aborted_transactions(offset, end.min(stable))
     }
 
     /// Returns the aborted transactions of the log that begin below `end`: for a compaction.

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
-use ottla_log::{AppendError, AppendOptions, Appended, Check};
+use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Transactional};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::produce::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceResponse,
 };
+use ottla_wire::BatchHeader;
 use tokio::time::Instant;
 
 use super::find_coordinator::no_transactions;
@@ -22,9 +23,15 @@ use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::durable_append::{await_durable, refusal, reserve};
 use crate::partition::Partition;
+use crate::transaction_approval::ApprovalRequest;
 
 /// The value of `acks` for all in-sync replicas.
 const ACKS_ALL: i16 = -1;
+
+/// From this version on, the coordinator adds the partitions of the request to the transaction (KIP-890).
+const ADDS_PARTITIONS_FROM: i16 = 12;
+/// From this version on, producers know `TRANSACTION_ABORTABLE`.
+const KNOWS_ABORTABLE_FROM: i16 = 11;
 
 /// A partition's part of the request.
 struct Part {
@@ -38,6 +45,10 @@ struct Part {
     check: Check,
     /// The result of the checks before the append.
     refused: Option<AppendError>,
+    /// The treatment of transactional batches.
+    transactional: Transactional,
+    /// The error of the transaction's coordinator.
+    denied: Option<ErrorCode>,
 }
 
 /// An append whose response may have to wait.
@@ -56,7 +67,7 @@ impl Api for ProduceRequest {
         if !matches!(acks, -1..=1) {
             return self.refuse(&context, ErrorCode::InvalidRequiredAcks);
         }
-        if self.transactional_id.is_some() {
+        if self.transactional_id.is_some() && !cluster.approves_transactions() {
             context.connection.warn_missing("transactions");
             return self.refuse(&context, ErrorCode::UnsupportedVersion);
         }
@@ -127,18 +138,75 @@ impl Api for ProduceRequest {
 
 /// Appends every part, in order. Waits only for earlier requests of the connection, and for expensive checks.
 async fn append_all(
-    request: ProduceRequest,
+    mut request: ProduceRequest,
     context: &mut RequestContext,
 ) -> Vec<(TopicProduceResponse, Vec<Done>)> {
+    let transactional_id = request.transactional_id.take();
     let mut topics = parts_of(request, context);
     let cluster = context.cluster();
     let now_ms = cluster.clock.now_ms();
     let _turn = context.connection.appends.lock().await;
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
+        if transactional_id.is_some() {
+            part.transactional = Transactional::Verified(None);
+        }
         check(cluster, context.node(), now_ms, part).await;
+    }
+    if let Some(transactional_id) = transactional_id {
+        let parts = topics.iter_mut().flat_map(|(_, parts)| parts).collect();
+        approve(context, now_ms, transactional_id, parts).await;
     }
     let append = |part: Part| append_part(cluster, context.node(), now_ms, part);
     topics.into_iter().map(|(answer, parts)| (answer, parts.into_iter().map(append).collect())).collect()
+}
+
+/// Asks the coordinator for its approval of the parts that begin a transaction in their partitions.
+#[cold]
+async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String, parts: Vec<&mut Part>) {
+    let (cluster, version) = (context.cluster(), context.version);
+    let mut producer = None;
+    let mut begun = Vec::new();
+    let mut partitions = Vec::new();
+    for part in parts {
+        let Ok(partition) = &part.partition else { continue };
+        // The append reports a broken header, and its partition's other leader.
+        let header = BatchHeader::parse(&part.records).ok().filter(|_| part.refused.is_none());
+        let is_led = partition.check_leader(context.node(), -1).is_ok();
+        let Some(header) = header.filter(|header| is_led && header.is_transactional()) else { continue };
+        if *producer.get_or_insert((header.producer_id, header.producer_epoch))
+            != (header.producer_id, header.producer_epoch)
+        {
+            part.denied = Some(ErrorCode::InvalidProducerIdMapping);
+            continue;
+        }
+        let first = FirstBatch {
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            base_sequence: header.base_sequence,
+            supports_epoch_bump: version >= ADDS_PARTITIONS_FROM,
+        };
+        let guard = partition.transaction_guard(first, now_ms);
+        if guard.is_some() {
+            part.transactional = Transactional::Verified(guard);
+            partitions.push((partition.topic.clone(), part.index));
+            begun.push(part);
+        }
+    }
+    let Some((producer_id, producer_epoch)) = producer.filter(|_| !begun.is_empty()) else { return };
+    let request = ApprovalRequest {
+        transactional_id,
+        producer_id,
+        producer_epoch,
+        partitions,
+        adds_partitions: version >= ADDS_PARTITIONS_FROM,
+        knows_abortable: version >= KNOWS_ABORTABLE_FROM,
+    };
+    let approved = cluster.approve_transaction(request).await;
+    // A part without a result is denied.
+    let results = approved.into_iter().chain(std::iter::repeat(Err(ErrorCode::UnknownServerError)));
+    for (part, result) in begun.into_iter().zip(results) {
+        part.denied = result.err();
+    }
 }
 
 /// Takes the parts of a request from its frame.
@@ -164,7 +232,8 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
                 None => (0, 0),
             });
             let (records, check) = (BytesMut::new(), Check::Records);
-            Part { index: data.index, partition, range, records, check, refused: None }
+            let (refused, denied, transactional) = (None, None, Transactional::Refused);
+            Part { index: data.index, partition, range, records, check, refused, transactional, denied }
         });
         let parts: Vec<Part> = parts.collect();
         let answer =
@@ -187,12 +256,13 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
     if part.records.is_empty() || partition.check_leader(node, -1).is_err() {
         return;
     }
-    let sound = match check_at_once(partition, now_ms, &mut part.records) {
+    let sound = match check_at_once(partition, now_ms, &mut part.records, part.transactional) {
         Ok(CheckedAtOnce::Unchecked) => return,
         Ok(CheckedAtOnce::Sound) => Ok(()),
         Ok(CheckedAtOnce::Expensive) => {
             let records = std::mem::take(&mut part.records);
-            check_in_steps(cluster, partition, now_ms, records).await.map(|records| part.records = records)
+            let checked = check_in_steps(cluster, partition, now_ms, records, part.transactional).await;
+            checked.map(|records| part.records = records)
         }
         Err(error) => Err(error),
     };
@@ -201,16 +271,17 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
 }
 
 fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Done {
-    let Part { index, partition, range, records, check, refused } = part;
+    let Part { index, partition, range, records, check, refused, transactional, denied } = part;
     // A partition that another broker leads is kept: the response names its leader.
-    let led =
+    let led = denied.map_or(Ok(()), Err).and_then(|()| {
         partition
             .as_ref()
             .map_err(|code| *code)
             .and_then(|partition| partition.check_leader(node, -1).map(|()| partition))
             .and_then(|partition| {
                 if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
-            });
+            })
+    });
     let (result, has_closed) = match (led, range, refused) {
         (Err(code), ..) => (Err((code, None)), false),
         (Ok(_), None, _) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
@@ -218,7 +289,9 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
         (Ok(partition), Some(_), None) if has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend) => {
             (Ok(append_later(cluster, partition, now_ms, records, check)), false)
         }
-        (Ok(partition), Some(_), None) => append_one(cluster, partition, now_ms, records, check),
+        (Ok(partition), Some(_), None) => {
+            append_one(cluster, partition, now_ms, records, check, transactional)
+        }
     };
     let partition = partition.ok();
     let result = match (result, &partition) {
@@ -240,8 +313,10 @@ fn append_one(
     now_ms: i64,
     records: BytesMut,
     check: Check,
+    transactional: Transactional,
 ) -> (Result<Appended, (ErrorCode, Option<String>)>, bool) {
-    let options = AppendOptions { leader_epoch: partition.leader_epoch(), check, ..AppendOptions::default() };
+    let leader_epoch = partition.leader_epoch();
+    let options = AppendOptions { leader_epoch, check, transactional, ..AppendOptions::default() };
     let (result, has_closed) = {
         let mut log = cluster.log_with_files(partition);
         (log.append(now_ms, records, options), log.has_unsynced_segments())
@@ -262,12 +337,13 @@ fn append_later(
         let log = partition.log();
         (log.end_offset(), log.start_offset())
     };
-    let count = ottla_wire::BatchHeader::parse(&records).map_or(1, |header| i64::from(header.record_count));
+    let count = BatchHeader::parse(&records).map_or(1, |header| i64::from(header.record_count));
     let bytes = records.len();
     let (cluster_then, partition) = (cluster.clone(), partition.clone());
     let later = async move {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        let (_, has_closed) = append_one(&cluster_then, &partition, now_ms, records, check);
+        let (_, has_closed) =
+            append_one(&cluster_then, &partition, now_ms, records, check, Transactional::Refused);
         let (durability, syncer) = (cluster_then.config.durability, cluster_then.syncer);
         partition.start_sync(durability, has_closed, syncer, &cluster_then.syncs);
     };
