@@ -603,6 +603,28 @@ fn a_directory_with_the_offsets_of_the_first_format_is_refused() {
     }
 }
 
+/// Damage that a start has found is not passed by readers: the repair must pass it, or the group would never be served.
+#[test]
+fn a_repair_brings_back_a_group_whose_offsets_are_damaged() {
+    let story = story();
+    let offsets = |index: i32| story.clean.join(format!("__consumer_offsets-{index}/00000000000000000000.log"));
+    let log = (0..2).map(offsets).find(|log| fs::metadata(log).is_ok_and(|log| log.len() > 0)).expect("commits");
+    flip(&log, find(&log, b"note 1"));
+    for is_known in [false, true] {
+        let dir = copied(&story.clean);
+        if is_known {
+            let broker = start(&dir).expect("the topics are sound");
+            assert!(view(&mut connect(&broker)).committed.is_empty());
+            broker.stop();
+        }
+        assert!(examined(&dir).damage[0].place.starts_with("__consumer_offsets-"), "{is_known}");
+        let broker = repaired(&dir);
+        let found = view(&mut connect(&broker)).committed;
+        assert!(found.values().any(|(_, note)| note.as_deref() == Some("note 2")), "{is_known}: {found:?}");
+        broker.stop();
+    }
+}
+
 #[test]
 fn a_data_directory_that_others_can_write_to_is_refused() {
     let tmp = tempfile::tempdir().expect("a scratch directory");
