@@ -21,9 +21,10 @@ use crate::cluster::OpenError;
 use crate::coordinator::loading::Loaded;
 use crate::coordinator::offsets::Offsets;
 use crate::data_dir::{self, FORMAT_FILE, Format, FormatError, META_DIR, METADATA_FILE, Metadata};
-use crate::internal_topics::{InternalTopic, replay};
+use crate::internal_topics::{InternalTopic, is_internal, replay};
 use crate::lifecycle::{TOPIC_KEY, topic_record};
 use crate::offset_floors::floor_of;
+use crate::skip::skip_all;
 use crate::topics::{TopicRecord, partition_dir};
 
 /// Far above any journal that is kept in memory.
@@ -352,8 +353,14 @@ impl Repair {
             self.refused(dir, wrong, next_step);
             return Ok(());
         }
+        // A coordinator needs every record: its damage is passed by the repair, not later by `ottla log skip`.
+        let is_internal = dir.rsplit_once('-').is_some_and(|(topic, _)| is_internal(topic));
         for bad in check.quarantined.iter().filter(|bad| !bad.skipped) {
-            self.report.notes.push(format!("{dir}: {bad} are damaged since an earlier start"));
+            if is_internal {
+                wrong.push(format!("{bad} are damaged since an earlier start"));
+            } else {
+                self.report.notes.push(format!("{dir}: {bad} are damaged since an earlier start"));
+            }
         }
         if wrong.is_empty() {
             return Ok(());
@@ -363,6 +370,12 @@ impl Repair {
         if self.accept_loss && !check.losses.is_empty() {
             let config = LogConfig::default();
             let (log, _) = Log::salvage(self.storage.clone(), dir, config, self.now_ms, next_offset_min)?;
+            log.close()?;
+        }
+        if self.accept_loss && is_internal && data_dir::exists(&*self.storage, dir)? {
+            let config = LogConfig::default();
+            let (mut log, _) = Log::open_existing(self.storage.clone(), dir, config, self.now_ms, 0)?;
+            skip_all(&mut log)?;
             log.close()?;
         }
         Ok(())

@@ -7,6 +7,7 @@ use ottla_log::EndMarker;
 use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::cluster::Cluster;
+use crate::internal_topics::InternalTopic;
 use crate::intercept::Fault;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
@@ -273,6 +274,14 @@ impl Cluster {
     /// Returns the committed offset of a group for a partition, if there is one.
     pub fn committed_offset(&self, group: &str, topic: &str, partition: i32) -> Option<i64> {
         self.offsets.get(group, topic, partition).map(|committed| committed.offset)
+    }
+
+    /// Returns `true` if a group is served; `false` if its partition of `__consumer_offsets` is offline.
+    pub fn is_group_served(&self, group: &str) -> bool {
+        let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group);
+        partition.is_none_or(|partition| {
+            partition.unavailable().is_none() && partition.log().offline_reason().is_none()
+        })
     }
 
     /// Returns log start offset and log end offset of a partition, including records that are not yet visible.

@@ -57,6 +57,7 @@ fn every_listed_version_of_every_request_is_answered() {
         offset_fetch::OffsetFetchRequest,
         offset_for_leader_epoch::OffsetForLeaderEpochRequest,
         sync_group::SyncGroupRequest,
+        txn_offset_commit::TxnOffsetCommitRequest,
     );
     // acks=0 is the default of an empty produce request, and has no answer.
     for version in 3..=listed[&ApiKey::Produce.code()].1 {

@@ -36,6 +36,8 @@ impl Cluster {
             Some(InternalTopic::ConsumerOffsets) => {
                 let mut loaded = Loaded::default();
                 replay(log, |entry| loaded.apply(index, entry))?;
+                // A topic of 50 partitions would have 50 files open that nobody reads.
+                log.close_idle_files(false);
                 self.offsets.absorb(loaded.offsets);
                 loaded.groups.into_iter().for_each(|(group, value)| self.groups.load(group, value));
                 Ok(())

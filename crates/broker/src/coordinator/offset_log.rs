@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     /// The number of the partition of `__consumer_offsets` that has a group's records, before its creation, too.
-    pub(crate) fn group_partition(&self, group: &str) -> i32 {
+    pub fn group_partition(&self, group: &str) -> i32 {
         let created = self.topic(TOPIC.name()).map(|topic| topic.partitions.len() as i32);
         partition_of(group, created.unwrap_or_else(|| TOPIC.partitions(&self.config)))
     }

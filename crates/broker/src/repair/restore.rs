@@ -135,6 +135,9 @@ impl Repair {
                     format!("{}; topic `{name}` with {count} partitions, from its directories", damage.saved);
                 damage.saved = saved;
             }
+            if InternalTopic::of_name(name).is_some() {
+                continue;
+            }
             self.report.notes.push(format!(
                 "topic `{name}`: its settings are lost; retention is off: set retention.ms and retention.bytes"
             ));

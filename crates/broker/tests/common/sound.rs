@@ -297,6 +297,19 @@ fn offsets(all: &mut All) {
             ..Default::default()
         }
     });
+    all.add(|version| m::txn_offset_commit::TxnOffsetCommitRequest {
+        transactional_id: "transfers".into(),
+        group_id: GROUP.into(),
+        generation_id: if version >= 3 { 1 } else { -1 },
+        topics: vec![m::txn_offset_commit::TxnOffsetCommitRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![m::txn_offset_commit::TxnOffsetCommitRequestPartition {
+                committed_metadata: Some("note".into()),
+                ..Default::default()
+            }],
+        }],
+        ..Default::default()
+    });
     all.add(|_| m::offset_delete::OffsetDeleteRequest {
         group_id: GROUP.into(),
         topics: vec![m::offset_delete::OffsetDeleteRequestTopic {
