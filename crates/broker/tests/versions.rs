@@ -41,6 +41,7 @@ fn every_listed_version_of_every_request_is_answered() {
         describe_cluster::DescribeClusterRequest,
         describe_configs::DescribeConfigsRequest,
         describe_groups::DescribeGroupsRequest,
+        describe_producers::DescribeProducersRequest,
         describe_topic_partitions::DescribeTopicPartitionsRequest,
         fetch::FetchRequest,
         find_coordinator::FindCoordinatorRequest,
@@ -57,6 +58,7 @@ fn every_listed_version_of_every_request_is_answered() {
         offset_fetch::OffsetFetchRequest,
         offset_for_leader_epoch::OffsetForLeaderEpochRequest,
         sync_group::SyncGroupRequest,
+        write_txn_markers::WriteTxnMarkersRequest,
     );
     // acks=0 is the default of an empty produce request, and has no answer.
     for version in 3..=listed[&ApiKey::Produce.code()].1 {

@@ -4,6 +4,7 @@ mod api_versions;
 mod configs;
 mod delete_records;
 mod describe_cluster;
+mod describe_producers;
 mod describe_topic_partitions;
 mod fetch;
 mod find_coordinator;
@@ -15,6 +16,7 @@ mod offset_for_leader_epoch;
 mod offsets;
 mod produce;
 mod topics;
+mod write_txn_markers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -155,6 +157,7 @@ table! {
     DescribeCluster => m::describe_cluster::DescribeClusterRequest,
     DescribeConfigs => m::describe_configs::DescribeConfigsRequest,
     DescribeGroups => m::describe_groups::DescribeGroupsRequest,
+    DescribeProducers => m::describe_producers::DescribeProducersRequest,
     DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
     Fetch => m::fetch::FetchRequest,
     FindCoordinator => m::find_coordinator::FindCoordinatorRequest,
@@ -172,6 +175,7 @@ table! {
     OffsetForLeaderEpoch => m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
     Produce => m::produce::ProduceRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
+    WriteTxnMarkers => m::write_txn_markers::WriteTxnMarkersRequest,
 }
 
 fn start_one<R: Api>(

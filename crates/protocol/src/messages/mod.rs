@@ -24,6 +24,7 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_configs_0;
 pub mod describe_groups;
+pub mod describe_producers;
 pub mod describe_topic_partitions;
 pub mod describe_user_scram_credentials;
 pub mod elect_leaders;
@@ -47,6 +48,7 @@ pub mod sasl_authenticate;
 pub mod sasl_handshake;
 pub mod sync_group;
 pub mod txn_offset_commit;
+pub mod write_txn_markers;
 
 pub use add_offsets_to_txn::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
 pub use add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnResponse};
@@ -67,6 +69,7 @@ pub use describe_acls::{DescribeAclsRequest, DescribeAclsResponse};
 pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
 pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
 pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
+pub use describe_producers::{DescribeProducersRequest, DescribeProducersResponse};
 pub use describe_topic_partitions::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
 pub use describe_user_scram_credentials::{
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
@@ -92,6 +95,7 @@ pub use sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
 pub use txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
+pub use write_txn_markers::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
 
 use crate::api::{Api, ApiMessages};
 
@@ -131,6 +135,7 @@ requests! {
     AddPartitionsToTxnRequest,
     AddOffsetsToTxnRequest,
     EndTxnRequest,
+    WriteTxnMarkersRequest,
     TxnOffsetCommitRequest,
     DescribeAclsRequest,
     CreateAclsRequest,
@@ -146,6 +151,7 @@ requests! {
     DescribeUserScramCredentialsRequest,
     AlterUserScramCredentialsRequest,
     DescribeClusterRequest,
+    DescribeProducersRequest,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupDescribeRequest,
     DescribeTopicPartitionsRequest,
