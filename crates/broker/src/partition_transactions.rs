@@ -40,6 +40,8 @@ impl Partition {
             (result, log.has_unsynced_segments())
         };
         let appended = result.map_err(|error| refusal(&error))?;
+        // Another transaction of this producer begins only after its coordinator has the answer.
+        cluster.complete_offsets(self, &marker);
         reserve(cluster, self, appended.last_offset + 1)?;
         self.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
         Ok(appended)

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_log::EndMarker;
 use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::cluster::Cluster;
-use crate::internal_topics::InternalTopic;
 use crate::intercept::Fault;
+use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
 use crate::test_overrides::{Follower, TrackedRequest};
@@ -234,21 +233,6 @@ impl Cluster {
     /// Approves every transactional Produce request, without a coordinator.
     pub fn set_transactions_approved(&self, approved: bool) {
         self.overrides.arrange(|state| state.approves_transactions = approved);
-    }
-
-    /// Appends the marker that ends a producer's transaction in a partition. Does not wait for its sync.
-    ///
-    /// # Errors
-    /// [`ErrorCode::UnknownTopicOrPartition`], and the error of the append.
-    pub fn end_transaction(
-        self: &Arc<Self>,
-        topic: &str,
-        partition: i32,
-        marker: EndMarker,
-    ) -> Result<i64, ErrorCode> {
-        let partition = self.partition(topic, partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        let appended = partition.append_marker(self, marker).map_err(|(code, _)| code)?;
-        Ok(appended.base_offset)
     }
 
     /// Sets the time that the first members of a group wait for others.

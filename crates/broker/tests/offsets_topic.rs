@@ -11,7 +11,6 @@ use bytes::Bytes;
 use common::{PATIENCE, Raw, batch};
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock, Syncer};
 use ottla_log::storage::mem::{MemStorage, OpKind};
-use ottla_log::{EndMarker, TransactionOutcome};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_offsets::{GroupMetadataValue, OffsetCommitValue, OffsetsKey};
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
@@ -36,6 +35,9 @@ use ottla_protocol::messages::offset_fetch::{
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 use ottla_protocol::messages::txn_offset_commit::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
+use ottla_protocol::messages::write_txn_markers::{
+    WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
 };
 use ottla_wire::{Batches, Records, Seal};
 
@@ -341,28 +343,27 @@ fn commit_in_transaction(connection: &mut Raw, group: &str, offset: i64) -> Erro
 }
 
 /// Appends the marker of the transaction to the partition of the group `billing`.
-fn end(broker: &BrokerThread, outcome: TransactionOutcome) {
-    // The sync of the marker needs a runtime, and ends with it.
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let _inside = runtime.enter();
-    let marker = EndMarker {
+fn end(broker: &BrokerThread, is_commit: bool) {
+    let partition_indexes = vec![broker.cluster().group_partition("billing")];
+    let topics = vec![WritableTxnMarkerTopic { name: TOPIC.into(), partition_indexes }];
+    let marker = WritableTxnMarker {
         producer_id: PRODUCER.0,
         producer_epoch: PRODUCER.1,
-        coordinator_epoch: 0,
-        outcome,
-        transaction_version: 1,
+        transaction_result: is_commit,
+        topics,
+        ..Default::default()
     };
-    broker
-        .cluster()
-        .end_transaction(TOPIC, broker.cluster().group_partition("billing"), marker)
-        .expect("appended");
+    let request = WriteTxnMarkersRequest { markers: vec![marker] };
+    let answer = Raw::connect(broker.addresses()[0]).ask(1, &request).expect("an answer");
+    assert_eq!(answer.markers[0].topics[0].partitions[0].error_code, ErrorCode::None);
 }
 
 #[test]
 fn offsets_of_a_transaction_count_from_its_commit_on() {
-    for (outcome, expected) in [(TransactionOutcome::Commit, 9), (TransactionOutcome::Abort, 5)] {
+    for (outcome, expected) in [(true, 9), (false, 5)] {
         let storage = MemStorage::new();
         let (broker, mut connection) = start(&storage);
+        broker.cluster().set_transactions_approved(true);
         commit(&mut connection, "billing", "orders", 5);
         assert_eq!(commit_in_transaction(&mut connection, "billing", 9), ErrorCode::None);
         // Open transactions are open after a kill, too.
@@ -384,7 +385,8 @@ fn offsets_of_a_transaction_count_from_its_commit_on() {
 /// KIP-447: the member may have lost the partitions whose offsets it commits.
 #[test]
 fn a_transaction_of_an_old_generation_is_refused() {
-    let (_broker, mut connection) = start(&MemStorage::new());
+    let (broker, mut connection) = start(&MemStorage::new());
+    broker.cluster().set_transactions_approved(true);
     let (member_id, generation_id) = join(&mut connection, "billing");
     let code = |connection: &mut Raw, member_id: &str, generation_id: i32| {
         let partition = TxnOffsetCommitRequestPartition::default();

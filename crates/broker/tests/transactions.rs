@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use common::{PATIENCE, Raw, batch, framed, produce_request};
 use ottla_broker::{Broker, BrokerThread, Durability};
-use ottla_log::{EndMarker, TransactionOutcome};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, ProducerState, TopicRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use ottla_protocol::messages::write_txn_markers::{
+    WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
+};
 use ottla_wire::{Batches, Seal};
 
 fn broker() -> BrokerThread {
@@ -32,10 +35,14 @@ fn send(connection: &mut Raw, producer_id: i64, sequence: i32) -> (ErrorCode, i6
     (part.error_code, part.base_offset)
 }
 
-fn end(broker: &BrokerThread, producer_id: i64, outcome: TransactionOutcome) -> i64 {
+/// Ends a producer's transaction as `kafka-transactions abort` does.
+fn end(connection: &mut Raw, producer_id: i64, is_commit: bool) -> ErrorCode {
+    let topics = vec![WritableTxnMarkerTopic { name: "orders".into(), partition_indexes: vec![0] }];
     let marker =
-        EndMarker { producer_id, producer_epoch: 0, coordinator_epoch: 0, outcome, transaction_version: 1 };
-    broker.cluster().end_transaction("orders", 0, marker).expect("appended")
+        WritableTxnMarker { producer_id, transaction_result: is_commit, topics, ..Default::default() };
+    let request = WriteTxnMarkersRequest { markers: vec![marker] };
+    let answer = connection.ask(1, &request).expect("an answer");
+    answer.markers[0].topics[0].partitions[0].error_code
 }
 
 fn fetch_request(isolation_level: i8, offset: i64, wait: Duration) -> FetchRequest {
@@ -91,7 +98,7 @@ fn a_committed_read_ends_at_the_last_stable_offset_and_names_the_aborted_transac
     assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
     assert_eq!(send(&mut connection, 9, 0), (ErrorCode::None, 1));
     assert_eq!(send(&mut connection, 7, 1), (ErrorCode::None, 2));
-    assert_eq!(end(&broker, 7, TransactionOutcome::Abort), 3);
+    assert_eq!(end(&mut connection, 7, false), ErrorCode::None);
 
     let data = fetch(&mut connection, 1, 0);
     assert_eq!((data.high_watermark, data.last_stable_offset), (4, 1));
@@ -101,7 +108,7 @@ fn a_committed_read_ends_at_the_last_stable_offset_and_names_the_aborted_transac
     assert_eq!(seen(&data), (vec![0, 1, 2, 3], None));
     assert_eq!((latest(&mut connection, 1), latest(&mut connection, 0)), (1, 4));
 
-    assert_eq!(end(&broker, 9, TransactionOutcome::Abort), 4);
+    assert_eq!(end(&mut connection, 9, false), ErrorCode::None);
     let data = fetch(&mut connection, 1, 0);
     assert_eq!(data.last_stable_offset, 5);
     assert_eq!(seen(&data), (vec![0, 1, 2, 3, 4], Some(vec![(7, 0), (9, 1)])));
@@ -117,7 +124,7 @@ fn a_waiting_committed_read_is_answered_when_the_transaction_ends() {
     let mut reader = Raw::connect(address);
     reader.send(&framed(12, &fetch_request(1, 0, PATIENCE * 10)));
     assert_eq!(send(&mut Raw::connect(address), 7, 1), (ErrorCode::None, 1));
-    end(&broker, 7, TransactionOutcome::Commit);
+    assert_eq!(end(&mut Raw::connect(address), 7, true), ErrorCode::None);
     // The socket's patience ends long before the poll's: an answer means that the marker woke it.
     assert!(matches!(reader.hear(), common::Heard::Answer(_)));
 }
@@ -127,7 +134,7 @@ fn transactional_records_without_a_coordinator_are_refused() {
     let broker = broker();
     broker.cluster().set_transactions_approved(false);
     let mut connection = Raw::connect(broker.addresses()[0]);
-    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::UnsupportedVersion, -1));
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::InvalidProducerIdMapping, -1));
     assert_eq!(latest(&mut connection, 0), 0);
 }
 
@@ -145,7 +152,7 @@ fn an_open_transaction_stays_open_when_the_broker_is_started_again() {
     let start = || {
         let builder = Broker::builder().storage(std::sync::Arc::new(disk.clone()));
         let broker = builder
-            .configure(|config| config.durability = Durability::Os)
+            .configure(|config| config.durability = Durability::Disk)
             .topic("orders", 1)
             .spawn()
             .expect("started");
@@ -156,13 +163,67 @@ fn an_open_transaction_stays_open_when_the_broker_is_started_again() {
     let mut connection = Raw::connect(broker.addresses()[0]);
     assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
     assert_eq!(send(&mut connection, 9, 0), (ErrorCode::None, 1));
-    end(&broker, 7, TransactionOutcome::Abort);
+    assert_eq!(end(&mut connection, 7, false), ErrorCode::None);
     assert_eq!(send(&mut connection, 9, 1), (ErrorCode::None, 3));
     broker.stop();
+    disk.crash(&mut fastrand::Rng::with_seed(3));
     let broker = start();
     let mut connection = Raw::connect(broker.addresses()[0]);
     let data = fetch(&mut connection, 1, 0);
     assert_eq!((data.high_watermark, data.last_stable_offset), (4, 1));
     assert_eq!(seen(&data), (vec![0], Some(vec![(7, 0)])));
     assert_eq!(send(&mut connection, 9, 2), (ErrorCode::None, 4), "its transaction is open in the log");
+}
+
+#[test]
+fn a_marker_for_an_unknown_partition_or_of_an_old_epoch_is_refused() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
+    let topic =
+        |name: &str, index| WritableTxnMarkerTopic { name: name.into(), partition_indexes: vec![index] };
+    let marker = |producer_epoch, coordinator_epoch, topics| WritableTxnMarker {
+        producer_id: 7,
+        producer_epoch,
+        coordinator_epoch,
+        transaction_version: 2,
+        topics,
+        ..Default::default()
+    };
+    let markers = vec![
+        marker(1, 5, vec![topic("orders", 1), topic("missing", 0)]),
+        marker(0, 5, vec![topic("orders", 0)]),
+        marker(1, 5, vec![topic("orders", 0)]),
+        marker(1, 4, vec![topic("orders", 0)]),
+    ];
+    let answer = connection.ask(2, &WriteTxnMarkersRequest { markers }).expect("an answer");
+    let topics = answer.markers.iter().flat_map(|marker| &marker.topics);
+    let codes: Vec<ErrorCode> = topics.map(|topic| topic.partitions[0].error_code).collect();
+    let expected = [
+        ErrorCode::UnknownTopicOrPartition,
+        ErrorCode::UnknownTopicOrPartition,
+        // The epoch of the data, while the transaction is open.
+        ErrorCode::InvalidProducerEpoch,
+        ErrorCode::None,
+        ErrorCode::TransactionCoordinatorFenced,
+    ];
+    assert_eq!(codes, expected);
+}
+
+#[test]
+fn the_producers_of_a_partition_are_described_with_their_transactions() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
+    assert_eq!(send(&mut connection, 9, 0), (ErrorCode::None, 1));
+    assert_eq!(end(&mut connection, 7, true), ErrorCode::None);
+    let topics = vec![TopicRequest { name: "orders".into(), partition_indexes: vec![0, 1] }];
+    let answer = connection.ask(0, &DescribeProducersRequest { topics }).expect("an answer");
+    let [known, missing] = &answer.topics[0].partitions[..] else { panic!("two partitions") };
+    assert_eq!(missing.error_code, ErrorCode::UnknownTopicOrPartition);
+    let state = |state: &ProducerState| {
+        (state.producer_id, state.last_sequence, state.coordinator_epoch, state.current_txn_start_offset)
+    };
+    let states: Vec<_> = known.active_producers.iter().map(state).collect();
+    assert_eq!(states, [(7, 0, 0, -1), (9, 0, -1, 1)]);
 }

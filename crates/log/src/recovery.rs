@@ -68,7 +68,8 @@ pub(crate) fn open(
     how: &How,
 ) -> Result<(Log, RecoveryReport), LogError> {
     let failed = |doing: &str, source| LogError::Io { dir: dir.to_owned(), doing: doing.to_owned(), source };
-    swap::settle(&*storage, dir).map_err(|source| failed("settle a replacement of segments", source))?;
+    let is_undone =
+        swap::settle(&*storage, dir).map_err(|source| failed("settle a replacement of segments", source))?;
     let directory = look(&*storage, dir).map_err(|source| failed("open", source))?;
     let data_dir = storage.root().map(Path::to_path_buf);
     let lost = |losses| LogError::Lost { dir: dir.to_owned(), losses, data_dir };
@@ -88,7 +89,12 @@ pub(crate) fn open(
     // The steps below change files.
     report.losses.clone_from(&plan.losses);
     let had_segments = !log.segments.is_empty();
-    recover(&mut log, &directory, &found, plan, how, &mut report, now_ms).map_err(|source| {
+    let recovered = recover(&mut log, &directory, &found, plan, how, &mut report, now_ms);
+    let recovered = recovered.and_then(|()| {
+        let all: Vec<i64> = log.segments.iter().map(|segment| segment.base_offset).collect();
+        if is_undone { producer_recovery::rebuild_transaction_indexes(&mut log, &all) } else { Ok(()) }
+    });
+    recovered.map_err(|source| {
         log.note_sync_failed();
         failed("recover", source)
     })?;

@@ -91,6 +91,10 @@ impl TxnIndex {
         Self { entries: bytes.div_ceil(ENTRY_BYTES as u64) }
     }
 
+    pub(crate) fn of_entries(entries: &[AbortedTransaction]) -> Self {
+        Self { entries: entries.len() as u64 }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries == 0
     }

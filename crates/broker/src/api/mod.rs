@@ -6,6 +6,7 @@ mod api_versions;
 mod configs;
 mod delete_records;
 mod describe_cluster;
+mod describe_producers;
 mod describe_topic_partitions;
 mod describe_transactions;
 mod end_txn;
@@ -22,6 +23,7 @@ mod produce;
 mod topics;
 mod transactional;
 mod txn_offset_commit;
+mod write_txn_markers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -159,6 +161,7 @@ table! {
     DescribeCluster => m::describe_cluster::DescribeClusterRequest,
     DescribeConfigs => m::describe_configs::DescribeConfigsRequest,
     DescribeGroups => m::describe_groups::DescribeGroupsRequest,
+    DescribeProducers => m::describe_producers::DescribeProducersRequest,
     DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
     DescribeTransactions => m::describe_transactions::DescribeTransactionsRequest,
     EndTxn => m::end_txn::EndTxnRequest,
@@ -180,6 +183,7 @@ table! {
     Produce => m::produce::ProduceRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
     TxnOffsetCommit => m::txn_offset_commit::TxnOffsetCommitRequest,
+    WriteTxnMarkers => m::write_txn_markers::WriteTxnMarkersRequest,
 }
 
 fn start_one<R: Api>(

@@ -10,8 +10,8 @@ use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Transactional};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::produce::{
-    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
-    TopicProduceResponse,
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest,
+    ProduceResponse, TopicProduceResponse,
 };
 use ottla_wire::BatchHeader;
 use tokio::time::Instant;
@@ -55,6 +55,8 @@ struct Done {
     index: i32,
     partition: Option<Arc<Partition>>,
     result: Result<Appended, (ErrorCode, Option<String>)>,
+    /// The number of the record in its batch for which the batch was refused.
+    rejected: Option<u32>,
 }
 
 impl Api for ProduceRequest {
@@ -75,7 +77,7 @@ impl Api for ProduceRequest {
         let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = ProduceResponse { throttle_time_ms, ..Default::default() };
         for (mut topic, parts) in topics {
-            for Done { index, partition, mut result } in parts {
+            for Done { index, partition, mut result, rejected } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
                     let end = appended.last_offset + 1;
                     result = match await_durable(&cluster, partition, end, deadline).await {
@@ -83,7 +85,11 @@ impl Api for ProduceRequest {
                         Err(code) => Err((code, None)),
                     };
                 }
-                let answer = answer(index, partition.as_deref(), result, context.version);
+                let mut answer = answer(index, partition.as_deref(), result, context.version);
+                answer.record_errors.extend(rejected.map(|record| BatchIndexAndErrorMessage {
+                    batch_index: i32::try_from(record).unwrap_or(i32::MAX),
+                    batch_index_error_message: answer.error_message.clone(),
+                }));
                 if answer.current_leader.leader_id >= 0 {
                     hint(&mut response, &context, answer.current_leader.leader_id);
                 }
@@ -275,6 +281,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
                 if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
             })
     });
+    let mut rejected = refused.as_ref().and_then(rejected_record);
     let (result, has_closed) = match (led, range, refused) {
         (Err(code), ..) => (Err((code, None)), false),
         (Ok(_), None, _) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
@@ -283,7 +290,9 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
             (Ok(append_later(cluster, partition, now_ms, records, check)), false)
         }
         (Ok(partition), Some(_), None) => {
-            append_one(cluster, partition, now_ms, records, check, transactional)
+            let (result, has_closed) = append_one(cluster, partition, now_ms, records, check, transactional);
+            rejected = result.as_ref().err().and_then(rejected_record);
+            (result.map_err(|error| refusal(&error)), has_closed)
         }
     };
     let partition = partition.ok();
@@ -296,7 +305,15 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
     if let (Ok(_), Some(partition)) = (&result, &partition) {
         partition.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
     }
-    Done { index, partition, result }
+    Done { index, partition, result, rejected }
+}
+
+/// The record for which a batch is refused, if it is one record: the producer reports the others as unsent (KIP-467).
+fn rejected_record(error: &AppendError) -> Option<u32> {
+    match error {
+        AppendError::MissingKey { record, .. } => Some(*record),
+        _ => None,
+    }
 }
 
 /// Appends, and returns also whether the log has closed segments that are not durable.
@@ -307,14 +324,11 @@ fn append_one(
     records: BytesMut,
     check: Check,
     transactional: Transactional,
-) -> (Result<Appended, (ErrorCode, Option<String>)>, bool) {
+) -> (Result<Appended, AppendError>, bool) {
     let leader_epoch = partition.leader_epoch();
     let options = AppendOptions { leader_epoch, check, transactional, ..AppendOptions::default() };
-    let (result, has_closed) = {
-        let mut log = cluster.log_with_files(partition);
-        (log.append(now_ms, records, options), log.has_unsynced_segments())
-    };
-    (result.map_err(|error| refusal(&error)), has_closed)
+    let mut log = cluster.log_with_files(partition);
+    (log.append(now_ms, records, options), log.has_unsynced_segments())
 }
 
 /// The deliberate fault: appends after some time, and returns at once what an append would have returned.

@@ -174,9 +174,12 @@ fn end_with_bump(
     committed: bool,
 ) -> Result<End, ErrorCode> {
     let is_current = current.producer_epoch == producer.epoch;
-    // The answer with the bumped epoch was lost, or the one with the next producer id.
-    let was_bumped = producer.epoch.checked_add(1) == Some(current.producer_epoch);
-    let was_rotated = current.previous_producer_id == producer.id
+    // The answer with the bumped epoch was lost, or the one with the next producer id. After an end without a bump there is
+    // none to repeat: this is an older producer, which Kafka takes for the one that replaced it.
+    let bumped_before = current.client_version.bumps_epoch();
+    let was_bumped = bumped_before && producer.epoch.checked_add(1) == Some(current.producer_epoch);
+    let was_rotated = bumped_before
+        && current.previous_producer_id == producer.id
         && producer.epoch == EPOCH_MAX
         && current.producer_epoch == 0;
     let is_repeated = was_bumped || was_rotated;

@@ -120,8 +120,8 @@ impl World {
         match self.rng.u32(..100) {
             0..50 => self.request(),
             50..75 => self.become_durable(),
-            75..90 => self.write_marker(),
-            90..97 => self.pass_time(),
+            75..96 => self.write_marker(),
+            96..98 => self.pass_time(),
             _ => self.crash(),
         }
     }
@@ -134,11 +134,17 @@ impl World {
         }
         let Client { id, version, identity, transaction, .. } = &self.clients[at];
         let (id, version, identity, transaction) = (id.clone(), *version, *identity, *transaction);
-        let Some(identity) = identity else { return self.init(at, None) };
-        match self.rng.u32(..20) {
+        let Some(identity) = identity else {
+            // Programs rarely start; otherwise none would get as far as a commit.
+            if self.rng.u8(..10) == 0 {
+                self.init(at, None);
+            }
+            return;
+        };
+        match self.rng.u32(..60) {
             0 => self.init(at, None),
             1 => self.init(at, Some(identity)),
-            2..8 => {
+            2..20 => {
                 let partition = orders(self.rng.i32(0..PARTITIONS));
                 let number = transaction.unwrap_or_else(|| {
                     self.transactions += 1;
@@ -150,7 +156,7 @@ impl World {
                 self.check_owner(at, decided.as_ref().err());
                 self.follow(at, Waiting::Add, decided);
             }
-            8..14 => self.produce(at),
+            20..45 => self.produce(at),
             _ => {
                 let Some(transaction) = transaction else { return };
                 let committed = self.rng.u8(..3) > 0;

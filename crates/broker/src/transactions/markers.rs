@@ -65,10 +65,7 @@ impl Cluster {
         // The transaction's data went with the topic.
         let Some(partition) = self.partition(&at.topic, at.index) else { return MarkerStep::Done };
         match partition.append_marker(self, marker) {
-            Ok(appended) => {
-                self.complete_offsets(&partition, &marker);
-                MarkerStep::Appended(partition, appended)
-            }
+            Ok(appended) => MarkerStep::Appended(partition, appended),
             Err((ErrorCode::UnknownTopicOrPartition, _)) => MarkerStep::Done,
             Err((ErrorCode::InvalidProducerEpoch | ErrorCode::InvalidTxnState, reason)) => {
                 // The partition has a later epoch of the producer: this transaction was ended by an administrator.

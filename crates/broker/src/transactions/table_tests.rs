@@ -424,6 +424,18 @@ fn old_clients_cannot_end_a_transaction_that_has_not_begun() {
     assert_eq!(story.end_with(producer, false, V0), INVALID_STATE);
 }
 
+/// Found by random histories; Kafka answers NONE, with the identity of the newer producer.
+#[test]
+fn an_older_producer_with_epoch_bumps_does_not_pass_for_a_newer_one_without() {
+    let mut story = Story::new();
+    let older = story.init().expect("new");
+    let newer = story.init().expect("known");
+    assert_eq!(newer, bumped(older));
+    story.committed(newer, V0);
+    assert_eq!(story.commit(older), FENCED);
+    assert_eq!(story.add_with(newer, 0, V0), Ok(newer));
+}
+
 // Timeouts and idle ids.
 
 #[test]

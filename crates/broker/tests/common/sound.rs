@@ -126,6 +126,19 @@ fn records(all: &mut All) {
         }],
         timeout_ms: 1000,
     });
+    all.add(|_| m::describe_producers::DescribeProducersRequest {
+        topics: vec![m::describe_producers::TopicRequest { name: TOPIC.into(), partition_indexes: vec![0] }],
+    });
+    all.add(|_| m::write_txn_markers::WriteTxnMarkersRequest {
+        markers: vec![m::write_txn_markers::WritableTxnMarker {
+            producer_id: 9999,
+            topics: vec![m::write_txn_markers::WritableTxnMarkerTopic {
+                name: "missing".into(),
+                partition_indexes: vec![0],
+            }],
+            ..Default::default()
+        }],
+    });
     all.add(|_| m::init_producer_id::InitProducerIdRequest {
         transaction_timeout_ms: 1000,
         ..Default::default()

@@ -146,6 +146,8 @@ pub(crate) struct Source {
     pub(crate) end_offset: i64,
     pub(crate) size: u64,
     pub(crate) created_ms: i64,
+    /// It has a transaction index.
+    pub(crate) has_aborted: bool,
     /// Identifies the segment: another one with the same base offset has another.
     pub(crate) identity: Arc<Verified>,
 }
@@ -276,10 +278,13 @@ impl Compaction {
             output.gap_to(source.end_offset, epoch.unwrap_or(-1), false).map_err(failed)?;
         }
         let aborted = self.transactions.take_retained();
-        let outputs = output.finish().map_err(failed)?;
-        Ok(outputs.map(|outputs| {
-            CleanedGroup::new(self.storage.clone(), self.dir.clone(), group.to_vec(), outputs, aborted)
-        }))
+        let Some(outputs) = output.finish().map_err(failed)? else { return Ok(None) };
+        let (storage, sources) = (self.storage.clone(), group.to_vec());
+        let mut cleaned = CleanedGroup::new(storage, self.dir.clone(), sources, outputs, aborted);
+        if group.iter().any(|source| source.has_aborted) {
+            cleaned.write_transaction_indexes().map_err(failed)?;
+        }
+        Ok(Some(cleaned))
     }
 
     fn open(&self, source: &Source) -> Result<Arc<dyn File>, CompactionError> {

@@ -25,6 +25,7 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_configs_0;
 pub mod describe_groups;
+pub mod describe_producers;
 pub mod describe_topic_partitions;
 pub mod describe_transactions;
 pub mod describe_user_scram_credentials;
@@ -51,6 +52,7 @@ pub mod sasl_handshake;
 pub mod sync_group;
 pub mod transaction_log;
 pub mod txn_offset_commit;
+pub mod write_txn_markers;
 
 pub use add_offsets_to_txn::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
 pub use add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnResponse};
@@ -71,6 +73,7 @@ pub use describe_acls::{DescribeAclsRequest, DescribeAclsResponse};
 pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
 pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
 pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
+pub use describe_producers::{DescribeProducersRequest, DescribeProducersResponse};
 pub use describe_topic_partitions::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
 pub use describe_transactions::{DescribeTransactionsRequest, DescribeTransactionsResponse};
 pub use describe_user_scram_credentials::{
@@ -99,6 +102,7 @@ pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
 pub use transaction_log::{TransactionLogKey, TransactionLogValue};
 pub use txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
+pub use write_txn_markers::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
 
 use crate::api::{Api, ApiMessages};
 
@@ -138,6 +142,7 @@ requests! {
     AddPartitionsToTxnRequest,
     AddOffsetsToTxnRequest,
     EndTxnRequest,
+    WriteTxnMarkersRequest,
     TxnOffsetCommitRequest,
     DescribeAclsRequest,
     CreateAclsRequest,
@@ -153,6 +158,7 @@ requests! {
     DescribeUserScramCredentialsRequest,
     AlterUserScramCredentialsRequest,
     DescribeClusterRequest,
+    DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
     ConsumerGroupHeartbeatRequest,
