@@ -95,6 +95,8 @@ pub struct Cluster {
     pub(crate) syncs: Mutex<JoinSet<()>>,
     /// Coordinators that a test has moved, by group.
     pub(crate) coordinators: Mutex<BTreeMap<String, i32>>,
+    /// The same, by transactional id.
+    pub(crate) transaction_coordinators: Mutex<BTreeMap<String, i32>>,
 }
 
 #[derive(Debug)]
@@ -193,6 +195,7 @@ impl Cluster {
             cleaner_points,
             syncs: Mutex::default(),
             coordinators: Mutex::default(),
+            transaction_coordinators: Mutex::default(),
         };
         let record = lock(&cluster.journal).end_offset();
         cluster.sync_journal(record)?;

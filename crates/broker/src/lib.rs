@@ -4,6 +4,8 @@
 //!   serve(io) --frames--> connection --> api/<request> --> cluster, partition --> ottla-log --> storage
 //!                                             |
 //!                                             +--> coordinator: groups, offsets
+//!                                             |
+//!                                             +--> transactions
 //! ```
 //!
 //! It replicates nothing. One process can show several nodes over one set of logs, with leaders and coordinators that

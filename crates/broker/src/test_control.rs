@@ -66,6 +66,11 @@ impl Cluster {
         self.move_coordinator(group, node)
     }
 
+    /// Makes `node` the coordinator of a transactional id. Returns `false` if the node is down.
+    pub fn set_transaction_coordinator(&self, id: &str, node: i32) -> bool {
+        self.move_transaction_coordinator(id, node)
+    }
+
     /// Closes a node's connections and refuses new ones. The next node that is up becomes leader of its partitions.
     pub fn take_down(&self, node: i32) -> bool {
         self.set_node_up(node, false)

@@ -91,6 +91,10 @@ impl Cluster {
 
     /// The node that coordinates a transactional id: the leader of its partition of `__transaction_state`.
     pub(crate) fn transaction_coordinator(&self, id: &str) -> i32 {
+        let moved = lock(&self.transaction_coordinators).get(id).copied();
+        if let Some(node) = moved.filter(|node| self.is_node_up(*node)) {
+            return node;
+        }
         let topic = InternalTopic::TransactionState;
         match self.internal_partition(topic, id) {
             Some(partition) => partition.leader(),
@@ -106,6 +110,15 @@ impl Cluster {
         }
         lock(&self.coordinators).insert(group.to_owned(), node);
         self.groups.unload(group);
+        true
+    }
+
+    /// Moves a transactional id's coordinator. Its state stays: the nodes share it.
+    pub(crate) fn move_transaction_coordinator(&self, id: &str, node: i32) -> bool {
+        if !self.is_node_up(node) {
+            return false;
+        }
+        lock(&self.transaction_coordinators).insert(id.to_owned(), node);
         true
     }
 

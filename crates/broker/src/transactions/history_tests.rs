@@ -15,7 +15,7 @@ use super::table::{Decision, Markers, NewRecord, TransactionLimits, Transactions
 use crate::memory::KeptMemory;
 
 const HISTORIES: u64 = 400;
-const STEPS: usize = 400;
+const STEPS: usize = 1500;
 const PARTITIONS: i32 = 3;
 const TIMEOUT_MS: i32 = 1_000;
 
