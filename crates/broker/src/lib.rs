@@ -27,6 +27,7 @@ mod data_dir;
 mod durable_append;
 mod fetch_sessions;
 mod intercept;
+mod internal_topics;
 mod lifecycle;
 mod memory;
 mod offset_floors;
@@ -46,6 +47,7 @@ mod test_overrides;
 mod topic_loading;
 mod topics;
 mod transaction_approval;
+mod transactions;
 
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;

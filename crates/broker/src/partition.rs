@@ -12,6 +12,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use crate::config::Durability;
+use crate::internal_topics::is_internal;
 use crate::sync_flag::SyncFlag;
 
 /// Threads that open, create or close logs at a time. They wait for the disk most of the time.
@@ -28,6 +29,8 @@ pub(crate) struct Partition {
     pub(crate) topic: Arc<str>,
     pub(crate) topic_id: Uuid,
     pub(crate) index: i32,
+    /// True if it belongs to a topic of the coordinators, which no producer writes.
+    pub(crate) is_internal: bool,
     log: Mutex<Log>,
     tail: Tail,
     leader: AtomicI32,
@@ -67,6 +70,7 @@ impl Partition {
         let unavailable = log.offline_reason().map(ToOwned::to_owned);
         let leader = if unavailable.is_some() { NO_LEADER } else { home };
         Arc::new(Self {
+            is_internal: is_internal(&topic),
             topic,
             topic_id,
             index,

@@ -33,6 +33,10 @@ impl Partition {
         let (result, has_closed) = {
             let mut log = cluster.log_with_files(self);
             let result = log.append_marker(marker, self.leader_epoch(), cluster.clock.now_ms());
+            if self.is_internal && result.is_ok() {
+                // Under the log's lock: offsets that are committed later count.
+                cluster.complete_offsets(self, &marker);
+            }
             (result, log.has_unsynced_segments())
         };
         let appended = result.map_err(|error| refusal(&error))?;

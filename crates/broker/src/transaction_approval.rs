@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::Cluster;
+use crate::transactions::metadata::{ProducerIdentity, TopicPartition, TransactionVersion};
 
 /// The partitions of a transactional Produce request whose logs have no open transaction of its producer.
 #[derive(Clone, Debug)]
@@ -22,18 +23,43 @@ pub(crate) struct ApprovalRequest {
 }
 
 impl Cluster {
-    /// Returns `true` if a coordinator can approve transactions: without one, transactional requests are refused.
-    pub(crate) fn approves_transactions(&self) -> bool {
-        self.overrides.approves_transactions()
-    }
-
     /// Asks the coordinator whether the partitions belong to the transaction. One result for each partition, in order.
     ///
     /// The caller has taken the guards of the partitions before: a marker that is appended meanwhile makes them invalid.
-    #[expect(clippy::unused_async, reason = "the coordinator waits for its log")]
-    pub(crate) async fn approve_transaction(&self, request: ApprovalRequest) -> Vec<Result<(), ErrorCode>> {
-        let ApprovalRequest { transactional_id, producer_id, producer_epoch, partitions, .. } = request;
-        tracing::debug!(transactional_id, producer_id, producer_epoch, "a test approves a transaction");
-        vec![Ok(()); partitions.len()]
+    pub(crate) async fn approve_transaction(
+        self: &Arc<Self>,
+        request: ApprovalRequest,
+    ) -> Vec<Result<(), ErrorCode>> {
+        let ApprovalRequest { transactional_id: id, producer_id, producer_epoch, partitions, .. } = &request;
+        if self.overrides.approves_transactions() {
+            return vec![Ok(()); partitions.len()];
+        }
+        let producer = ProducerIdentity { id: *producer_id, epoch: *producer_epoch };
+        let partitions: Vec<TopicPartition> = partitions
+            .iter()
+            .map(|(topic, index)| TopicPartition { topic: topic.clone(), index: *index })
+            .collect();
+        let code = |code| denial(code, request.adds_partitions, request.knows_abortable);
+        if request.adds_partitions {
+            let added = self.add_to_transaction(id, producer, &partitions, TransactionVersion::V2).await;
+            return vec![added.map_err(code); partitions.len()];
+        }
+        let verify = |partition| self.transactions.verify(id, producer, partition).map_err(code);
+        partitions.iter().map(verify).collect()
+    }
+}
+
+/// The error of a Produce response. Producers do not know the codes of coordinators there.
+fn denial(code: ErrorCode, adds_partitions: bool, knows_abortable: bool) -> ErrorCode {
+    match code {
+        ErrorCode::ProducerFenced => ErrorCode::InvalidProducerEpoch,
+        ErrorCode::TransactionAbortable if !knows_abortable => ErrorCode::InvalidTxnState,
+        ErrorCode::ConcurrentTransactions if adds_partitions => code,
+        // Kafka: an error that every producer retries, without a refresh of its metadata.
+        ErrorCode::ConcurrentTransactions
+        | ErrorCode::CoordinatorLoadInProgress
+        | ErrorCode::CoordinatorNotAvailable
+        | ErrorCode::NotCoordinator => ErrorCode::NotEnoughReplicas,
+        code => code,
     }
 }

@@ -16,7 +16,6 @@ use ottla_protocol::messages::produce::{
 use ottla_wire::BatchHeader;
 use tokio::time::Instant;
 
-use super::find_coordinator::no_transactions;
 use super::{Api, RequestContext};
 use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
@@ -69,10 +68,6 @@ impl Api for ProduceRequest {
         if !matches!(acks, -1..=1) {
             return self.refuse(&context, ErrorCode::InvalidRequiredAcks);
         }
-        if self.transactional_id.is_some() && !cluster.approves_transactions() {
-            context.connection.warn_missing("transactions");
-            return self.refuse(&context, ErrorCode::UnsupportedVersion);
-        }
         let deadline = Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);
         let is_early = has_deliberate_fault(DeliberateFault::AcknowledgeBeforeSync)
             || has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend);
@@ -111,7 +106,6 @@ impl Api for ProduceRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ProduceResponse {
-        let reason = self.transactional_id.as_deref().map(no_transactions);
         let responses = self.topic_data.into_iter().map(|topic| TopicProduceResponse {
             name: topic.name,
             topic_id: topic.topic_id,
@@ -122,7 +116,6 @@ impl Api for ProduceRequest {
                     index: partition.index,
                     error_code: code,
                     base_offset: -1,
-                    error_message: reason.clone(),
                     ..Default::default()
                 })
                 .collect(),
@@ -284,6 +277,9 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
             .as_ref()
             .map_err(|code| *code)
             .and_then(|partition| partition.check_leader(node, -1).map(|()| partition))
+            .and_then(|partition| {
+                if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
+            })
     });
     let mut rejected = refused.as_ref().and_then(rejected_record);
     let (result, has_closed) = match (led, range, refused) {
