@@ -99,6 +99,10 @@ impl TxnIndex {
         self.entries == 0
     }
 
+    pub(crate) fn len(&self) -> u64 {
+        self.entries
+    }
+
     /// Appends an entry. After an error the index is as before.
     pub(crate) fn append(
         &mut self,

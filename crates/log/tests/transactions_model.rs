@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use common::{DIR, NOW};
 use fastrand::Rng;
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage};
 use ottla_log::{
     AbortedTransaction, AppendError, AppendOptions, EndMarker, Log, LogConfig, LogError, TransactionOutcome,
@@ -319,9 +320,12 @@ fn a_damaged_transaction_index_is_rebuilt() {
         let sound = disk.contents(path).expect("there");
         let mut flipped = sound.clone();
         flipped[2] ^= 0x80;
-        for bad in [&sound[..sound.len() - 1], &flipped[..], &[&sound[..], &[0; 34]].concat()] {
+        for bad in [&[][..], &sound[..sound.len() - 1], &flipped[..], &[&sound[..], &[0; 34]].concat()] {
             let disk = disk.fork();
             disk.set_contents(path, bad);
+            if bad.is_empty() {
+                disk.remove(path).expect("removed");
+            }
             let mut log = open(&disk, &settings).expect("opened");
             check(&mut log, &format!("{path}: {} bytes", bad.len()));
             drop(log);
