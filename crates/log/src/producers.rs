@@ -199,10 +199,9 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
         Some(last) if header.base_sequence != sequence_after(last.last_sequence, 1) => {
             Verdict::OutOfOrder { last: Some(last.last_sequence) }
         }
-        Some(_) => Verdict::Append,
         // A marker has begun the epoch.
         None if header.base_sequence != 0 => Verdict::OutOfOrder { last: None },
-        None => Verdict::Append,
+        _ => Verdict::Append,
     }
 }
 
