@@ -28,6 +28,9 @@ mod coordinator;
 mod data_dir;
 mod durable_append;
 mod fetch_sessions;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod intercept;
 mod internal_topics;
 mod lifecycle;

@@ -130,7 +130,7 @@ fn a_waiting_committed_read_is_answered_when_the_transaction_ends() {
 }
 
 #[test]
-fn transactional_records_without_a_coordinator_are_refused() {
+fn transactional_records_that_no_coordinator_approves_are_refused() {
     let broker = broker();
     broker.cluster().set_transactions_approved(false);
     let mut connection = Raw::connect(broker.addresses()[0]);

@@ -201,8 +201,7 @@ impl Log {
         }
         let known = staged.get(&header.producer_id).or_else(|| self.producers.get(header.producer_id));
         let verdict = if is_ordered { judge(known, header) } else { Verdict::Append };
-        let is_of_transaction =
-            header.is_transactional() || known.is_some_and(|known| known.is_in_transaction());
+        let is_of_transaction = header.is_transactional() || known.is_some_and(Producer::is_in_transaction);
         // A duplicate is in the log, whatever has become of its transaction.
         if is_of_transaction && !matches!(verdict, Verdict::Duplicate(_)) {
             self.check_transaction(header, known, options)?;

@@ -70,12 +70,15 @@ pub(crate) fn rebuild_transaction_indexes(log: &mut Log, segments: &[i64]) -> io
     storage.sync_dir(&dir)
 }
 
-/// Rebuilds the transaction indexes that are damaged.
+/// Rebuilds the transaction indexes that are damaged, and those that are smaller than the snapshot of the producers says:
+/// a missing file is no index without entries. Compaction makes indexes smaller as well; then a rebuild changes nothing.
 pub(crate) fn repair_transaction_indexes(log: &mut Log) -> io::Result<()> {
     let mut damaged = Vec::new();
-    for segment in log.segments.iter().filter(|segment| !segment.aborted.is_empty()) {
+    for segment in &log.segments {
+        let known = log.producers.indexes.iter().find(|(base, _)| *base == segment.base_offset);
+        let is_short = known.is_some_and(|(_, entries)| segment.aborted.len() < *entries);
         let offsets = segment.base_offset..segment.end_offset;
-        if segment.aborted.load(&*log.storage, &log.dir, offsets)?.is_none() {
+        if is_short || segment.aborted.load(&*log.storage, &log.dir, offsets)?.is_none() {
             tracing::warn!(
                 dir = &*log.dir,
                 segment = segment.base_offset,

@@ -23,6 +23,10 @@ const KAFKA_ENTRY_BYTES: usize = 46;
 const WINDOWS_MAGIC: [u8; 4] = *b"OTWN";
 const WINDOWS_VERSION: i16 = 1;
 const WINDOW_BATCH_BYTES: usize = 32;
+/// Marks the section with the sizes of the transaction indexes, which is missing if there are none.
+const INDEXES_MAGIC: [u8; 4] = *b"OTTX";
+const INDEXES_VERSION: i16 = 1;
+const INDEX_BYTES: usize = 16;
 
 /// A batch in a producer's window.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -195,10 +199,9 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
         Some(last) if header.base_sequence != sequence_after(last.last_sequence, 1) => {
             Verdict::OutOfOrder { last: Some(last.last_sequence) }
         }
-        Some(_) => Verdict::Append,
         // A marker has begun the epoch.
         None if header.base_sequence != 0 => Verdict::OutOfOrder { last: None },
-        None => Verdict::Append,
+        _ => Verdict::Append,
     }
 }
 
@@ -210,6 +213,9 @@ pub(crate) struct Producers {
     open: BTreeMap<i64, i64>,
     /// The wall clock when it was last looked at.
     clock_ms: Option<i64>,
+    /// The base offsets of segments with transaction indexes and their entries, as the snapshot has them: a missing index
+    /// file would not be noticed otherwise.
+    pub(crate) indexes: Vec<(i64, u64)>,
 }
 
 impl PartialEq for Producers {
@@ -391,6 +397,14 @@ impl Producers {
                 out.extend(batch.timestamp.to_be_bytes());
             }
         }
+        if !self.indexes.is_empty() {
+            out.extend(INDEXES_MAGIC);
+            out.extend(INDEXES_VERSION.to_be_bytes());
+            for (base_offset, entries) in &self.indexes {
+                out.extend(base_offset.to_be_bytes());
+                out.extend(entries.to_be_bytes());
+            }
+        }
         let crc = ottla_wire::crc::crc32c(&out[CHECKED_FROM..]);
         out[2..CHECKED_FROM].copy_from_slice(&crc.to_be_bytes());
         out
@@ -444,7 +458,7 @@ impl Producers {
             map.insert(id, producer);
         }
         if input.rest.is_empty() {
-            return Some(Self { map, open, clock_ms: None });
+            return Some(Self { map, open, ..Self::default() });
         }
         if input.take(4)? != WINDOWS_MAGIC || input.i16()? != WINDOWS_VERSION {
             return None;
@@ -471,7 +485,7 @@ impl Producers {
                 }
             }
         }
-        Some(Self { map, open, clock_ms: None })
+        Some(Self { map, open, clock_ms: None, indexes: input.indexes() })
     }
 }
 
@@ -489,6 +503,18 @@ impl<'a> Input<'a> {
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
+    }
+
+    /// The sizes of the transaction indexes. A section that is not known has none.
+    fn indexes(&mut self) -> Vec<(i64, u64)> {
+        if self.take(4) != Some(&INDEXES_MAGIC) || self.i16() != Some(INDEXES_VERSION) {
+            return Vec::new();
+        }
+        let mut all = Vec::with_capacity(self.rest.len() / INDEX_BYTES);
+        while let (Some(base_offset), Some(entries)) = (self.i64(), self.i64()) {
+            all.extend(u64::try_from(entries).ok().map(|entries| (base_offset, entries)));
+        }
+        all
     }
 
     fn u8(&mut self) -> Option<u8> {

@@ -131,6 +131,9 @@ impl Log {
     /// Writes the producers as they are at `end`, and removes snapshots that are no longer needed.
     pub(crate) fn write_snapshot(&mut self, end: i64, durably: bool) -> io::Result<()> {
         let path = self.path(&file_name(end, SNAPSHOT_SUFFIX));
+        let indexed = self.segments.iter().filter(|segment| !segment.aborted.is_empty());
+        self.producers.indexes =
+            indexed.map(|segment| (segment.base_offset, segment.aborted.len())).collect();
         let file = self.storage.open(&path, Open::Empty)?;
         file.write_at(&self.producers.encode(), 0)?;
         if durably {

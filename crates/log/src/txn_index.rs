@@ -95,8 +95,12 @@ impl TxnIndex {
         Self { entries: entries.len() as u64 }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.entries == 0
+    }
+
+    pub(crate) fn len(self) -> u64 {
+        self.entries
     }
 
     /// Appends an entry. After an error the index is as before.
@@ -125,7 +129,7 @@ impl TxnIndex {
 
     /// Trims the file to its entries and returns it for a sync; `None` if there is none.
     pub(crate) fn finish(
-        &self,
+        self,
         storage: &dyn Storage,
         dir: &str,
         base_offset: i64,
@@ -157,7 +161,7 @@ impl TxnIndex {
 
     /// Reads all entries; `None` if the file is missing or is not an index of these offsets.
     pub(crate) fn load(
-        &self,
+        self,
         storage: &dyn Storage,
         dir: &str,
         offsets: std::ops::Range<i64>,
@@ -194,7 +198,7 @@ impl TxnIndex {
 
     /// Adds the transactions with records in `from..to` to `found`. Returns `true` if later segments have no others.
     pub(crate) fn search(
-        &self,
+        self,
         storage: &dyn Storage,
         dir: &str,
         base_offset: i64,
@@ -232,7 +236,7 @@ impl TxnIndex {
         Ok(false)
     }
 
-    fn len_bytes(&self) -> u64 {
+    fn len_bytes(self) -> u64 {
         self.entries * ENTRY_BYTES as u64
     }
 }

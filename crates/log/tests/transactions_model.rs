@@ -9,10 +9,11 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use common::{DIR, NOW};
 use fastrand::Rng;
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage};
 use ottla_log::{
-    AbortedTransaction, AppendError, AppendOptions, EndMarker, Log, LogConfig, LogError, TransactionOutcome,
-    Transactional, Visible,
+    AbortedTransaction, AppendError, AppendOptions, CompactionError, CompactionOptions, CompactionReport,
+    EndMarker, Log, LogConfig, LogError, TransactionOutcome, Transactional, Visible,
 };
 use ottla_wire::{BatchBuilder, BatchHeader, Batches, Seal};
 
@@ -53,6 +54,9 @@ impl Naive {
 
     fn batch(&mut self, header: &BatchHeader, bytes: &[u8], data: &mut Vec<(i64, i64)>) {
         let id = header.producer_id;
+        if header.is_control() && header.record_count == 0 {
+            return;
+        }
         if !header.is_control() {
             self.open.entry(id).or_insert(header.base_offset);
             self.next.insert(id, (header.producer_epoch, header.base_sequence + 1));
@@ -319,13 +323,106 @@ fn a_damaged_transaction_index_is_rebuilt() {
         let sound = disk.contents(path).expect("there");
         let mut flipped = sound.clone();
         flipped[2] ^= 0x80;
-        for bad in [&sound[..sound.len() - 1], &flipped[..], &[&sound[..], &[0; 34]].concat()] {
+        for bad in [&[][..], &sound[..sound.len() - 1], &flipped[..], &[&sound[..], &[0; 34]].concat()] {
             let disk = disk.fork();
             disk.set_contents(path, bad);
+            if bad.is_empty() {
+                disk.remove(path).expect("removed");
+            }
             let mut log = open(&disk, &settings).expect("opened");
             check(&mut log, &format!("{path}: {} bytes", bad.len()));
             drop(log);
             assert_eq!(disk.contents(path).expect("there"), sound);
+            disk.set_contents(path, bad);
+            let salvaged = Log::salvage(Arc::new(disk.clone()), DIR, settings.clone(), NOW, 0);
+            check(&mut salvaged.expect("salvaged").0, path);
+        }
+    }
+}
+
+fn compacted() -> LogConfig {
+    LogConfig { compact: true, delete: false, segment_bytes: 700, index_interval_bytes: 64, ..synced() }
+}
+
+/// A pass that removes aborted data, and later the markers without data.
+fn pass(log: &mut Log, now_ms: i64) -> Result<CompactionReport, CompactionError> {
+    let end = log.end_offset();
+    let options = CompactionOptions {
+        now_ms,
+        first_dirty: 0,
+        stable_end: log.last_stable_offset(end),
+        map_bytes_max: 1 << 20,
+        secret: [1, 2],
+        aborted: log.all_aborted_transactions(end)?,
+        segment_bytes_max: Some(500),
+    };
+    log.compact(options)
+}
+
+/// A durable log of several segments with aborted and committed transactions, some of which a pass has cleaned.
+fn dirty() -> MemStorage {
+    let disk = MemStorage::forgetful();
+    let mut log = open(&disk, &compacted()).expect("a new log");
+    let rng = &mut Rng::with_seed(3);
+    for step in 0..90 {
+        let naive = Naive::of(&mut log);
+        send(&mut log, &naive, rng.i64(0..PRODUCERS)).expect("appended");
+        if rng.bool() {
+            end(&mut log, rng.i64(0..PRODUCERS), outcome(rng)).expect("appended");
+        }
+        if step == 45 {
+            pass(&mut log, NOW).expect("compacted");
+        }
+    }
+    for id in 0..PRODUCERS {
+        end(&mut log, id, TransactionOutcome::Abort).expect("appended");
+    }
+    log.roll(NOW).expect("rolled");
+    log.sync_now().expect("synced");
+    disk
+}
+
+/// The aborted batches that are left are hidden, and no others are.
+fn check_hidden(log: &mut Log, context: &str) {
+    let naive = Naive::of(log);
+    let aborted = log.aborted_transactions(0, log.end_offset()).expect("read");
+    for (offset, id, is_aborted) in &naive.ended {
+        let hides = |one: &AbortedTransaction| {
+            one.producer_id == *id && (one.first_offset..one.last_offset).contains(offset)
+        };
+        assert_eq!(aborted.iter().any(hides), *is_aborted, "{context}: {offset} of {id}, {aborted:?}");
+    }
+    assert_eq!(log.last_stable_offset(log.end_offset()), log.end_offset(), "{context}");
+}
+
+#[test]
+fn a_power_cut_in_a_compaction_leaves_aborted_data_hidden() {
+    let disk = dirty();
+    let whole = disk.fork();
+    let mut log = open(&whole, &compacted()).expect("opened");
+    assert!(log.has_aborted_transactions());
+    let before = whole.ops();
+    pass(&mut log, NOW + 1).expect("compacted");
+    let calls = whole.ops() - before;
+    assert!(calls > 50, "{calls}");
+    let later = NOW + 2 * 24 * 3_600_000;
+    pass(&mut log, later).expect("compacted");
+    pass(&mut log, later).expect("compacted");
+    check_hidden(&mut log, "compacted");
+    assert!(!log.has_aborted_transactions(), "no data of an aborted transaction is left");
+    for cut in 0..calls {
+        for seed in 0..4 {
+            let disk = disk.fork();
+            let mut log = open(&disk, &compacted()).expect("opened");
+            disk.fail_nth(cut, Fault::PowerCut, false);
+            let _ = pass(&mut log, NOW + 1);
+            disk.crash(&mut Rng::with_seed(seed));
+            drop(log);
+            let context = format!("power cut at call {cut} of {calls}, seed {seed}");
+            let mut log = open(&disk, &compacted()).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check_hidden(&mut log, &context);
+            pass(&mut log, NOW + 1).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check_hidden(&mut log, &context);
         }
     }
 }
