@@ -53,10 +53,8 @@ pub fn skip_damage(
 
 /// Lets readers pass every damaged range of a log, and returns these.
 pub(crate) fn skip_all(log: &mut Log) -> Result<Vec<BadRange>, RepairError> {
-    find_damage(log).map_err(|error| RepairError::Io {
-        dir: log.dir().into(),
-        source: std::io::Error::other(error),
-    })?;
+    find_damage(log)
+        .map_err(|error| RepairError::Io { dir: log.dir().into(), source: std::io::Error::other(error) })?;
     let meant: Vec<BadRange> = log.quarantined().iter().filter(|bad| !bad.skipped).copied().collect();
     for bad in &meant {
         log.skip_damage(bad.offset)?;

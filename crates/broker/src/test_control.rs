@@ -7,8 +7,8 @@ use ottla_log::EndMarker;
 use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::cluster::Cluster;
-use crate::internal_topics::InternalTopic;
 use crate::intercept::Fault;
+use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
 use crate::test_overrides::{Follower, TrackedRequest};
@@ -282,6 +282,15 @@ impl Cluster {
         partition.is_none_or(|partition| {
             partition.unavailable().is_none() && partition.log().offline_reason().is_none()
         })
+    }
+
+    /// Returns a partition of `__consumer_offsets` that is offline, and its groups with it, if there is one.
+    pub fn offline_coordinator_partition(&self) -> Option<i32> {
+        let topic = self.topic(InternalTopic::ConsumerOffsets.name())?;
+        let is_offline = |partition: &&std::sync::Arc<Partition>| {
+            partition.unavailable().is_some() || partition.log().offline_reason().is_some()
+        };
+        topic.partitions.iter().find(is_offline).map(|partition| partition.index)
     }
 
     /// Returns log start offset and log end offset of a partition, including records that are not yet visible.

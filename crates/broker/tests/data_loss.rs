@@ -607,8 +607,10 @@ fn a_directory_with_the_offsets_of_the_first_format_is_refused() {
 #[test]
 fn a_repair_brings_back_a_group_whose_offsets_are_damaged() {
     let story = story();
-    let offsets = |index: i32| story.clean.join(format!("__consumer_offsets-{index}/00000000000000000000.log"));
-    let log = (0..2).map(offsets).find(|log| fs::metadata(log).is_ok_and(|log| log.len() > 0)).expect("commits");
+    let offsets =
+        |index: i32| story.clean.join(format!("__consumer_offsets-{index}/00000000000000000000.log"));
+    let log =
+        (0..2).map(offsets).find(|log| fs::metadata(log).is_ok_and(|log| log.len() > 0)).expect("commits");
     flip(&log, find(&log, b"note 1"));
     for is_known in [false, true] {
         let dir = copied(&story.clean);
