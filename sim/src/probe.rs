@@ -83,8 +83,8 @@ pub(crate) async fn probe(
         }
         silent.extend(compare(path, slot, &known, &required, &served, world));
     }
-    for group in GROUPS.into_iter().filter(|group| !broker.cluster().is_group_served(group)) {
-        reported = Some(format!("group {group} is not served"));
+    if let Some(partition) = broker.cluster().offline_coordinator_partition() {
+        reported = Some(format!("partition {partition} of __consumer_offsets is offline"));
     }
     silent.extend(lost_commits(path, &broker, world, power_cut));
     drop(nodes);

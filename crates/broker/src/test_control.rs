@@ -273,6 +273,15 @@ impl Cluster {
         })
     }
 
+    /// Returns a partition of `__consumer_offsets` that is offline, and its groups with it, if there is one.
+    pub fn offline_coordinator_partition(&self) -> Option<i32> {
+        let topic = self.topic(InternalTopic::ConsumerOffsets.name())?;
+        let is_offline = |partition: &&std::sync::Arc<Partition>| {
+            partition.unavailable().is_some() || partition.log().offline_reason().is_some()
+        };
+        topic.partitions.iter().find(is_offline).map(|partition| partition.index)
+    }
+
     /// Returns log start offset and log end offset of a partition, including records that are not yet visible.
     pub fn offsets_of(&self, topic: &str, partition: i32) -> Option<(i64, i64)> {
         let partition = self.partition(topic, partition)?;
