@@ -52,7 +52,8 @@ fn java_stories(class_path: &std::ffi::OsStr) -> Result<(), Failure> {
 #[test]
 fn kafkas_tools_list_describe_and_dump_transactions() -> Result<(), Failure> {
     require!(Peer::Java);
-    let broker = OttlaBroker::start(&["--topic", "orders"])?;
+    let data = tempfile::tempdir().map_err(|error| Failure::new(format!("a data directory: {error}")))?;
+    let broker = OttlaBroker::start_on(data.path(), &["--topic", "orders"])?;
     let bootstrap = broker.bootstrap();
     let tool = |args: &[&str]| {
         let base = ["--bootstrap-server", &bootstrap];
@@ -82,9 +83,8 @@ fn kafkas_tools_list_describe_and_dump_transactions() -> Result<(), Failure> {
     assert!(producers.contains("None"), "no open transaction: {producers}");
     drop(producer);
 
-    let data = broker.data().to_owned();
     broker.stop()?;
-    let dirs = fs::read_dir(&data).map_err(|error| Failure::new(error.to_string()))?.flatten();
+    let dirs = fs::read_dir(data.path()).map_err(|error| Failure::new(error.to_string()))?.flatten();
     let states = dirs.filter(|dir| dir.file_name().to_string_lossy().starts_with("__transaction_state-"));
     let mut dumped = String::new();
     for dir in states {

@@ -49,6 +49,21 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Returns the retriable or final error of a partition that is not in the producer's open transaction.
+    pub(crate) fn check_open(
+        &self,
+        id: &str,
+        producer: ProducerIdentity,
+        partition: &TopicPartition,
+    ) -> Result<(), ErrorCode> {
+        if self.overrides.approves_transactions() {
+            return Ok(());
+        }
+        self.transactions.verify(id, producer, partition).map_err(|code| denial(code, true, true))
+    }
+}
+
 /// The error of a Produce response. Producers do not know the codes of coordinators there.
 fn denial(code: ErrorCode, adds_partitions: bool, knows_abortable: bool) -> ErrorCode {
     match code {

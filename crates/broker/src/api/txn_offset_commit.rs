@@ -16,6 +16,7 @@ use crate::coordinator::offsets::Committed;
 use crate::internal_topics::Producer;
 use crate::partition::Partition;
 use crate::transaction_approval::ApprovalRequest;
+use crate::transactions::metadata::{ProducerIdentity, TopicPartition};
 
 /// From this version on, the group's partition is added to the transaction (KIP-890).
 const ADDS_PARTITION_FROM: i16 = 5;
@@ -58,7 +59,13 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
     }
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
     approve(request, context, &partition).await?;
-    cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets).await
+    // Again, under the lock of the log: the transaction may have ended since it was approved.
+    let is_open = || {
+        let at = TopicPartition { topic: partition.topic.clone(), index: partition.index };
+        let identity = ProducerIdentity { id: producer.id, epoch: producer.epoch };
+        cluster.check_open(&request.transactional_id, identity, &at)
+    };
+    cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets, is_open).await
 }
 
 /// Asks the coordinator of the transaction for its approval of the group's partition.

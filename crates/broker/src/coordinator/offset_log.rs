@@ -44,13 +44,15 @@ impl Cluster {
     }
 
     /// Stores offsets of one group that count when the producer's transaction is committed: see
-    /// [`Cluster::complete_offsets`].
+    /// [`Cluster::complete_offsets`]. `is_open` says whether the transaction is; its marker cannot come between the answer and the
+    /// append.
     pub(crate) async fn commit_offsets_in_transaction(
         self: &Arc<Self>,
         partition: &Arc<Partition>,
         group: &str,
         producer: Producer,
         offsets: Vec<(At, Committed)>,
+        is_open: impl FnOnce() -> Result<(), ErrorCode>,
     ) -> Result<(), ErrorCode> {
         if offsets.is_empty() {
             return Ok(());
@@ -58,7 +60,7 @@ impl Cluster {
         let records = records_of(group, &offsets, self.batch_bytes_max(partition))?;
         let open = (partition.index, producer.id);
         let apply = |base_offset| self.offsets.commit_pending(group, open, base_offset, offsets);
-        let written = self.write_internal(partition, &records, Some(producer), apply);
+        let written = self.write_verified(partition, &records, Some(producer), is_open, apply);
         let (written, ()) = written.map_err(commit_code)?;
         self.await_written(&written).await
     }

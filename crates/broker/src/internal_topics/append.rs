@@ -42,20 +42,6 @@ pub(crate) struct Written {
 }
 
 impl Cluster {
-    /// Appends records and waits until they are durable. Returns the offset of the first one.
-    ///
-    /// Dropping the future does not undo the append.
-    pub(crate) async fn append_internal(
-        self: &Arc<Self>,
-        partition: &Arc<Partition>,
-        records: &[InternalRecord],
-    ) -> Result<i64, ErrorCode> {
-        let (written, base_offset) =
-            self.write_internal(partition, records, None, |base_offset| base_offset)?;
-        self.await_written(&written).await?;
-        Ok(base_offset)
-    }
-
     /// Appends records as one batch and calls `apply` with the offset of the first one, before any later append to the
     /// partition: the coordinator's state changes in the order of its log.
     ///
@@ -69,7 +55,21 @@ impl Cluster {
         transaction: Option<Producer>,
         apply: impl FnOnce(i64) -> T,
     ) -> Result<(Written, T), ErrorCode> {
+        self.write_verified(partition, records, transaction, || Ok(()), apply)
+    }
+
+    /// [`Cluster::write_internal`] after a check under the lock of the log: what the check says holds until the records are
+    /// appended, if a later change of it appends to the same partition.
+    pub(crate) fn write_verified<T>(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        records: &[InternalRecord],
+        transaction: Option<Producer>,
+        check: impl FnOnce() -> Result<(), ErrorCode>,
+        apply: impl FnOnce(i64) -> T,
+    ) -> Result<(Written, T), ErrorCode> {
         let mut log = self.log_with_files(partition);
+        check()?;
         let appended = self.append_locked(&mut log, partition, records, transaction)?;
         let applied = apply(appended.base_offset);
         let has_closed = log.has_unsynced_segments();
