@@ -7,11 +7,11 @@ use ottla_wire::BatchHeader;
 
 use crate::bad_range::BadRange;
 use crate::log::Log;
+use crate::marker::{Control, TransactionOutcome};
 use crate::producers::Producers;
 use crate::scan::{Window, walk_batches};
 use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::storage::{Storage, read_file};
-use crate::transaction::{Control, TransactionOutcome};
 use crate::txn_index::AbortedTransaction;
 
 /// Maximum size of a snapshot of the producers, whose number is limited.
