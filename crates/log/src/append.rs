@@ -12,8 +12,8 @@ use crate::config::Visible;
 use crate::epochs;
 use crate::error::{AppendError, LogError};
 use crate::log::{Log, Unsynced};
+use crate::marker::{Completed, Control, TransactionOutcome};
 use crate::producers::{Producer, Verdict, Written, judge};
-use crate::transaction::{Completed, Control, TransactionOutcome};
 use crate::txn_index::AbortedTransaction;
 
 /// The number of headers whose memory the next append reuses; nearly every append has fewer batches.

@@ -1,6 +1,6 @@
 //! The options of an append.
 
-use crate::transaction::VerificationGuard;
+use crate::verification::VerificationGuard;
 
 /// The options of an append.
 #[derive(Clone, Copy, Debug, Default)]

@@ -17,6 +17,7 @@ use crate::config::{LogConfig, Visible};
 use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::examine::{Checkpoints, Directory};
+use crate::marker::Completed;
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, How, RecoveryReport};
 use crate::ring::Ring;
@@ -24,7 +25,7 @@ use crate::segment::Segment;
 use crate::storage::{File, Storage};
 use crate::synced::{Note, SyncedFile};
 use crate::tail::Tail;
-use crate::transaction::{Completed, Verification};
+use crate::verification::Verification;
 
 /// A durable sequence of record batches in one directory, in Apache Kafka's on-disk format.
 ///

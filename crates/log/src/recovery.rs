@@ -16,7 +16,6 @@ use crate::epochs::Epochs;
 use crate::error::{LogError, Loss};
 use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
-use crate::producer_recovery::{self, load_producers};
 use crate::producers::Producers;
 use crate::scan::{SCAN_CHUNK_BYTES, Scanned};
 use crate::segment::Segment;
@@ -92,7 +91,7 @@ pub(crate) fn open(
     let recovered = recover(&mut log, &directory, &found, plan, how, &mut report, now_ms);
     let recovered = recovered.and_then(|()| {
         let all: Vec<i64> = log.segments.iter().map(|segment| segment.base_offset).collect();
-        if is_undone { producer_recovery::rebuild_transaction_indexes(&mut log, &all) } else { Ok(()) }
+        if is_undone { log.rebuild_transaction_indexes(&all) } else { Ok(()) }
     });
     recovered.map_err(|source| {
         log.note_sync_failed();
@@ -216,8 +215,8 @@ fn recover(
         log.open_active()?;
     }
     load_epochs(log)?;
-    load_producers(log, now_ms)?;
-    producer_recovery::repair_transaction_indexes(log)?;
+    log.load_producers(now_ms)?;
+    log.repair_transaction_indexes()?;
     log.fill_gaps_at_end()?;
     if how.salvage {
         log.skip_to(next_offset_min, now_ms)?;
@@ -317,7 +316,7 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
         );
     }
     // Before the recovery point passes them: no later opening scans these segments.
-    producer_recovery::rebuild_transaction_indexes(log, &with_control)?;
+    log.rebuild_transaction_indexes(&with_control)?;
     log.store_recovery_point(log.active().base_offset, false)
 }
 

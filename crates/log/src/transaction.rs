@@ -12,119 +12,20 @@
 
 use std::io;
 
-use bytes::BytesMut;
-use ottla_wire::batch::{self, BatchHeader, CRC_FROM, HEADER_BYTES};
-use ottla_wire::reader::{RecordError, RecordIter};
-use ottla_wire::{BatchBuilder, Seal};
+use ottla_wire::batch::BatchHeader;
 
 use crate::append::Appended;
 use crate::append_options::{AppendOptions, Check, Origin, Transactional};
 use crate::error::{AppendError, LogError, ReadError};
 use crate::log::Log;
+use crate::marker::{Completed, EndMarker, marker_batch};
 use crate::producers::Producer;
 use crate::read::ReadResult;
 use crate::txn_index::AbortedTransaction;
+use crate::verification::{FirstBatch, Verification, VerificationGuard};
 
-/// The version of the key and of the value of a marker.
-const MARKER_VERSION: i16 = 0;
-const ABORT: i16 = 0;
-const COMMIT: i16 = 1;
 /// The transaction version whose markers have a new epoch (KIP-890).
 const EPOCH_BUMP_VERSION: i16 = 2;
-
-/// The decision that ends a transaction.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum TransactionOutcome {
-    /// Its records are valid.
-    Commit,
-    /// Its records are skipped by consumers with `isolation.level=read_committed`.
-    Abort,
-}
-
-/// The marker that ends a producer's transaction in a partition.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct EndMarker {
-    /// The producer.
-    pub producer_id: i64,
-    /// The epoch of the marker. With transaction version 2 it is above that of the data.
-    pub producer_epoch: i16,
-    /// The leader epoch of the coordinator's partition. A marker of an older coordinator is refused.
-    pub coordinator_epoch: i32,
-    /// The outcome of the transaction.
-    pub outcome: TransactionOutcome,
-    /// The transaction version of the coordinator: from 2 on, each end has a new epoch.
-    pub transaction_version: i16,
-}
-
-/// The content of a control batch.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Control {
-    /// The end of a transaction.
-    Marker { outcome: TransactionOutcome, coordinator_epoch: i32 },
-    /// Another kind.
-    Other,
-    /// A marker that compaction has emptied.
-    Emptied,
-}
-
-impl Control {
-    /// Reads the first record of a control batch, which is never compressed.
-    pub(crate) fn of_batch(header: &BatchHeader, batch: &[u8]) -> Result<Self, RecordError> {
-        let block = batch.get(HEADER_BYTES..).unwrap_or_default();
-        let Some(record) = RecordIter::new(header, block).next().transpose()? else {
-            return Ok(Self::Emptied);
-        };
-        let outcome = match record.key.and_then(|key| key.get(2..4)) {
-            Some(&[high, low]) => match i16::from_be_bytes([high, low]) {
-                ABORT => TransactionOutcome::Abort,
-                COMMIT => TransactionOutcome::Commit,
-                _ => return Ok(Self::Other),
-            },
-            _ => return Ok(Self::Other),
-        };
-        let epoch = record.value.and_then(|value| value.get(2..6)?.try_into().ok());
-        Ok(Self::Marker { outcome, coordinator_epoch: epoch.map_or(-1, i32::from_be_bytes) })
-    }
-}
-
-/// A proof that a transaction has not ended since the coordinator was asked about it (KIP-890).
-///
-/// [`Log::verification_guard`] creates it before the coordinator is asked. [`Log::append`] accepts the first batch of a
-/// transaction only with the guard that is still the current one of its producer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct VerificationGuard(u64);
-
-/// The first batch of a transaction in a partition.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct FirstBatch {
-    /// The producer.
-    pub producer_id: i64,
-    /// Its epoch.
-    pub producer_epoch: i16,
-    /// The sequence of the first record.
-    pub base_sequence: i32,
-    /// `true` if the producer gets a new epoch with each transaction (transaction version 2). Its first sequence is 0 then.
-    pub supports_epoch_bump: bool,
-}
-
-/// The guard of a producer's next transaction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Verification {
-    guard: VerificationGuard,
-    producer_epoch: i16,
-    /// A batch with a higher sequence was sent after one that is not in the log yet.
-    pub(crate) lowest_sequence: i32,
-    pub(crate) supports_epoch_bump: bool,
-    created_ms: i64,
-}
-
-/// A transaction whose marker is in the log.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Completed {
-    pub(crate) first_offset: i64,
-    /// The offset of its marker.
-    pub(crate) last_offset: i64,
-}
 
 impl Log {
     /// Appends the marker that ends a producer's transaction.
@@ -358,28 +259,4 @@ impl Log {
         self.completed.retain(|completed| completed.last_offset >= high_watermark);
         self.completed.push(completed);
     }
-}
-
-/// The batch of a marker.
-fn marker_batch(marker: &EndMarker, now_ms: i64) -> BytesMut {
-    let kind = match marker.outcome {
-        TransactionOutcome::Abort => ABORT,
-        TransactionOutcome::Commit => COMMIT,
-    };
-    let key = [MARKER_VERSION.to_be_bytes(), kind.to_be_bytes()].concat();
-    let mut value = MARKER_VERSION.to_be_bytes().to_vec();
-    value.extend(marker.coordinator_epoch.to_be_bytes());
-    let mut builder = BatchBuilder::new();
-    builder.push(now_ms, Some(&key), Some(&value), &[]);
-    let seal = Seal {
-        producer_id: marker.producer_id,
-        producer_epoch: marker.producer_epoch,
-        transactional: true,
-        ..Seal::default()
-    };
-    let sealed = builder.seal(&seal).expect("a batch that is not compressed has no level to be wrong");
-    let mut bytes = BytesMut::from(&sealed.to_bytes()[..]);
-    batch::set_control(&mut bytes);
-    debug_assert!(bytes.len() > CRC_FROM);
-    bytes
 }

@@ -5,7 +5,6 @@ use std::io;
 use crate::bad_range::BadRange;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
-use crate::producer_recovery::load_producers;
 use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::synced::Note;
 
@@ -85,7 +84,7 @@ impl Log {
             }
         }
         self.storage.sync_dir(&self.dir)?;
-        load_producers(self, now_ms)
+        self.load_producers(now_ms)
     }
 
     /// Removes the entries whose markers were cut off.

@@ -88,6 +88,27 @@ fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The tool finds nothing wrong with the offset and time indexes.
+fn check_indexes(jars: &Path, dir: &Path) {
+    let indexes: Vec<PathBuf> = [files(dir, "index"), files(dir, "timeindex")].concat();
+    assert!(indexes.len() > 6);
+    for args in [&[][..], &["--index-sanity-check"], &["--verify-index-only"]] {
+        let text = dump(jars, args, &indexes);
+        for complaint in ["Found", "ismatch", "not found", "out of order", "Exception", "corrupt"] {
+            assert!(!text.contains(complaint), "{args:?}, {complaint}: {text}");
+        }
+        if args == ["--index-sanity-check"] {
+            assert_eq!(text.matches("passed sanity check").count(), indexes.len(), "{text}");
+        }
+        if args.is_empty() {
+            assert!(
+                text.matches("position: ").count() > 50 && text.matches("timestamp: ").count() > 50,
+                "{text}"
+            );
+        }
+    }
+}
+
 /// The last stable offsets in the tool's description of transaction indexes.
 fn stable_offsets(text: &str) -> Vec<i64> {
     let rests = text.split("lastStableOffset: ").skip(1);
@@ -178,23 +199,7 @@ fn kafkas_dump_tool_reads_our_files_without_complaint() {
     for complaint in ["Found", "Mismatch", "mismatch", "invalid", "Exception"] {
         assert!(!text.contains(complaint), "{complaint}: {text}");
     }
-    let indexes: Vec<PathBuf> = [files(&dir, "index"), files(&dir, "timeindex")].concat();
-    assert!(indexes.len() > 6);
-    for args in [&[][..], &["--index-sanity-check"], &["--verify-index-only"]] {
-        let text = dump(&jars, args, &indexes);
-        for complaint in ["Found", "ismatch", "not found", "out of order", "Exception", "corrupt"] {
-            assert!(!text.contains(complaint), "{args:?}, {complaint}: {text}");
-        }
-        if args == ["--index-sanity-check"] {
-            assert_eq!(text.matches("passed sanity check").count(), indexes.len(), "{text}");
-        }
-        if args.is_empty() {
-            assert!(
-                text.matches("position: ").count() > 50 && text.matches("timestamp: ").count() > 50,
-                "{text}"
-            );
-        }
-    }
+    check_indexes(&jars, &dir);
     // An entry is its version, producer, first, last and last stable offset.
     let text = dump(&jars, &[], &files(&dir, "txnindex"));
     assert_eq!(text.matches("producerId: 77").count(), 14, "{text}");

@@ -19,7 +19,7 @@ use ottla_wire::{BatchBuilder, BatchHeader, Batches, Seal};
 
 const PRODUCERS: i64 = 3;
 
-/// What the batches of a log say about its transactions.
+/// The transactions of a log, from its batches.
 #[derive(Debug, Default)]
 struct Naive {
     /// The first offset of each open transaction, by producer.
@@ -114,7 +114,7 @@ fn check(log: &mut Log, context: &str) -> Naive {
             let to = end.min(from + 7);
             let overlaps = |one: &&AbortedTransaction| one.last_offset >= from && one.first_offset < to;
             let part: Vec<_> = expected.iter().filter(overlaps).copied().collect();
-            // Beyond the last stable offset a search may end early: nobody reads there.
+            // Beyond the last stable offset a search may end early: no consumer reads there.
             if to <= stable {
                 assert_eq!(
                     log.aborted_transactions(from, to).expect("read"),

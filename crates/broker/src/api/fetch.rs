@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ottla_log::{ColdRead, Grown, ReadError, ReadPlan};
+use ottla_log::{ColdRead, Grown, Log, ReadError, ReadPlan};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{
-    AbortedTransaction, EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse,
+    AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchableTopicResponse,
     LeaderIdAndEpoch, NodeEndpoint, PartitionData,
 };
 use ottla_wire::Chain;
@@ -319,8 +319,21 @@ fn read_one(
         data.diverging_epoch = EpochEndOffset { epoch, end_offset };
         return data;
     }
+    read_records(&mut log, want, isolation, room, unchecked, &mut data);
+    data
+}
+
+/// Reads the records of a partition into its answer, unless their batches must be checked first.
+fn read_records(
+    log: &mut Log,
+    want: &FetchPartition,
+    isolation: Isolation,
+    room: Room,
+    unchecked: &mut Unchecked,
+    data: &mut PartitionData,
+) {
     let bytes_max = (want.partition_max_bytes.max(0) as usize).min(room.bytes);
-    let (first, end) = (room.is_first, isolation.end(&data));
+    let (first, end) = (room.is_first, isolation.end(data));
     let plan = match unchecked {
         Unchecked::Found(_) => log.plan_read(want.fetch_offset, bytes_max, end, first).map(Some),
         Unchecked::ReadHere => Ok(None),
@@ -329,7 +342,7 @@ fn read_one(
         (Ok(Some(ReadPlan::Ready(read))), _) => Ok(read),
         (Ok(Some(ReadPlan::Cold(read))), Unchecked::Found(reads)) if read.is_unchecked() => {
             reads.push(read);
-            return data;
+            return;
         }
         (Ok(Some(ReadPlan::Cold(_)) | None), _) => log.read(want.fetch_offset, bytes_max, end, first),
         (Err(error), _) => Err(error),
@@ -345,7 +358,6 @@ fn read_one(
         Ok(read) => data.records = Some(read.chain),
         Err(error) => data.error_code = code_of_failed_read(&error),
     }
-    data
 }
 
 /// The consumer skips the records of this producer from this offset to the next abort marker.

@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 use super::key_hash::KeyHash;
 use super::offset_map::OffsetMap;
 use super::transactions::Transactions;
+use crate::marker::Control;
 use crate::producers::LastBatch;
-use crate::transaction::Control;
 
 /// Records whose keys are looked up together: the processor then waits for several entries of the map at a time.
 pub(super) const LOOKUPS: usize = 128;

@@ -34,10 +34,10 @@ pub use self::replace::{CleanedGroup, PendingReplacement, ReplacedFiles};
 use self::transactions::Transactions;
 use crate::error::LogError;
 use crate::log::Log;
+use crate::marker::Control;
 use crate::scan::{SCAN_CHUNK_BYTES, Window};
 use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
-use crate::transaction::Control;
 use crate::txn_index::AbortedTransaction;
 use crate::verified::Verified;
 

@@ -3,7 +3,7 @@
 use ottla_wire::BatchHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::transaction::{Control, TransactionOutcome};
+use crate::marker::{Control, TransactionOutcome};
 use crate::txn_index::AbortedTransaction;
 
 /// The transactions that are open at the position of a walk.
