@@ -167,3 +167,12 @@ fn one(number: usize, version: u8, message: &[u8]) -> Vec<u8> {
     push_part(&mut seed, message);
     seed
 }
+
+/// A file `cleaner-offset-checkpoint`: what was read is written again.
+pub(crate) fn cleaner_points(input: &[u8]) {
+    ottla_broker::fuzzing::cleaner_points(input);
+}
+
+pub(crate) fn cleaner_points_seeds() -> Vec<Vec<u8>> {
+    ["0\n0\n", "0\n2\norders 0 1200\norders 1 900\n"].map(|text| text.as_bytes().to_vec()).into()
+}

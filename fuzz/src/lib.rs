@@ -109,6 +109,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("log_files", log::segment, log::segment_seeds).memory(8 << 20, 64).mutations(40),
     Target::new("offset_index", log::offset_index, log::offset_index_seeds),
     Target::new("time_index", log::time_index, log::time_index_seeds),
+    Target::new("transaction_index", log::transaction_index, log::transaction_index_seeds),
     Target::new("producer_snapshot", log::producer_snapshot, log::producer_snapshot_seeds),
     Target::new("checkpoints", log::checkpoints, log::checkpoints_seeds),
     Target::new("leader_epochs", log::leader_epochs, log::leader_epochs_seeds),
@@ -123,5 +124,6 @@ pub const TARGETS: &[Target] = &[
     Target::new("certificates", client::certificates, client::certificates_seeds),
     Target::new("statistics", client::statistics, client::statistics_seeds),
     Target::new("assignors", client::assignors, client::assignors_seeds),
+    Target::new("cleaner_points", broker::cleaner_points, broker::cleaner_points_seeds),
     Target::new("broker_requests", broker::requests, broker::seeds).memory(32 << 20, 64).mutations(20),
 ];

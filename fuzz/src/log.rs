@@ -222,6 +222,19 @@ pub(crate) fn checkpoints_seeds() -> Vec<Vec<u8>> {
     vec![fuzzing::seeds::clean_mark(), range.clone(), [range, skipped].concat()]
 }
 
+pub(crate) fn transaction_index(input: &[u8]) {
+    let mut input = Input::new(input);
+    let (from, to) = (input.i64(), input.i64());
+    fuzzing::transaction_index(input.rest(), from, to);
+}
+
+pub(crate) fn transaction_index_seeds() -> Vec<Vec<u8>> {
+    let seed = |from: i64, to: i64, count| {
+        [&from.to_be_bytes()[..], &to.to_be_bytes(), &fuzzing::seeds::transaction_index(count)].concat()
+    };
+    vec![seed(0, 0, 0), seed(7, 30, 5), seed(90, 200, 20)]
+}
+
 pub(crate) fn leader_epochs(input: &[u8]) {
     let mut input = Input::new(input);
     let offset = input.i64();

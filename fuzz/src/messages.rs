@@ -51,6 +51,8 @@ const OFFSETS: &[ApiKey] = &[
     ApiKey::AddPartitionsToTxn,
     ApiKey::AddOffsetsToTxn,
     ApiKey::EndTxn,
+    ApiKey::WriteTxnMarkers,
+    ApiKey::DescribeProducers,
 ];
 const TOPICS: &[ApiKey] =
     &[ApiKey::CreateTopics, ApiKey::DeleteTopics, ApiKey::CreatePartitions, ApiKey::ElectLeaders];

@@ -548,17 +548,5 @@ def admin_rights(bootstrap):
     assert AclOperation.ALTER in cluster.authorized_operations, cluster.authorized_operations
 
 
-def transactions_are_refused(bootstrap):
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": own("refused"), "log_level": 0})
-    started = time.monotonic()
-    try:
-        producer.init_transactions(PATIENCE)
-        raise AssertionError("a broker without transactions initialized a transactional.id")
-    except KafkaException as error:
-        assert time.monotonic() - started < PATIENCE / 3, f"it was repeated: {error}"
-        assert error.args[0].fatal(), error
-        assert "this broker has no transactions; remove transactional.id" in str(error), error
-
-
 if __name__ == "__main__":
     globals()[sys.argv[1]](sys.argv[2])

@@ -43,6 +43,26 @@ pub fn old_jars() -> Result<KafkaJars, Failure> {
     JARS.get_or_init(|| KafkaJars::fetch(Release::V0_11)).clone()
 }
 
+/// The class path of another version of Java's client: it has neither the broker nor the tools.
+pub fn java_client(version: &str) -> Result<OsString, Failure> {
+    let dir = interop_dir().join(format!("kafka-clients-{version}"));
+    let complete = dir.join("complete");
+    locked("jars", || {
+        if complete.exists() {
+            return Ok(());
+        }
+        let _ = fs::remove_dir_all(&dir);
+        let mut mvn = Command::new("mvn");
+        mvn.args(["-q", "-B", "-f"]).arg(workspace_root().join("interop/java/pom-clients.xml"));
+        mvn.arg("dependency:copy-dependencies").arg(format!("-Dclients.version={version}"));
+        let mut target = OsString::from("-DoutputDirectory=");
+        target.push(&dir);
+        run("mvn", mvn.arg(target), b"", FETCH_WITHIN)?.succeeded()?;
+        fs::write(&complete, b"").map_err(|error| Failure::new(format!("{}: {error}", complete.display())))
+    })?;
+    Ok(dir.join("*").into_os_string())
+}
+
 impl Release {
     /// The version in its pom.
     const fn version(self) -> &'static str {

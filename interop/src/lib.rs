@@ -38,7 +38,7 @@ pub mod probe;
 pub use bindings::{build_stories, tell_story};
 pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
-pub use jars::{KafkaJars, jars, old_jars};
+pub use jars::{KafkaJars, jars, java_client, old_jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;

@@ -32,6 +32,8 @@ pub mod console {
     pub const CONSUMER_PERF: &str = "org.apache.kafka.tools.ConsumerPerformance";
     /// `kafka-dump-log.sh`
     pub const DUMP_LOG: &str = "kafka.tools.DumpLogSegments";
+    /// `kafka-transactions.sh`
+    pub const TRANSACTIONS: &str = "org.apache.kafka.tools.TransactionsCommand";
     /// `kafka-storage.sh`
     pub const STORAGE: &str = "kafka.tools.StorageTool";
 }

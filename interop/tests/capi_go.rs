@@ -11,8 +11,8 @@ use ottla_interop::{
 };
 
 stories_of_a_binding! { Go;
-    everywhere: produce_and_consume groups admin mock failures;
-    on_kafka: next_generation transactions
+    everywhere: produce_and_consume groups admin mock failures transactions;
+    on_kafka: next_generation
 }
 
 fn stories(_: &Librdkafka) -> Result<Command, Failure> {

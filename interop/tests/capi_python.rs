@@ -11,8 +11,8 @@ use ottla_interop::{
 
 stories_of_a_binding! { Python;
     everywhere: produce_and_consume batches commits eager_group cooperative_group statistics_and_logs misuse
-        admin_topics admin_settings admin_groups_and_offsets;
-    on_kafka: next_generation_group transactions admin_credentials_and_elections
+        transactions admin_topics admin_settings admin_groups_and_offsets;
+    on_kafka: next_generation_group admin_credentials_and_elections
 }
 
 /// A cluster with an authorizer. The other clusters reject these calls.

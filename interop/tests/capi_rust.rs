@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use ottla_interop::{Failure, Librdkafka, build_stories, stories_of_a_binding, target_dir, workspace_root};
 
 stories_of_a_binding! { Rust;
-    everywhere: produce_and_consume streams groups statistics_and_logs admin mock failures;
-    on_kafka: next_generation transactions
+    everywhere: produce_and_consume streams groups statistics_and_logs admin mock failures transactions;
+    on_kafka: next_generation
 }
 
 fn stories(_: &Librdkafka) -> Result<Command, Failure> {

@@ -1,6 +1,7 @@
-//! Transactions of the Ottla client against Apache Kafka 4.1, in the classic protocol and in KIP-890's.
+//! Transactions of the Ottla client against Apache Kafka 4.1, in the classic protocol and in KIP-890's, and against the Ottla
+//! broker.
 //!
-//! Every test runs against two clusters: one with the default `transaction.version` 2, and one with level 1.
+//! Every test runs against three clusters: Kafka with the default `transaction.version` 2, Kafka with level 1, and ours.
 
 #[path = "transactions/fault_proxy.rs"]
 mod fault_proxy;
@@ -14,7 +15,9 @@ use ottla_client::{
     Admin, Client, Config, Consumer, ErrorCode, Event, GroupMetadata, Isolation, NewTopic, OffsetAt,
     OffsetReset, Polled, ProduceErrorKind, Producer, Record, StartAt, TopicPartition, TransactionErrorKind,
 };
-use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, console, java_tool, require};
+use ottla_interop::{
+    Cluster, Failure, KafkaCluster, KafkaOptions, OttlaBroker, Peer, console, java_tool, require,
+};
 
 /// Timeout of each transactional operation and each poll.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,6 +29,16 @@ macro_rules! in_both_protocols {
             fn $story() -> Result<(), super::Failure> {
                 super::require!(super::Peer::Java);
                 super::run(super::$story(&*super::KafkaCluster::shared()?, 2));
+                Ok(())
+            })+
+        }
+
+        mod ottla {
+            $(#[test]
+            fn $story() -> Result<(), super::Failure> {
+                super::require!(super::Peer::Java);
+                let checks_often = ["-X", "transaction.abort.timed.out.transaction.cleanup.interval.ms=500"];
+                super::run(super::$story(&super::OttlaBroker::start(&checks_often)?, 2));
                 Ok(())
             })+
         }
@@ -73,7 +86,7 @@ fn run(story: impl Future<Output = ()>) {
     runtime.block_on(story);
 }
 
-async fn committed_and_aborted_transactions_across_two_topics(cluster: &KafkaCluster, level: i16) {
+async fn committed_and_aborted_transactions_across_two_topics(cluster: &dyn Cluster, level: i16) {
     let [orders, invoices] = [format!("orders-{level}"), format!("invoices-{level}")];
     create(cluster, &[NewTopic::new(&orders).partitions(2), NewTopic::new(&invoices).partitions(1)]).await;
     let producer = transactional(cluster, "across-topics").await;
@@ -111,7 +124,7 @@ async fn committed_and_aborted_transactions_across_two_topics(cluster: &KafkaClu
     }
 }
 
-async fn offsets_are_the_groups_when_the_transaction_commits(cluster: &KafkaCluster, level: i16) {
+async fn offsets_are_the_groups_when_the_transaction_commits(cluster: &dyn Cluster, level: i16) {
     let [from, to] = [format!("from-{level}"), format!("to-{level}")];
     let group = format!("movers-{level}");
     create(cluster, &[NewTopic::new(&from).partitions(1), NewTopic::new(&to).partitions(1)]).await;
@@ -174,7 +187,7 @@ async fn offsets_are_the_groups_when_the_transaction_commits(cluster: &KafkaClus
     assert_eq!(ottla_reads(cluster, &to, Isolation::ReadCommitted, 1).await, ["moved"]);
 }
 
-async fn a_newer_producer_fences_the_older(cluster: &KafkaCluster, level: i16) {
+async fn a_newer_producer_fences_the_older(cluster: &dyn Cluster, level: i16) {
     let topic = format!("fenced-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let older = transactional(cluster, "zombie").await;
@@ -212,7 +225,7 @@ async fn a_newer_producer_fences_the_older(cluster: &KafkaCluster, level: i16) {
     drop(newest);
 }
 
-async fn a_transaction_that_takes_too_long_is_fenced(cluster: &KafkaCluster, level: i16) {
+async fn a_transaction_that_takes_too_long_is_fenced(cluster: &dyn Cluster, level: i16) {
     let topic = format!("slow-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let mut config = Config::new(cluster.bootstrap());
@@ -242,7 +255,7 @@ async fn a_transaction_that_takes_too_long_is_fenced(cluster: &KafkaCluster, lev
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 1).await, ["in time"]);
 }
 
-async fn a_failed_record_can_be_aborted_and_the_next_transaction_commits(cluster: &KafkaCluster, level: i16) {
+async fn a_failed_record_can_be_aborted_and_the_next_transaction_commits(cluster: &dyn Cluster, level: i16) {
     let [small, orders] = [format!("small-{level}"), format!("after-small-{level}")];
     let limited = NewTopic::new(&small).partitions(1).config("max.message.bytes", "1000");
     create(cluster, &[limited, NewTopic::new(&orders).partitions(1)]).await;
@@ -273,7 +286,7 @@ async fn a_failed_record_can_be_aborted_and_the_next_transaction_commits(cluster
 }
 
 /// The coordinator may still be writing the markers of one transaction when the next begins.
-async fn many_small_transactions_follow_one_another(cluster: &KafkaCluster, level: i16) {
+async fn many_small_transactions_follow_one_another(cluster: &dyn Cluster, level: i16) {
     let topic = format!("many-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(3)]).await;
     let producer = transactional(cluster, "many").await;
@@ -297,7 +310,7 @@ async fn many_small_transactions_follow_one_another(cluster: &KafkaCluster, leve
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, expected.len()).await, expected);
 }
 
-async fn calls_in_the_wrong_order_fail_and_change_nothing(cluster: &KafkaCluster, level: i16) {
+async fn calls_in_the_wrong_order_fail_and_change_nothing(cluster: &dyn Cluster, level: i16) {
     let topic = format!("order-of-calls-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let mut config = Config::new(cluster.bootstrap());
@@ -333,7 +346,7 @@ async fn calls_in_the_wrong_order_fail_and_change_nothing(cluster: &KafkaCluster
     assert!(error.to_string().contains("transactional.id"), "{error}");
 }
 
-async fn a_commit_that_times_out_can_be_repeated(cluster: &KafkaCluster, level: i16) {
+async fn a_commit_that_times_out_can_be_repeated(cluster: &dyn Cluster, level: i16) {
     let topic = format!("impatient-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let producer = transactional(cluster, "impatient").await;
@@ -357,7 +370,7 @@ async fn a_commit_that_times_out_can_be_repeated(cluster: &KafkaCluster, level: 
 }
 
 /// Each kind of request once: the broker executes it, and the connection is cut before the response.
-async fn a_request_without_response_is_retried_without_duplicates(cluster: &KafkaCluster, level: i16) {
+async fn a_request_without_response_is_retried_without_duplicates(cluster: &dyn Cluster, level: i16) {
     let topic = format!("lost-answers-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let group = format!("lost-answers-{level}");
@@ -388,7 +401,7 @@ async fn a_request_without_response_is_retried_without_duplicates(cluster: &Kafk
 }
 
 /// The coordinator commits, and the response is an unknown error.
-async fn a_commit_of_unknown_outcome_is_not_reported_as_done(cluster: &KafkaCluster, level: i16) {
+async fn a_commit_of_unknown_outcome_is_not_reported_as_done(cluster: &dyn Cluster, level: i16) {
     let topic = format!("unknown-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let error = ProxyFault::Answer(Api::EndTxn, ErrorCode::UnknownServerError);
@@ -413,7 +426,7 @@ async fn a_commit_of_unknown_outcome_is_not_reported_as_done(cluster: &KafkaClus
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 2).await, ["first", "second"]);
 }
 
-async fn error_responses_have_their_consequence(cluster: &KafkaCluster, level: i16) {
+async fn error_responses_have_their_consequence(cluster: &dyn Cluster, level: i16) {
     let topic = format!("answers-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     for (number, (code, consequence)) in [
@@ -445,11 +458,7 @@ async fn error_responses_have_their_consequence(cluster: &KafkaCluster, level: i
     }
 }
 
-fn producer_through_proxy(
-    cluster: &KafkaCluster,
-    id: &str,
-    fault: ProxyFault,
-) -> (Producer, Arc<FaultProxy>) {
+fn producer_through_proxy(cluster: &dyn Cluster, id: &str, fault: ProxyFault) -> (Producer, Arc<FaultProxy>) {
     let proxy = Arc::new(FaultProxy::new(fault));
     let mut config = Config::new(cluster.bootstrap());
     config.set("transactional.id", id).expect("a name");
@@ -457,7 +466,7 @@ fn producer_through_proxy(
     (client.producer(), proxy)
 }
 
-async fn transactional(cluster: &KafkaCluster, id: &str) -> Producer {
+async fn transactional(cluster: &dyn Cluster, id: &str) -> Producer {
     let mut config = Config::new(cluster.bootstrap());
     config.set("transactional.id", id).expect("a name");
     let producer = Producer::new(config).expect("a producer");
@@ -465,7 +474,7 @@ async fn transactional(cluster: &KafkaCluster, id: &str) -> Producer {
     producer
 }
 
-async fn create(cluster: &KafkaCluster, topics: &[NewTopic]) {
+async fn create(cluster: &dyn Cluster, topics: &[NewTopic]) {
     let admin = Admin::new(Config::new(cluster.bootstrap())).expect("an admin");
     admin.create_topics(topics).await.expect("created");
     for topic in topics {
@@ -474,7 +483,7 @@ async fn create(cluster: &KafkaCluster, topics: &[NewTopic]) {
 }
 
 /// The values of a topic, sorted. Reads until `count` have arrived, and then to the end.
-async fn ottla_reads(cluster: &KafkaCluster, topic: &str, isolation: Isolation, count: usize) -> Vec<String> {
+async fn ottla_reads(cluster: &dyn Cluster, topic: &str, isolation: Isolation, count: usize) -> Vec<String> {
     let mut config = Config::new(cluster.bootstrap());
     config.isolation_level = isolation;
     let admin = Admin::new(config.clone()).expect("an admin");
@@ -510,7 +519,7 @@ async fn ottla_reads(cluster: &KafkaCluster, topic: &str, isolation: Isolation, 
 }
 
 /// The values of a topic, sorted, as Java's console consumer sees them.
-fn java_reads(cluster: &KafkaCluster, topic: &str, isolation: &str, count: usize) -> Vec<String> {
+fn java_reads(cluster: &dyn Cluster, topic: &str, isolation: &str, count: usize) -> Vec<String> {
     let bootstrap = cluster.bootstrap();
     let from = ["--bootstrap-server", &bootstrap, "--topic", topic, "--from-beginning"];
     // In each topic an aborted transaction precedes the last committed one: if it were visible, its values would be

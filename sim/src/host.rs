@@ -130,6 +130,10 @@ impl Host {
                 config.auto_create_topics = false;
                 // Often enough that a jump of the clock meets it.
                 config.retention_check = Duration::from_secs(1);
+                // Few partitions, so that several groups share one, and segments that are closed.
+                config.offsets_topic_partitions = 3;
+                config.offsets_topic_segment_bytes =
+                    u32::try_from(options.segment_bytes).expect("a value in range");
                 let kind = if options.log_append_time > 0 { "LogAppendTime" } else { "CreateTime" };
                 let settings = [
                     ("segment.bytes", options.segment_bytes.to_string()),

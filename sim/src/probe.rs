@@ -83,6 +83,9 @@ pub(crate) async fn probe(
         }
         silent.extend(compare(path, slot, &known, &required, &served, world));
     }
+    if let Some(partition) = broker.cluster().offline_coordinator_partition() {
+        reported = Some(format!("partition {partition} of __consumer_offsets is offline"));
+    }
     silent.extend(lost_commits(path, &broker, world, power_cut));
     drop(nodes);
     broker.stop().await;
@@ -196,15 +199,18 @@ fn compare(
     found
 }
 
-/// Acknowledged commits that the broker does not have. Their journal has no error to report: a start is refused.
+/// Acknowledged commits that the broker does not have, of the groups that it serves.
 fn lost_commits(path: &str, broker: &Broker, world: &World, power_cut: bool) -> Vec<Anomaly> {
     let mut found = Vec::new();
     let history = world.history.borrow();
     if power_cut {
-        // The loss of a journal's last entries may go unnoticed as well.
+        // The loss of the last commits may go unnoticed as well.
         return found;
     }
     for ((group, slot), acknowledged) in history.required_commits(Instant::now()) {
+        if !broker.cluster().is_group_served(GROUPS[usize::from(group)]) {
+            continue;
+        }
         let (topic, partition) = world.options.place(slot);
         let committed = broker.cluster().committed_offset(GROUPS[usize::from(group)], topic, partition);
         if committed.unwrap_or(-1) < acknowledged {

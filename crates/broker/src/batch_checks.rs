@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use ottla_log::{AppendError, AppendOptions, BatchesCheck, check_batches};
+use ottla_log::{AppendError, AppendOptions, BatchesCheck, Transactional, check_batches};
 use ottla_wire::batch::BatchHeader;
 use ottla_wire::{CompressError, Compression, RecordError};
 
@@ -38,6 +38,7 @@ pub(crate) fn check_at_once(
     partition: &Partition,
     now_ms: i64,
     batches: &mut BytesMut,
+    transactional: Transactional,
 ) -> Result<CheckedAtOnce, AppendError> {
     let mut is_compressed = false;
     let mut at = 0;
@@ -60,8 +61,11 @@ pub(crate) fn check_at_once(
         return Ok(CheckedAtOnce::Unchecked);
     }
     let log = partition.log();
-    let options =
-        AppendOptions { decompressed_bytes_max: Some(BYTES_AT_ONCE_MAX), ..AppendOptions::default() };
+    let options = AppendOptions {
+        decompressed_bytes_max: Some(BYTES_AT_ONCE_MAX),
+        transactional,
+        ..AppendOptions::default()
+    };
     match check_batches(log.dir(), log.config(), now_ms, batches, options) {
         Ok(()) => Ok(CheckedAtOnce::Sound),
         Err(AppendError::InvalidRecords {
@@ -79,12 +83,14 @@ pub(crate) async fn check_in_steps(
     partition: &Partition,
     now_ms: i64,
     batches: BytesMut,
+    transactional: Transactional,
 ) -> Result<BytesMut, AppendError> {
+    let options = AppendOptions { transactional, ..AppendOptions::default() };
     let (dir, config) = {
         let log = partition.log();
         (log.dir().to_owned(), log.config().clone())
     };
-    let mut check = BatchesCheck::new(dir, config, now_ms, batches, AppendOptions::default());
+    let mut check = BatchesCheck::new(dir, config, now_ms, batches, options);
     let _memory = cluster.decoder_memory.charge(check.memory_bytes()).await;
     loop {
         let step = move |_: &Cluster| {

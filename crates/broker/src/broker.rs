@@ -162,6 +162,7 @@ impl Broker {
         self.cluster.compactions.stop();
         self.tasks.shutdown().await;
         self.cluster.compactions.stopped().await;
+        self.cluster.transactions.stop().await;
         self.cluster.finish_syncs().await;
         self.cluster.close();
     }
@@ -170,6 +171,7 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.cluster.compactions.stop();
+        self.cluster.transactions.abort();
         self.tasks.abort_all();
     }
 }
@@ -450,7 +452,14 @@ async fn keep(cluster: Arc<Cluster>) {
         }
     };
     let (scrub, compactor) = (crate::scrub::run(cluster.clone()), crate::compactor::run(cluster.clone()));
-    tokio::join!(retention, cluster.groups.keep_time(), scrub, compactor);
+    tokio::join!(
+        retention,
+        cluster.groups.keep_time(&cluster),
+        cluster.keep_offsets(),
+        cluster.keep_transactions(),
+        scrub,
+        compactor
+    );
 }
 
 fn bootstrap_servers(cluster: &Cluster) -> String {

@@ -23,7 +23,7 @@ const VERSION: &str = "0";
 /// A line has at most 280 bytes: the points of 200,000 partitions.
 const BYTES_MAX: u64 = 64 << 20;
 
-type Points = BTreeMap<(String, i32), i64>;
+pub(crate) type Points = BTreeMap<(String, i32), i64>;
 
 /// The cleaner points of all partitions.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl CleanerPoints {
     }
 }
 
-fn encode(points: &Points) -> String {
+pub(crate) fn encode(points: &Points) -> String {
     let mut text = format!("{VERSION}\n{}\n", points.len());
     for ((topic, partition), offset) in points {
         let _ = writeln!(text, "{topic} {partition} {offset}");
@@ -87,7 +87,7 @@ fn encode(points: &Points) -> String {
 }
 
 /// `None` if the bytes are not a whole file.
-fn decode(bytes: &[u8]) -> Option<Points> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Points> {
     let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
     let mut lines = text.split('\n');
     if lines.next()? != VERSION {

@@ -30,13 +30,14 @@ use crate::compactions::Compactions;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
-use crate::data_dir::{Format, FormatError, META_DIR, OFFSETS_DIR, check_format, write_format};
+use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
 use crate::memory::{MemoryBudget, Parts};
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
 use crate::test_overrides::TestOverrides;
+use crate::transactions::coordinator::TransactionCoordinator;
 
 const CLUSTER_ID_KEY: &[u8] = b"cluster";
 const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
@@ -67,6 +68,7 @@ pub struct Cluster {
     pub(crate) warnings: Warnings,
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
+    pub(crate) transactions: TransactionCoordinator,
     id: String,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
@@ -93,6 +95,8 @@ pub struct Cluster {
     pub(crate) syncs: Mutex<JoinSet<()>>,
     /// Coordinators that a test has moved, by group.
     pub(crate) coordinators: Mutex<BTreeMap<String, i32>>,
+    /// The same, by transactional id.
+    pub(crate) transaction_coordinators: Mutex<BTreeMap<String, i32>>,
 }
 
 #[derive(Debug)]
@@ -110,7 +114,7 @@ pub enum OpenError {
     /// A partition's log.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The journal of topics or of offsets.
+    /// The journal of topics.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// An entry of a journal, whose checksum is right, cannot be read.
@@ -156,23 +160,17 @@ impl Cluster {
             .get(LEADER_EPOCH_KEY)
             .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
             .unwrap_or(0);
-        let (offsets, _) = open(storage.clone(), OFFSETS_DIR, JournalConfig::default(), now_ms)?;
-        let offsets = Offsets::new(offsets);
-        offsets.rename_old_keys(now_ms)?;
-        offsets.check_values().map_err(|(key, reason)| OpenError::Record {
-            journal: OFFSETS_DIR,
-            key,
-            reason,
-        })?;
         let parts = Parts::of(config.memory_bytes_max);
         let session_limits = SessionLimits { count: config.fetch_sessions_max, bytes: parts.fetch_sessions };
         let nodes = (1..=nodes.max(1))
             .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
             .collect();
         let cleaner_points = CleanerPoints::load(storage.clone());
+        let groups = Groups::new(&config, rng.fork());
         let cluster = Self {
-            groups: Groups::new(&config, rng.fork()),
-            offsets,
+            transactions: TransactionCoordinator::new(&config, groups.memory().clone()),
+            groups,
+            offsets: Offsets::default(),
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
             config,
@@ -197,6 +195,7 @@ impl Cluster {
             cleaner_points,
             syncs: Mutex::default(),
             coordinators: Mutex::default(),
+            transaction_coordinators: Mutex::default(),
         };
         let record = lock(&cluster.journal).end_offset();
         cluster.sync_journal(record)?;
@@ -324,10 +323,8 @@ impl Cluster {
             }
             partition.tail().close();
         });
-        for result in [lock(&self.journal).shut(), self.offsets.shut()] {
-            if let Err(error) = result {
-                tracing::warn!(%error, "journal not closed cleanly");
-            }
+        if let Err(error) = lock(&self.journal).shut() {
+            tracing::warn!(%error, "journal not closed cleanly");
         }
     }
 }

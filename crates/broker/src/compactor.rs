@@ -64,9 +64,10 @@ fn dirtiest(cluster: &Cluster, left_alone: &LeftAlone) -> Option<(Arc<Partition>
             continue;
         }
         let point = cluster.cleaner_points.of(&partition.topic, partition.index);
+        let stable_end = partition.stable_end();
         let (cleanable, ratio_min) = {
             let mut log = partition.log();
-            (log.cleanable(point, partition.stable_end(), now_ms), log.config().dirty_ratio_min)
+            (log.cleanable(point, stable_end, now_ms), log.config().dirty_ratio_min)
         };
         let cleanable = match cleanable {
             Ok(cleanable) => cleanable,

@@ -7,6 +7,8 @@ use std::time::Duration;
 use ottla_log::{LogConfig, Visible};
 use ottla_wire::TimestampType;
 
+use crate::internal_topics::SEGMENT_BYTES;
+
 /// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Durability {
@@ -89,6 +91,31 @@ pub struct BrokerConfig {
     /// `partitions.total.max`: partitions of all topics together. Each needs two open files and some kilobytes of
     /// memory. 20,000 by default.
     pub partitions_total_max: usize,
+    /// `offsets.topic.num.partitions` of `__consumer_offsets`, which is created when a client first looks for a group's
+    /// coordinator. 50 by default; later changes have no effect.
+    pub offsets_topic_partitions: i32,
+    /// `offsets.topic.segment.bytes`. 100 MiB by default; later changes have no effect.
+    pub offsets_topic_segment_bytes: u32,
+    /// `offsets.retention.minutes`: offsets of groups without members expire after this time. 7 days by default.
+    pub offsets_retention: Duration,
+    /// `offsets.retention.check.interval.ms`. 10 minutes by default.
+    pub offsets_retention_check: Duration,
+    /// `transaction.state.log.num.partitions` of `__transaction_state`, which is created when a client first looks for a
+    /// transaction coordinator. 50 by default; later changes have no effect.
+    pub transaction_log_partitions: i32,
+    /// `transaction.state.log.segment.bytes`. 100 MiB by default; later changes have no effect.
+    pub transaction_log_segment_bytes: u32,
+    /// `transaction.max.timeout.ms`: the longest `transaction.timeout.ms` of a producer. 15 minutes by default.
+    pub transaction_timeout_max: Duration,
+    /// `transaction.abort.timed.out.transaction.cleanup.interval.ms`. 10 seconds by default.
+    pub transaction_timeout_check: Duration,
+    /// `transactional.id.expiration.ms`: ids without a transaction are forgotten after this time. 7 days by default.
+    pub transactional_id_expiration: Duration,
+    /// `transaction.remove.expired.transaction.cleanup.interval.ms`. One hour by default.
+    pub transactional_id_expiration_check: Duration,
+    /// `add.partitions.to.txn.retry.backoff.max.ms`: a request that meets a change of its transaction waits up to this time
+    /// for its end. 100 ms by default.
+    pub transaction_wait_max: Duration,
     /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
 }
@@ -118,6 +145,17 @@ impl Default for BrokerConfig {
             fetch_sessions_max: 1_000,
             topic_partitions_max: 10_000,
             partitions_total_max: 20_000,
+            offsets_topic_partitions: 50,
+            offsets_topic_segment_bytes: SEGMENT_BYTES,
+            offsets_retention: Duration::from_secs(7 * 24 * 3600),
+            offsets_retention_check: Duration::from_secs(600),
+            transaction_log_partitions: 50,
+            transaction_log_segment_bytes: SEGMENT_BYTES,
+            transaction_timeout_max: Duration::from_secs(15 * 60),
+            transaction_timeout_check: Duration::from_secs(10),
+            transactional_id_expiration: Duration::from_secs(7 * 24 * 3600),
+            transactional_id_expiration_check: Duration::from_secs(3600),
+            transaction_wait_max: Duration::from_millis(100),
             topic_defaults: TopicConfig::default(),
         }
     }
@@ -157,6 +195,39 @@ impl BrokerConfig {
             "partitions.total.max" => {
                 self.partitions_total_max = number(name, value, 1, 10_000_000)? as usize;
             }
+            "offsets.topic.num.partitions" => {
+                self.offsets_topic_partitions = number(name, value, 1, 10_000)? as i32;
+            }
+            "offsets.topic.segment.bytes" => {
+                self.offsets_topic_segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32;
+            }
+            "offsets.retention.minutes" => {
+                let minutes = number(name, value, 1, i64::from(i32::MAX))? as u64;
+                self.offsets_retention = Duration::from_secs(minutes * 60);
+            }
+            "offsets.retention.check.interval.ms" => {
+                self.offsets_retention_check = ms(value)?.max(Duration::from_millis(1));
+            }
+            "transaction.state.log.num.partitions" => {
+                self.transaction_log_partitions = number(name, value, 1, 10_000)? as i32;
+            }
+            "transaction.state.log.segment.bytes" => {
+                self.transaction_log_segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32;
+            }
+            "transaction.max.timeout.ms" => {
+                let timeout_ms = number(name, value, 1, i64::from(i32::MAX))? as u64;
+                self.transaction_timeout_max = Duration::from_millis(timeout_ms);
+            }
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms" => {
+                self.transaction_timeout_check = ms(value)?.max(Duration::from_millis(1));
+            }
+            "transactional.id.expiration.ms" => {
+                self.transactional_id_expiration = ms(value)?.max(Duration::from_millis(1));
+            }
+            "transaction.remove.expired.transaction.cleanup.interval.ms" => {
+                self.transactional_id_expiration_check = ms(value)?.max(Duration::from_millis(1));
+            }
+            "add.partitions.to.txn.retry.backoff.max.ms" => self.transaction_wait_max = ms(value)?,
             "memory.max.bytes" => {
                 self.memory_bytes_max = number(name, value, 1 << 20, 1 << 40)? as usize;
             }

@@ -15,10 +15,10 @@ const KAFKA_FILE: &str = "meta.properties";
 /// Directory of the journal of topics, producer ids and the cluster's own id. No topic can have this name: the double
 /// underscore is ours, and names are checked before they become paths.
 pub(crate) const META_DIR: &str = "__ottla-meta";
-/// Directory of the journal of committed offsets.
-pub(crate) const OFFSETS_DIR: &str = "__ottla-offsets";
-/// The format written now.
-const FORMAT_VERSION: u32 = 1;
+/// Directory of the journal of committed offsets, in the first version of the format.
+const OLD_OFFSETS_DIR: &str = "__ottla-offsets";
+/// The format written now. In the first version, committed offsets had a journal of their own.
+const FORMAT_VERSION: u32 = 2;
 const FORMAT_PREFIX: &str = "version: ";
 /// Kafka's name for the file that says which topic a partition directory belongs to.
 pub(crate) const METADATA_FILE: &str = "partition.metadata";
@@ -55,6 +55,13 @@ pub enum FormatError {
         /// The version found.
         found: u32,
     },
+    /// An earlier program's data.
+    #[error(
+        "it was written by a build from before the first release, which kept committed offsets in \
+         `{OLD_OFFSETS_DIR}`; this program keeps them in `__consumer_offsets` and cannot read it: choose another \
+         directory, and copy topics with a mirroring tool that runs on the older build"
+    )]
+    Older,
     /// The mark cannot be read.
     #[error(
         "`{FORMAT_FILE}` is damaged: {found:?} instead of \"{FORMAT_PREFIX}{FORMAT_VERSION}\"; restore that line"
@@ -78,11 +85,15 @@ pub(crate) fn check_format(storage: &dyn Storage) -> Result<Format, FormatError>
         let number = text.strip_prefix(FORMAT_PREFIX).and_then(|rest| rest.strip_suffix('\n'));
         return match number.and_then(|number| number.parse().ok()) {
             Some(FORMAT_VERSION) => Ok(Format::Marked),
+            Some(found) if found > 0 && found < FORMAT_VERSION => Err(FormatError::Older),
             Some(found) if found > FORMAT_VERSION => Err(FormatError::Newer { found }),
             _ => Err(FormatError::Damaged { found: text }),
         };
     }
     if has(META_DIR) {
+        if has(OLD_OFFSETS_DIR) {
+            return Err(FormatError::Older);
+        }
         return Ok(Format::Unmarked);
     }
     if has(KAFKA_FILE) { Err(FormatError::Kafka) } else { Ok(Format::New) }

@@ -4,6 +4,8 @@
 //!   serve(io) --frames--> connection --> api/<request> --> cluster, partition --> ottla-log --> storage
 //!                                             |
 //!                                             +--> coordinator: groups, offsets
+//!                                             |
+//!                                             +--> transactions
 //! ```
 //!
 //! It replicates nothing. One process can show several nodes over one set of logs, with leaders and coordinators that
@@ -24,12 +26,18 @@ mod config;
 mod connection;
 mod coordinator;
 mod data_dir;
+mod durable_append;
 mod fetch_sessions;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod intercept;
+mod internal_topics;
 mod lifecycle;
 mod memory;
 mod offset_floors;
 mod partition;
+mod partition_transactions;
 mod peer;
 mod repair;
 mod request_memory;
@@ -43,6 +51,8 @@ mod test_control;
 mod test_overrides;
 mod topic_loading;
 mod topics;
+mod transaction_approval;
+mod transactions;
 
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;

@@ -16,13 +16,14 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use ottla_log::{Log, LogError};
+use ottla_log::{Log, LogConfig, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
 use crate::cluster::{Cluster, OpenError, Refusal, lock, random_uuid, storage_refusal};
 use crate::config::TopicConfig;
 use crate::data_dir;
+use crate::internal_topics::{self, is_internal};
 use crate::offset_floors::without_floors;
 use crate::partition::{Partition, PartitionIdentity};
 use crate::topics::{
@@ -101,7 +102,7 @@ impl Cluster {
         self.check_total(&name, planned.partitions, count)?;
         self.check_directories(&name, 0..count)?;
         planned.names.insert(folded_name(&name), name.clone());
-        planned.partitions += count as usize;
+        planned.partitions += if is_internal(&name) { 0 } else { count as usize };
         let id = random_uuid(&mut lock(&self.rng));
         Ok(Creation { name: name.into(), id, config, partitions: 0..count })
     }
@@ -128,7 +129,12 @@ impl Cluster {
     /// Refuses more partitions than the broker may have in all.
     fn check_total(&self, name: &str, planned: usize, more: i32) -> Result<(), Refusal> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let have = planned + state.topics.values().map(|topic| topic.partitions.len()).sum::<usize>();
+        if is_internal(name) {
+            return Ok(());
+        }
+        // The coordinators' own topics leave the clients' share as it is.
+        let topics = state.topics.values().filter(|topic| !is_internal(&topic.name));
+        let have = planned + topics.map(|topic| topic.partitions.len()).sum::<usize>();
         let max = self.config.partitions_total_max;
         if have + more.max(0) as usize <= max {
             return Ok(());
@@ -193,9 +199,16 @@ impl Cluster {
         made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| storage_refusal(&error))
     }
 
+    /// The settings of a topic's logs.
+    pub(crate) fn log_config(&self, topic: &str, config: &TopicConfig) -> LogConfig {
+        let mut log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        internal_topics::limit_memory(topic, &mut log_config);
+        log_config
+    }
+
     fn create_partition(&self, creation: &Creation, index: i32) -> Result<Arc<Partition>, LogError> {
         let Creation { name, id, config, .. } = creation;
-        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        let log_config = self.log_config(name, config);
         let dir = partition_dir(name, index);
         let failed = |source| LogError::Io { dir: dir.clone(), doing: "create it".into(), source };
         self.storage.create_dir(&dir).map_err(failed)?;
@@ -262,7 +275,7 @@ impl Cluster {
                 })?;
                 let exists = lock(&self.journal).get(&topic_key(&record.name)).is_some();
                 if !only_begun && !exists {
-                    self.offsets.forget_topic(self.clock.now_ms(), &record.name)?;
+                    self.forget_topic(&record.name)?;
                 }
                 let done = {
                     let mut journal = lock(&self.journal);
@@ -283,6 +296,7 @@ impl Cluster {
     pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
         let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        check_not_internal(name, "deleted")?;
         let record = PendingRecord {
             version: TOPIC_RECORD_VERSION,
             name: name.to_owned(),
@@ -309,6 +323,7 @@ impl Cluster {
     pub(crate) fn grow_topic(&self, name: &str, count: i32, dry_run: bool) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        check_not_internal(name, "given more partitions")?;
         let have = topic.partitions.len() as i32;
         let max = self.config.topic_partitions_max;
         if count <= have || count > max {
@@ -353,9 +368,7 @@ impl Cluster {
         let record = record_of(topic.id, topic.partitions.len() as i32, &config);
         self.put_durably(&[(topic_key(name), Some(json(&record)?))])?;
         for partition in &topic.partitions {
-            partition
-                .log()
-                .update_config(config.log_config(&self.config.topic_defaults, self.config.durability));
+            partition.log().update_config(self.log_config(name, &config));
         }
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())
@@ -417,6 +430,15 @@ pub(crate) fn topic_key(name: &str) -> Bytes {
 
 pub(crate) fn pending_key(prefix: &str, id: Uuid) -> Bytes {
     format!("{prefix}{id}").into()
+}
+
+/// Refuses changes that would take the coordinators' records away from them.
+fn check_not_internal(name: &str, change: &str) -> Result<(), Refusal> {
+    if !is_internal(name) {
+        return Ok(());
+    }
+    let reason = format!("topic `{name}` has the state of groups or transactions: it cannot be {change}");
+    Err((ErrorCode::InvalidTopicException, reason))
 }
 
 fn unknown_topic(name: &str) -> Refusal {

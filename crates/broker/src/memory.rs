@@ -173,7 +173,7 @@ pub(crate) struct KeptMemory {
 /// Kept data, which is counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    used: Arc<AtomicUsize>,
+    memory: KeptMemory,
     bytes: usize,
 }
 
@@ -186,13 +186,30 @@ impl KeptMemory {
     pub(crate) fn keep(&self, bytes: usize) -> Option<Kept> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        Some(Kept { used: self.used.clone(), bytes })
+        Some(Kept { memory: self.clone(), bytes })
+    }
+}
+
+impl Kept {
+    /// Counts so many bytes more; returns `false`, and counts nothing, if they do not fit.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let Some(mut more) = self.memory.keep(bytes) else { return false };
+        self.bytes += std::mem::take(&mut more.bytes);
+        true
+    }
+}
+
+impl KeptMemory {
+    /// Counts so many bytes of data that was kept before: it may exceed the maximum, if that was lowered.
+    pub(crate) fn keep_known(&self, bytes: usize) -> Kept {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Kept { memory: self.clone(), bytes }
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

@@ -68,6 +68,23 @@ impl Cluster {
         Ok(())
     }
 
+    /// [`Cluster::raise_floor`] and the wait for the journal, for callers that may block.
+    pub(crate) fn raise_floor_blocking(&self, partition: &Partition, end: i64) -> Result<(), JournalError> {
+        if end <= partition.floor() || self.config.durability == Durability::Memory {
+            return Ok(());
+        }
+        let floor = end.saturating_add(FLOOR_STEP);
+        let written = {
+            let mut journal = lock(&self.journal);
+            let written = journal.put_all(self.clock.now_ms(), &[entry(partition, floor)])?;
+            partition.set_floor(floor, written);
+            written
+        };
+        self.sync_journal(written)?;
+        partition.floor_is_durable(written);
+        Ok(())
+    }
+
     /// Syncs the journal soon. No request waits for it, but the deletion of old entries does.
     fn sync_journal_later(self: &Arc<Self>) {
         let cluster = self.clone();

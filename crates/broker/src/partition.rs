@@ -12,6 +12,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use crate::config::Durability;
+use crate::internal_topics::is_internal;
 use crate::sync_flag::SyncFlag;
 
 /// Threads that open, create or close logs at a time. They wait for the disk most of the time.
@@ -28,6 +29,8 @@ pub(crate) struct Partition {
     pub(crate) topic: Arc<str>,
     pub(crate) topic_id: Uuid,
     pub(crate) index: i32,
+    /// True if it belongs to a topic of the coordinators, which no producer writes.
+    pub(crate) is_internal: bool,
     log: Mutex<Log>,
     tail: Tail,
     leader: AtomicI32,
@@ -67,6 +70,7 @@ impl Partition {
         let unavailable = log.offline_reason().map(ToOwned::to_owned);
         let leader = if unavailable.is_some() { NO_LEADER } else { home };
         Arc::new(Self {
+            is_internal: is_internal(&topic),
             topic,
             topic_id,
             index,
@@ -234,23 +238,27 @@ impl Partition {
         Ok(gone.start_offset)
     }
 
-    /// Segments beyond this offset are not compacted: the high watermark. With open transactions it will be the last stable
-    /// offset, because it is not known yet whether their data is aborted.
+    /// Segments beyond this offset are not compacted: it is not known yet whether their data is aborted.
     pub(crate) fn stable_end(&self) -> i64 {
-        self.high_watermark()
+        self.last_stable_offset()
     }
 
-    /// Compacts the log. Blocks; the log is free for others except while segments are replaced.
+    /// Compacts the log, without the data of the transactions that its indexes say are aborted. Blocks; the log is free for
+    /// others except while segments are replaced.
     pub(crate) fn compact(
         &self,
-        options: CompactionOptions,
+        mut options: CompactionOptions,
         should_stop: &dyn Fn() -> bool,
     ) -> Result<CompactionReport, CompactionError> {
         let _compaction = self.compaction.lock().unwrap_or_else(PoisonError::into_inner);
         if should_stop() {
             return Err(CompactionError::Stopped);
         }
-        let mut compaction = self.log().begin_compaction(options)?;
+        let mut compaction = {
+            let mut log = self.log();
+            options.aborted = log.all_aborted_transactions(options.stable_end)?;
+            log.begin_compaction(options)?
+        };
         while let Some(group) = compaction.clean_next(should_stop)? {
             let pending = self.log().begin_replacement(group)?;
             let pending = pending.run();

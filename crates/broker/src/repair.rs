@@ -18,12 +18,13 @@ use ottla_protocol::Uuid;
 use ottla_wire::Records;
 
 use crate::cluster::OpenError;
+use crate::coordinator::loading::Loaded;
 use crate::coordinator::offsets::Offsets;
-use crate::data_dir::{
-    self, FORMAT_FILE, Format, FormatError, META_DIR, METADATA_FILE, Metadata, OFFSETS_DIR,
-};
+use crate::data_dir::{self, FORMAT_FILE, Format, FormatError, META_DIR, METADATA_FILE, Metadata};
+use crate::internal_topics::{InternalTopic, is_internal, replay};
 use crate::lifecycle::{TOPIC_KEY, topic_record};
 use crate::offset_floors::floor_of;
+use crate::skip::skip_all;
 use crate::topics::{TopicRecord, partition_dir};
 
 /// Far above any journal that is kept in memory.
@@ -131,7 +132,7 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     let _lock = lock(root)?;
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
     let mut repair = Repair { storage, accept_loss, now_ms, report: RepairReport::default() };
-    if [META_DIR, OFFSETS_DIR].contains(&name) {
+    if name == META_DIR {
         repair.journal(name, true)?;
     } else {
         repair.one_partition(name)?;
@@ -164,8 +165,8 @@ impl Repair {
     fn everything(&mut self, format: Option<Format>) -> Result<(), RepairError> {
         let must_exist = format != Some(Format::Unmarked);
         let (mut meta, is_damaged) = self.journal(META_DIR, must_exist)?;
-        let (offsets, _) = self.journal(OFFSETS_DIR, must_exist)?;
-        let offsets = Offsets::new(offsets);
+        // The journal may have lost offset floors.
+        let offsets = if is_damaged { self.committed_offsets()? } else { Offsets::default() };
         if is_damaged {
             self.restore_topics(&mut meta)?;
         }
@@ -193,9 +194,9 @@ impl Repair {
     /// Checks the partition whose directory is `dir`. A directory without a topic is a log without a broker.
     fn one_partition(&mut self, dir: &str) -> Result<(), RepairError> {
         let exists = |journal: &str| data_dir::exists(&*self.storage, journal);
-        if exists(META_DIR)? && exists(OFFSETS_DIR)? {
+        if exists(META_DIR)? {
             let meta = self.preview(META_DIR)?;
-            let offsets = Offsets::new(self.preview(OFFSETS_DIR)?);
+            let offsets = Offsets::default();
             let topics = topics_of(&meta)?;
             let owner = topics.iter().find(|(name, (_, record))| is_partition_of(dir, name, record));
             if let (Some((name, (id, _))), Some(index)) = (owner, data_dir::partition_index(dir)) {
@@ -225,7 +226,7 @@ impl Repair {
             }
         };
         let restore = !wrong.is_empty() || !data_dir::exists(&*self.storage, &dir)?;
-        // Partitions from before there were floors: a group reads no further than the partition was written.
+        // The floor may be lost: a group reads no further than the partition was written.
         let next_offset_min = floor_of(meta, id, index).unwrap_or_else(|| offsets.highest(name, index));
         self.log(&dir, next_offset_min, wrong)?;
         if restore && self.accept_loss {
@@ -316,6 +317,26 @@ impl Repair {
         Ok(preview)
     }
 
+    /// The committed offsets that can be read. Works on copies in memory: no file changes.
+    fn committed_offsets(&self) -> Result<Offsets, RepairError> {
+        let mut loaded = Loaded::default();
+        let dirs = data_dir::partition_dirs(&*self.storage).map_err(|source| self.failed(source))?;
+        for dir in dirs {
+            let index = data_dir::partition_index(&dir).unwrap_or_default();
+            if dir != partition_dir(InternalTopic::ConsumerOffsets.name(), index) {
+                continue;
+            }
+            let copy: Arc<dyn Storage> = Arc::new(copy_of(&*self.storage, &dir)?);
+            let silent = tracing::subscriber::NoSubscriber::default();
+            tracing::subscriber::with_default(silent, || {
+                let log = Log::salvage(copy, &dir, LogConfig::default(), self.now_ms, 0);
+                // What is behind damage is not needed: this is a lower bound.
+                log.map(|(mut log, _)| drop(replay(&mut log, |entry| loaded.apply(index, entry))))
+            })?;
+        }
+        Ok(loaded.offsets)
+    }
+
     /// Checks the log of a partition; `wrong` is the damage that is known already.
     fn log(&mut self, dir: &str, next_offset_min: i64, mut wrong: Vec<String>) -> Result<(), RepairError> {
         self.report.checked += 1;
@@ -332,8 +353,14 @@ impl Repair {
             self.refused(dir, wrong, next_step);
             return Ok(());
         }
+        // A coordinator needs every record: its damage is passed by the repair, not later by `ottla log skip`.
+        let is_internal = dir.rsplit_once('-').is_some_and(|(topic, _)| is_internal(topic));
         for bad in check.quarantined.iter().filter(|bad| !bad.skipped) {
-            self.report.notes.push(format!("{dir}: {bad} are damaged since an earlier start"));
+            if is_internal {
+                wrong.push(format!("{bad} are damaged since an earlier start"));
+            } else {
+                self.report.notes.push(format!("{dir}: {bad} are damaged since an earlier start"));
+            }
         }
         if wrong.is_empty() {
             return Ok(());
@@ -343,6 +370,12 @@ impl Repair {
         if self.accept_loss && !check.losses.is_empty() {
             let config = LogConfig::default();
             let (log, _) = Log::salvage(self.storage.clone(), dir, config, self.now_ms, next_offset_min)?;
+            log.close()?;
+        }
+        if self.accept_loss && is_internal && data_dir::exists(&*self.storage, dir)? {
+            let config = LogConfig::default();
+            let (mut log, _) = Log::open_existing(self.storage.clone(), dir, config, self.now_ms, 0)?;
+            skip_all(&mut log)?;
             log.close()?;
         }
         Ok(())
@@ -422,7 +455,7 @@ fn saved(check: &LogCheck, next_offset_min: i64) -> String {
     )
 }
 
-/// A journal's files in memory.
+/// A log's files in memory.
 fn copy_of(storage: &dyn Storage, dir: &str) -> Result<MemStorage, RepairError> {
     let failed = |source| RepairError::Io { dir: PathBuf::from(dir), source };
     let copy = MemStorage::new();

@@ -51,6 +51,17 @@ pub fn skip_damage(
     Ok(meant)
 }
 
+/// Lets readers pass every damaged range of a log, and returns these.
+pub(crate) fn skip_all(log: &mut Log) -> Result<Vec<BadRange>, RepairError> {
+    find_damage(log)
+        .map_err(|error| RepairError::Io { dir: log.dir().into(), source: std::io::Error::other(error) })?;
+    let meant: Vec<BadRange> = log.quarantined().iter().filter(|bad| !bad.skipped).copied().collect();
+    for bad in &meant {
+        log.skip_damage(bad.offset)?;
+    }
+    Ok(meant)
+}
+
 /// Reads every batch, so that all damage is known.
 fn find_damage(log: &mut Log) -> Result<(), ReadError> {
     let mut from = log.start_offset();

@@ -7,6 +7,7 @@ use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::cluster::Cluster;
 use crate::intercept::Fault;
+use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
 use crate::test_overrides::{Follower, TrackedRequest};
@@ -63,6 +64,11 @@ impl Cluster {
     /// Makes `node` the coordinator of a group, whose members must join again. Returns `false` if the node is down.
     pub fn set_coordinator(&self, group: &str, node: i32) -> bool {
         self.move_coordinator(group, node)
+    }
+
+    /// Makes `node` the coordinator of a transactional id. Returns `false` if the node is down.
+    pub fn set_transaction_coordinator(&self, id: &str, node: i32) -> bool {
+        self.move_transaction_coordinator(id, node)
     }
 
     /// Closes a node's connections and refuses new ones. The next node that is up becomes leader of its partitions.
@@ -229,6 +235,11 @@ impl Cluster {
         true
     }
 
+    /// Approves every transactional Produce request, without a coordinator.
+    pub fn set_transactions_approved(&self, approved: bool) {
+        self.overrides.arrange(|state| state.approves_transactions = approved);
+    }
+
     /// Sets the time that the first members of a group wait for others.
     pub fn set_group_initial_delay(&self, delay: Duration) {
         self.groups.set_initial_delay(delay);
@@ -252,6 +263,23 @@ impl Cluster {
     /// Returns the committed offset of a group for a partition, if there is one.
     pub fn committed_offset(&self, group: &str, topic: &str, partition: i32) -> Option<i64> {
         self.offsets.get(group, topic, partition).map(|committed| committed.offset)
+    }
+
+    /// Returns `true` if a group is served; `false` if its partition of `__consumer_offsets` is offline.
+    pub fn is_group_served(&self, group: &str) -> bool {
+        let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group);
+        partition.is_none_or(|partition| {
+            partition.unavailable().is_none() && partition.log().offline_reason().is_none()
+        })
+    }
+
+    /// Returns a partition of `__consumer_offsets` that is offline, and its groups with it, if there is one.
+    pub fn offline_coordinator_partition(&self) -> Option<i32> {
+        let topic = self.topic(InternalTopic::ConsumerOffsets.name())?;
+        let is_offline = |partition: &&std::sync::Arc<Partition>| {
+            partition.unavailable().is_some() || partition.log().offline_reason().is_some()
+        };
+        topic.partitions.iter().find(is_offline).map(|partition| partition.index)
     }
 
     /// Returns log start offset and log end offset of a partition, including records that are not yet visible.

@@ -55,6 +55,7 @@ pub(crate) struct State {
     pub(crate) versions: BTreeMap<i16, (i16, i16)>,
     /// Errors that every fetch answer carries for these partitions, requested or not.
     pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
+    pub(crate) approves_transactions: bool,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
     pub(crate) observer: Option<Arc<dyn RequestObserver>>,
@@ -128,6 +129,11 @@ impl TestOverrides {
     /// The versions of an API that are answered; no version at all where the first is above the second.
     pub(crate) fn versions(&self, api: ApiKey, all: (i16, i16)) -> (i16, i16) {
         self.look(|state| state.versions.get(&api.code()).copied()).unwrap_or(all)
+    }
+
+    /// Returns `true` if every transaction is approved, without a coordinator.
+    pub(crate) fn approves_transactions(&self) -> bool {
+        self.look(|state| Some(state.approves_transactions)).unwrap_or(false)
     }
 
     /// The observer of requests.

@@ -15,9 +15,8 @@ use crate::partition::{Partition, PartitionIdentity};
 use crate::topics::{Topic, TopicRecord, partition_dir};
 
 impl Cluster {
-    /// Completes interrupted creations and deletions, opens every topic, and reports directories without a record.
+    /// Opens every topic, completes interrupted creations and deletions, and reports directories without a record.
     pub(crate) fn load_topics(&self, format: Format) -> Result<(), OpenError> {
-        self.finish_pending()?;
         let records: Vec<(String, Uuid, TopicRecord)> = {
             let journal = lock(&self.journal);
             let prefix = TOPIC_KEY.as_bytes();
@@ -48,6 +47,7 @@ impl Cluster {
             self.add(Arc::new(topic));
         }
         self.write_missing_floors()?;
+        self.finish_pending()?;
         known.sort_unstable();
         let strays: Vec<String> = data_dir::partition_dirs(&*self.storage)
             .map_err(|source| LogError::Io {
@@ -76,7 +76,7 @@ impl Cluster {
         format: Format,
     ) -> Result<Arc<Partition>, LogError> {
         let PartitionIdentity { ref topic, topic_id: id, index, floor } = identity;
-        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        let log_config = self.log_config(topic, config);
         let dir = partition_dir(topic, index);
         let wrong = match data_dir::read_metadata(&*self.storage, &dir)? {
             // The log reports that its directory is missing.
@@ -110,15 +110,22 @@ impl Cluster {
             Some(what) => {
                 let reason = what.reason(&dir, id, self.storage.root());
                 tracing::error!(%topic, partition = index, reason, "the partition is offline");
-                Ok(Log::unavailable(self.storage.clone(), &dir, log_config, reason))
+                Ok(Log::unavailable(self.storage.clone(), &dir, log_config.clone(), reason))
             }
         };
         let log = match opened {
-            Ok(log) => log,
+            Ok(mut log) => match self.load_internal(topic, index, &mut log) {
+                Ok(()) => log,
+                Err(error) => {
+                    tracing::error!(%error, %topic, partition = index, "the partition is offline, and its groups with it");
+                    let reason = format!("{error}; {}", repair_step(self.storage.root()));
+                    Log::unavailable(self.storage.clone(), &dir, log_config, reason)
+                }
+            },
             // An I/O error may be temporary, so it stops the start.
             Err(error) if error.is_loss() || matches!(error, LogError::NewerFormat { .. }) => {
                 tracing::error!(%error, %topic, partition = index, "the partition is offline");
-                let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+                let log_config = self.log_config(topic, config);
                 Log::unavailable(self.storage.clone(), &dir, log_config, error.to_string())
             }
             Err(error) => return Err(error),

@@ -21,6 +21,9 @@ use ottla_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use ottla_protocol::messages::write_txn_markers::{
+    WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
+};
 use ottla_wire::{BatchBuilder, Batches, Compression, Records, Seal};
 
 const CHECKPOINT: &str = "cleaner-offset-checkpoint";
@@ -185,11 +188,60 @@ fn a_batch_with_a_record_without_a_key_is_refused_as_a_whole() {
             assert_eq!(answer.error_code, ErrorCode::InvalidRecord, "{codec:?}");
             let message = answer.error_message.unwrap_or_default();
             assert!(message.contains("record 1") && message.contains("has no key"), "{message}");
+            let [error] = &answer.record_errors[..] else { panic!("one record is refused") };
+            assert_eq!((error.batch_index, error.batch_index_error_message.as_ref()), (1, Some(&message)));
         }
     }
     assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 0)));
     let answer = connection.produce("orders", -1, &batch(&[(Some(""), None)], Compression::None));
     assert_eq!(answer.error_code, ErrorCode::None, "an empty key is a key");
+}
+
+#[test]
+fn the_data_of_aborted_transactions_is_removed_and_that_of_open_ones_waits() {
+    let disk = MemStorage::forgetful();
+    let broker = start(&disk);
+    broker.cluster().set_transactions_approved(true);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::None);
+    let send = |connection: &mut Raw, producer_id, value: &str| {
+        let mut builder = BatchBuilder::new();
+        builder.push(NOW_MS, Some(b"key 0"), Some(value.as_bytes()), &[]);
+        let seal =
+            Seal { producer_id, producer_epoch: 0, base_sequence: 0, transactional: true, ..Seal::default() };
+        let mut request =
+            common::produce_request("orders", -1, &builder.seal(&seal).expect("a batch").to_bytes());
+        request.transactional_id = Some("t".into());
+        let answer = connection.ask(11, &request).expect("an answer");
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    };
+    let end = |connection: &mut Raw, producer_id| {
+        let topics = vec![WritableTxnMarkerTopic { name: "orders".into(), partition_indexes: vec![0] }];
+        let marker = WritableTxnMarker { producer_id, topics, ..Default::default() };
+        let answer = connection.ask(1, &WriteTxnMarkersRequest { markers: vec![marker] }).expect("an answer");
+        assert_eq!(answer.markers[0].topics[0].partitions[0].error_code, ErrorCode::None);
+    };
+    let newest = produce(&mut connection, "orders", 5);
+    send(&mut connection, 7, "aborted");
+    end(&mut connection, 7);
+    let before_open = 7;
+    produce(&mut connection, "orders", 30);
+    let newest =
+        [newest, produce(&mut connection, "orders", 40)].into_iter().flatten().collect::<BTreeMap<_, _>>();
+    await_point(&disk, "orders", before_open + 20);
+    let all = fetch_all(&mut connection, "orders", 1 << 20);
+    assert!(all.iter().all(|(_, _, value)| value != "aborted"), "{all:?}");
+    // An open transaction holds the cleaner back.
+    send(&mut connection, 9, "open");
+    let held = broker.cluster().offsets_of("orders", 0).expect("there").1;
+    produce(&mut connection, "orders", 60);
+    assert!(fetch_all(&mut connection, "orders", 1 << 20).iter().any(|(_, _, value)| value == "open"));
+    end(&mut connection, 9);
+    produce(&mut connection, "orders", 60);
+    await_point(&disk, "orders", held + 20);
+    let all = fetch_all(&mut connection, "orders", 1 << 20);
+    assert!(all.iter().all(|(_, _, value)| value != "open" && value != "aborted"), "{all:?}");
+    assert_eq!(newest.len(), 5);
 }
 
 #[test]

@@ -580,10 +580,51 @@ fn a_directory_from_before_the_format_mark_is_accepted_and_gets_one() {
             assert_eq!(text.expect("there"), format!("version: 0\ntopic_id: {id}\npartition: {index}\n"));
         }
     }
-    assert_eq!(fs::read_to_string(story.clean.join("ottla-format")).expect("there"), "version: 1\n");
-    fs::write(story.clean.join("ottla-format"), "version: 2\n").expect("written");
+    assert_eq!(fs::read_to_string(story.clean.join("ottla-format")).expect("there"), "version: 2\n");
+    fs::write(story.clean.join("ottla-format"), "version: 3\n").expect("written");
     let error = start(&story.clean).expect_err("a newer format").to_string();
-    assert!(error.contains("version 2") && error.contains("ottla-format"), "{error}");
+    assert!(error.contains("version 3") && error.contains("ottla-format"), "{error}");
+}
+
+/// Its committed offsets are in a journal that is not read any more: groups would start at `auto.offset.reset`.
+#[test]
+fn a_directory_with_the_offsets_of_the_first_format_is_refused() {
+    for mark in [Some("version: 1\n"), None] {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        for journal in ["__ottla-meta", "__ottla-offsets"] {
+            fs::create_dir(tmp.path().join(journal)).expect("created");
+        }
+        if let Some(mark) = mark {
+            fs::write(tmp.path().join("ottla-format"), mark).expect("written");
+        }
+        let error = start(tmp.path()).expect_err("an older format").to_string();
+        assert!(error.contains("__ottla-offsets") && error.contains("another directory"), "{error}");
+        assert!(error.contains(&*tmp.path().to_string_lossy()), "{error}");
+    }
+}
+
+/// Damage that a start has found is not passed by readers: the repair must pass it, or the group would never be served.
+#[test]
+fn a_repair_brings_back_a_group_whose_offsets_are_damaged() {
+    let story = story();
+    let offsets =
+        |index: i32| story.clean.join(format!("__consumer_offsets-{index}/00000000000000000000.log"));
+    let log =
+        (0..2).map(offsets).find(|log| fs::metadata(log).is_ok_and(|log| log.len() > 0)).expect("commits");
+    flip(&log, find(&log, b"note 1"));
+    for is_known in [false, true] {
+        let dir = copied(&story.clean);
+        if is_known {
+            let broker = start(&dir).expect("the topics are sound");
+            assert!(view(&mut connect(&broker)).committed.is_empty());
+            broker.stop();
+        }
+        assert!(examined(&dir).damage[0].place.starts_with("__consumer_offsets-"), "{is_known}");
+        let broker = repaired(&dir);
+        let found = view(&mut connect(&broker)).committed;
+        assert!(found.values().any(|(_, note)| note.as_deref() == Some("note 2")), "{is_known}: {found:?}");
+        broker.stop();
+    }
 }
 
 #[test]
@@ -597,16 +638,32 @@ fn a_data_directory_that_others_can_write_to_is_refused() {
 #[test]
 fn a_missing_journal_is_refused_and_not_begun_anew() {
     let story = story();
-    for journal in ["__ottla-meta", "__ottla-offsets"] {
-        let trial = story.clean.with_file_name("trial");
-        let _ = fs::remove_dir_all(&trial);
-        copy(&story.clean, &trial);
-        fs::remove_dir_all(trial.join(journal)).expect("removed");
-        let error = start(&trial).expect_err(journal).to_string();
-        assert!(error.contains(journal) && error.contains("missing"), "{error}");
-        assert_eq!(examined(&trial).damage[0].place, journal);
-        repaired(&trial).stop();
+    let journal = "__ottla-meta";
+    fs::remove_dir_all(story.clean.join(journal)).expect("removed");
+    let error = start(&story.clean).expect_err(journal).to_string();
+    assert!(error.contains(journal) && error.contains("missing"), "{error}");
+    assert_eq!(examined(&story.clean).damage[0].place, journal);
+    let broker = repaired(&story.clean);
+    assert!(view(&mut connect(&broker)).committed.values().all(|(offset, _)| *offset >= 0));
+    broker.stop();
+}
+
+/// Without its offsets, the group would start at `auto.offset.reset`.
+#[test]
+fn a_group_whose_offsets_are_missing_is_not_served_until_a_repair() {
+    let story = story();
+    for index in 0..2 {
+        fs::remove_dir_all(story.clean.join(format!("__consumer_offsets-{index}"))).expect("removed");
     }
+    let broker = start(&story.clean).expect("the topics are sound");
+    let found = view(&mut connect(&broker));
+    assert!(found.partitions.values().all(|served| matches!(served, Served::All { .. })));
+    assert!(found.committed.is_empty());
+    broker.stop();
+    assert_eq!(examined(&story.clean).damage[0].place, "__consumer_offsets-0");
+    let broker = repaired(&story.clean);
+    assert!(view(&mut connect(&broker)).committed.values().all(|(offset, _)| *offset == -1));
+    broker.stop();
 }
 
 /// The examination opened a copy of the journals, and the log said that a torn tail was cut off.

@@ -4,11 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Raw, batch, numbered, produce_request};
+use common::{Raw, batch, numbered};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_wire::Seal;
 
@@ -90,34 +89,6 @@ fn acknowledged_by_all_survives_a_power_cut_at_any_moment() {
         lost_of_acks_1 += 6 - end;
     }
     println!("{lost_of_acks_1} of 20 records with acks=1 were lost");
-}
-
-#[test]
-fn transactional_ids_get_a_clear_error() {
-    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
-    let mut connection = Raw::connect(broker.addresses()[0]);
-    let request = InitProducerIdRequest {
-        transactional_id: Some("tx".into()),
-        transaction_timeout_ms: 1000,
-        ..Default::default()
-    };
-    let answer = connection.ask(4, &request).expect("an answer");
-    assert_eq!(answer.error_code, ErrorCode::UnsupportedVersion, "final, and no matter of rights");
-    // librdkafka, whose latest version of FindCoordinator is 2, gives up at once only with the second of these.
-    for (version, code) in
-        [(3, ErrorCode::UnsupportedVersion), (2, ErrorCode::TransactionalIdAuthorizationFailed)]
-    {
-        let request = FindCoordinatorRequest { key: "tx".into(), key_type: 1, ..Default::default() };
-        let answer = connection.ask(version, &request).expect("an answer");
-        assert_eq!(answer.error_code, code, "version {version}");
-        assert!(answer.error_message.is_some_and(|text| text.contains("remove transactional.id")));
-    }
-    let mut request = produce_request("orders", -1, &batch(&[b"a"], &Seal::default()));
-    request.transactional_id = Some("tx".into());
-    let answer = connection.ask(12, &request).expect("an answer");
-    let part = &answer.responses[0].partition_responses[0];
-    assert_eq!(part.error_code, ErrorCode::UnsupportedVersion);
-    assert!(part.error_message.as_ref().is_some_and(|text| text.contains("transactional.id")));
 }
 
 #[test]

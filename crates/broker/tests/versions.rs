@@ -31,6 +31,8 @@ fn every_listed_version_of_every_request_is_answered() {
         };
     }
     ask!(
+        add_offsets_to_txn::AddOffsetsToTxnRequest,
+        add_partitions_to_txn::AddPartitionsToTxnRequest,
         alter_configs::AlterConfigsRequest,
         api_versions::ApiVersionsRequest,
         create_partitions::CreatePartitionsRequest,
@@ -41,7 +43,10 @@ fn every_listed_version_of_every_request_is_answered() {
         describe_cluster::DescribeClusterRequest,
         describe_configs::DescribeConfigsRequest,
         describe_groups::DescribeGroupsRequest,
+        describe_producers::DescribeProducersRequest,
         describe_topic_partitions::DescribeTopicPartitionsRequest,
+        describe_transactions::DescribeTransactionsRequest,
+        end_txn::EndTxnRequest,
         fetch::FetchRequest,
         find_coordinator::FindCoordinatorRequest,
         heartbeat::HeartbeatRequest,
@@ -51,12 +56,15 @@ fn every_listed_version_of_every_request_is_answered() {
         leave_group::LeaveGroupRequest,
         list_groups::ListGroupsRequest,
         list_offsets::ListOffsetsRequest,
+        list_transactions::ListTransactionsRequest,
         metadata::MetadataRequest,
         offset_commit::OffsetCommitRequest,
         offset_delete::OffsetDeleteRequest,
         offset_fetch::OffsetFetchRequest,
         offset_for_leader_epoch::OffsetForLeaderEpochRequest,
         sync_group::SyncGroupRequest,
+        txn_offset_commit::TxnOffsetCommitRequest,
+        write_txn_markers::WriteTxnMarkersRequest,
     );
     // acks=0 is the default of an empty produce request, and has no answer.
     for version in 3..=listed[&ApiKey::Produce.code()].1 {

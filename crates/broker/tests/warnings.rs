@@ -10,9 +10,7 @@ use common::Raw;
 use log::Log;
 use ottla_broker::Broker;
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
-use ottla_protocol::messages::{
-    add_partitions_to_txn::AddPartitionsToTxnRequest, init_producer_id::InitProducerIdRequest,
-};
+use ottla_protocol::messages::elect_leaders::ElectLeadersRequest;
 
 #[test]
 fn an_unsupported_request_is_logged_once_with_who_sent_it() {
@@ -25,15 +23,11 @@ fn an_unsupported_request_is_logged_once_with_who_sent_it() {
             client_software_version: "1.2".into(),
         };
         connection.ask(4, &hello).expect("an answer");
-        let request = InitProducerIdRequest { transactional_id: Some("tx".into()), ..Default::default() };
-        connection.ask(4, &request).expect("an answer");
-        assert!(connection.ask(3, &AddPartitionsToTxnRequest::default()).is_none(), "it is not advertised");
+        assert!(connection.ask(2, &ElectLeadersRequest::default()).is_none(), "it is not advertised");
     }
     let text = log.text();
-    for what in ["transactions", "AddPartitionsToTxn version 3"] {
-        let wanted = format!("(story 1.2) requests {what}, which this broker does not support");
-        let lines: Vec<_> = text.lines().filter(|line| line.contains(&wanted)).collect();
-        assert_eq!(lines.len(), 1, "{text}");
-        assert!(lines[0].contains("WARN") && lines[0].contains("127.0.0.1:"), "{lines:?}");
-    }
+    let wanted = "(story 1.2) requests ElectLeaders version 2, which this broker does not support";
+    let lines: Vec<_> = text.lines().filter(|line| line.contains(wanted)).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("127.0.0.1:"), "{lines:?}");
 }

@@ -12,7 +12,9 @@ use crate::config::Visible;
 use crate::epochs;
 use crate::error::{AppendError, LogError};
 use crate::log::{Log, Unsynced};
+use crate::marker::{Completed, Control, TransactionOutcome};
 use crate::producers::{Producer, Verdict, Written, judge};
+use crate::txn_index::AbortedTransaction;
 
 /// The number of headers whose memory the next append reuses; nearly every append has fewer batches.
 const HEADERS_KEPT_MAX: usize = 64;
@@ -44,6 +46,8 @@ struct Checked {
     records: u64,
     max_timestamp: i64,
     duplicate: Option<Written>,
+    /// The content of a control batch, which is alone.
+    control: Option<Control>,
 }
 
 impl Log {
@@ -80,9 +84,12 @@ impl Log {
             .and_then(|()| self.make_room(now_ms, batches.len(), &checked))
             .map_err(|source| self.append_failed(base_offset, source))?;
         let position = self.active().size;
-        let Checked { last_offset, records, .. } = checked;
-        self.write(&batches, position, base_offset)?;
-        self.book(now_ms, checked.headers, position);
+        let Checked { last_offset, records, control, .. } = checked;
+        match control {
+            None => self.write(&batches, position, base_offset)?,
+            Some(control) => self.write_control(&checked.headers[0], control, &batches, position)?,
+        }
+        self.book(now_ms, checked.headers, position, control);
         let appended = Appended {
             base_offset,
             last_offset,
@@ -119,8 +126,14 @@ impl Log {
         if batches.is_empty() {
             return Err(checker.not_allowed("no batch at all"));
         }
-        let mut checked =
-            Checked { headers, last_offset: base_offset - 1, records: 0, max_timestamp: -1, duplicate: None };
+        let mut checked = Checked {
+            headers,
+            last_offset: base_offset - 1,
+            records: 0,
+            max_timestamp: -1,
+            duplicate: None,
+            control: None,
+        };
         // Producers as this buffer leaves them: only a buffer of several batches needs to know.
         let mut staged: FxHashMap<i64, Producer> = FxHashMap::default();
         let mut at = 0;
@@ -128,6 +141,13 @@ impl Log {
             let left = batches.len() - at;
             let (mut header, batch) = checker.next(&mut batches[at..])?;
             let alone = at == 0 && batch.len() == left;
+            if header.is_control() {
+                if !alone {
+                    return Err(checker.not_allowed("a control batch with other batches"));
+                }
+                let control = Control::of_batch(&header, batch).map_err(|source| checker.invalid(source))?;
+                checked.control = Some(control);
+            }
             match (self.verdict(&header, options, &staged)?, &mut checked.duplicate) {
                 (None, None) => {}
                 (Some(written), None) if at == 0 => checked.duplicate = Some(written),
@@ -174,12 +194,19 @@ impl Log {
         options: AppendOptions,
         staged: &FxHashMap<i64, Producer>,
     ) -> Result<Option<Written>, AppendError> {
-        // A coordinator's markers have no sequence.
-        if !header.has_producer_id() || (options.origin == Origin::Coordinator && header.base_sequence < 0) {
+        // A coordinator's batches and markers have no sequence.
+        let is_ordered = options.origin == Origin::Client || header.base_sequence >= 0;
+        if !header.has_producer_id() || header.is_control() || !(is_ordered || header.is_transactional()) {
             return Ok(None);
         }
         let known = staged.get(&header.producer_id).or_else(|| self.producers.get(header.producer_id));
-        match judge(known, header) {
+        let verdict = if is_ordered { judge(known, header) } else { Verdict::Append };
+        let is_of_transaction = header.is_transactional() || known.is_some_and(Producer::is_in_transaction);
+        // A duplicate is in the log, whatever has become of its transaction.
+        if is_of_transaction && !matches!(verdict, Verdict::Duplicate(_)) {
+            self.check_transaction(header, known, options)?;
+        }
+        match verdict {
             Verdict::Append => Ok(None),
             Verdict::Duplicate(written) => Ok(Some(written)),
             Verdict::Fenced { current } => Err(AppendError::InvalidProducerEpoch {
@@ -212,6 +239,34 @@ impl Log {
         if full { self.roll_now(now_ms) } else { Ok(()) }
     }
 
+    /// Writes a control batch. The entry of an abort is in the transaction index before its marker is in the log.
+    #[cold]
+    fn write_control(
+        &mut self,
+        header: &BatchHeader,
+        control: Control,
+        batch: &[u8],
+        position: u64,
+    ) -> Result<(), AppendError> {
+        let open = self.producers.get(header.producer_id).and_then(Producer::transaction_first);
+        let aborted = match (control, open) {
+            (Control::Marker { outcome: TransactionOutcome::Abort, .. }, Some(first)) => {
+                AbortedTransaction::ending(&self.producers, header, first)
+            }
+            _ => return self.write(batch, position, header.base_offset),
+        };
+        let (storage, dir) = (self.storage.clone(), self.dir.clone());
+        let segment = self.active_mut();
+        let base_offset = segment.base_offset;
+        let noted = segment.aborted.append(&*storage, &dir, base_offset, &aborted);
+        noted.map_err(|source| self.append_failed(header.base_offset, source))?;
+        let written = self.write(batch, position, header.base_offset);
+        if written.is_err() {
+            self.active_mut().aborted.take_back(&*storage, &dir, base_offset);
+        }
+        written
+    }
+
     fn write(&mut self, batches: &[u8], position: u64, base_offset: i64) -> Result<(), AppendError> {
         if position + batches.len() as u64 > u64::from(i32::MAX as u32) {
             return Err(AppendError::TooLarge {
@@ -236,7 +291,7 @@ impl Log {
 
     /// Records the batches that were written at `position`, in memory and in the indexes.
     #[inline]
-    fn book(&mut self, now_ms: i64, headers: Vec<BatchHeader>, mut position: u64) {
+    fn book(&mut self, now_ms: i64, headers: Vec<BatchHeader>, mut position: u64, control: Option<Control>) {
         let interval = self.config.index_interval_bytes;
         let producers_max = self.config.producers_max;
         self.producers.observe_clock(now_ms, self.config.producer_expiration_ms);
@@ -250,8 +305,23 @@ impl Log {
             }
             position += header.total_bytes() as u64;
         }
+        if !self.verifications.is_empty() || control.is_some() {
+            self.book_transactions(&headers, control);
+        }
         if headers.capacity() <= HEADERS_KEPT_MAX {
             self.headers = headers;
+        }
+    }
+
+    /// Ends the transaction of a marker. A guard is used once.
+    #[cold]
+    fn book_transactions(&mut self, headers: &[BatchHeader], control: Option<Control>) {
+        for header in headers.iter().filter(|header| header.is_transactional() || header.is_control()) {
+            self.verifications.remove(&header.producer_id);
+        }
+        let (Some(Control::Marker { coordinator_epoch, .. }), [header]) = (control, headers) else { return };
+        if let Some(first_offset) = self.producers.end_transaction(header.producer_id, coordinator_epoch) {
+            self.complete(Completed { first_offset, last_offset: header.base_offset });
         }
     }
 

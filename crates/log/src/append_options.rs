@@ -1,5 +1,7 @@
 //! The options of an append.
 
+use crate::verification::VerificationGuard;
+
 /// The options of an append.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AppendOptions {
@@ -11,12 +13,27 @@ pub struct AppendOptions {
     pub check: Check,
     /// A limit of the decompressed size of a batch below that of the log.
     pub decompressed_bytes_max: Option<usize>,
+    /// The treatment of transactional batches.
+    pub transactional: Transactional,
+}
+
+/// The treatment of transactional batches of clients. Those of coordinators are always accepted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Transactional {
+    /// They are refused.
+    #[default]
+    Refused,
+    /// They are accepted without a check of the coordinator's decision.
+    Accepted,
+    /// The first batch of a transaction needs the guard from before the coordinator was asked, later ones need none: see
+    /// [`Log::verification_guard`](crate::Log::verification_guard).
+    Verified(Option<VerificationGuard>),
 }
 
 /// The origin of the batches.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Origin {
-    /// A client: no control batches, no transactions, producers in sequence.
+    /// A client: no control batches, transactions as [`Transactional`] says, producers in sequence.
     #[default]
     Client,
     /// The broker itself: anything it says.

@@ -5,7 +5,7 @@ use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, Compression, HEADER_B
 use ottla_wire::reader::{RecordError, RecordIter};
 use ottla_wire::{RecordStream, TimestampType};
 
-use crate::append_options::{AppendOptions, Check, Origin};
+use crate::append_options::{AppendOptions, Check, Origin, Transactional};
 use crate::config::LogConfig;
 use crate::error::AppendError;
 
@@ -102,7 +102,7 @@ impl Checker<'_> {
     }
 
     #[cold]
-    fn invalid(&self, source: RecordError) -> AppendError {
+    pub(crate) fn invalid(&self, source: RecordError) -> AppendError {
         AppendError::InvalidRecords { dir: self.dir.to_owned(), source }
     }
 
@@ -110,7 +110,7 @@ impl Checker<'_> {
         if header.is_control() {
             return Err(self.not_allowed("a control batch from a client"));
         }
-        if header.is_transactional() {
+        if header.is_transactional() && self.options.transactional == Transactional::Refused {
             return Err(self.not_allowed("a transactional batch from a client"));
         }
         if header.timestamp_type() == TimestampType::LogAppendTime {
@@ -125,6 +125,9 @@ impl Checker<'_> {
         }
         if header.has_producer_id() && (header.base_sequence < 0 || header.producer_epoch < 0) {
             return Err(self.not_allowed("a producer id without epoch or sequence"));
+        }
+        if header.is_transactional() && !header.has_producer_id() {
+            return Err(self.not_allowed("a transactional batch without a producer id"));
         }
         Ok(())
     }

@@ -35,6 +35,10 @@ impl Log {
         self.open_active()?;
         let last = self.segments.len() - 1;
         self.segments[last].finish(&*storage)?;
+        let active = self.active();
+        if let Some(file) = active.aborted.finish(&*storage, &self.dir, active.base_offset)? {
+            file.sync_data()?;
+        }
         self.sync_everything()?;
         let end = self.end_offset();
         self.write_snapshot(end, true)?;

@@ -287,6 +287,32 @@ pub enum AppendError {
         /// The epoch of the batch.
         found: i16,
     },
+    /// The marker's coordinator was replaced: a later one has written a marker of this producer.
+    #[error(
+        "log {dir}: a marker of producer {producer_id} from coordinator epoch {found} after one from epoch {current}"
+    )]
+    CoordinatorFenced {
+        /// The directory of the log that has the later marker.
+        dir: String,
+        /// The producer.
+        producer_id: i64,
+        /// The coordinator epoch of the producer's last marker.
+        current: i32,
+        /// The coordinator epoch of the refused marker.
+        found: i32,
+    },
+    /// A batch does not belong to the producer's transaction.
+    #[error("log {dir}: producer {producer_id}/{producer_epoch} sent {what}")]
+    InvalidTransaction {
+        /// The directory of the log that refused the batch.
+        dir: String,
+        /// The producer.
+        producer_id: i64,
+        /// The epoch of the batch.
+        producer_epoch: i16,
+        /// The batch that was sent.
+        what: &'static str,
+    },
     /// The storage failed. The bytes already written were removed, and later appends may succeed.
     #[error("log {dir}: cannot append at offset {offset}: {source}")]
     Storage {

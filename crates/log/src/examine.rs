@@ -16,17 +16,21 @@ use crate::recovery::{How, RecoveryReport};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Scanned, Window, scan};
 use crate::segment::{IndexBuilder, Segment};
 use crate::segment_name::{
-    INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, parse_name,
+    INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name, parse_name,
 };
 use crate::storage::{Entry, FRESH_SUFFIX, Storage};
 use crate::swap::{self, SettledView};
 use crate::synced::{self, Found};
+use crate::txn_index::TxnIndex;
 
 /// The content of a log directory.
+#[derive(Default)]
 pub(crate) struct Directory {
     pub(crate) exists: bool,
     /// Base offsets and sizes of the segments, in order.
     pub(crate) segments: Vec<(i64, u64)>,
+    /// Base offsets and sizes of the transaction indexes, in order.
+    pub(crate) aborted: Vec<(i64, u64)>,
     /// Unneeded files: incomplete replacements, and indexes without a segment.
     pub(crate) leftovers: Vec<String>,
     /// Directories that have the name of one of the log's files.
@@ -51,7 +55,7 @@ pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
     segments.sort_unstable();
     let has_log = |base: i64| segments.binary_search_by_key(&base, |(base, _)| *base).is_ok();
     let mut leftovers = Vec::new();
-    for suffix in [INDEX_SUFFIX, TIME_INDEX_SUFFIX] {
+    for suffix in [INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX] {
         let orphans = of_suffix(suffix).filter(|(base, _)| !has_log(*base));
         leftovers.extend(orphans.map(|(base, _)| file_name(base, suffix)));
     }
@@ -62,13 +66,15 @@ pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
     }
     let not_files = entries.iter().filter(|entry| entry.is_dir && is_file_of_a_log(&entry.name));
     let not_files = not_files.map(|entry| entry.name.clone()).collect();
-    Ok(Directory { exists, segments, leftovers, not_files })
+    let aborted = of_suffix(TXN_INDEX_SUFFIX).filter(|(base, _)| has_log(*base)).collect();
+    Ok(Directory { exists, segments, aborted, leftovers, not_files })
 }
 
 /// Returns `true` if a log has files with that name.
 fn is_file_of_a_log(name: &str) -> bool {
-    let is_segments =
-        |suffix| [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX].contains(&suffix);
+    let is_segments = |suffix| {
+        [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX].contains(&suffix)
+    };
     parse_name(name).is_some_and(|(_, suffix)| is_segments(suffix))
         || name == crate::epochs::FILE_NAME
         || checkpoint::ALL.contains(&name)
@@ -122,9 +128,15 @@ pub(crate) fn load_checkpoints(storage: &dyn Storage, dir: &str) -> Result<Check
 }
 
 /// Returns the segments from their file names. Each ends at the next one's start; the end of the last is unknown.
-pub(crate) fn segments_of(sizes: &[(i64, u64)], now_ms: i64) -> Vec<Segment> {
+pub(crate) fn segments_of(sizes: &[(i64, u64)], aborted: &[(i64, u64)], now_ms: i64) -> Vec<Segment> {
     let ends = sizes.iter().skip(1).map(|(base, _)| *base).chain(sizes.last().map(|(base, _)| *base));
-    sizes.iter().zip(ends).map(|((base, size), end)| Segment::existing(*base, end, *size, now_ms)).collect()
+    let segment = |((base, size), end): (&(i64, u64), i64)| {
+        let mut segment = Segment::existing(*base, end, *size, now_ms);
+        let index = aborted.iter().find(|(other, _)| other == base);
+        segment.aborted = TxnIndex::of_len(index.map_or(0, |(_, bytes)| *bytes));
+        segment
+    };
+    sizes.iter().zip(ends).map(segment).collect()
 }
 
 /// The steps that open a log.
@@ -348,7 +360,9 @@ fn find_losses(log: &Log, synced: Option<i64>, how: &How, plan: &mut Plan) {
     let name = |number: usize| file_name(log.segments[number].base_offset, LOG_SUFFIX);
     for (number, (scanned, _)) in (first..keep).zip(scans.iter()) {
         for bad in &scanned.bad {
-            let known = log.bad.contains(bad) || bad.next_offset <= start;
+            // Whether readers may pass it does not matter: that was decided after it was found.
+            let is_same = |known: &BadRange| BadRange { skipped: bad.skipped, ..*known } == *bad;
+            let known = log.bad.iter().any(is_same) || bad.next_offset <= start;
             if (how.strict || how.full) && !known {
                 losses.push(Loss::Damaged {
                     file: name(number),

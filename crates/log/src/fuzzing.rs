@@ -4,9 +4,11 @@ use crate::checkpoint::{CleanMark, decode_bad, encode_bad};
 use crate::epochs::{self, Epochs};
 use crate::index::{Index, IndexEntry, Loaded, OffsetEntry, TimeEntry};
 use crate::producers::Producers;
+use crate::segment_name::{TXN_INDEX_SUFFIX, file_name};
 use crate::storage::Storage;
 use crate::storage::mem::MemStorage;
 use crate::synced::{self, Found};
+use crate::txn_index::{AbortedTransaction, TxnIndex};
 
 const DIR: &str = "d";
 
@@ -44,6 +46,25 @@ pub fn producer_snapshot(bytes: &[u8]) {
     let written = producers.encode();
     let again = Producers::decode(&written).expect("what was written can be read");
     assert!(again.encode() == written, "the state survives");
+}
+
+/// A transaction index with these bytes: a search finds what a walk over all entries finds.
+pub fn transaction_index(bytes: &[u8], from: i64, to: i64) {
+    let disk = disk_with(&format!("{DIR}/{}", file_name(0, TXN_INDEX_SUFFIX)), bytes);
+    let index = TxnIndex::of_len(bytes.len() as u64);
+    let mut found = Vec::new();
+    let searched = index.search(&disk, DIR, 0, from, to, &mut found);
+    let Some(entries) = index.load(&disk, DIR, 0..i64::MAX).expect("a disk in memory") else { return };
+    let written: Vec<u8> = entries.iter().flat_map(AbortedTransaction::encode).collect();
+    assert_eq!(written, bytes, "every byte has a meaning");
+    let is_complete = searched.expect("a sound index can be searched");
+    let first = entries.partition_point(|entry| entry.last_offset < from);
+    let ends = entries[first..].iter().position(|entry| entry.last_stable_offset >= to);
+    // A search may begin before the first entry with its marker in the range.
+    let until = ends.map_or(entries.len(), |at| first + at + 1);
+    let overlaps = |entry: &&AbortedTransaction| entry.last_offset >= from && entry.first_offset < to;
+    let expected: Vec<_> = entries[..until].iter().filter(overlaps).copied().collect();
+    assert!(is_complete || found == expected, "{found:?} instead of {expected:?}");
 }
 
 /// The bodies of the mark of a clean close and of the quarantine.
@@ -96,7 +117,8 @@ pub mod seeds {
     use ottla_wire::BatchHeader;
 
     use super::{
-        CleanMark, DIR, Epochs, IndexEntry, MemStorage, OffsetEntry, Producers, Storage, TimeEntry, epochs,
+        AbortedTransaction, CleanMark, DIR, Epochs, IndexEntry, MemStorage, OffsetEntry, Producers, Storage,
+        TimeEntry, epochs,
     };
 
     fn bytes_of<E: IndexEntry>(entries: &[E]) -> Vec<u8> {
@@ -117,6 +139,17 @@ pub mod seeds {
     pub fn time_index(count: i32) -> Vec<u8> {
         let entry = |n| TimeEntry { timestamp: 1_700_000_000_000 + i64::from(n), relative_offset: n * 10 };
         bytes_of(&(1..=count).map(entry).collect::<Vec<_>>())
+    }
+
+    /// A transaction index of so many entries.
+    pub fn transaction_index(count: i64) -> Vec<u8> {
+        let entry = |n| AbortedTransaction {
+            producer_id: 4000 + n % 3,
+            first_offset: n * 10,
+            last_offset: n * 10 + 15,
+            last_stable_offset: n * 10,
+        };
+        (0..count).flat_map(|n| entry(n).encode()).collect()
     }
 
     /// A snapshot of so many producers, each with up to six batches.

@@ -349,7 +349,7 @@ impl Journal {
             leader_epoch: LEADER_EPOCH,
             origin: Origin::Coordinator,
             check: Check::Trusted,
-            decompressed_bytes_max: None,
+            ..AppendOptions::default()
         };
         self.log.append(now_ms, bytes, options).map(drop)
     }

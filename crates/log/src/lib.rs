@@ -74,6 +74,8 @@ mod gap;
 mod index;
 mod journal;
 mod log;
+mod marker;
+mod producer_recovery;
 mod producers;
 mod read;
 mod recovery;
@@ -90,23 +92,27 @@ mod sync;
 mod synced;
 mod tail;
 mod time_lookup;
+mod transaction;
 mod truncate;
+mod txn_index;
+mod verification;
 mod verified;
 mod verify;
 
 pub use append::Appended;
-pub use append_options::{AppendOptions, Check, Origin};
+pub use append_options::{AppendOptions, Check, Origin, Transactional};
 pub use bad_range::BadRange;
 pub use check::{BatchesCheck, check_batches};
 pub use compaction::{
-    AbortedTransaction, Cleanable, CleanedGroup, Compaction, CompactionError, CompactionOptions,
-    CompactionReport, PendingReplacement, ReplacedFiles,
+    Cleanable, CleanedGroup, Compaction, CompactionError, CompactionOptions, CompactionReport,
+    PendingReplacement, ReplacedFiles,
 };
 pub use config::{LogConfig, Visible};
 pub use error::{AppendError, LogError, Loss, ReadError, repair_step};
 pub use examine::{LogCheck, check_log};
 pub use journal::{Journal, JournalConfig, JournalError, check_journal};
 pub use log::Log;
+pub use marker::{EndMarker, TransactionOutcome};
 pub use producers::ProducerState;
 pub use read::{ColdRead, ReadPlan, ReadResult};
 pub use recovery::RecoveryReport;
@@ -117,4 +123,6 @@ pub use shared::{Batch, Reader, SharedLog};
 pub use sync::{PendingSync, Synced};
 pub use tail::{Grown, Tail, Waiter};
 pub use time_lookup::{TimeLookup, TimestampOffset};
+pub use txn_index::AbortedTransaction;
+pub use verification::{FirstBatch, VerificationGuard};
 pub use verify::{ScrubCursor, ScrubTask, Scrubbed};

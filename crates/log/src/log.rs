@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use ottla_wire::BatchHeader;
+use rustc_hash::FxHashMap;
 
 use crate::bad_range::BadRange;
 use crate::cache::TailCache;
@@ -16,6 +17,7 @@ use crate::config::{LogConfig, Visible};
 use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::examine::{Checkpoints, Directory};
+use crate::marker::Completed;
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, How, RecoveryReport};
 use crate::ring::Ring;
@@ -23,6 +25,7 @@ use crate::segment::Segment;
 use crate::storage::{File, Storage};
 use crate::synced::{Note, SyncedFile};
 use crate::tail::Tail;
+use crate::verification::Verification;
 
 /// A durable sequence of record batches in one directory, in Apache Kafka's on-disk format.
 ///
@@ -37,6 +40,11 @@ pub struct Log {
     pub(crate) segments: Vec<Segment>,
     pub(crate) start_offset: i64,
     pub(crate) producers: Producers,
+    /// Ended transactions whose markers may be above the high watermark.
+    pub(crate) completed: Vec<Completed>,
+    /// The guards of transactions whose coordinators are being asked, by producer.
+    pub(crate) verifications: FxHashMap<i64, Verification>,
+    pub(crate) guards_created: u64,
     pub(crate) epochs: Epochs,
     pub(crate) cache: TailCache,
     pub(crate) tail: Tail,
@@ -135,8 +143,7 @@ impl Log {
     /// Returns a log without records that replaces one that cannot be opened. Every call fails with `reason`, and no
     /// file is accessed.
     pub fn unavailable(storage: Arc<dyn Storage>, dir: &str, config: LogConfig, reason: String) -> Self {
-        let directory =
-            Directory { exists: false, segments: vec![(0, 0)], leftovers: Vec::new(), not_files: Vec::new() };
+        let directory = Directory { segments: vec![(0, 0)], ..Directory::default() };
         let mut log =
             recovery::unopened(storage, dir, config.bounded(), &directory, &Checkpoints::default(), 0);
         log.offline = Some(reason);

@@ -1,8 +1,10 @@
 //! The producer state: the epoch and the last five batches of each idempotent producer, so that a batch sent twice is
-//! found and one sent too early refused.
+//! found and one sent too early refused; and the open transaction of each transactional one.
 //!
 //! The state is kept in Kafka's `.snapshot` files. Kafka's own entries remember only the last batch; ours have the
 //! other four in a section behind them, which Kafka's tools do not read.
+
+use std::collections::BTreeMap;
 
 use ottla_wire::batch::BatchHeader;
 use rustc_hash::FxHashMap;
@@ -21,6 +23,10 @@ const KAFKA_ENTRY_BYTES: usize = 46;
 const WINDOWS_MAGIC: [u8; 4] = *b"OTWN";
 const WINDOWS_VERSION: i16 = 1;
 const WINDOW_BATCH_BYTES: usize = 32;
+/// Marks the section with the sizes of the transaction indexes, which is missing if there are none.
+const INDEXES_MAGIC: [u8; 4] = *b"OTTX";
+const INDEXES_VERSION: i16 = 1;
+const INDEX_BYTES: usize = 16;
 
 /// A batch in a producer's window.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -49,6 +55,12 @@ pub(crate) struct Producer {
     seen_ms: i64,
     batches: [Written; WINDOW],
     len: u8,
+    /// The coordinator epoch of its last marker, or -1.
+    pub(crate) coordinator_epoch: i32,
+    /// The first offset of its open transaction, or -1.
+    transaction_first: i64,
+    /// The largest timestamp of its last batch or marker, or -1.
+    last_timestamp: i64,
 }
 
 /// A producer, for those who describe a partition.
@@ -60,8 +72,12 @@ pub struct ProducerState {
     pub epoch: i16,
     /// Sequence of its last record, or -1.
     pub last_sequence: i32,
-    /// The largest timestamp of its last batch, or -1.
+    /// The largest timestamp of its last batch or marker, or -1.
     pub last_timestamp: i64,
+    /// The coordinator epoch of its last marker, or -1.
+    pub coordinator_epoch: i32,
+    /// The first offset of its open transaction.
+    pub transaction_first_offset: Option<i64>,
 }
 
 /// The last batch of a producer, which compaction keeps.
@@ -93,7 +109,25 @@ pub(crate) fn sequence_after(sequence: i32, count: i32) -> i32 {
 
 impl Producer {
     pub(crate) fn new(epoch: i16, seen_ms: i64) -> Self {
-        Self { epoch, seen_ms, batches: [Written::default(); WINDOW], len: 0 }
+        Self {
+            epoch,
+            seen_ms,
+            batches: [Written::default(); WINDOW],
+            len: 0,
+            coordinator_epoch: -1,
+            transaction_first: -1,
+            last_timestamp: -1,
+        }
+    }
+
+    /// Returns `true` if it has an open transaction, of whichever epoch.
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        self.transaction_first >= 0
+    }
+
+    /// The first offset of its open transaction.
+    pub(crate) fn transaction_first(&self) -> Option<i64> {
+        Some(self.transaction_first).filter(|first| *first >= 0)
     }
 
     fn window(&self) -> &[Written] {
@@ -111,8 +145,15 @@ impl Producer {
             self.len = 0;
         }
         self.seen_ms = self.seen_ms.max(now_ms);
-        // Markers have an epoch but no sequence.
-        if header.is_control() || header.base_sequence < 0 {
+        self.last_timestamp = header.max_timestamp;
+        if header.is_control() {
+            return;
+        }
+        if header.is_transactional() && self.transaction_first < 0 {
+            self.transaction_first = base_offset;
+        }
+        // Batches of a coordinator have an epoch but no sequence.
+        if header.base_sequence < 0 {
             return;
         }
         let batch = Written {
@@ -158,6 +199,8 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
         Some(last) if header.base_sequence != sequence_after(last.last_sequence, 1) => {
             Verdict::OutOfOrder { last: Some(last.last_sequence) }
         }
+        // A marker has begun the epoch.
+        None if header.base_sequence != 0 => Verdict::OutOfOrder { last: None },
         _ => Verdict::Append,
     }
 }
@@ -166,8 +209,13 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Producers {
     map: FxHashMap<i64, Producer>,
+    /// The producers of open transactions by the first offset.
+    open: BTreeMap<i64, i64>,
     /// The wall clock when it was last looked at.
     clock_ms: Option<i64>,
+    /// The base offsets of segments with transaction indexes and their entries, as the snapshot has them: a missing index
+    /// file would not be noticed otherwise.
+    pub(crate) indexes: Vec<(i64, u64)>,
 }
 
 impl PartialEq for Producers {
@@ -192,7 +240,11 @@ impl Producers {
         }
         let id = header.producer_id;
         if let Some(producer) = self.map.get_mut(&id) {
+            let before = producer.transaction_first;
             producer.note(header, base_offset, now_ms);
+            if producer.transaction_first != before {
+                self.open.insert(producer.transaction_first, id);
+            }
             return;
         }
         if self.map.len() >= max {
@@ -200,13 +252,40 @@ impl Producers {
         }
         let mut producer = Producer::new(header.producer_epoch, now_ms);
         producer.note(header, base_offset, now_ms);
+        if producer.is_in_transaction() {
+            self.open.insert(producer.transaction_first, id);
+        }
         self.map.insert(id, producer);
+    }
+
+    /// Ends the transaction of a producer whose marker was booked with [`Producers::note`]. Returns its first offset;
+    /// `None` if none was open.
+    pub(crate) fn end_transaction(&mut self, producer_id: i64, coordinator_epoch: i32) -> Option<i64> {
+        let producer = self.map.get_mut(&producer_id)?;
+        producer.coordinator_epoch = coordinator_epoch;
+        let first = producer.transaction_first()?;
+        producer.transaction_first = -1;
+        self.open.remove(&first);
+        Some(first)
+    }
+
+    /// The first offset of the first open transaction.
+    #[inline]
+    pub(crate) fn first_open_offset(&self) -> Option<i64> {
+        self.open.first_key_value().map(|(first, _)| *first)
+    }
+
+    /// The first offset of the first open transaction of another producer.
+    pub(crate) fn first_open_besides(&self, producer_id: i64) -> Option<i64> {
+        self.open.iter().find(|(_, other)| **other != producer_id).map(|(first, _)| *first)
     }
 
     /// Makes room for an eighth at once: a sort for each new producer would be dear.
     #[cold]
     fn forget_idlest(&mut self, max: usize) {
-        let mut idle: Vec<(i64, i64)> = self.map.iter().map(|(id, p)| (p.seen_ms, *id)).collect();
+        // Without its producer a transaction would have no first offset.
+        let closed = self.map.iter().filter(|(_, producer)| !producer.is_in_transaction());
+        let mut idle: Vec<(i64, i64)> = closed.map(|(id, p)| (p.seen_ms, *id)).collect();
         idle.sort_unstable();
         let goes = self.map.len().saturating_sub(max) + (max / 8).max(1);
         for (_, id) in idle.into_iter().take(goes) {
@@ -243,10 +322,12 @@ impl Producers {
         }
     }
 
-    /// Forgets producers not heard of for `expiration_ms`.
+    /// Forgets producers without an open transaction that were not heard of for `expiration_ms`.
     pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
         self.observe_clock(now_ms, expiration_ms);
-        self.map.retain(|_, producer| now_ms.saturating_sub(producer.seen_ms) < expiration_ms);
+        self.map.retain(|_, producer| {
+            producer.is_in_transaction() || now_ms.saturating_sub(producer.seen_ms) < expiration_ms
+        });
     }
 
     fn sorted(&self) -> Vec<(i64, &Producer)> {
@@ -263,7 +344,9 @@ impl Producers {
                 producer_id,
                 epoch: producer.epoch,
                 last_sequence: producer.last().map_or(-1, |last| last.last_sequence),
-                last_timestamp: producer.last().map_or(-1, |last| last.timestamp),
+                last_timestamp: producer.last_timestamp,
+                coordinator_epoch: producer.coordinator_epoch,
+                transaction_first_offset: producer.transaction_first(),
             })
             .collect()
     }
@@ -290,16 +373,16 @@ impl Producers {
                 last_sequence: -1,
                 base_offset: -1,
                 last_offset: -1,
-                timestamp: producer.seen_ms,
+                timestamp: -1,
             });
             out.extend(id.to_be_bytes());
             out.extend(producer.epoch.to_be_bytes());
             out.extend(last.last_sequence.to_be_bytes());
             out.extend(last.last_offset.to_be_bytes());
             out.extend(((last.last_offset - last.base_offset) as i32).to_be_bytes());
-            out.extend(last.timestamp.to_be_bytes());
-            out.extend((-1_i32).to_be_bytes()); // coordinator epoch: no markers are written here
-            out.extend((-1_i64).to_be_bytes()); // first offset of a transaction: none is open
+            out.extend(producer.last_timestamp.to_be_bytes());
+            out.extend(producer.coordinator_epoch.to_be_bytes());
+            out.extend(producer.transaction_first.to_be_bytes());
         }
         out.extend(WINDOWS_MAGIC);
         out.extend(WINDOWS_VERSION.to_be_bytes());
@@ -312,6 +395,14 @@ impl Producers {
                 out.extend(batch.base_offset.to_be_bytes());
                 out.extend(batch.last_offset.to_be_bytes());
                 out.extend(batch.timestamp.to_be_bytes());
+            }
+        }
+        if !self.indexes.is_empty() {
+            out.extend(INDEXES_MAGIC);
+            out.extend(INDEXES_VERSION.to_be_bytes());
+            for (base_offset, entries) in &self.indexes {
+                out.extend(base_offset.to_be_bytes());
+                out.extend(entries.to_be_bytes());
             }
         }
         let crc = ottla_wire::crc::crc32c(&out[CHECKED_FROM..]);
@@ -333,12 +424,17 @@ impl Producers {
         }
         let mut ids = Vec::with_capacity(count);
         let mut map = FxHashMap::default();
+        let mut open = BTreeMap::new();
         for _ in 0..count {
             let (id, epoch) = (input.i64()?, input.i16()?);
             let (last_sequence, last_offset) = (input.i32()?, input.i64()?);
             let (delta, timestamp) = (input.i32()?, input.i64()?);
-            let (_coordinator_epoch, _transaction) = (input.i32()?, input.i64()?);
             let mut producer = Producer::new(epoch, timestamp);
+            producer.last_timestamp = timestamp;
+            (producer.coordinator_epoch, producer.transaction_first) = (input.i32()?, input.i64()?);
+            if producer.transaction_first < -1 || producer.coordinator_epoch < -1 {
+                return None;
+            }
             if last_sequence >= 0 {
                 // The first sequence may lie before the wrap.
                 let base = i64::from(last_sequence) - i64::from(delta);
@@ -355,11 +451,14 @@ impl Producers {
                 }
                 producer.len = 1;
             }
+            if let Some(first) = producer.transaction_first() {
+                open.insert(first, id);
+            }
             ids.push(id);
             map.insert(id, producer);
         }
         if input.rest.is_empty() {
-            return Some(Self { map, clock_ms: None });
+            return Some(Self { map, open, ..Self::default() });
         }
         if input.take(4)? != WINDOWS_MAGIC || input.i16()? != WINDOWS_VERSION {
             return None;
@@ -386,7 +485,7 @@ impl Producers {
                 }
             }
         }
-        Some(Self { map, clock_ms: None })
+        Some(Self { map, open, clock_ms: None, indexes: input.indexes() })
     }
 }
 
@@ -404,6 +503,18 @@ impl<'a> Input<'a> {
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
+    }
+
+    /// The sizes of the transaction indexes. A section that is not known has none.
+    fn indexes(&mut self) -> Vec<(i64, u64)> {
+        if self.take(4) != Some(&INDEXES_MAGIC) || self.i16() != Some(INDEXES_VERSION) {
+            return Vec::new();
+        }
+        let mut all = Vec::with_capacity(self.rest.len() / INDEX_BYTES);
+        while let (Some(base_offset), Some(entries)) = (self.i64(), self.i64()) {
+            all.extend(u64::try_from(entries).ok().map(|entries| (base_offset, entries)));
+        }
+        all
     }
 
     fn u8(&mut self) -> Option<u8> {

@@ -24,6 +24,8 @@ pub struct ReadResult {
     pub chain: Chain,
     /// The offset of the next read, if it is known without the bytes.
     pub next_offset: Option<i64>,
+    /// The segment of a range of a file, and the position at which the range ends.
+    pub(crate) file_end: Option<(i64, u64)>,
 }
 
 /// The part of a read that needs no file.
@@ -116,12 +118,13 @@ impl Log {
         let offset = if skips { (offset + 1).min(max_offset) } else { offset };
         let nothing_fits = max_bytes == 0 && !min_one_batch;
         if offset >= max_offset || nothing_fits {
-            return Ok(ReadPlan::Ready(ReadResult { chain: Chain::new(), next_offset: Some(offset) }));
+            return Ok(ReadPlan::Ready(ReadResult { next_offset: Some(offset), ..ReadResult::default() }));
         }
         if let Some(read) = self.cache.read(offset, max_bytes, max_offset, min_one_batch) {
             return Ok(ReadPlan::Ready(ReadResult {
                 chain: read.chain,
                 next_offset: Some(read.next_offset),
+                file_end: None,
             }));
         }
         let number = self.segment_of(offset);
@@ -182,7 +185,7 @@ impl ColdRead {
     pub fn run(self) -> Result<ReadResult, ReadError> {
         match self.find() {
             Ok(Some(result)) => Ok(result),
-            Ok(None) => Ok(ReadResult { chain: Chain::new(), next_offset: Some(self.view.end_offset) }),
+            Ok(None) => Ok(ReadResult { next_offset: Some(self.view.end_offset), ..ReadResult::default() }),
             Err(error) => Err(self.failed(error)),
         }
     }
@@ -224,7 +227,8 @@ impl ColdRead {
             let file = self.view.log.clone();
             Chain::from(FileSlice { file, offset: start, len: len as usize })
         };
-        Ok(Some(ReadResult { chain, next_offset: (len == 0).then_some(self.offset) }))
+        let file_end = Some((self.view.base_offset, start + len));
+        Ok(Some(ReadResult { chain, next_offset: (len == 0).then_some(self.offset), file_end }))
     }
 
     /// Returns `true` if the read first checks bytes that another process wrote. Reads at most one index entry.

@@ -17,16 +17,13 @@ use crate::error::{LogError, Loss};
 use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
 use crate::producers::Producers;
-use crate::scan::{SCAN_CHUNK_BYTES, Scanned, walk};
+use crate::scan::{SCAN_CHUNK_BYTES, Scanned};
 use crate::segment::Segment;
-use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
-use crate::storage::{File, Storage, read_file};
+use crate::storage::{File, Storage};
 use crate::swap;
 use crate::synced::{Found, SyncedFile};
 use crate::tail::Tail;
-
-/// Maximum size of a snapshot of the producers, whose number is limited.
-const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
+use rustc_hash::FxHashMap;
 
 /// The result of opening a log.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,7 +67,8 @@ pub(crate) fn open(
     how: &How,
 ) -> Result<(Log, RecoveryReport), LogError> {
     let failed = |doing: &str, source| LogError::Io { dir: dir.to_owned(), doing: doing.to_owned(), source };
-    swap::settle(&*storage, dir).map_err(|source| failed("settle a replacement of segments", source))?;
+    let is_undone =
+        swap::settle(&*storage, dir).map_err(|source| failed("settle a replacement of segments", source))?;
     let directory = look(&*storage, dir).map_err(|source| failed("open", source))?;
     let data_dir = storage.root().map(Path::to_path_buf);
     let lost = |losses| LogError::Lost { dir: dir.to_owned(), losses, data_dir };
@@ -90,7 +88,12 @@ pub(crate) fn open(
     // The steps below change files.
     report.losses.clone_from(&plan.losses);
     let had_segments = !log.segments.is_empty();
-    recover(&mut log, &directory, &found, plan, how, &mut report, now_ms).map_err(|source| {
+    let recovered = recover(&mut log, &directory, &found, plan, how, &mut report, now_ms);
+    let recovered = recovered.and_then(|()| {
+        let all: Vec<i64> = log.segments.iter().map(|segment| segment.base_offset).collect();
+        if is_undone { log.rebuild_transaction_indexes(&all) } else { Ok(()) }
+    });
+    recovered.map_err(|source| {
         log.note_sync_failed();
         failed("recover", source)
     })?;
@@ -138,9 +141,12 @@ pub(crate) fn unopened(
         dir: dir.into(),
         cache: TailCache::new(config.tail_cache_bytes),
         config,
-        segments: segments_of(&directory.segments, now_ms),
+        segments: segments_of(&directory.segments, &directory.aborted, now_ms),
         start_offset,
         producers: Producers::default(),
+        completed: Vec::new(),
+        verifications: FxHashMap::default(),
+        guards_created: 0,
         epochs: Epochs::default(),
         tail: Tail::new(0, 0),
         bad: found.bad.clone(),
@@ -209,7 +215,8 @@ fn recover(
         log.open_active()?;
     }
     load_epochs(log)?;
-    load_producers(log, now_ms)?;
+    log.load_producers(now_ms)?;
+    log.repair_transaction_indexes()?;
     log.fill_gaps_at_end()?;
     if how.salvage {
         log.skip_to(next_offset_min, now_ms)?;
@@ -261,12 +268,18 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
     for number in (1..has_records.len()).rev() {
         has_records[number - 1] |= has_records[number];
     }
+    let mut with_control = Vec::new();
     for (number, (scanned, built)) in (first..keep).zip(scans) {
         let next_base = log.segments.get(number + 1).map(|next| next.base_offset);
         let segment = &mut log.segments[number];
         let is_tail = number + 1 < keep && !has_records[number + 1];
         let accept = how.salvage.then_some(if is_tail { Accept::Damage } else { Accept::Gap });
         settle(segment, next_base, scanned, accept, &mut bad, &mut log.gaps, report)?;
+        if built.has_control {
+            with_control.push(segment.base_offset);
+        } else {
+            segment.aborted.replace(&*storage, &log.dir, segment.base_offset, &[])?;
+        }
         segment.install(&*storage, &log.dir, built);
         segment.verified.add(0, segment.size);
         if write_again {
@@ -302,6 +315,8 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
             "removed a torn write from the end of the log"
         );
     }
+    // Before the recovery point passes them: no later opening scans these segments.
+    log.rebuild_transaction_indexes(&with_control)?;
     log.store_recovery_point(log.active().base_offset, false)
 }
 
@@ -388,8 +403,9 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
     epochs.truncate(end);
     if !log.marked_clean || stored.is_none() {
         for number in from..log.segments.len() {
-            log.walk_segment(number, 0, |header| {
+            log.walk_segment(number, 0, |_, header, _| {
                 epochs.note(header.partition_leader_epoch, header.base_offset);
+                Ok(())
             })?;
         }
     }
@@ -400,80 +416,4 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
     }
     log.epochs = epochs;
     Ok(())
-}
-
-/// Loads the producers from the newest sound snapshot and the batches after it.
-pub(crate) fn load_producers(log: &mut Log, now_ms: i64) -> io::Result<()> {
-    let (storage, end) = (log.storage.clone(), log.end_offset());
-    // A snapshot from before the first segment lacks the batches that were deleted in between: with it the next batch of
-    // a producer would be out of order.
-    let start = log.segments[0].base_offset;
-    let mut from = start;
-    let mut producers = Producers::default();
-    let mut removed = false;
-    for offset in log.snapshots()?.into_iter().rev() {
-        let path = log.path(&file_name(offset, SNAPSHOT_SUFFIX));
-        let read = if (start..=end).contains(&offset) { read_snapshot(&*storage, &path)? } else { None };
-        if let Some(read) = read {
-            (producers, from) = (read, offset);
-            break;
-        }
-        storage.remove(&path)?;
-        removed = true;
-    }
-    if removed {
-        // A stale snapshot that reappears after a crash would contain batches that are not in the log.
-        storage.sync_dir(&log.dir)?;
-    }
-    producers.observe_clock(now_ms, log.config.producer_expiration_ms);
-    let max = log.config.producers_max;
-    for number in log.segment_of(from)..log.segments.len() {
-        log.walk_segment(number, from, |header| {
-            if header.base_offset >= from {
-                producers.note(header, header.base_offset, now_ms, max);
-            }
-        })?;
-    }
-    producers.expire(now_ms, log.config.producer_expiration_ms);
-    log.producers = producers;
-    Ok(())
-}
-
-fn read_snapshot(storage: &dyn Storage, path: &str) -> io::Result<Option<Producers>> {
-    match read_file(storage, path, SNAPSHOT_BYTES_MAX) {
-        Ok(bytes) => Ok(Producers::decode(&bytes)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-impl Log {
-    /// Calls `on_batch` for the batches of a segment from the one that holds `from` on.
-    fn walk_segment(
-        &mut self,
-        number: usize,
-        from: i64,
-        on_batch: impl FnMut(&ottla_wire::BatchHeader),
-    ) -> io::Result<()> {
-        let mut on_batch = on_batch;
-        if from >= self.segments[number].end_offset {
-            return Ok(());
-        }
-        self.open_segment(number).map_err(|(error, _)| error)?;
-        let segment = &self.segments[number];
-        let start = match segment.view(&self.bad).locate(from) {
-            Ok(Some((position, _))) => position,
-            _ => 0,
-        };
-        let bad: Vec<BadRange> =
-            self.bad.iter().filter(|bad| bad.segment == segment.base_offset).copied().collect();
-        let walked = walk(&**segment.log(), start, segment.size, &bad, |header, _| on_batch(header))?;
-        if let Err(position) = walked {
-            // The segment was sound when it was closed. Readers will find the damage and quarantine it.
-            tracing::warn!(dir = &*self.dir, segment = segment.base_offset, position, "a segment is damaged");
-        }
-        Ok(())
-    }
 }

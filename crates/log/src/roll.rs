@@ -96,6 +96,8 @@ impl Log {
         let end = self.end_offset();
         self.open_active()?;
         self.drop_clean_mark(false)?;
+        let old = self.active();
+        let aborted = old.aborted.finish(&*storage, &self.dir, old.base_offset)?;
         let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
         self.sync.dir_changes += 1;
         let uses = self.uses;
@@ -109,7 +111,8 @@ impl Log {
             let _ = storage.remove(&Segment::paths(&dir, base_offset)[2]);
             old.close_indexes();
         }
-        let files = old.open_files();
+        let mut files = old.open_files();
+        files.extend(aborted);
         let change = self.sync.dir_changes;
         let unsynced = |file| Unsynced { segment: base_offset, change, file };
         self.sync.older.extend(files.into_iter().map(unsynced));
@@ -128,6 +131,9 @@ impl Log {
     /// Writes the producers as they are at `end`, and removes snapshots that are no longer needed.
     pub(crate) fn write_snapshot(&mut self, end: i64, durably: bool) -> io::Result<()> {
         let path = self.path(&file_name(end, SNAPSHOT_SUFFIX));
+        let indexed = self.segments.iter().filter(|segment| !segment.aborted.is_empty());
+        self.producers.indexes =
+            indexed.map(|segment| (segment.base_offset, segment.aborted.len())).collect();
         let file = self.storage.open(&path, Open::Empty)?;
         file.write_at(&self.producers.encode(), 0)?;
         if durably {

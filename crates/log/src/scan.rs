@@ -144,6 +144,20 @@ pub(crate) fn walk(
     bad: &[BadRange],
     mut on_batch: impl FnMut(&BatchHeader, u64),
 ) -> io::Result<Result<(), u64>> {
+    walk_batches(file, from, size, bad, |_, header, position| {
+        on_batch(header, position);
+        Ok(())
+    })
+}
+
+/// [`walk`] for callers that read the bytes of some of the batches.
+pub(crate) fn walk_batches(
+    file: &dyn File,
+    from: u64,
+    size: u64,
+    bad: &[BadRange],
+    mut on_batch: impl FnMut(&mut Window<'_>, &BatchHeader, u64) -> io::Result<()>,
+) -> io::Result<Result<(), u64>> {
     let mut window = Window::new(file, size, SCAN_CHUNK_BYTES);
     let mut at = from;
     while at < size {
@@ -152,7 +166,7 @@ pub(crate) fn walk(
             continue;
         }
         let Ok(header) = window.header(at)? else { return Ok(Err(at)) };
-        on_batch(&header, at);
+        on_batch(&mut window, &header, at)?;
         at += header.total_bytes() as u64;
     }
     Ok(Ok(()))

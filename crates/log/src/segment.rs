@@ -1,4 +1,4 @@
-//! One segment: the log file, its two indexes, and metadata of its batches.
+//! One segment: the log file, its indexes, and metadata of its batches.
 
 use std::io;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use ottla_wire::batch::BatchHeader;
 use crate::bad_range::BadRange;
 use crate::index::{Index, IndexEntry, IndexView, Loaded, OffsetEntry, TimeEntry};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Window, walk};
-use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name};
+use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
+use crate::txn_index::TxnIndex;
 use crate::verified::{Unsound, Verified};
 
 /// A timestamp, and the last offset of the first batch that reached it.
@@ -45,6 +46,8 @@ pub(crate) struct Segment {
     pub(crate) largest: Option<Largest>,
     /// The newest timestamp of its batches, if they were read for it.
     pub(crate) newest: Option<NewestOf>,
+    /// The aborted transactions that end in it.
+    pub(crate) aborted: TxnIndex,
     bytes_since_index: u64,
     files: Option<Files>,
     pub(crate) verified: Arc<Verified>,
@@ -108,6 +111,7 @@ impl Segment {
             first_timestamp: None,
             largest: None,
             newest: None,
+            aborted: TxnIndex::default(),
             bytes_since_index: 0,
             files: None,
             verified: Arc::new(Verified::nothing_of(size)),
@@ -373,9 +377,10 @@ impl Segment {
     }
 
     /// Paths of all its files.
-    pub(crate) fn paths(dir: &str, base_offset: i64) -> [String; 3] {
+    pub(crate) fn paths(dir: &str, base_offset: i64) -> [String; 4] {
         // The log goes first: indexes without one are swept away when the log is opened.
-        [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX].map(|suffix| path(dir, base_offset, suffix))
+        [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX]
+            .map(|suffix| path(dir, base_offset, suffix))
     }
 }
 
@@ -405,6 +410,8 @@ pub(crate) struct IndexBuilder {
     pub(crate) times: Vec<TimeEntry>,
     pub(crate) largest: Largest,
     pub(crate) first_timestamp: Option<i64>,
+    /// `true` if a batch is a control batch, so that the segment may have a transaction index.
+    pub(crate) has_control: bool,
     bytes_since_index: u64,
 }
 
@@ -417,11 +424,13 @@ impl IndexBuilder {
             times: Vec::new(),
             largest: Largest::NONE,
             first_timestamp: None,
+            has_control: false,
             bytes_since_index: 0,
         }
     }
 
     pub(crate) fn note(&mut self, header: &BatchHeader, position: u64) {
+        self.has_control |= header.is_control();
         // An empty batch has the time of records that compaction has removed.
         if header.max_timestamp > self.largest.timestamp && header.record_count > 0 {
             self.largest = Largest { timestamp: header.max_timestamp, offset: header.last_offset() };
@@ -567,6 +576,22 @@ impl SegmentView {
             }
             at += header.total_bytes() as u64;
         }
+    }
+
+    /// Returns an offset above those of all whole batches that end at or before `position`.
+    pub(crate) fn offset_at(&self, position: u64) -> io::Result<i64> {
+        let indexed = self.offsets.last_where(|entry: OffsetEntry| u64::from(entry.position) <= position)?;
+        let mut at = indexed.map_or(0, |entry| u64::from(entry.position));
+        let mut window = self.window();
+        while at < self.size {
+            // Behind damage the end of the segment is the only offset that is known.
+            let Ok(header) = window.header(at)? else { return Ok(self.end_offset) };
+            at += header.total_bytes() as u64;
+            if at > position {
+                return Ok(header.base_offset);
+            }
+        }
+        Ok(self.end_offset)
     }
 
     /// Returns the end of the sound bytes that begin at `position`.

@@ -3,6 +3,7 @@
 pub(crate) const LOG_SUFFIX: &str = "log";
 pub(crate) const INDEX_SUFFIX: &str = "index";
 pub(crate) const TIME_INDEX_SUFFIX: &str = "timeindex";
+pub(crate) const TXN_INDEX_SUFFIX: &str = "txnindex";
 pub(crate) const SNAPSHOT_SUFFIX: &str = "snapshot";
 
 /// `00000000000000000042.log` and its like: Kafka's twenty digits.

@@ -109,7 +109,7 @@ impl SharedLog {
             leader_epoch: 0,
             origin: Origin::Coordinator,
             check: Check::Trusted,
-            decompressed_bytes_max: None,
+            ..AppendOptions::default()
         };
         self.append(now_ms, bytes, options)
     }
@@ -324,7 +324,7 @@ impl Reader {
                 other => other?,
             },
         };
-        let ReadResult { chain, next_offset } = result;
+        let ReadResult { chain, next_offset, .. } = result;
         let moved = next_offset.is_some_and(|next| next > self.next_offset);
         if chain.is_empty() && moved {
             self.next_offset = next_offset.unwrap_or(self.next_offset);

@@ -1,11 +1,15 @@
 //! Replacing segments by cleaned ones so that a crash leaves either the old or the new ones.
 //!
 //! ```text
-//! 1  write   B.log.cleaned  B.index.cleaned  B.timeindex.cleaned                    sync the files
-//! 2  rename  B.log.cleaned -> B.log.swap, the lowest base offset last               sync the directory
-//! 3  rename  the other replaced segments .log -> .log.deleted, B.log.swap -> B.log  sync the directory
+//! 1  write   B.log.cleaned  B.index.cleaned  B.timeindex.cleaned  B.txnindex.cleaned  sync the files
+//! 2  rename  B.log.cleaned -> B.log.swap, the lowest base offset last                 sync the directory
+//! 3  rename  B.txnindex.cleaned -> B.txnindex
+//!            the other replaced segments .log -> .log.deleted, B.log.swap -> B.log    sync the directory
 //! 4  remove  the .deleted files
 //! ```
+//!
+//! There is a `.txnindex.cleaned` for each cleaned segment, even an empty one, if a replaced segment has a transaction index.
+//! After step 2 it is therefore the only source of the entries: where it is missing, it has its final name.
 //!
 //! Step 2 decides. A crash before it leaves `.cleaned` files, which the next opening removes. A crash after it leaves a
 //! `.swap` file: the next opening removes the segments inside of its offsets and completes step 3. The names are Apache
@@ -16,17 +20,21 @@ use std::io;
 use std::sync::Arc;
 
 use crate::scan::walk;
-use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name, parse_name};
+use crate::segment_name::{
+    INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name, parse_name,
+};
 use crate::storage::{Entry, File, Open, Storage};
 
 pub(crate) const LOG_CLEANED: &str = "log.cleaned";
 pub(crate) const INDEX_CLEANED: &str = "index.cleaned";
 pub(crate) const TIME_INDEX_CLEANED: &str = "timeindex.cleaned";
+pub(crate) const TXN_INDEX_CLEANED: &str = "txnindex.cleaned";
 pub(crate) const LOG_SWAP: &str = "log.swap";
 pub(crate) const LOG_DELETED: &str = "log.deleted";
 
 /// Suffixes of files that an interrupted replacement leaves and the next opening removes.
-pub(crate) const LEFTOVERS: [&str; 4] = [LOG_CLEANED, INDEX_CLEANED, TIME_INDEX_CLEANED, LOG_DELETED];
+pub(crate) const LEFTOVERS: [&str; 5] =
+    [LOG_CLEANED, INDEX_CLEANED, TIME_INDEX_CLEANED, TXN_INDEX_CLEANED, LOG_DELETED];
 
 /// The changes of names that complete or undo an interrupted replacement.
 #[derive(Debug, Default, Eq, PartialEq)]
@@ -35,11 +43,13 @@ struct Changes {
     renames: Vec<(String, String)>,
 }
 
-/// Completes or undoes the replacement that a crash has interrupted. Returns `true` if there was one.
+/// Completes or undoes the replacement that a crash has interrupted. Returns `true` if it was undone: transaction indexes
+/// of the old segments may be missing then.
 ///
 /// It can be interrupted and repeated. A replacement is complete or undone before anything else looks at the files.
 pub(crate) fn settle(storage: &dyn Storage, dir: &str) -> io::Result<bool> {
     let Some(changes) = find_changes(storage, dir)? else { return Ok(false) };
+    let is_undone = !changes.renames.iter().any(|(from, _)| from.ends_with(LOG_SWAP));
     for name in &changes.removals {
         storage.remove(&format!("{dir}/{name}"))?;
     }
@@ -48,7 +58,7 @@ pub(crate) fn settle(storage: &dyn Storage, dir: &str) -> io::Result<bool> {
     }
     storage.sync_dir(dir)?;
     tracing::info!(dir, ?changes, "settled a replacement of segments that was interrupted");
-    Ok(true)
+    Ok(is_undone)
 }
 
 /// `None` if no replacement was interrupted after its decision.
@@ -86,9 +96,15 @@ fn find_changes(storage: &dyn Storage, dir: &str) -> io::Result<Option<Changes>>
             let inside = of_suffix(suffix).filter(|(at, _)| (*base..end).contains(at));
             changes.removals.extend(inside.map(|(at, _)| file_name(at, suffix)));
         }
-        let inside = of_suffix(LOG_SUFFIX).filter(|(at, _)| (base + 1..end).contains(at));
-        changes.removals.extend(inside.map(|(at, _)| file_name(at, LOG_SUFFIX)));
+        for suffix in [LOG_SUFFIX, TXN_INDEX_SUFFIX] {
+            let inside = of_suffix(suffix).filter(|(at, _)| (base + 1..end).contains(at));
+            changes.removals.extend(inside.map(|(at, _)| file_name(at, suffix)));
+        }
         changes.renames.push((file_name(*base, LOG_SWAP), file_name(*base, LOG_SUFFIX)));
+        // Reversed below: before the log, because without the `.swap` file this would not be repeated.
+        if of_suffix(TXN_INDEX_CLEANED).any(|(at, _)| at == *base) {
+            changes.renames.push((file_name(*base, TXN_INDEX_CLEANED), file_name(*base, TXN_INDEX_SUFFIX)));
+        }
     }
     // The lowest one last, as in the replacement itself.
     changes.renames.reverse();

@@ -5,7 +5,6 @@ use std::io;
 use crate::bad_range::BadRange;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
-use crate::recovery;
 use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::synced::Note;
 
@@ -68,6 +67,7 @@ impl Log {
                 &self.bad,
             )?;
         }
+        self.truncate_transaction_index(number)?;
         if self.bad.len() + self.gaps.len() < known {
             // The positions will hold other batches: these must not be taken for damaged.
             self.store_quarantine()?;
@@ -75,6 +75,7 @@ impl Log {
         self.segments[number].log().sync_data()?;
         self.segments[number].created_ms = now_ms;
         let end = self.end_offset();
+        self.completed.retain(|completed| completed.last_offset < end);
         self.epochs.truncate(end);
         self.epochs.store(&*self.storage, &self.dir)?.sync_data()?;
         for offset in self.snapshots()? {
@@ -83,7 +84,25 @@ impl Log {
             }
         }
         self.storage.sync_dir(&self.dir)?;
-        recovery::load_producers(self, now_ms)
+        self.load_producers(now_ms)
+    }
+
+    /// Removes the entries whose markers were cut off.
+    fn truncate_transaction_index(&mut self, number: usize) -> io::Result<()> {
+        let (storage, dir) = (self.storage.clone(), self.dir.clone());
+        let segment = &mut self.segments[number];
+        if segment.aborted.is_empty() {
+            return Ok(());
+        }
+        let offsets = segment.base_offset..i64::MAX;
+        let Some(mut entries) = segment.aborted.load(&*storage, &dir, offsets)? else {
+            return Err(io::Error::other("the transaction index is damaged"));
+        };
+        entries.retain(|entry| entry.last_offset < segment.end_offset);
+        match segment.aborted.replace(&*storage, &dir, segment.base_offset, &entries)? {
+            Some(file) => file.sync_data(),
+            None => Ok(()),
+        }
     }
 
     /// Durably takes back what was synced from `offset` on, before it is cut off.

@@ -2,7 +2,7 @@
 //! time: a disk can change its content, and no index shows that.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::bad_range::BadRange;
 use crate::error::{LogError, ReadError};
@@ -57,11 +57,14 @@ impl SegmentView {
 }
 
 /// The position at which a scrub continues.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct ScrubCursor {
-    segment: i64,
+    /// The segment; `None` before the first.
+    segment: Option<i64>,
     position: u64,
     expected: Option<i64>,
+    /// Identifies the segment: after a compaction, its name belongs to another one with other positions.
+    identity: Weak<Verified>,
 }
 
 /// A part of a closed segment to be checked, on a thread that may block.
@@ -109,21 +112,26 @@ impl Log {
         let closed = self.segments.len() - 1;
         let mut found = None;
         for (number, segment) in self.segments[..closed].iter().enumerate() {
-            if segment.base_offset == cursor.segment && cursor.position < segment.size {
+            let base_offset = segment.base_offset;
+            let is_same = std::ptr::eq(cursor.identity.as_ptr(), Arc::as_ptr(&segment.verified));
+            if Some(base_offset) == cursor.segment && is_same && cursor.position < segment.size {
                 found = Some((number, cursor));
                 break;
             }
-            if segment.base_offset > cursor.segment || cursor == ScrubCursor::default() && segment.size > 0 {
-                let from = ScrubCursor { segment: segment.base_offset, position: 0, expected: None };
+            if cursor.segment.is_none_or(|passed| base_offset > passed) && segment.size > 0 {
+                let from = ScrubCursor {
+                    segment: Some(base_offset),
+                    position: 0,
+                    expected: Some(base_offset),
+                    identity: Arc::downgrade(&segment.verified),
+                };
                 found = Some((number, from));
                 break;
             }
         }
-        let Some((number, mut from)) = found else { return Ok(None) };
-        if from.position == 0 {
-            from.expected = Some(from.segment);
-        }
-        self.open_segment(number).map_err(|(source, _)| self.read_failed(from.segment, source))?;
+        let Some((number, from)) = found else { return Ok(None) };
+        let base_offset = self.segments[number].base_offset;
+        self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
         let view = self.segments[number].view(&self.bad);
         let to = view.size.min(from.position + bytes.max(1));
         Ok(Some(ScrubTask { view, from, to }))
@@ -135,11 +143,11 @@ impl Log {
     /// The damage cannot be noted.
     pub fn scrubbed(&mut self, scrubbed: Scrubbed) -> Result<ScrubCursor, ReadError> {
         let Scrubbed { from, to, expected, unsound, identity } = scrubbed;
-        let number = self.segment_of(from.segment);
+        let number = self.segment_of(from.segment.unwrap_or_default());
         let segment = &self.segments[number];
         // It was deleted or compacted meanwhile.
-        if segment.base_offset != from.segment || !Arc::ptr_eq(&segment.verified, &identity) {
-            return Ok(ScrubCursor { segment: from.segment, position: u64::MAX, expected: None });
+        if Some(segment.base_offset) != from.segment || !Arc::ptr_eq(&segment.verified, &identity) {
+            return Ok(ScrubCursor { position: u64::MAX, expected: None, ..from });
         }
         segment.verified.add(from.position, to);
         let mut next = ScrubCursor { position: to, expected: Some(expected), ..from };

@@ -546,6 +546,29 @@ fn damage_that_a_scrub_finds_in_the_old_file_is_not_noted_for_the_new_one() {
     assert_eq!(offsets(&mut log), (45..50).collect::<Vec<_>>());
 }
 
+/// A compaction joins segments: a scrub continued in the middle of the larger one, with the offset of the old one, and
+/// quarantined sound batches. A coordinator could not be loaded then.
+#[test]
+fn a_scrub_does_not_continue_in_a_segment_that_replaces_its_own() {
+    let (_, mut log) = new_log();
+    for n in 0..6 {
+        append(&mut log, &[record(n, "a longer value"), record(100 + n, "x")]);
+        roll(&mut log);
+    }
+    append(&mut log, &[record(0, "x")]);
+    roll(&mut log);
+    let task = log.scrub(ottla_log::ScrubCursor::default(), u64::MAX).expect("opened").expect("a part");
+    let cursor = log.scrubbed(task.run().expect("read")).expect("noted");
+    compact(&mut log, 0);
+    let before = offsets(&mut log);
+    let mut cursor = cursor;
+    while let Some(task) = log.scrub(cursor.clone(), u64::MAX).expect("opened") {
+        cursor = log.scrubbed(task.run().expect("read")).expect("noted");
+    }
+    assert!(log.quarantined().is_empty(), "{:?}", log.quarantined());
+    assert_eq!(offsets(&mut log), before);
+}
+
 #[test]
 fn a_deletion_during_a_pass_ends_it_and_leaves_no_file() {
     let (disk, mut log) = new_log();

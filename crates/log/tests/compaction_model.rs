@@ -34,7 +34,6 @@ struct Appended {
 struct Model {
     /// By offset.
     records: BTreeMap<i64, Appended>,
-    aborted: Vec<AbortedTransaction>,
     /// Base offset, producer, epoch and sequence of the last data batch of each producer.
     producers: BTreeMap<i64, (i64, i32)>,
     /// Tombstones that a pass has seen, and the time of the first one that did.
@@ -78,6 +77,20 @@ impl Model {
             if must_stay && !record.is_aborted {
                 assert!(found.contains_key(offset), "{context}: {offset} is gone: {record:?}");
             }
+        }
+    }
+
+    /// The transaction indexes hide the aborted data that is left, and nothing else.
+    fn check_committed(&self, log: &mut Log, context: &str) {
+        let aborted = log.aborted_transactions(log.start_offset(), log.end_offset()).expect("read");
+        for header in batches(log).iter().filter(|header| !header.is_control() && header.record_count > 0) {
+            let Some(record) = self.records.get(&header.base_offset) else { continue };
+            let hides = |one: &AbortedTransaction| {
+                one.producer_id == header.producer_id
+                    && (one.first_offset..one.last_offset).contains(&header.base_offset)
+            };
+            let is_hidden = header.is_transactional() && aborted.iter().any(hides);
+            assert_eq!(is_hidden, record.is_aborted, "{context}: {header:?}, {aborted:?}");
         }
     }
 
@@ -137,12 +150,10 @@ fn append(log: &mut Log, model: &mut Model, rng: &mut Rng) {
 fn transaction(log: &mut Log, model: &mut Model, rng: &mut Rng) {
     let id = rng.i64(200..202);
     let is_aborted = rng.bool();
-    let mut first = None;
     for _ in 0..rng.usize(1..3) {
         let records = random_records(rng, model.now);
         let sequence = model.producers.get(&id).map_or(0, |(_, next)| *next);
         let base = transactional(log, id, sequence, &records);
-        first.get_or_insert(base);
         model.producers.insert(id, (base, sequence + records.len() as i32));
         model.add(base, &records, is_aborted);
         if rng.bool() {
@@ -150,14 +161,7 @@ fn transaction(log: &mut Log, model: &mut Model, rng: &mut Rng) {
         }
     }
     if is_aborted {
-        let (first_offset, last_offset) = (first.unwrap_or(0), marker(log, id, 0));
-        let stable = AbortedTransaction {
-            producer_id: id,
-            first_offset,
-            last_offset,
-            last_stable_offset: first_offset,
-        };
-        model.aborted.push(stable);
+        marker(log, id, 0);
     } else {
         commit_marker(log, id);
     }
@@ -167,10 +171,10 @@ fn options(model: &Model, log: &Log, rng: &mut Rng) -> CompactionOptions {
     CompactionOptions {
         now_ms: model.now,
         first_dirty: model.first_dirty,
-        stable_end: log.end_offset(),
+        stable_end: log.last_stable_offset(log.end_offset()),
         map_bytes_max: if rng.u8(0..4) == 0 { 0 } else { 1 << 20 },
         secret: [rng.u64(..), rng.u64(..)],
-        aborted: model.aborted.clone(),
+        aborted: log.all_aborted_transactions(log.end_offset()).expect("read"),
         segment_bytes_max: rng.bool().then(|| rng.u32(300..3000)),
     }
 }
@@ -275,6 +279,7 @@ fn a_compacted_log_has_the_newest_record_of_each_key_whatever_happens_to_it() {
                 }
             }
             model.check(&mut log, &context);
+            model.check_committed(&mut log, &context);
             assert!(log.quarantined().is_empty(), "{context}");
             for state in log.producers() {
                 let (base, next) = model.producers[&state.producer_id];

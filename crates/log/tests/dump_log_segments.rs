@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use common::{DIR, NOW, batch, compressed, produced};
 use ottla_log::storage::fs::FsStorage;
-use ottla_log::{AppendOptions, Log, LogConfig};
-use ottla_wire::Compression;
+use ottla_log::{AppendOptions, EndMarker, Log, LogConfig, TransactionOutcome, Transactional};
+use ottla_wire::{BatchBuilder, Compression, Seal};
 
 const VERSION: &str = "4.1.0";
 
@@ -88,6 +88,59 @@ fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The tool finds nothing wrong with the offset and time indexes.
+fn check_indexes(jars: &Path, dir: &Path) {
+    let indexes: Vec<PathBuf> = [files(dir, "index"), files(dir, "timeindex")].concat();
+    assert!(indexes.len() > 6);
+    for args in [&[][..], &["--index-sanity-check"], &["--verify-index-only"]] {
+        let text = dump(jars, args, &indexes);
+        for complaint in ["Found", "ismatch", "not found", "out of order", "Exception", "corrupt"] {
+            assert!(!text.contains(complaint), "{args:?}, {complaint}: {text}");
+        }
+        if args == ["--index-sanity-check"] {
+            assert_eq!(text.matches("passed sanity check").count(), indexes.len(), "{text}");
+        }
+        if args.is_empty() {
+            assert!(
+                text.matches("position: ").count() > 50 && text.matches("timestamp: ").count() > 50,
+                "{text}"
+            );
+        }
+    }
+}
+
+/// The last stable offsets in the tool's description of transaction indexes.
+fn stable_offsets(text: &str) -> Vec<i64> {
+    let rests = text.split("lastStableOffset: ").skip(1);
+    rests.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).collect()
+}
+
+/// A record in a transaction that is aborted, except in the last one, which stays open.
+fn transaction(log: &mut Log, number: i32) {
+    let seal = Seal {
+        producer_id: 77,
+        producer_epoch: number as i16,
+        base_sequence: 0,
+        transactional: true,
+        ..Seal::default()
+    };
+    let mut builder = BatchBuilder::new();
+    builder.push(NOW, None, Some(b"in a transaction"), &[]);
+    let batch = builder.seal(&seal).expect("sealed").to_bytes();
+    let options = AppendOptions { transactional: Transactional::Accepted, ..AppendOptions::default() };
+    log.append(NOW, batch[..].into(), options).expect("appended");
+    if number < 14 {
+        let marker = EndMarker {
+            producer_id: 77,
+            producer_epoch: number as i16 + 1,
+            coordinator_epoch: 5,
+            outcome: TransactionOutcome::Abort,
+            transaction_version: 2,
+        };
+        log.append_marker(marker, 5, NOW).expect("appended");
+    }
+}
+
 #[test]
 fn kafkas_dump_tool_reads_our_files_without_complaint() {
     let jars = match kafka_jars() {
@@ -122,6 +175,10 @@ fn kafkas_dump_tool_reads_our_files_without_complaint() {
             log.append(NOW, produced(9, 1, n / 50, 1), options).expect("appended");
             records += 1;
         }
+        if n % 40 == 20 {
+            transaction(&mut log, n / 40);
+            records += 1;
+        }
         if n == 300 {
             // Half of it is what recovery made of the files.
             drop(log);
@@ -133,7 +190,7 @@ fn kafkas_dump_tool_reads_our_files_without_complaint() {
 
     let dir = tmp.path().join(DIR);
     let text = dump(&jars, &["--deep-iteration", "--print-data-log"], &files(&dir, "log"));
-    assert_eq!(text.matches("| offset: ").count(), records, "{text}");
+    assert_eq!(text.matches("| offset: ").count(), records + 14, "{text}");
     assert!(
         text.contains("value 599 3")
             && text.contains("partitionLeaderEpoch: 5")
@@ -142,23 +199,14 @@ fn kafkas_dump_tool_reads_our_files_without_complaint() {
     for complaint in ["Found", "Mismatch", "mismatch", "invalid", "Exception"] {
         assert!(!text.contains(complaint), "{complaint}: {text}");
     }
-    let indexes: Vec<PathBuf> = [files(&dir, "index"), files(&dir, "timeindex")].concat();
-    assert!(indexes.len() > 6);
-    for args in [&[][..], &["--index-sanity-check"], &["--verify-index-only"]] {
-        let text = dump(&jars, args, &indexes);
-        for complaint in ["Found", "ismatch", "not found", "out of order", "Exception", "corrupt"] {
-            assert!(!text.contains(complaint), "{args:?}, {complaint}: {text}");
-        }
-        if args == ["--index-sanity-check"] {
-            assert_eq!(text.matches("passed sanity check").count(), indexes.len(), "{text}");
-        }
-        if args.is_empty() {
-            assert!(
-                text.matches("position: ").count() > 50 && text.matches("timestamp: ").count() > 50,
-                "{text}"
-            );
-        }
-    }
+    check_indexes(&jars, &dir);
+    // An entry is its version, producer, first, last and last stable offset.
+    let text = dump(&jars, &[], &files(&dir, "txnindex"));
+    assert_eq!(text.matches("producerId: 77").count(), 14, "{text}");
+    let stable = stable_offsets(&text);
+    assert!(stable.is_sorted() && stable.len() == 14, "{text}");
     let text = dump(&jars, &[], &files(&dir, "snapshot"));
+    let open = "producerId: 77 producerEpoch: 14 coordinatorEpoch: 5 currentTxnFirstOffset: OptionalLong[";
+    assert!(text.contains(open), "{text}");
     assert!(text.contains("producerId: 9 producerEpoch: 1") && text.contains("lastSequence: 11"), "{text}");
 }

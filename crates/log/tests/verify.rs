@@ -40,7 +40,7 @@ fn batch_bytes(disk: &MemStorage) -> usize {
 /// Scrubs all there is; returns in how many parts.
 fn scrub(log: &mut Log, bytes: u64) -> usize {
     let (mut cursor, mut parts) = (ScrubCursor::default(), 0);
-    while let Some(task) = log.scrub(cursor, bytes).expect("readable") {
+    while let Some(task) = log.scrub(cursor.clone(), bytes).expect("readable") {
         parts += 1;
         assert!(parts < 1000, "no progress at {cursor:?}");
         cursor = log.scrubbed(task.run().expect("memory does not fail")).expect("noted");

@@ -5,6 +5,9 @@
 use bytes::{BufMut, Bytes};
 use ottla_protocol::messages::fetch::{FetchableTopicResponse, PartitionData};
 use ottla_protocol::messages::produce::{PartitionProduceData, TopicProduceData};
+use ottla_protocol::messages::write_txn_markers::{
+    WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
+};
 use ottla_protocol::messages::{
     ApiVersionsRequest, ApiVersionsResponse, FetchRequest, FetchResponse, MetadataRequest, ProduceRequest,
 };
@@ -185,4 +188,23 @@ fn errors_name_the_way_to_the_field() {
         error.to_string(),
         "ProduceRequest v3: field `topic_data.partition_data.records` needs 5 bytes at byte 32, but 4 remain"
     );
+}
+
+/// Version 2 adds the transaction version (KIP-1228); the jar that the other messages are compared with lacks it.
+#[test]
+fn a_marker_has_a_transaction_version_since_version_2() {
+    let marker = WritableTxnMarker {
+        producer_id: 1,
+        producer_epoch: 2,
+        transaction_result: true,
+        topics: vec![WritableTxnMarkerTopic { name: "t".into(), partition_indexes: vec![3] }],
+        coordinator_epoch: 4,
+        transaction_version: 2,
+    };
+    let request = WriteTxnMarkersRequest { markers: vec![marker] };
+    let v1 = b"\x02\0\0\0\0\0\0\0\x01\0\x02\x01\x02\x02t\x02\0\0\0\x03\0\0\0\0\x04\0\0";
+    assert_eq!(encoded(&request, 1)[..], v1[..]);
+    let mut v2 = v1.to_vec();
+    v2.insert(v1.len() - 2, 2);
+    assert_eq!(encoded(&request, 2)[..], v2[..]);
 }

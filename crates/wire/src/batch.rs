@@ -360,6 +360,17 @@ pub fn set_log_append_time(batch: &mut [u8], timestamp_ms: i64) {
     batch[17..21].copy_from_slice(&crc.to_be_bytes());
 }
 
+/// Marks a whole batch as a control batch and recomputes its checksum.
+///
+/// # Panics
+/// If `batch` is shorter than a header.
+pub fn set_control(batch: &mut [u8]) {
+    let attributes = i16::from_be_bytes(at(batch, 21)) | CONTROL;
+    batch[21..23].copy_from_slice(&attributes.to_be_bytes());
+    let crc = crc32c(&batch[CRC_FROM..]);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+}
+
 /// Iterator over the consecutive v2 batches in a buffer.
 ///
 /// Yields each header with the byte range of its batch. A batch that is cut off by the end of the buffer, as in any

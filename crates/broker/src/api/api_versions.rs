@@ -1,10 +1,16 @@
 //! ApiVersions: what this broker can be asked. A promise: what is listed is answered.
 
-use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+use ottla_protocol::messages::api_versions::{
+    ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use ottla_protocol::{ApiKey, ErrorCode, frame};
 
 use super::{Api, Reply, RequestContext};
 use crate::cluster::Cluster;
+use crate::transactions::metadata::TransactionVersion;
+
+/// Kafka's name of the feature.
+const TRANSACTION_VERSION: &str = "transaction.version";
 
 impl Api for ApiVersionsRequest {
     async fn handle(self, context: RequestContext) -> ApiVersionsResponse {
@@ -15,12 +21,30 @@ impl Api for ApiVersionsRequest {
         if context.version >= 3 {
             context.connection.peer.set_software(&self.client_software_name, &self.client_software_version);
         }
-        ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() }
+        let mut response = ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() };
+        if context.version >= 3 {
+            add_features(&mut response, context.version);
+        }
+        response
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ApiVersionsResponse {
         ApiVersionsResponse { error_code: code, ..Default::default() }
     }
+}
+
+/// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890.
+///
+/// Others are added when they are complete. The features never change while the broker runs: their epoch is 0.
+fn add_features(response: &mut ApiVersionsResponse, version: i16) {
+    let (name, level) = (TRANSACTION_VERSION.to_owned(), TransactionVersion::SERVER.level());
+    // KAFKA-17011: version 3 of Java's client fails on a minimum of 0.
+    let min_version = if version < 4 { 1 } else { 0 };
+    response.supported_features =
+        vec![SupportedFeatureKey { name: name.clone(), min_version, max_version: level }];
+    response.finalized_features =
+        vec![FinalizedFeatureKey { name, max_version_level: level, min_version_level: level }];
+    response.finalized_features_epoch = 0;
 }
 
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {

@@ -28,6 +28,9 @@ impl Api for DeleteRecordsRequest {
 fn delete(cluster: &Cluster, node: i32, topic: &str, index: i32, offset: i64) -> Result<i64, ErrorCode> {
     let partition = cluster.partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     partition.check_leader(node, -1)?;
+    if partition.is_internal {
+        return Err(ErrorCode::InvalidTopicException);
+    }
     let high_watermark = partition.high_watermark();
     let offset = if offset == HIGH_WATERMARK { high_watermark } else { offset };
     if !(0..=high_watermark).contains(&offset) {

@@ -7,6 +7,7 @@ use ottla_protocol::messages::describe_topic_partitions::{
 };
 
 use super::{Api, RequestContext};
+use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
 
 /// Partitions of one page, whatever the request asks for.
@@ -52,6 +53,7 @@ impl Api for DescribeTopicPartitionsRequest {
             response.topics.push(DescribeTopicPartitionsResponseTopic {
                 name: Some(name.clone()),
                 topic_id: topic.id,
+                is_internal: is_internal(&topic.name),
                 partitions,
                 ..Default::default()
             });

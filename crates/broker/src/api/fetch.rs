@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ottla_log::{ColdRead, Grown, ReadError, ReadPlan};
+use ottla_log::{ColdRead, Grown, Log, ReadError, ReadPlan};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{
-    EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
-    PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchableTopicResponse,
+    LeaderIdAndEpoch, NodeEndpoint, PartitionData,
 };
 use ottla_wire::Chain;
 use tokio::time::Instant;
@@ -28,6 +28,30 @@ const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 fn wait_max(max_wait_ms: i32, request_bytes: usize) -> Duration {
     let wanted = Duration::from_millis(max_wait_ms.max(0) as u64);
     if is_charged(request_bytes) { wanted.min(CHARGED_WAIT_MAX) } else { wanted }
+}
+
+/// The records that a consumer may read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Isolation {
+    /// All below the high watermark.
+    Uncommitted,
+    /// Those below the last stable offset, with a list of the aborted transactions among them.
+    Committed,
+}
+
+impl Isolation {
+    /// The isolation of the field `isolation_level`, of which Kafka knows 0 and 1.
+    pub(super) const fn of_level(level: i8) -> Self {
+        if level == 1 { Self::Committed } else { Self::Uncommitted }
+    }
+
+    /// The offset that ends what the consumer may read.
+    const fn end(self, data: &PartitionData) -> i64 {
+        match self {
+            Self::Uncommitted => data.high_watermark,
+            Self::Committed => data.last_stable_offset,
+        }
+    }
 }
 
 /// A partition of the request and its state on this broker.
@@ -52,6 +76,7 @@ impl Api for FetchRequest {
         let targets: Vec<Target> =
             partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
         let bytes_max = (self.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
+        let isolation = Isolation::of_level(self.isolation_level);
         let deadline = Instant::now() + wait_max(self.max_wait_ms, context.frame.len());
         // Batches that another process wrote are checked before they are served, which may read much from the disk.
         let mut unchecked = match cluster.syncer {
@@ -59,7 +84,7 @@ impl Api for FetchRequest {
             Syncer::Inline(_) => Unchecked::ReadHere,
         };
         let answers = loop {
-            let (answers, bytes, urgent) = read_all(&context, &targets, bytes_max, &mut unchecked);
+            let (answers, bytes, urgent) = read_all(&context, &targets, isolation, bytes_max, &mut unchecked);
             if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
                 && !reads.is_empty()
             {
@@ -190,6 +215,7 @@ async fn check_elsewhere(reads: Vec<ColdRead>) {
 fn read_all(
     context: &RequestContext,
     targets: &[Target],
+    isolation: Isolation,
     bytes_max: usize,
     unchecked: &mut Unchecked,
 ) -> (Vec<PartitionData>, usize, bool) {
@@ -199,7 +225,10 @@ fn read_all(
         .iter()
         .map(|target| {
             let data = match &target.partition {
-                Ok(partition) => read_one(context, partition, &target.wanted, left, bytes == 0, unchecked),
+                Ok(partition) => {
+                    let room = Room { bytes: left, is_first: bytes == 0 };
+                    read_one(context, partition, &target.wanted, isolation, room, unchecked)
+                }
                 Err(code) => failed(target.name.partition, *code),
             };
             let read = data.records.as_ref().map_or(0, Chain::len);
@@ -211,7 +240,7 @@ fn read_all(
             let stopped = bytes > 0
                 && read == 0
                 && data.error_code == ErrorCode::None
-                && want.fetch_offset < data.high_watermark
+                && want.fetch_offset < isolation.end(&data)
                 && left < want.partition_max_bytes.max(0) as usize;
             if stopped {
                 left = 0;
@@ -225,12 +254,20 @@ fn read_all(
     (answers, bytes, urgent)
 }
 
+/// The room in an answer.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    bytes: usize,
+    /// `true` if the answer has no records yet: one batch has room then, however large it is.
+    is_first: bool,
+}
+
 fn read_one(
     context: &RequestContext,
     partition: &Partition,
     wanted: &Wanted,
-    bytes_left: usize,
-    first: bool,
+    isolation: Isolation,
+    room: Room,
     unchecked: &mut Unchecked,
 ) -> PartitionData {
     let want = &wanted.requested;
@@ -257,8 +294,9 @@ fn read_one(
     let mut data = PartitionData {
         partition_index: want.partition,
         high_watermark,
-        last_stable_offset: high_watermark,
+        last_stable_offset: log.last_stable_offset(high_watermark),
         log_start_offset: low,
+        aborted_transactions: (isolation == Isolation::Committed).then(Vec::new),
         records: Some(Chain::new()),
         ..Default::default()
     };
@@ -281,27 +319,50 @@ fn read_one(
         data.diverging_epoch = EpochEndOffset { epoch, end_offset };
         return data;
     }
-    let bytes_max = (want.partition_max_bytes.max(0) as usize).min(bytes_left);
+    read_records(&mut log, want, isolation, room, unchecked, &mut data);
+    data
+}
+
+/// Reads the records of a partition into its answer, unless their batches must be checked first.
+fn read_records(
+    log: &mut Log,
+    want: &FetchPartition,
+    isolation: Isolation,
+    room: Room,
+    unchecked: &mut Unchecked,
+    data: &mut PartitionData,
+) {
+    let bytes_max = (want.partition_max_bytes.max(0) as usize).min(room.bytes);
+    let (first, end) = (room.is_first, isolation.end(data));
     let plan = match unchecked {
-        Unchecked::Found(_) => log.plan_read(want.fetch_offset, bytes_max, high_watermark, first).map(Some),
+        Unchecked::Found(_) => log.plan_read(want.fetch_offset, bytes_max, end, first).map(Some),
         Unchecked::ReadHere => Ok(None),
     };
     let read = match (plan, unchecked) {
         (Ok(Some(ReadPlan::Ready(read))), _) => Ok(read),
         (Ok(Some(ReadPlan::Cold(read))), Unchecked::Found(reads)) if read.is_unchecked() => {
             reads.push(read);
-            return data;
+            return;
         }
-        (Ok(Some(ReadPlan::Cold(_)) | None), _) => {
-            log.read(want.fetch_offset, bytes_max, high_watermark, first)
-        }
+        (Ok(Some(ReadPlan::Cold(_)) | None), _) => log.read(want.fetch_offset, bytes_max, end, first),
         (Err(error), _) => Err(error),
     };
+    let read = read.and_then(|read| {
+        if isolation == Isolation::Committed {
+            let aborted = log.aborted_in(want.fetch_offset, &read, end)?;
+            data.aborted_transactions = Some(aborted.iter().map(aborted_transaction).collect());
+        }
+        Ok(read)
+    });
     match read {
         Ok(read) => data.records = Some(read.chain),
         Err(error) => data.error_code = code_of_failed_read(&error),
     }
-    data
+}
+
+/// The consumer skips the records of this producer from this offset to the next abort marker.
+fn aborted_transaction(aborted: &ottla_log::AbortedTransaction) -> AbortedTransaction {
+    AbortedTransaction { producer_id: aborted.producer_id, first_offset: aborted.first_offset }
 }
 
 /// Logs why a read failed and returns its error code. The code that finds damage logs it, once.

@@ -1,4 +1,4 @@
-//! FindCoordinator: which node answers for a group.
+//! FindCoordinator: which node answers for a group or for a transactional id.
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::find_coordinator::{
@@ -7,6 +7,7 @@ use ottla_protocol::messages::find_coordinator::{
 
 use super::{Api, RequestContext};
 use crate::coordinator::offsets::is_group_name;
+use crate::internal_topics::InternalTopic;
 use crate::partition::NO_LEADER;
 
 const GROUP: i8 = 0;
@@ -15,6 +16,9 @@ const TRANSACTION: i8 = 1;
 impl Api for FindCoordinatorRequest {
     async fn handle(self, context: RequestContext) -> FindCoordinatorResponse {
         let kind = self.key_type;
+        if let Err(code) = create_topic(&self, &context).await {
+            return self.refuse(&context, code);
+        }
         respond(self, context.version, |key| find(&context, kind, key))
     }
 
@@ -23,19 +27,19 @@ impl Api for FindCoordinatorRequest {
     }
 }
 
-/// The reason why a transactional.id is refused.
-pub(super) fn no_transactions(id: &str) -> String {
-    format!(
-        "transactional.id `{id}`: this broker has no transactions; remove transactional.id, or use Apache Kafka"
-    )
-}
-
-/// The error that makes a client give up at once and print our text.
-///
-/// librdkafka, whose latest version is 2, repeats the request after any error that is not about rights, and prints the
-/// text behind the name of that one. Java's client prints the text only with errors that it does not know here.
-fn no_transactions_code(version: i16) -> ErrorCode {
-    if version < 3 { ErrorCode::TransactionalIdAuthorizationFailed } else { ErrorCode::UnsupportedVersion }
+/// Creates the topic of the coordinators with the first question for one: the coordinator is the leader of a partition.
+async fn create_topic(request: &FindCoordinatorRequest, context: &RequestContext) -> Result<(), ErrorCode> {
+    let topic = match request.key_type {
+        GROUP => InternalTopic::ConsumerOffsets,
+        TRANSACTION => InternalTopic::TransactionState,
+        _ => return Ok(()),
+    };
+    let keys = std::iter::once(&request.key).filter(|_| context.version < 4).chain(&request.coordinator_keys);
+    let mut keys = keys.filter(|key| request.key_type == TRANSACTION || is_group_name(key));
+    match keys.next() {
+        Some(key) => context.cluster().coordinator_partition(topic, key).await.map(drop),
+        None => Ok(()),
+    }
 }
 
 type Found = Result<(i32, String, u16), (ErrorCode, String)>;
@@ -47,17 +51,14 @@ fn find(context: &RequestContext, kind: i8, key: &str) -> Found {
             let reason = format!("group {key:?}: its name has control characters");
             return Err((ErrorCode::InvalidGroupId, reason));
         }
-        TRANSACTION => {
-            context.connection.warn_missing("transactions");
-            return Err((no_transactions_code(context.version), no_transactions(key)));
-        }
+        TRANSACTION => {}
         other => {
             let reason = format!("coordinators of kind {other} do not exist in this broker");
             return Err((ErrorCode::UnsupportedVersion, reason));
         }
     }
     let cluster = context.cluster();
-    let id = cluster.coordinator(key);
+    let id = if kind == GROUP { cluster.coordinator(key) } else { cluster.transaction_coordinator(key) };
     match cluster.node(id).filter(|_| id != NO_LEADER) {
         Some(node) => {
             let (host, port) = node.address();

@@ -1,6 +1,7 @@
 //! JoinGroup, SyncGroup, Heartbeat, LeaveGroup; DescribeGroups, ListGroups, DeleteGroups.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
@@ -22,6 +23,8 @@ use super::{Api, RequestContext};
 use crate::coordinator::group::{CONSUMER, Join, Joined};
 use crate::coordinator::groups::{Description, Joining};
 use crate::coordinator::offsets::is_group_name;
+use crate::internal_topics::InternalTopic;
+use crate::partition::Partition;
 
 /// The state of a group that has offsets and never had members since this process started.
 const EMPTY: &str = "Empty";
@@ -40,9 +43,16 @@ pub(super) fn check_coordinator(context: &RequestContext, group: &str) -> Result
     }
 }
 
+/// [`check_coordinator`] for requests that write: returns the partition of `__consumer_offsets` that has the group's
+/// records. It is created if it does not exist.
+pub(super) async fn coordinate(context: &RequestContext, group: &str) -> Result<Arc<Partition>, ErrorCode> {
+    check_coordinator(context, group)?;
+    context.cluster().coordinator_partition(InternalTopic::ConsumerOffsets, group).await
+}
+
 impl Api for JoinGroupRequest {
     async fn handle(self, context: RequestContext) -> JoinGroupResponse {
-        if let Err(code) = check_coordinator(&context, &self.group_id) {
+        if let Err(code) = coordinate(&context, &self.group_id).await {
             return self.refuse(&context, code);
         }
         let Self { group_id, session_timeout_ms, rebalance_timeout_ms, member_id, group_instance_id, .. } =
@@ -123,11 +133,15 @@ impl Api for SyncGroupRequest {
         }
         let Self { group_id, generation_id, member_id, group_instance_id, assignments, .. } = self;
         let assignments = assignments.into_iter().map(|entry| (entry.member_id, entry.assignment)).collect();
-        let groups = &context.cluster().groups;
-        let waiting =
-            groups.sync(&group_id, &member_id, group_instance_id.as_deref(), generation_id, assignments);
+        let cluster = context.cluster();
+        let (groups, instance_id) = (&cluster.groups, group_instance_id.as_deref());
+        let waiting = groups.sync(cluster, &group_id, &member_id, instance_id, generation_id, assignments);
         let answer = match waiting {
             Ok(waiting) => waiting.await.unwrap_or(Err(ErrorCode::NotCoordinator)),
+            Err(code) => Err(code),
+        };
+        let answer = match answer {
+            Ok(synced) => groups.await_stored(cluster, &group_id).await.map(|()| synced),
             Err(code) => Err(code),
         };
         match answer {
@@ -166,9 +180,10 @@ impl Api for LeaveGroupRequest {
         if let Err(code) = check_coordinator(&context, &self.group_id) {
             return self.refuse(&context, code);
         }
-        let groups = &context.cluster().groups;
+        let cluster = context.cluster();
+        let groups = &cluster.groups;
         if context.version < 3 {
-            let left = groups.leave(&self.group_id, &self.member_id, None);
+            let left = groups.leave(cluster, &self.group_id, &self.member_id, None);
             return LeaveGroupResponse {
                 error_code: left.err().unwrap_or(ErrorCode::None),
                 ..Default::default()
@@ -176,7 +191,7 @@ impl Api for LeaveGroupRequest {
         }
         let members =
             self.members.into_iter().map(|MemberIdentity { member_id, group_instance_id, .. }| {
-                let left = groups.leave(&self.group_id, &member_id, group_instance_id.as_deref());
+                let left = groups.leave(cluster, &self.group_id, &member_id, group_instance_id.as_deref());
                 MemberResponse {
                     member_id,
                     group_instance_id,
@@ -195,7 +210,7 @@ impl Api for LeaveGroupRequest {
 fn describe(context: &RequestContext, group: &str) -> Option<Description> {
     let cluster = context.cluster();
     let known = cluster.groups.describe(group).filter(|known| known.state != EMPTY);
-    known.or_else(|| (!cluster.offsets.of_group(group).is_empty()).then(empty))
+    known.or_else(|| cluster.offsets.has_offsets(group).then(empty))
 }
 
 fn empty() -> Description {
@@ -286,11 +301,12 @@ impl Api for ListGroupsRequest {
 
 impl Api for DeleteGroupsRequest {
     async fn handle(self, context: RequestContext) -> DeleteGroupsResponse {
-        let results = self.groups_names.into_iter().map(|group_id| {
-            let error_code = delete(&context, &group_id).err().unwrap_or(ErrorCode::None);
-            DeletableGroupResult { group_id, error_code }
-        });
-        DeleteGroupsResponse { results: results.collect(), ..Default::default() }
+        let mut results = Vec::with_capacity(self.groups_names.len());
+        for group_id in self.groups_names {
+            let error_code = delete(&context, &group_id).await.err().unwrap_or(ErrorCode::None);
+            results.push(DeletableGroupResult { group_id, error_code });
+        }
+        DeleteGroupsResponse { results, ..Default::default() }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteGroupsResponse {
@@ -300,16 +316,16 @@ impl Api for DeleteGroupsRequest {
     }
 }
 
-fn delete(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
+async fn delete(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
     check_coordinator(context, group)?;
     let cluster = context.cluster();
-    let had_members = cluster.groups.delete(group)?;
-    let offsets: Vec<(String, i32)> = cluster.offsets.of_group(group).into_keys().collect();
-    if offsets.is_empty() && !had_members {
-        return Err(ErrorCode::GroupIdNotFound);
-    }
-    cluster.offsets.forget(cluster.clock.now_ms(), group, &offsets).map_err(|error| {
-        tracing::error!(%error, "cannot change committed offsets");
-        ErrorCode::CoordinatorNotAvailable
-    })
+    let offsets = cluster.offsets.keys_of_group(group);
+    let Some(removed) = cluster.groups.delete(cluster, group)? else {
+        if offsets.is_empty() {
+            return Err(ErrorCode::GroupIdNotFound);
+        }
+        return cluster.remove_offsets(group, &offsets).await;
+    };
+    cluster.remove_offsets(group, &offsets).await?;
+    cluster.await_written(&removed).await
 }

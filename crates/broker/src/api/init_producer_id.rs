@@ -1,24 +1,28 @@
-//! InitProducerId: an id for an idempotent producer (KIP-98).
+//! InitProducerId: an id for an idempotent producer (KIP-98), or the epoch of a transactional one.
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 
+use super::transactional::{check_coordinator, known_code, producer};
 use super::{Api, RequestContext};
+use crate::transactions::metadata::ProducerIdentity;
+
+/// From this version on, clients know PRODUCER_FENCED.
+const KNOWS_FENCED_FROM: i16 = 4;
 
 impl Api for InitProducerIdRequest {
     async fn handle(self, context: RequestContext) -> InitProducerIdResponse {
-        if self.transactional_id.is_some() {
-            // Final for every client: an error that passes would be retried, one about rights sends people to ACLs.
-            context.connection.warn_missing("transactions");
-            return self.refuse(&context, ErrorCode::UnsupportedVersion);
-        }
-        match context.cluster().next_producer_id().await {
-            Ok(producer_id) => {
-                InitProducerIdResponse { producer_id, producer_epoch: 0, ..Default::default() }
+        let result = match &self.transactional_id {
+            Some(id) => init(&self, &context, id).await,
+            None => idempotent(&context).await,
+        };
+        match result {
+            Ok(ProducerIdentity { id, epoch }) => {
+                InitProducerIdResponse { producer_id: id, producer_epoch: epoch, ..Default::default() }
             }
-            Err(error) => {
-                tracing::error!(%error, "cannot reserve producer ids");
-                self.refuse(&context, ErrorCode::CoordinatorNotAvailable)
+            Err(code) => {
+                let code = known_code(code, context.version, KNOWS_FENCED_FROM);
+                self.refuse(&context, code)
             }
         }
     }
@@ -26,4 +30,29 @@ impl Api for InitProducerIdRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> InitProducerIdResponse {
         InitProducerIdResponse { error_code: code, producer_epoch: -1, ..Default::default() }
     }
+}
+
+async fn idempotent(context: &RequestContext) -> Result<ProducerIdentity, ErrorCode> {
+    match context.cluster().next_producer_id().await {
+        Ok(id) => Ok(producer(id, 0)),
+        Err(error) => {
+            tracing::error!(%error, "cannot reserve producer ids");
+            Err(ErrorCode::CoordinatorNotAvailable)
+        }
+    }
+}
+
+async fn init(
+    request: &InitProducerIdRequest,
+    context: &RequestContext,
+    id: &str,
+) -> Result<ProducerIdentity, ErrorCode> {
+    check_coordinator(context, id)?;
+    let expected = match (request.producer_id, request.producer_epoch) {
+        (-1, -1) => None,
+        (-1, _) | (_, -1) => return Err(ErrorCode::InvalidRequest),
+        (id, epoch) => Some(producer(id, epoch)),
+    };
+    let timeout_ms = request.transaction_timeout_ms;
+    context.cluster().init_transactional_producer(id, timeout_ms, expected).await
 }

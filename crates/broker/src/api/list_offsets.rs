@@ -7,6 +7,7 @@ use ottla_protocol::messages::list_offsets::{
     ListOffsetsTopicResponse,
 };
 
+use super::fetch::Isolation;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::partition::Partition;
@@ -20,6 +21,7 @@ const LATEST_TIERED: i64 = -5;
 impl Api for ListOffsetsRequest {
     async fn handle(self, context: RequestContext) -> ListOffsetsResponse {
         let (version, node) = (context.version, context.node());
+        let isolation = Isolation::of_level(self.isolation_level);
         let mut partitions = self.topics.iter().flat_map(|topic| &topic.partitions);
         let reads =
             partitions.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP);
@@ -28,7 +30,7 @@ impl Api for ListOffsetsRequest {
                 let found = cluster.partition(topic, partition.partition_index);
                 let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
                 found.check_leader(node, partition.current_leader_epoch)?;
-                look_up(cluster, &found, partition.timestamp)
+                look_up(cluster, &found, isolation, partition.timestamp)
             })
         };
         if reads { context.cluster().run_lookup(look_up_all).await } else { look_up_all(context.cluster()) }
@@ -66,13 +68,22 @@ fn answer(
     ListOffsetsResponse { topics: topics.collect(), ..Default::default() }
 }
 
-fn look_up(cluster: &Cluster, partition: &Partition, timestamp: i64) -> Result<TimestampOffset, ErrorCode> {
+fn look_up(
+    cluster: &Cluster,
+    partition: &Partition,
+    isolation: Isolation,
+    timestamp: i64,
+) -> Result<TimestampOffset, ErrorCode> {
+    let readable_end = || match isolation {
+        Isolation::Uncommitted => partition.high_watermark(),
+        Isolation::Committed => partition.last_stable_offset(),
+    };
     let leader_epoch = partition.leader_epoch();
     let at = |offset| TimestampOffset { timestamp: -1, offset, leader_epoch };
     let nowhere = TimestampOffset { timestamp: -1, offset: -1, leader_epoch: -1 };
     let storage = |_| ErrorCode::KafkaStorageError;
     match timestamp {
-        LATEST => Ok(at(partition.high_watermark())),
+        LATEST => Ok(at(readable_end())),
         EARLIEST | EARLIEST_LOCAL => Ok(at(partition.log().start_offset())),
         // Tiered storage is not supported.
         LATEST_TIERED => Ok(nowhere),
@@ -80,12 +91,15 @@ fn look_up(cluster: &Cluster, partition: &Partition, timestamp: i64) -> Result<T
             let newest = cluster.log_with_files(partition).newest_timestamp().map_err(storage)?;
             let found =
                 newest.map(|newest| first_since(cluster, partition, newest)).transpose().map_err(storage)?;
-            Ok(found.flatten().unwrap_or(nowhere))
+            let found = found
+                .flatten()
+                .filter(|found| isolation == Isolation::Uncommitted || found.offset < readable_end());
+            Ok(found.unwrap_or(nowhere))
         }
         timestamp if timestamp >= 0 => {
             let found = first_since(cluster, partition, timestamp).map_err(storage)?;
             // Records that consumers may not read yet are not reported.
-            Ok(found.filter(|found| found.offset < partition.high_watermark()).unwrap_or(nowhere))
+            Ok(found.filter(|found| found.offset < readable_end()).unwrap_or(nowhere))
         }
         _ => Err(ErrorCode::UnsupportedVersion),
     }

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
+use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
 use crate::topics::{NewTopic, Topic, check_name};
 
@@ -69,7 +70,9 @@ async fn create_missing(
     wanted: &[MetadataRequestTopic],
 ) -> FxHashMap<String, ErrorCode> {
     let names = wanted.iter().filter_map(|topic| topic.name.clone());
-    let mut missing: Vec<String> = names.filter(|name| cluster.topic(name).is_none()).collect();
+    // The coordinators create their topics themselves.
+    let is_missing = |name: &String| cluster.topic(name).is_none() && !is_internal(name);
+    let mut missing: Vec<String> = names.filter(is_missing).collect();
     missing.sort_unstable();
     missing.dedup();
     if missing.is_empty() {
@@ -126,6 +129,7 @@ fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
         error_code,
         name: Some(topic.name.to_string()),
         topic_id: topic.id,
+        is_internal: is_internal(&topic.name),
         partitions: partitions.map(|partition| described_partition(cluster, partition)).collect(),
         ..Default::default()
     }

@@ -1,20 +1,29 @@
 //! The requests that a broker answers: a table, and one file per request.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 mod api_versions;
 mod configs;
 mod delete_records;
 mod describe_cluster;
+mod describe_producers;
 mod describe_topic_partitions;
+mod describe_transactions;
+mod end_txn;
 mod fetch;
 mod find_coordinator;
 mod groups;
 mod init_producer_id;
 mod list_offsets;
+mod list_transactions;
 mod metadata;
 mod offset_for_leader_epoch;
 mod offsets;
 mod produce;
 mod topics;
+mod transactional;
+mod txn_offset_commit;
+mod write_txn_markers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -48,11 +57,6 @@ impl ConnectionContext {
     /// Logs once per client software, API and version that a request cannot be answered.
     fn warn_unsupported(&self, api: ApiKey, version: i16) {
         self.cluster.warnings.warn(&self.peer, &format!("{api} version {version}"));
-    }
-
-    /// Logs once per client software that it needs a feature which this broker does not have.
-    pub(crate) fn warn_missing(&self, feature: &str) {
-        self.cluster.warnings.warn(&self.peer, feature);
     }
 }
 
@@ -145,6 +149,8 @@ macro_rules! table {
 }
 
 table! {
+    AddOffsetsToTxn => m::add_offsets_to_txn::AddOffsetsToTxnRequest,
+    AddPartitionsToTxn => m::add_partitions_to_txn::AddPartitionsToTxnRequest,
     AlterConfigs => m::alter_configs::AlterConfigsRequest,
     ApiVersions => m::api_versions::ApiVersionsRequest,
     CreatePartitions => m::create_partitions::CreatePartitionsRequest,
@@ -155,7 +161,10 @@ table! {
     DescribeCluster => m::describe_cluster::DescribeClusterRequest,
     DescribeConfigs => m::describe_configs::DescribeConfigsRequest,
     DescribeGroups => m::describe_groups::DescribeGroupsRequest,
+    DescribeProducers => m::describe_producers::DescribeProducersRequest,
     DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
+    DescribeTransactions => m::describe_transactions::DescribeTransactionsRequest,
+    EndTxn => m::end_txn::EndTxnRequest,
     Fetch => m::fetch::FetchRequest,
     FindCoordinator => m::find_coordinator::FindCoordinatorRequest,
     Heartbeat => m::heartbeat::HeartbeatRequest,
@@ -165,6 +174,7 @@ table! {
     LeaveGroup => m::leave_group::LeaveGroupRequest,
     ListGroups => m::list_groups::ListGroupsRequest,
     ListOffsets => m::list_offsets::ListOffsetsRequest,
+    ListTransactions => m::list_transactions::ListTransactionsRequest,
     Metadata => m::metadata::MetadataRequest,
     OffsetCommit => m::offset_commit::OffsetCommitRequest,
     OffsetDelete => m::offset_delete::OffsetDeleteRequest,
@@ -172,6 +182,8 @@ table! {
     OffsetForLeaderEpoch => m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
     Produce => m::produce::ProduceRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
+    TxnOffsetCommit => m::txn_offset_commit::TxnOffsetCommitRequest,
+    WriteTxnMarkers => m::write_txn_markers::WriteTxnMarkersRequest,
 }
 
 fn start_one<R: Api>(

@@ -17,10 +17,9 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 
-use super::groups::check_coordinator;
+use super::groups::{check_coordinator, coordinate};
 use super::{Api, RequestContext};
-use crate::config::Durability;
-use crate::coordinator::offsets::Committed;
+use crate::coordinator::offsets::{At, Committed};
 
 /// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`.
 const METADATA_BYTES_MAX: usize = 4096;
@@ -30,34 +29,32 @@ impl Api for OffsetCommitRequest {
 
     async fn handle(self, context: RequestContext) -> OffsetCommitResponse {
         let cluster = context.cluster().clone();
-        let allowed = check_coordinator(&context, &self.group_id).and_then(|()| {
-            let instance_id = self.group_instance_id.as_deref();
-            let generation = self.generation_id_or_member_epoch;
-            cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation)
-        });
+        let partition = match coordinate(&context, &self.group_id).await {
+            Ok(partition) => partition,
+            Err(code) => return self.refuse(&context, code),
+        };
+        let (instance_id, generation) =
+            (self.group_instance_id.as_deref(), self.generation_id_or_member_epoch);
+        let allowed = cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation);
         if let Err(code) = allowed {
             return self.refuse(&context, code);
         }
         let now_ms = cluster.clock.now_ms();
-        let mut stored = Vec::new();
+        let mut offsets = Vec::new();
         for topic in &self.topics {
             for partition in &topic.partitions {
                 if check(&context, &topic.name, partition) == ErrorCode::None {
                     let metadata = partition.committed_metadata.clone().unwrap_or_default();
-                    let committed = Committed::new(
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        metadata,
-                        now_ms,
-                    );
-                    stored.push((topic.name.clone(), partition.partition_index, committed));
+                    let epoch = partition.committed_leader_epoch;
+                    let committed = Committed::new(partition.committed_offset, epoch, metadata, now_ms);
+                    offsets.push(((topic.name.clone(), partition.partition_index), committed));
                 }
             }
         }
-        if let Err(code) = store(&context, &self.group_id, now_ms, &stored).await {
-            return self.refuse(&context, code);
+        match cluster.commit_offsets(&partition, &self.group_id, offsets).await {
+            Ok(()) => respond(self, |topic, partition| check(&context, topic, partition)),
+            Err(code) => self.refuse(&context, code),
         }
-        respond(self, |topic, partition| check(&context, topic, partition))
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> OffsetCommitResponse {
@@ -67,32 +64,23 @@ impl Api for OffsetCommitRequest {
 
 /// Returns the error of one offset.
 fn check(context: &RequestContext, topic: &str, partition: &OffsetCommitRequestPartition) -> ErrorCode {
-    if context.cluster().partition(topic, partition.partition_index).is_none() {
+    check_offset(context, topic, partition.partition_index, partition.committed_metadata.as_deref())
+}
+
+/// Returns the error of an offset: its partition must exist, and its metadata be short.
+pub(super) fn check_offset(
+    context: &RequestContext,
+    topic: &str,
+    partition: i32,
+    metadata: Option<&str>,
+) -> ErrorCode {
+    if context.cluster().partition(topic, partition).is_none() {
         ErrorCode::UnknownTopicOrPartition
-    } else if partition.committed_metadata.as_ref().is_some_and(|text| text.len() > METADATA_BYTES_MAX) {
+    } else if metadata.is_some_and(|text| text.len() > METADATA_BYTES_MAX) {
         ErrorCode::OffsetMetadataTooLarge
     } else {
         ErrorCode::None
     }
-}
-
-/// Stores the offsets, and on a durable broker waits until they are on disk.
-async fn store(
-    context: &RequestContext,
-    group: &str,
-    now_ms: i64,
-    stored: &[(String, i32, Committed)],
-) -> Result<(), ErrorCode> {
-    let cluster = context.cluster();
-    let failed = |error: ottla_log::JournalError| {
-        tracing::error!(%error, "cannot change committed offsets");
-        ErrorCode::CoordinatorNotAvailable
-    };
-    let pending = cluster.offsets.commit(now_ms, group, stored).map_err(failed)?;
-    let must_sync = cluster.config.durability == Durability::Disk || cluster.offsets.wants_sync();
-    let Some(pending) = pending.filter(|_| must_sync) else { return Ok(()) };
-    let synced = cluster.syncer.run(pending).await;
-    cluster.offsets.sync_done(synced).map_err(failed)
 }
 
 fn respond(
@@ -117,8 +105,9 @@ impl Api for OffsetFetchRequest {
     const ADVERTISED: (i16, i16) = (1, 9);
 
     async fn handle(self, context: RequestContext) -> OffsetFetchResponse {
+        let stable = self.require_stable;
         if context.version >= 8 {
-            let groups = self.groups.into_iter().map(|group| fetch_group(&context, group));
+            let groups = self.groups.into_iter().map(|group| fetch_group(&context, group, stable));
             return OffsetFetchResponse { groups: groups.collect(), ..Default::default() };
         }
         // One group, in the older form.
@@ -131,7 +120,7 @@ impl Api for OffsetFetchRequest {
             topics.collect()
         });
         let group = OffsetFetchRequestGroup { group_id: self.group_id, topics, ..Default::default() };
-        let answer = fetch_group(&context, group);
+        let answer = fetch_group(&context, group, stable);
         let topics = answer.topics.into_iter().map(|topic| OffsetFetchResponseTopic {
             name: topic.name,
             partitions: topic
@@ -163,25 +152,38 @@ impl Api for OffsetFetchRequest {
     }
 }
 
-fn fetch_group(context: &RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
+/// The offsets of one group. With `stable`, those that an open transaction will change are an error.
+fn fetch_group(
+    context: &RequestContext,
+    group: OffsetFetchRequestGroup,
+    stable: bool,
+) -> OffsetFetchResponseGroup {
     let OffsetFetchRequestGroup { group_id, topics, .. } = group;
     if let Err(error_code) = check_coordinator(context, &group_id) {
         return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
     }
     let offsets = &context.cluster().offsets;
+    let described = |topic: &str, partition: i32, found: Option<Committed>| {
+        if stable && offsets.is_unstable(&group_id, topic, partition) {
+            let error_code = ErrorCode::UnstableOffsetCommit;
+            return OffsetFetchResponsePartitions { error_code, ..committed(partition, None) };
+        }
+        committed(partition, found)
+    };
     let mut answer: BTreeMap<String, Vec<OffsetFetchResponsePartitions>> = BTreeMap::new();
     match topics {
         Some(topics) => {
             for OffsetFetchRequestTopics { name, partition_indexes, .. } in topics {
-                let found =
-                    partition_indexes.into_iter().map(|at| committed(at, offsets.get(&group_id, &name, at)));
+                let found = partition_indexes.into_iter();
+                let found = found.map(|at| described(&name, at, offsets.get(&group_id, &name, at)));
                 let found: Vec<_> = found.collect();
                 answer.entry(name).or_default().extend(found);
             }
         }
         None => {
             for ((topic, partition), found) in offsets.of_group(&group_id) {
-                answer.entry(topic).or_default().push(committed(partition, Some(found)));
+                let found = described(&topic, partition, Some(found));
+                answer.entry(topic).or_default().push(found);
             }
         }
     }
@@ -216,7 +218,7 @@ impl Api for OffsetDeleteRequest {
             Ok(subscribed) => subscribed,
             Err(code) => return self.refuse(&context, code),
         };
-        if subscribed.is_none() && cluster.offsets.of_group(&self.group_id).is_empty() {
+        if subscribed.is_none() && !cluster.offsets.has_offsets(&self.group_id) {
             return self.refuse(&context, ErrorCode::GroupIdNotFound);
         }
         let check = |topic: &str| {
@@ -228,7 +230,7 @@ impl Api for OffsetDeleteRequest {
                 ErrorCode::None
             }
         };
-        let mut gone: Vec<(String, i32)> = Vec::new();
+        let mut gone: Vec<At> = Vec::new();
         let mut topics = Vec::new();
         for OffsetDeleteRequestTopic { name, partitions } in self.topics {
             let error_code = check(&name);
@@ -244,9 +246,7 @@ impl Api for OffsetDeleteRequest {
                 .collect();
             topics.push(OffsetDeleteResponseTopic { name, partitions });
         }
-        if let Err(error) = cluster.offsets.forget(cluster.clock.now_ms(), &self.group_id, &gone) {
-            tracing::error!(%error, "cannot change committed offsets");
-            let error_code = ErrorCode::CoordinatorNotAvailable;
+        if let Err(error_code) = cluster.remove_offsets(&self.group_id, &gone).await {
             return OffsetDeleteResponse { error_code, ..Default::default() };
         }
         OffsetDeleteResponse { topics, ..Default::default() }

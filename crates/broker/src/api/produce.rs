@@ -7,23 +7,30 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
-use ottla_log::{AppendError, AppendOptions, Appended, Check};
+use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Transactional};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::produce::{
-    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
-    TopicProduceResponse,
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest,
+    ProduceResponse, TopicProduceResponse,
 };
+use ottla_wire::BatchHeader;
 use tokio::time::Instant;
 
-use super::find_coordinator::no_transactions;
 use super::{Api, RequestContext};
 use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
 use crate::config::Durability;
+use crate::durable_append::{await_durable, refusal, reserve};
 use crate::partition::Partition;
+use crate::transaction_approval::ApprovalRequest;
 
 /// The value of `acks` for all in-sync replicas.
 const ACKS_ALL: i16 = -1;
+
+/// From this version on, the coordinator adds the partitions of the request to the transaction (KIP-890).
+const ADDS_PARTITIONS_FROM: i16 = 12;
+/// From this version on, producers know `TRANSACTION_ABORTABLE`.
+const KNOWS_ABORTABLE_FROM: i16 = 11;
 
 /// A partition's part of the request.
 struct Part {
@@ -37,6 +44,10 @@ struct Part {
     check: Check,
     /// The result of the checks before the append.
     refused: Option<AppendError>,
+    /// The treatment of transactional batches.
+    transactional: Transactional,
+    /// The error of the transaction's coordinator.
+    denied: Option<ErrorCode>,
 }
 
 /// An append whose response may have to wait.
@@ -44,6 +55,8 @@ struct Done {
     index: i32,
     partition: Option<Arc<Partition>>,
     result: Result<Appended, (ErrorCode, Option<String>)>,
+    /// The number of the record in its batch for which the batch was refused.
+    rejected: Option<u32>,
 }
 
 impl Api for ProduceRequest {
@@ -55,10 +68,6 @@ impl Api for ProduceRequest {
         if !matches!(acks, -1..=1) {
             return self.refuse(&context, ErrorCode::InvalidRequiredAcks);
         }
-        if self.transactional_id.is_some() {
-            context.connection.warn_missing("transactions");
-            return self.refuse(&context, ErrorCode::UnsupportedVersion);
-        }
         let deadline = Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);
         let is_early = has_deliberate_fault(DeliberateFault::AcknowledgeBeforeSync)
             || has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend);
@@ -68,7 +77,7 @@ impl Api for ProduceRequest {
         let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = ProduceResponse { throttle_time_ms, ..Default::default() };
         for (mut topic, parts) in topics {
-            for Done { index, partition, mut result } in parts {
+            for Done { index, partition, mut result, rejected } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
                     let end = appended.last_offset + 1;
                     result = match await_durable(&cluster, partition, end, deadline).await {
@@ -76,7 +85,11 @@ impl Api for ProduceRequest {
                         Err(code) => Err((code, None)),
                     };
                 }
-                let answer = answer(index, partition.as_deref(), result, context.version);
+                let mut answer = answer(index, partition.as_deref(), result, context.version);
+                answer.record_errors.extend(rejected.map(|record| BatchIndexAndErrorMessage {
+                    batch_index: i32::try_from(record).unwrap_or(i32::MAX),
+                    batch_index_error_message: answer.error_message.clone(),
+                }));
                 if answer.current_leader.leader_id >= 0 {
                     hint(&mut response, &context, answer.current_leader.leader_id);
                 }
@@ -93,7 +106,6 @@ impl Api for ProduceRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ProduceResponse {
-        let reason = self.transactional_id.as_deref().map(no_transactions);
         let responses = self.topic_data.into_iter().map(|topic| TopicProduceResponse {
             name: topic.name,
             topic_id: topic.topic_id,
@@ -104,7 +116,6 @@ impl Api for ProduceRequest {
                     index: partition.index,
                     error_code: code,
                     base_offset: -1,
-                    error_message: reason.clone(),
                     ..Default::default()
                 })
                 .collect(),
@@ -126,18 +137,75 @@ impl Api for ProduceRequest {
 
 /// Appends every part, in order. Waits only for earlier requests of the connection, and for expensive checks.
 async fn append_all(
-    request: ProduceRequest,
+    mut request: ProduceRequest,
     context: &mut RequestContext,
 ) -> Vec<(TopicProduceResponse, Vec<Done>)> {
+    let transactional_id = request.transactional_id.take();
     let mut topics = parts_of(request, context);
     let cluster = context.cluster();
     let now_ms = cluster.clock.now_ms();
     let _turn = context.connection.appends.lock().await;
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
+        if transactional_id.is_some() {
+            part.transactional = Transactional::Verified(None);
+        }
         check(cluster, context.node(), now_ms, part).await;
+    }
+    if let Some(transactional_id) = transactional_id {
+        let parts = topics.iter_mut().flat_map(|(_, parts)| parts).collect();
+        approve(context, now_ms, transactional_id, parts).await;
     }
     let append = |part: Part| append_part(cluster, context.node(), now_ms, part);
     topics.into_iter().map(|(answer, parts)| (answer, parts.into_iter().map(append).collect())).collect()
+}
+
+/// Asks the coordinator for its approval of the parts that begin a transaction in their partitions.
+#[cold]
+async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String, parts: Vec<&mut Part>) {
+    let (cluster, version) = (context.cluster(), context.version);
+    let mut producer = None;
+    let mut begun = Vec::new();
+    let mut partitions = Vec::new();
+    for part in parts {
+        let Ok(partition) = &part.partition else { continue };
+        // The append reports a broken header, and its partition's other leader.
+        let header = BatchHeader::parse(&part.records).ok().filter(|_| part.refused.is_none());
+        let is_led = partition.check_leader(context.node(), -1).is_ok();
+        let Some(header) = header.filter(|header| is_led && header.is_transactional()) else { continue };
+        if *producer.get_or_insert((header.producer_id, header.producer_epoch))
+            != (header.producer_id, header.producer_epoch)
+        {
+            part.denied = Some(ErrorCode::InvalidProducerIdMapping);
+            continue;
+        }
+        let first = FirstBatch {
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            base_sequence: header.base_sequence,
+            supports_epoch_bump: version >= ADDS_PARTITIONS_FROM,
+        };
+        let guard = partition.transaction_guard(first, now_ms);
+        if guard.is_some() {
+            part.transactional = Transactional::Verified(guard);
+            partitions.push((partition.topic.clone(), part.index));
+            begun.push(part);
+        }
+    }
+    let Some((producer_id, producer_epoch)) = producer.filter(|_| !begun.is_empty()) else { return };
+    let request = ApprovalRequest {
+        transactional_id,
+        producer_id,
+        producer_epoch,
+        partitions,
+        adds_partitions: version >= ADDS_PARTITIONS_FROM,
+        knows_abortable: version >= KNOWS_ABORTABLE_FROM,
+    };
+    let approved = cluster.approve_transaction(request).await;
+    // A part without a result is denied.
+    let results = approved.into_iter().chain(std::iter::repeat(Err(ErrorCode::UnknownServerError)));
+    for (part, result) in begun.into_iter().zip(results) {
+        part.denied = result.err();
+    }
 }
 
 /// Takes the parts of a request from its frame.
@@ -163,7 +231,8 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
                 None => (0, 0),
             });
             let (records, check) = (BytesMut::new(), Check::Records);
-            Part { index: data.index, partition, range, records, check, refused: None }
+            let (refused, denied, transactional) = (None, None, Transactional::Refused);
+            Part { index: data.index, partition, range, records, check, refused, transactional, denied }
         });
         let parts: Vec<Part> = parts.collect();
         let answer =
@@ -186,12 +255,13 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
     if part.records.is_empty() || partition.check_leader(node, -1).is_err() {
         return;
     }
-    let sound = match check_at_once(partition, now_ms, &mut part.records) {
+    let sound = match check_at_once(partition, now_ms, &mut part.records, part.transactional) {
         Ok(CheckedAtOnce::Unchecked) => return,
         Ok(CheckedAtOnce::Sound) => Ok(()),
         Ok(CheckedAtOnce::Expensive) => {
             let records = std::mem::take(&mut part.records);
-            check_in_steps(cluster, partition, now_ms, records).await.map(|records| part.records = records)
+            let checked = check_in_steps(cluster, partition, now_ms, records, part.transactional).await;
+            checked.map(|records| part.records = records)
         }
         Err(error) => Err(error),
     };
@@ -200,12 +270,18 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
 }
 
 fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Done {
-    let Part { index, partition, range, records, check, refused } = part;
+    let Part { index, partition, range, records, check, refused, transactional, denied } = part;
     // A partition that another broker leads is kept: the response names its leader.
-    let led = partition
-        .as_ref()
-        .map_err(|code| *code)
-        .and_then(|partition| partition.check_leader(node, -1).map(|()| partition));
+    let led = denied.map_or(Ok(()), Err).and_then(|()| {
+        partition
+            .as_ref()
+            .map_err(|code| *code)
+            .and_then(|partition| partition.check_leader(node, -1).map(|()| partition))
+            .and_then(|partition| {
+                if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
+            })
+    });
+    let mut rejected = refused.as_ref().and_then(rejected_record);
     let (result, has_closed) = match (led, range, refused) {
         (Err(code), ..) => (Err((code, None)), false),
         (Ok(_), None, _) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
@@ -213,7 +289,11 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
         (Ok(partition), Some(_), None) if has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend) => {
             (Ok(append_later(cluster, partition, now_ms, records, check)), false)
         }
-        (Ok(partition), Some(_), None) => append_one(cluster, partition, now_ms, records, check),
+        (Ok(partition), Some(_), None) => {
+            let (result, has_closed) = append_one(cluster, partition, now_ms, records, check, transactional);
+            rejected = result.as_ref().err().and_then(rejected_record);
+            (result.map_err(|error| refusal(&error)), has_closed)
+        }
     };
     let partition = partition.ok();
     let result = match (result, &partition) {
@@ -225,19 +305,15 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
     if let (Ok(_), Some(partition)) = (&result, &partition) {
         partition.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
     }
-    Done { index, partition, result }
+    Done { index, partition, result, rejected }
 }
 
-/// Reserves the offsets below `end` before any client can see them.
-fn reserve(
-    cluster: &Arc<Cluster>,
-    partition: &Partition,
-    end: i64,
-) -> Result<(), (ErrorCode, Option<String>)> {
-    cluster.raise_floor(partition, end).map_err(|error| {
-        tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
-        (ErrorCode::KafkaStorageError, Some(error.to_string()))
-    })
+/// The record for which a batch is refused, if it is one record: the producer reports the others as unsent (KIP-467).
+fn rejected_record(error: &AppendError) -> Option<u32> {
+    match error {
+        AppendError::MissingKey { record, .. } => Some(*record),
+        _ => None,
+    }
 }
 
 /// Appends, and returns also whether the log has closed segments that are not durable.
@@ -247,23 +323,12 @@ fn append_one(
     now_ms: i64,
     records: BytesMut,
     check: Check,
-) -> (Result<Appended, (ErrorCode, Option<String>)>, bool) {
-    let options = AppendOptions { leader_epoch: partition.leader_epoch(), check, ..AppendOptions::default() };
-    let (result, has_closed) = {
-        let mut log = cluster.log_with_files(partition);
-        (log.append(now_ms, records, options), log.has_unsynced_segments())
-    };
-    (result.map_err(|error| refusal(&error)), has_closed)
-}
-
-/// The error of a response.
-fn refusal(error: &AppendError) -> (ErrorCode, Option<String>) {
-    if error.is_retriable() {
-        tracing::error!(%error, "cannot append");
-    } else {
-        tracing::debug!(%error, "the log refuses the batch");
-    }
-    (code_of(error), Some(error.to_string()))
+    transactional: Transactional,
+) -> (Result<Appended, AppendError>, bool) {
+    let leader_epoch = partition.leader_epoch();
+    let options = AppendOptions { leader_epoch, check, transactional, ..AppendOptions::default() };
+    let mut log = cluster.log_with_files(partition);
+    (log.append(now_ms, records, options), log.has_unsynced_segments())
 }
 
 /// The deliberate fault: appends after some time, and returns at once what an append would have returned.
@@ -279,12 +344,13 @@ fn append_later(
         let log = partition.log();
         (log.end_offset(), log.start_offset())
     };
-    let count = ottla_wire::BatchHeader::parse(&records).map_or(1, |header| i64::from(header.record_count));
+    let count = BatchHeader::parse(&records).map_or(1, |header| i64::from(header.record_count));
     let bytes = records.len();
     let (cluster_then, partition) = (cluster.clone(), partition.clone());
     let later = async move {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        let (_, has_closed) = append_one(&cluster_then, &partition, now_ms, records, check);
+        let (_, has_closed) =
+            append_one(&cluster_then, &partition, now_ms, records, check, Transactional::Refused);
         let (durability, syncer) = (cluster_then.config.durability, cluster_then.syncer);
         partition.start_sync(durability, has_closed, syncer, &cluster_then.syncs);
     };
@@ -297,43 +363,6 @@ fn append_later(
         records: count as u64,
         bytes,
         duplicate: false,
-    }
-}
-
-/// Waits until everything below `end` is on disk.
-async fn await_durable(
-    cluster: &Cluster,
-    partition: &Arc<Partition>,
-    end: i64,
-    deadline: Instant,
-) -> Result<(), ErrorCode> {
-    if partition.floor_record() > 0 {
-        let floor = tokio::time::timeout_at(deadline, cluster.await_floor(partition)).await;
-        let floor = floor.map_err(|_| ErrorCode::RequestTimedOut)?;
-        floor.map_err(|error| {
-            tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
-            ErrorCode::KafkaStorageError
-        })?;
-    }
-    loop {
-        // One load serves the check and the wait. With two, a sync that ends between them would be missed.
-        let synced = partition.high_watermark();
-        if synced >= end {
-            return Ok(());
-        }
-        if partition.is_deleted() {
-            return Err(ErrorCode::UnknownTopicOrPartition);
-        }
-        if partition.log().offline_reason().is_some() {
-            return Err(ErrorCode::KafkaStorageError);
-        }
-        let grown = partition.tail().grown(synced.max(0));
-        if tokio::time::timeout_at(deadline, grown).await.is_err() {
-            return Err(ErrorCode::RequestTimedOut);
-        }
-        if partition.tail().is_closed() && partition.high_watermark() < end {
-            return Err(ErrorCode::NotLeaderOrFollower);
-        }
     }
 }
 
@@ -379,21 +408,6 @@ fn hint(response: &mut ProduceResponse, context: &RequestContext, leader: i32) {
         let (host, port) = node.address();
         let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
         response.node_endpoints.push(endpoint);
-    }
-}
-
-/// The error code for a producer.
-fn code_of(error: &AppendError) -> ErrorCode {
-    match error {
-        AppendError::Corrupt { .. } => ErrorCode::CorruptMessage,
-        AppendError::InvalidRecords { .. }
-        | AppendError::MissingKey { .. }
-        | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
-        AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
-        AppendError::InvalidTimestamp { .. } => ErrorCode::InvalidTimestamp,
-        AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
-        AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
-        AppendError::Storage { .. } | AppendError::Offline { .. } => ErrorCode::KafkaStorageError,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 
 use crate::cluster::{Cluster, lock};
+use crate::internal_topics::{InternalTopic, partition_of};
 use crate::partition::{NO_LEADER, Partition};
 
 /// The key of the end of the reserved leader epochs: clients have seen lower ones only.
@@ -76,15 +77,30 @@ impl Cluster {
         partition.lead(node, true);
     }
 
-    /// The node that coordinates a group.
+    /// The node that coordinates a group: the leader of its partition of `__consumer_offsets`.
     pub(crate) fn coordinator(&self, group: &str) -> i32 {
         if let Some(node) = lock(&self.coordinators).get(group).copied().filter(|id| self.is_node_up(*id)) {
             return node;
         }
-        // Any fixed spread will do; this one is Java's string hash without its sign, as Kafka spreads groups.
-        let hash =
-            group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
-        self.preferred_leader(hash & 0x7fff_ffff)
+        match self.internal_partition(InternalTopic::ConsumerOffsets, group) {
+            Some(partition) => partition.leader(),
+            // The topic is created with the first request of a member.
+            None => self.preferred_leader(self.group_partition(group)),
+        }
+    }
+
+    /// The node that coordinates a transactional id: the leader of its partition of `__transaction_state`.
+    pub(crate) fn transaction_coordinator(&self, id: &str) -> i32 {
+        let moved = lock(&self.transaction_coordinators).get(id).copied();
+        if let Some(node) = moved.filter(|node| self.is_node_up(*node)) {
+            return node;
+        }
+        let topic = InternalTopic::TransactionState;
+        match self.internal_partition(topic, id) {
+            Some(partition) => partition.leader(),
+            // The topic is created with the first request of a producer.
+            None => self.preferred_leader(partition_of(id, topic.partitions(&self.config))),
+        }
     }
 
     /// Moves a group's coordinator.
@@ -94,6 +110,15 @@ impl Cluster {
         }
         lock(&self.coordinators).insert(group.to_owned(), node);
         self.groups.unload(group);
+        true
+    }
+
+    /// Moves a transactional id's coordinator. Its state stays: the nodes share it.
+    pub(crate) fn move_transaction_coordinator(&self, id: &str, node: i32) -> bool {
+        if !self.is_node_up(node) {
+            return false;
+        }
+        lock(&self.transaction_coordinators).insert(id.to_owned(), node);
         true
     }
 

@@ -15,6 +15,7 @@ use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::group_log::StoredGroup;
 use crate::memory::Kept;
 
 /// The protocol type of groups whose members say which topics they subscribe to.
@@ -88,15 +89,15 @@ impl State {
 pub(crate) struct Member {
     pub(crate) instance_id: Option<String>,
     pub(crate) client_id: String,
-    protocols: Vec<(String, Bytes)>,
+    pub(super) protocols: Vec<(String, Bytes)>,
     /// The memory of `protocols`.
-    kept: Kept,
-    session_timeout: Duration,
-    rebalance_timeout: Duration,
-    heard_at: Instant,
+    pub(super) kept: Kept,
+    pub(super) session_timeout: Duration,
+    pub(super) rebalance_timeout: Duration,
+    pub(super) heard_at: Instant,
     pub(crate) assignment: Bytes,
-    joining: Option<oneshot::Sender<JoinAnswer>>,
-    syncing: Option<oneshot::Sender<SyncAnswer>>,
+    pub(super) joining: Option<oneshot::Sender<JoinAnswer>>,
+    pub(super) syncing: Option<oneshot::Sender<SyncAnswer>>,
 }
 
 impl Member {
@@ -136,14 +137,16 @@ pub(crate) struct Group {
     pub(crate) generation: i32,
     pub(crate) protocol_type: String,
     pub(crate) protocol: String,
-    leader: Option<String>,
+    pub(super) leader: Option<String>,
     pub(crate) members: BTreeMap<String, Member>,
     /// In the order of joining: the first is the leader.
-    order: Vec<String>,
+    pub(super) order: Vec<String>,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
     pending: BTreeMap<String, Instant>,
     /// The memory of the assignments.
-    assignments: Option<Kept>,
+    pub(super) assignments: Option<Kept>,
+    /// The group's record in `__consumer_offsets`.
+    pub(super) stored: StoredGroup,
 }
 
 impl Group {
@@ -158,6 +161,7 @@ impl Group {
             order: Vec::new(),
             pending: BTreeMap::new(),
             assignments: None,
+            stored: StoredGroup::default(),
         }
     }
 
@@ -332,6 +336,7 @@ impl Group {
         if self.members.is_empty() {
             self.state = State::Empty;
             self.leader = None;
+            self.stored.is_stale = true;
             return;
         }
         self.protocol = self.choose_protocol();
@@ -449,6 +454,7 @@ impl Group {
             }
         }
         self.state = State::Stable;
+        self.stored.is_stale = true;
         let ids: Vec<String> = self.members.keys().cloned().collect();
         for member_id in ids {
             let synced = self.synced(&member_id);

@@ -1,15 +1,19 @@
 //! The groups of the cluster, and the task that handles their deadlines.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::consumer_offsets::GroupMetadataValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::group::{Group, Join, JoinAnswer, Member, State, Subscribed, SyncAnswer};
+use super::offsets::MembersForExpiry;
+use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
+use crate::internal_topics::Written;
 use crate::memory::{KeptMemory, Parts};
 
 /// The groups.
@@ -68,6 +72,11 @@ impl Groups {
         }
     }
 
+    /// The memory of what clients leave at the coordinators.
+    pub(crate) fn memory(&self) -> &KeptMemory {
+        &self.memory
+    }
+
     fn initial_delay(&self) -> Duration {
         *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,9 +87,9 @@ impl Groups {
     }
 
     /// Handles the deadlines of sessions and rebalances. Runs until the future is dropped.
-    pub(crate) async fn keep_time(&self) {
+    pub(crate) async fn keep_time(&self, cluster: &Arc<Cluster>) {
         loop {
-            let next = self.tick(Instant::now());
+            let next = self.tick(cluster, Instant::now());
             let timer = async {
                 match next {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -95,9 +104,14 @@ impl Groups {
         }
     }
 
-    fn tick(&self, now: Instant) -> Option<Instant> {
+    fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
         let mut groups = self.lock();
-        let next = groups.values_mut().filter_map(|group| group.tick(now)).min();
+        let tick = |(group_id, group): (&String, &mut Group)| {
+            let next = group.tick(now);
+            group.save(cluster, group_id);
+            next
+        };
+        let next = groups.iter_mut().filter_map(tick).min();
         groups.retain(|_, group| !group.is_forgettable() || group.generation > 0);
         next
     }
@@ -146,9 +160,10 @@ impl Groups {
         format!("{name}-{random:032x}")
     }
 
-    /// Handles SyncGroup.
+    /// Handles SyncGroup. The answer may be sent when [`Groups::await_stored`] has returned.
     pub(crate) fn sync(
         &self,
+        cluster: &Arc<Cluster>,
         group_id: &str,
         member_id: &str,
         instance_id: Option<&str>,
@@ -169,10 +184,20 @@ impl Groups {
             };
             let (answer, receiver) = oneshot::channel();
             group.sync(Instant::now(), member_id, (assignments, kept), answer);
+            group.save(cluster, group_id);
             Ok(receiver)
         })?;
         self.changed.notify_one();
         Ok(receiver)
+    }
+
+    /// Waits until the group's record is durable: a member that has its assignment must be a member after a crash, too.
+    pub(crate) async fn await_stored(&self, cluster: &Arc<Cluster>, group_id: &str) -> Result<(), ErrorCode> {
+        let written = self.lock().get(group_id).and_then(|group| group.stored.written.clone());
+        match written {
+            None => Ok(()),
+            Some(written) => cluster.await_written(&written?).await,
+        }
     }
 
     /// Handles Heartbeat.
@@ -192,6 +217,7 @@ impl Groups {
     /// Handles a member that leaves, by id or by instance id.
     pub(crate) fn leave(
         &self,
+        cluster: &Arc<Cluster>,
         group_id: &str,
         member_id: &str,
         instance_id: Option<&str>,
@@ -207,7 +233,9 @@ impl Groups {
                 }
                 None => member_id.to_owned(),
             };
-            group.leave(Instant::now(), &member_id)
+            let left = group.leave(Instant::now(), &member_id);
+            group.save(cluster, group_id);
+            left
         });
         self.changed.notify_one();
         result
@@ -237,6 +265,27 @@ impl Groups {
         }
     }
 
+    /// [`Groups::check_commit`] for an offset of a transaction: a producer need not name a member (before KIP-447), and may
+    /// commit during a rebalance.
+    pub(crate) fn check_commit_in_transaction(
+        &self,
+        group_id: &str,
+        member_id: &str,
+        instance_id: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
+        if generation < 0 && member_id.is_empty() && instance_id.is_none() {
+            return Ok(());
+        }
+        let mut groups = self.lock();
+        let Some(group) = groups.get_mut(group_id).filter(|group| !group.members.is_empty()) else {
+            return if generation < 0 { Ok(()) } else { Err(ErrorCode::IllegalGeneration) };
+        };
+        group.check(member_id, instance_id, generation)?;
+        group.hear(Instant::now(), member_id);
+        Ok(())
+    }
+
     /// Returns the topics that its members subscribe to, if the group has, or had, members.
     pub(crate) fn subscribed(&self, group_id: &str) -> Option<Result<Subscribed, ErrorCode>> {
         self.lock().get(group_id).map(Group::subscribed)
@@ -252,17 +301,52 @@ impl Groups {
         self.lock().iter().map(|(id, group)| (id.clone(), describe(group))).collect()
     }
 
-    /// Removes a group without members.
-    pub(crate) fn delete(&self, group_id: &str) -> Result<bool, ErrorCode> {
+    /// Removes a group without members, and its record. Returns what must be durable; `None` if there is no such group.
+    pub(crate) fn delete(
+        &self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+    ) -> Result<Option<Written>, ErrorCode> {
         let mut groups = self.lock();
         match groups.get(group_id) {
             Some(group) if !group.members.is_empty() => Err(ErrorCode::NonEmptyGroup),
             Some(_) => {
+                let written = cluster.remove_group_record(group_id)?;
                 groups.remove(group_id);
-                Ok(true)
+                Ok(Some(written))
             }
-            None => Ok(false),
+            None => Ok(None),
         }
+    }
+
+    /// Takes a group from its record at the start. Sessions of its members begin again.
+    pub(crate) fn load(&self, group_id: String, value: GroupMetadataValue) {
+        let group = Group::from_record(value, Instant::now(), &self.memory);
+        self.lock().insert(group_id, group);
+        self.changed.notify_one();
+    }
+
+    /// The members of a group, as far as they matter for the expiry of its offsets.
+    pub(crate) fn members_for_expiry(&self, group_id: &str) -> MembersForExpiry {
+        let groups = self.lock();
+        let Some(group) = groups.get(group_id) else { return MembersForExpiry::Never };
+        match (group.subscribed(), group.state) {
+            (_, State::Empty) => MembersForExpiry::LeftAt(group.stored.state_since_ms),
+            (Ok(subscribed), State::Stable) => MembersForExpiry::SubscribedTo(subscribed),
+            _ => MembersForExpiry::Unknown,
+        }
+    }
+
+    /// Returns whether a group has neither members nor any that are about to join.
+    pub(crate) fn is_idle(&self, group_id: &str) -> bool {
+        self.lock().get(group_id).is_some_and(Group::is_forgettable)
+    }
+
+    /// The groups without members, by name.
+    pub(crate) fn empty(&self) -> Vec<String> {
+        let groups = self.lock();
+        let empty = groups.iter().filter(|(_, group)| group.state == State::Empty && group.is_forgettable());
+        empty.map(|(id, _)| id.clone()).collect()
     }
 
     /// Removes a group's members, as after a move of its coordinator. The members find the new one and join again.

@@ -1,5 +1,9 @@
-//! Coordination: consumer groups and their offsets.
+//! The coordinator of groups: their members, their committed offsets, and both in `__consumer_offsets`.
 
+pub(crate) mod expiry;
 pub(crate) mod group;
+pub(crate) mod group_log;
 pub(crate) mod groups;
+pub(crate) mod loading;
+pub(crate) mod offset_log;
 pub(crate) mod offsets;

@@ -1,187 +1,286 @@
-//! Committed offsets, in a journal of their own, which compacts itself.
+//! The committed offsets of all groups, in memory. `__consumer_offsets` has them on disk: see
+//! [`crate::coordinator::offset_log`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
-use ottla_log::{Journal, JournalError, PendingSync};
-use serde::{Deserialize, Serialize};
-
-/// The first byte of a key: `1 | length of the group's name u16 | name | topic | partition i32`, big-endian.
-const KEY_VERSION: u8 = 1;
-/// Separated group, topic and partition in keys before they had a version.
-const OLD_SEPARATOR: u8 = 0;
-/// Version of the values written now.
-const VALUE_VERSION: u32 = 1;
+use crate::coordinator::group::Subscribed;
 
 /// A committed offset of a group.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Committed {
-    version: u32,
     pub(crate) offset: i64,
     pub(crate) leader_epoch: i32,
     pub(crate) metadata: String,
+    /// The time of the commit.
     pub(crate) at_ms: i64,
+    /// The time at which it expires, if the client set one: values of version 1.
+    pub(crate) expires_at_ms: Option<i64>,
 }
 
 impl Committed {
     pub(crate) fn new(offset: i64, leader_epoch: i32, metadata: String, at_ms: i64) -> Self {
-        Self { version: VALUE_VERSION, offset, leader_epoch, metadata, at_ms }
+        Self { offset, leader_epoch, metadata, at_ms, expires_at_ms: None }
     }
+}
+
+/// A topic and a partition whose offset is committed.
+pub(crate) type At = (String, i32);
+
+/// An offset, and the offset of its record in `__consumer_offsets`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Stored {
+    committed: Committed,
+    /// The end of a transaction may be applied after a later commit: the later record counts.
+    record: i64,
+}
+
+/// Offsets by topic and partition.
+type ByPartition = BTreeMap<String, BTreeMap<i32, Stored>>;
+
+/// The offsets of one group.
+#[derive(Debug, Default)]
+struct GroupOffsets {
+    committed: ByPartition,
+    /// Offsets of open transactions, by producer id.
+    pending: BTreeMap<i64, ByPartition>,
 }
 
 /// Every group's offsets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct State {
+    groups: BTreeMap<String, GroupOffsets>,
+    /// Groups with pending offsets, by partition of `__consumer_offsets` and producer id.
+    open: BTreeMap<(i32, i64), BTreeSet<String>>,
+}
+
+/// Every group's offsets.
+#[derive(Debug, Default)]
 pub(crate) struct Offsets {
-    journal: Mutex<Journal>,
+    state: Mutex<State>,
 }
 
 impl Offsets {
-    pub(crate) fn new(journal: Journal) -> Self {
-        Self { journal: Mutex::new(journal) }
-    }
-
-    /// Renames the keys from before keys had a version.
-    pub(crate) fn rename_old_keys(&self, now_ms: i64) -> Result<(), JournalError> {
-        let mut journal = self.lock();
-        let renamed: Vec<(Bytes, Option<Bytes>)> = journal
-            .iter()
-            .filter_map(|(old, value)| Some((old.clone(), key_of_old(old)?, value.clone())))
-            .flat_map(|(old, new, value)| [(new, Some(value)), (old, None)])
-            .collect();
-        journal.put_all(now_ms, &renamed).map(drop)
-    }
-
-    /// Checks that every offset can be read. One that cannot would make its group start at `auto.offset.reset`.
-    ///
-    /// # Errors
-    /// The key and the reason.
-    pub(crate) fn check_values(&self) -> Result<(), (String, String)> {
-        for (key, value) in self.lock().iter() {
-            let name = || {
-                let group = split_group(key).map_or(&key[..], |(group, _)| group);
-                format!("group {}", String::from_utf8_lossy(group))
-            };
-            read_value(value).map_err(|reason| (name(), reason))?;
+    /// Takes offsets whose first record is at `base_offset`, the others after it.
+    pub(crate) fn commit(&self, group: &str, base_offset: i64, offsets: Vec<(At, Committed)>) {
+        let mut state = self.lock();
+        let group = state.group(group);
+        for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
+            put(&mut group.committed, topic, partition, Stored { committed, record });
         }
-        Ok(())
     }
 
-    /// Stores offsets of one group, all or none; returns what must be synced for them to survive a power cut.
-    pub(crate) fn commit(
+    /// Takes offsets of a producer's open transaction. `partition` of `__consumer_offsets` has their records.
+    pub(crate) fn commit_pending(
         &self,
-        now_ms: i64,
         group: &str,
-        offsets: &[(String, i32, Committed)],
-    ) -> Result<Option<PendingSync>, JournalError> {
-        let entries: Vec<(Bytes, Option<Bytes>)> = offsets
-            .iter()
-            .map(|(topic, partition, committed)| {
-                let value = serde_json::to_vec(committed).unwrap_or_default();
-                (key(group, topic, *partition), Some(value.into()))
-            })
-            .collect();
-        let mut journal = self.lock();
-        if has_deliberate_fault(DeliberateFault::ForgottenCommits) && now_ms % 4 == 0 {
-            return Ok(None);
+        (partition, producer_id): (i32, i64),
+        base_offset: i64,
+        offsets: Vec<(At, Committed)>,
+    ) {
+        let mut state = self.lock();
+        state.open.entry((partition, producer_id)).or_default().insert(group.to_owned());
+        let pending = state.group(group).pending.entry(producer_id).or_default();
+        for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
+            put(pending, topic, partition, Stored { committed, record });
         }
-        journal.put_all(now_ms, &entries)?;
-        Ok(journal.pending_sync())
     }
 
-    /// Reports a sync that [`Offsets::commit`] asked for.
-    pub(crate) fn sync_done(&self, synced: ottla_log::Synced) -> Result<(), JournalError> {
-        self.lock().sync_done(synced).map(drop)
+    /// Ends a producer's transaction: its pending offsets count from now on, or are dropped.
+    pub(crate) fn complete(&self, partition: i32, producer_id: i64, committed: bool) {
+        let mut state = self.lock();
+        for name in state.open.remove(&(partition, producer_id)).unwrap_or_default() {
+            let group = state.group(&name);
+            let pending = group.pending.remove(&producer_id).filter(|_| committed).unwrap_or_default();
+            for (topic, offsets) in pending {
+                for (index, stored) in offsets {
+                    let known = group.committed.get(&topic).and_then(|known| known.get(&index));
+                    if known.is_none_or(|known| known.record < stored.record) {
+                        put(&mut group.committed, topic.clone(), index, stored);
+                    }
+                }
+            }
+            state.forget_if_empty(&name);
+        }
     }
 
-    /// Returns whether the journal has grown so much that a sync would let it shrink.
-    pub(crate) fn wants_sync(&self) -> bool {
-        self.lock().wants_sync()
+    /// Removes offsets of a group, pending ones too.
+    pub(crate) fn remove(&self, group: &str, which: &[At]) {
+        let mut state = self.lock();
+        let Some(offsets) = state.groups.get_mut(group) else { return };
+        for (topic, partition) in which {
+            take(&mut offsets.committed, topic, *partition);
+            offsets.pending.values_mut().for_each(|pending| take(pending, topic, *partition));
+        }
+        // A producer without pending offsets stays until the end of its transaction.
+        state.forget_if_empty(group);
+    }
+
+    /// Takes the offsets of other groups.
+    pub(crate) fn absorb(&self, other: Self) {
+        let other = other.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        state.groups.extend(other.groups);
+        state.open.extend(other.open);
     }
 
     /// The offset of one partition.
     pub(crate) fn get(&self, group: &str, topic: &str, partition: i32) -> Option<Committed> {
-        let journal = self.lock();
-        decode(journal.get(&key(group, topic, partition))?)
+        let state = self.lock();
+        let stored = state.groups.get(group)?.committed.get(topic)?.get(&partition)?;
+        Some(stored.committed.clone())
+    }
+
+    /// Returns whether an open transaction will change the offset of a partition.
+    pub(crate) fn is_unstable(&self, group: &str, topic: &str, partition: i32) -> bool {
+        let state = self.lock();
+        state.groups.get(group).is_some_and(|group| {
+            let mut pending = group.pending.values();
+            pending.any(|offsets| offsets.get(topic).is_some_and(|known| known.contains_key(&partition)))
+        })
     }
 
     /// All offsets of a group, by topic and partition.
-    pub(crate) fn of_group(&self, group: &str) -> BTreeMap<(String, i32), Committed> {
-        let journal = self.lock();
-        let prefix = group_prefix(group);
-        journal
-            .iter_prefix(&prefix)
-            .filter_map(|(key, value)| {
-                let (topic, partition) = split(&key[prefix.len()..])?;
-                Some(((topic, partition), decode(value)?))
-            })
-            .collect()
+    pub(crate) fn of_group(&self, group: &str) -> BTreeMap<At, Committed> {
+        let state = self.lock();
+        let committed = state.groups.get(group).map(|group| &group.committed);
+        let all = committed.into_iter().flatten().flat_map(|(topic, offsets)| {
+            offsets.iter().map(|(partition, stored)| ((topic.clone(), *partition), stored.committed.clone()))
+        });
+        all.collect()
     }
 
-    /// The highest offset that any group has committed for a partition; 0 if none has.
-    pub(crate) fn highest(&self, topic: &str, partition: i32) -> i64 {
-        let journal = self.lock();
-        let of_partition = journal.iter().filter_map(|(key, value)| {
-            let (name, index) = split(split_group(key)?.1)?;
-            (name == topic && index == partition).then(|| decode(value))?
-        });
-        of_partition.map(|committed| committed.offset).max().unwrap_or(0).max(0)
+    /// Everything that has to be removed with a group: its offsets, pending ones too.
+    pub(crate) fn keys_of_group(&self, group: &str) -> Vec<At> {
+        let state = self.lock();
+        state.groups.get(group).map(|group| group.keys().into_iter().collect()).unwrap_or_default()
+    }
+
+    /// Returns whether a group has committed offsets.
+    pub(crate) fn has_offsets(&self, group: &str) -> bool {
+        self.lock().groups.get(group).is_some_and(|group| !group.committed.is_empty())
     }
 
     /// Every group that has offsets, by name.
     pub(crate) fn groups(&self) -> Vec<String> {
-        let journal = self.lock();
-        let mut names: Vec<String> = journal
-            .iter()
-            .filter_map(|(key, _)| Some(String::from_utf8_lossy(split_group(key)?.0).into_owned()))
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        let state = self.lock();
+        let groups = state.groups.iter().filter(|(_, group)| !group.committed.is_empty());
+        groups.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Forgets some of a group's offsets.
-    pub(crate) fn forget(
-        &self,
-        now_ms: i64,
-        group: &str,
-        which: &[(String, i32)],
-    ) -> Result<(), JournalError> {
-        let entries: Vec<_> =
-            which.iter().map(|(topic, partition)| (key(group, topic, *partition), None)).collect();
-        self.lock().put_all(now_ms, &entries).map(drop)
-    }
-
-    /// Forgets every group's offsets of a topic, durably: a topic of the same name starts without any.
-    pub(crate) fn forget_topic(&self, now_ms: i64, topic: &str) -> Result<(), JournalError> {
-        let pending = {
-            let mut journal = self.lock();
-            let gone: Vec<(Bytes, Option<Bytes>)> = journal
-                .iter()
-                .filter(|(key, _)| {
-                    let rest = split_group(key).and_then(|(_, rest)| split(rest));
-                    rest.is_some_and(|(name, _)| name == topic)
-                })
-                .map(|(key, _)| (key.clone(), None))
-                .collect();
-            journal.put_all(now_ms, &gone)?;
-            journal.pending_sync()
+    /// Every group's offsets of a topic.
+    pub(crate) fn of_topic(&self, topic: &str) -> Vec<(String, Vec<At>)> {
+        let state = self.lock();
+        let of_group = |(name, group): (&String, &GroupOffsets)| {
+            let keys: Vec<At> = group.keys().into_iter().filter(|(name, _)| name == topic).collect();
+            (!keys.is_empty()).then(|| (name.clone(), keys))
         };
-        // Commits go on meanwhile.
-        match pending {
-            Some(pending) => self.sync_done(pending.run()),
-            None => Ok(()),
+        state.groups.iter().filter_map(of_group).collect()
+    }
+
+    /// The highest offset that any group has committed for a partition; 0 if none has.
+    pub(crate) fn highest(&self, topic: &str, partition: i32) -> i64 {
+        let state = self.lock();
+        let of_partition =
+            state.groups.values().filter_map(|group| group.committed.get(topic)?.get(&partition));
+        of_partition.map(|stored| stored.committed.offset).max().unwrap_or(0).max(0)
+    }
+
+    /// The offsets of a group that have expired, and whether the group has none left without them.
+    pub(crate) fn expired(&self, group: &str, rule: &ExpiryRule) -> (Vec<At>, bool) {
+        let state = self.lock();
+        let Some(group) = state.groups.get(group) else { return (Vec::new(), true) };
+        let (mut expired, mut are_all) = (Vec::new(), group.pending.is_empty());
+        for (topic, offsets) in &group.committed {
+            for (partition, stored) in offsets {
+                let is_pending = |offsets: &ByPartition| {
+                    offsets.get(topic).is_some_and(|known| known.contains_key(partition))
+                };
+                if rule.has_expired(topic, &stored.committed) && !group.pending.values().any(is_pending) {
+                    expired.push((topic.clone(), *partition));
+                } else {
+                    are_all = false;
+                }
+            }
+        }
+        (expired, are_all)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn group(&mut self, name: &str) -> &mut GroupOffsets {
+        // Not `entry`: the name of a group that is known is not copied.
+        if !self.groups.contains_key(name) {
+            self.groups.insert(name.to_owned(), GroupOffsets::default());
+        }
+        self.groups.get_mut(name).expect("it was inserted above")
+    }
+
+    fn forget_if_empty(&mut self, name: &str) {
+        if self.groups.get(name).is_some_and(|group| group.committed.is_empty() && group.pending.is_empty()) {
+            self.groups.remove(name);
         }
     }
+}
 
-    /// Closes the journal cleanly.
-    pub(crate) fn shut(&self) -> Result<(), JournalError> {
-        self.lock().shut()
+impl GroupOffsets {
+    fn keys(&self) -> BTreeSet<At> {
+        let all = std::iter::once(&self.committed).chain(self.pending.values()).flatten();
+        all.flat_map(|(topic, offsets)| offsets.keys().map(|partition| (topic.clone(), *partition))).collect()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+/// The offsets of a group that expire, as in Kafka (KIP-211).
+#[derive(Debug)]
+pub(crate) struct ExpiryRule {
+    pub(crate) now_ms: i64,
+    pub(crate) retention_ms: i64,
+    pub(crate) members: MembersForExpiry,
+}
+
+/// The members of the group, as far as they matter for the expiry of its offsets.
+#[derive(Debug)]
+pub(crate) enum MembersForExpiry {
+    /// There were never any: offsets expire after their commit.
+    Never,
+    /// They have left: offsets expire after that.
+    LeftAt(i64),
+    /// Offsets of other topics than these expire after their commit.
+    SubscribedTo(Subscribed),
+    /// It is not known which offsets are in use.
+    Unknown,
+}
+
+impl ExpiryRule {
+    fn has_expired(&self, topic: &str, committed: &Committed) -> bool {
+        let since_ms = match &self.members {
+            MembersForExpiry::Never => committed.at_ms,
+            // A commit without members is later than their end.
+            MembersForExpiry::LeftAt(at_ms) => committed.at_ms.max(*at_ms),
+            MembersForExpiry::SubscribedTo(subscribed) if !subscribed.includes(topic) => committed.at_ms,
+            MembersForExpiry::SubscribedTo(_) | MembersForExpiry::Unknown => return false,
+        };
+        match committed.expires_at_ms {
+            Some(at_ms) => at_ms <= self.now_ms,
+            None => self.now_ms.saturating_sub(since_ms) >= self.retention_ms,
+        }
+    }
+}
+
+fn put(offsets: &mut ByPartition, topic: String, partition: i32, stored: Stored) {
+    offsets.entry(topic).or_default().insert(partition, stored);
+}
+
+fn take(offsets: &mut ByPartition, topic: &str, partition: i32) {
+    if let Some(known) = offsets.get_mut(topic) {
+        known.remove(&partition);
+        if known.is_empty() {
+            offsets.remove(topic);
+        }
     }
 }
 
@@ -190,135 +289,86 @@ pub(crate) fn is_group_name(name: &str) -> bool {
     !name.chars().any(char::is_control)
 }
 
-/// Returns the common prefix of a group's keys, which no other group's keys have.
-fn group_prefix(group: &str) -> Vec<u8> {
-    let mut prefix = vec![KEY_VERSION];
-    // Strings of the protocol that need more than 15 bits for their length do not exist.
-    prefix.extend((group.len() as u16).to_be_bytes());
-    prefix.extend(group.as_bytes());
-    prefix
-}
-
-fn key(group: &str, topic: &str, partition: i32) -> Bytes {
-    let mut key = group_prefix(group);
-    key.extend(topic.as_bytes());
-    key.extend(partition.to_be_bytes());
-    key.into()
-}
-
-/// The group's name, and the key without it.
-fn split_group(key: &[u8]) -> Option<(&[u8], &[u8])> {
-    let rest = key.strip_prefix(&[KEY_VERSION])?;
-    let (length, rest) = rest.split_first_chunk::<2>()?;
-    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
-}
-
-/// Topic and partition of a key without its group.
-fn split(rest: &[u8]) -> Option<(String, i32)> {
-    let (topic, partition) = rest.split_last_chunk::<4>()?;
-    Some((String::from_utf8_lossy(topic).into_owned(), i32::from_be_bytes(*partition)))
-}
-
-/// Converts a key without a version: `group 0 topic 0 partition`.
-fn key_of_old(old: &[u8]) -> Option<Bytes> {
-    if split_group(old).and_then(|(_, rest)| split(rest)).is_some() {
-        return None;
-    }
-    let end = old.iter().position(|byte| *byte == OLD_SEPARATOR)?;
-    let (topic, partition) = old[end + 1..].split_last_chunk::<4>()?;
-    let topic = std::str::from_utf8(topic.strip_suffix(&[OLD_SEPARATOR])?).ok()?;
-    let group = std::str::from_utf8(&old[..end]).ok()?;
-    Some(key(group, topic, i32::from_be_bytes(*partition)))
-}
-
-fn decode(value: &[u8]) -> Option<Committed> {
-    let read = read_value(value);
-    read.inspect_err(|reason| tracing::error!(%reason, "a committed offset cannot be read")).ok()
-}
-
-fn read_value(value: &[u8]) -> Result<Committed, String> {
-    let committed: Committed = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-    if committed.version <= VALUE_VERSION {
-        return Ok(committed);
-    }
-    let found = committed.version;
-    Err(format!("version {found}; this program knows versions up to {VALUE_VERSION}: run a newer one"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
-    use ottla_log::JournalConfig;
-    use ottla_log::storage::Storage;
-    use ottla_log::storage::mem::MemStorage;
-
-    fn open(storage: Arc<dyn Storage>) -> Offsets {
-        let (journal, _) = Journal::open(storage, "offsets", JournalConfig::default(), 0).expect("opened");
-        let offsets = Offsets::new(journal);
-        offsets.rename_old_keys(0).expect("the journal can be written");
-        offsets
+    fn at(topic: &str, offset: i64) -> (At, Committed) {
+        ((topic.to_owned(), 0), Committed::new(offset, -1, String::new(), 7))
     }
 
-    /// It was ignored: the group would have started at `auto.offset.reset`.
-    #[test]
-    fn an_offset_of_a_newer_version_is_reported() {
-        let offsets = open(Arc::new(MemStorage::new()));
-        let mut newer = Committed::new(7, -1, String::new(), 0);
-        newer.version = VALUE_VERSION + 1;
-        offsets.commit(0, "billing", &[("orders".into(), 0, newer)]).expect("written");
-        let (key, reason) = offsets.check_values().expect_err("a newer version");
-        assert_eq!(key, "group billing");
-        assert!(reason.starts_with("version 2; this program knows versions up to 1"), "{reason}");
+    fn offset_of(offsets: &Offsets, group: &str, topic: &str) -> Option<i64> {
+        offsets.get(group, topic, 0).map(|committed| committed.offset)
     }
 
     #[test]
-    fn offsets_come_back_after_a_restart_and_go_with_their_topic() {
-        let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
-        let offsets = open(storage.clone());
-        let at = |offset| Committed::new(offset, -1, "note".into(), 7);
-        let both = [("t".to_owned(), 0, at(5)), ("u".to_owned(), 3, at(9))];
-        let _ = offsets.commit(1, "g", &both).expect("stored");
-        let _ = offsets.commit(1, "other", &both[..1]).expect("stored");
-        drop(offsets);
-        let offsets = open(storage);
-        assert_eq!(offsets.get("g", "t", 0), Some(at(5)));
-        assert_eq!(offsets.get("g", "t", 1), None);
-        assert_eq!(offsets.of_group("g").len(), 2);
-        assert_eq!(offsets.groups(), ["g", "other"]);
-        offsets.forget_topic(2, "t").expect("stored");
-        assert_eq!(offsets.groups(), ["g"]);
-        assert_eq!(offsets.of_group("g").into_keys().collect::<Vec<_>>(), [("u".to_owned(), 3)]);
+    fn offsets_of_a_transaction_count_after_its_commit() {
+        let offsets = Offsets::default();
+        offsets.commit("g", 0, vec![at("orders", 1)]);
+        offsets.commit_pending("g", (3, 9), 1, vec![at("orders", 5)]);
+        assert_eq!(offset_of(&offsets, "g", "orders"), Some(1));
+        assert!(offsets.is_unstable("g", "orders", 0) && !offsets.is_unstable("g", "returns", 0));
+        // The marker of another partition or producer is not about them.
+        offsets.complete(4, 9, true);
+        offsets.complete(3, 8, true);
+        assert!(offsets.is_unstable("g", "orders", 0));
+        offsets.complete(3, 9, true);
+        assert_eq!(offset_of(&offsets, "g", "orders"), Some(5));
+        assert!(!offsets.is_unstable("g", "orders", 0));
     }
+
     #[test]
-    fn a_group_whose_name_begins_with_the_name_of_another_keeps_its_offsets() {
-        let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
-        let offsets = open(storage);
-        let at = [("t".to_owned(), 0, Committed::new(5, -1, String::new(), 7))];
-        for group in ["victim", "victim\0evil", "victim2", ""] {
-            let _ = offsets.commit(1, group, &at).expect("stored");
-        }
-        assert_eq!(offsets.of_group("victim").len(), 1);
-        let all: Vec<_> = offsets.of_group("victim").into_keys().collect();
-        offsets.forget(2, "victim", &all).expect("stored");
-        assert_eq!(offsets.groups(), ["", "victim\0evil", "victim2"]);
+    fn offsets_of_an_aborted_transaction_are_dropped_with_their_group() {
+        let offsets = Offsets::default();
+        offsets.commit_pending("g", (3, 9), 1, vec![at("orders", 5)]);
+        assert!(offsets.groups().is_empty());
+        offsets.complete(3, 9, false);
+        assert_eq!(offset_of(&offsets, "g", "orders"), None);
+        assert!(offsets.lock().groups.is_empty() && offsets.lock().open.is_empty());
+    }
+
+    /// Kafka once let an older offset of a transaction win.
+    #[test]
+    fn a_commit_after_the_record_of_a_transaction_wins() {
+        let offsets = Offsets::default();
+        offsets.commit_pending("g", (3, 9), 1, vec![at("orders", 5)]);
+        offsets.commit("g", 2, vec![at("orders", 8)]);
+        offsets.complete(3, 9, true);
+        assert_eq!(offset_of(&offsets, "g", "orders"), Some(8));
+    }
+
+    #[test]
+    fn a_deletion_removes_pending_offsets_too() {
+        let offsets = Offsets::default();
+        offsets.commit_pending("g", (3, 9), 1, vec![at("orders", 5), at("returns", 6)]);
+        offsets.remove("g", &[("orders".to_owned(), 0)]);
+        offsets.complete(3, 9, true);
+        assert_eq!(offset_of(&offsets, "g", "orders"), None);
+        assert_eq!(offset_of(&offsets, "g", "returns"), Some(6));
+    }
+
+    #[test]
+    fn offsets_expire_by_the_members_of_their_group() {
+        let offsets = Offsets::default();
+        offsets.commit("g", 0, vec![at("orders", 1), at("returns", 1)]);
+        let keys = |members, now_ms| {
+            let rule = ExpiryRule { now_ms, retention_ms: 100, members };
+            let (expired, are_all) = offsets.expired("g", &rule);
+            (expired.into_iter().map(|(topic, _)| topic).collect::<Vec<_>>(), are_all)
+        };
+        let both = vec!["orders".to_owned(), "returns".to_owned()];
+        assert_eq!(keys(MembersForExpiry::Never, 106), (Vec::new(), false));
+        assert_eq!(keys(MembersForExpiry::Never, 107), (both.clone(), true));
+        assert_eq!(keys(MembersForExpiry::LeftAt(50), 149), (Vec::new(), false));
+        assert_eq!(keys(MembersForExpiry::LeftAt(50), 150), (both, true));
+        let orders = Subscribed::To(["orders".to_owned()].into());
+        let rest = vec!["returns".to_owned()];
+        assert_eq!(keys(MembersForExpiry::SubscribedTo(orders), 107), (rest, false));
+        assert_eq!(keys(MembersForExpiry::Unknown, i64::MAX), (Vec::new(), false));
+    }
+
+    #[test]
+    fn group_names_have_no_control_characters() {
         assert!(!is_group_name("victim\0evil") && is_group_name("billing, Zürich"));
-    }
-
-    #[test]
-    fn keys_without_a_version_are_renamed_when_the_journal_is_opened() {
-        let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
-        let (mut journal, _) =
-            Journal::open(storage.clone(), "offsets", JournalConfig::default(), 0).expect("opened");
-        let value = serde_json::to_vec(&Committed::new(5, -1, String::new(), 7)).expect("JSON");
-        let old = Bytes::from_static(b"billing\0orders\0\0\0\0\x03");
-        journal.put(0, old, Some(value.into())).expect("stored");
-        drop(journal);
-        for _ in 0..2 {
-            let offsets = open(storage.clone());
-            assert_eq!(offsets.groups(), ["billing"]);
-            assert_eq!(offsets.get("billing", "orders", 3).map(|committed| committed.offset), Some(5));
-        }
     }
 }

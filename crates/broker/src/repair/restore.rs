@@ -7,7 +7,9 @@ use ottla_log::{Journal, JournalConfig};
 use ottla_protocol::Uuid;
 
 use super::{Repair, RepairError, Topics, is_partition_of, topics_of};
+use crate::config::BrokerConfig;
 use crate::data_dir::{self, META_DIR, METADATA_FILE, Metadata};
+use crate::internal_topics::InternalTopic;
 use crate::lifecycle::{CREATING_KEY, DELETING_KEY, pending_key, topic_key};
 use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir};
 
@@ -115,7 +117,10 @@ impl Repair {
         }
         let configs = match known {
             Some((_, record)) => record.configs.clone(),
-            None => RESTORED_SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            None => match InternalTopic::of_name(name) {
+                Some(topic) => topic.settings(&BrokerConfig::default()).values().clone(),
+                None => RESTORED_SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            },
         };
         let partitions = first + indexes.len() as i32;
         Ok(Ok((id, TopicRecord { version: TOPIC_RECORD_VERSION, id: id.to_string(), partitions, configs })))
@@ -129,6 +134,9 @@ impl Repair {
                 let saved =
                     format!("{}; topic `{name}` with {count} partitions, from its directories", damage.saved);
                 damage.saved = saved;
+            }
+            if InternalTopic::of_name(name).is_some() {
+                continue;
             }
             self.report.notes.push(format!(
                 "topic `{name}`: its settings are lost; retention is off: set retention.ms and retention.bytes"

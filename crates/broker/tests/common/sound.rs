@@ -63,6 +63,7 @@ pub(crate) fn in_every_version(address: SocketAddr) -> Vec<Sound> {
     configs(&mut all);
     groups(&mut all);
     offsets(&mut all);
+    transactions(&mut all);
     for api in all.listed.keys() {
         assert!(all.sound.iter().any(|sound| sound.api.code() == *api), "no request for API {api}");
     }
@@ -126,8 +127,70 @@ fn records(all: &mut All) {
         }],
         timeout_ms: 1000,
     });
+    all.add(|_| m::describe_producers::DescribeProducersRequest {
+        topics: vec![m::describe_producers::TopicRequest { name: TOPIC.into(), partition_indexes: vec![0] }],
+    });
+    all.add(|_| m::write_txn_markers::WriteTxnMarkersRequest {
+        markers: vec![m::write_txn_markers::WritableTxnMarker {
+            producer_id: 9999,
+            topics: vec![m::write_txn_markers::WritableTxnMarkerTopic {
+                name: "missing".into(),
+                partition_indexes: vec![0],
+            }],
+            ..Default::default()
+        }],
+    });
     all.add(|_| m::init_producer_id::InitProducerIdRequest {
         transaction_timeout_ms: 1000,
+        ..Default::default()
+    });
+}
+
+fn transactions(all: &mut All) {
+    let id = || "till-1".to_owned();
+    all.add(|version| {
+        let topics = vec![m::add_partitions_to_txn::AddPartitionsToTxnTopic {
+            name: TOPIC.into(),
+            partitions: vec![0, 1],
+        }];
+        if version >= 4 {
+            let transaction = m::add_partitions_to_txn::AddPartitionsToTxnTransaction {
+                transactional_id: id(),
+                producer_id: 7,
+                verify_only: true,
+                topics,
+                ..Default::default()
+            };
+            return m::add_partitions_to_txn::AddPartitionsToTxnRequest {
+                transactions: vec![transaction],
+                ..Default::default()
+            };
+        }
+        m::add_partitions_to_txn::AddPartitionsToTxnRequest {
+            v3_and_below_transactional_id: id(),
+            v3_and_below_producer_id: 7,
+            v3_and_below_topics: topics,
+            ..Default::default()
+        }
+    });
+    all.add(|_| m::add_offsets_to_txn::AddOffsetsToTxnRequest {
+        transactional_id: id(),
+        group_id: "billing".into(),
+        ..Default::default()
+    });
+    all.add(|_| m::end_txn::EndTxnRequest {
+        transactional_id: id(),
+        producer_id: 7,
+        committed: true,
+        ..Default::default()
+    });
+    all.add(|_| m::describe_transactions::DescribeTransactionsRequest {
+        transactional_ids: vec![id(), id()],
+    });
+    all.add(|version| m::list_transactions::ListTransactionsRequest {
+        state_filters: vec!["Ongoing".into(), "Empty".into()],
+        producer_id_filters: vec![7, 8],
+        transactional_id_pattern: (version >= 2).then(|| "till-.*".to_owned()),
         ..Default::default()
     });
 }
@@ -296,6 +359,19 @@ fn offsets(all: &mut All) {
             groups: if version >= 8 { vec![group] } else { Vec::new() },
             ..Default::default()
         }
+    });
+    all.add(|version| m::txn_offset_commit::TxnOffsetCommitRequest {
+        transactional_id: "transfers".into(),
+        group_id: GROUP.into(),
+        generation_id: if version >= 3 { 1 } else { -1 },
+        topics: vec![m::txn_offset_commit::TxnOffsetCommitRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![m::txn_offset_commit::TxnOffsetCommitRequestPartition {
+                committed_metadata: Some("note".into()),
+                ..Default::default()
+            }],
+        }],
+        ..Default::default()
     });
     all.add(|_| m::offset_delete::OffsetDeleteRequest {
         group_id: GROUP.into(),

@@ -52,11 +52,17 @@ pub(crate) enum Served {
 pub(crate) struct View {
     pub(crate) topics: BTreeMap<String, (Uuid, i32)>,
     pub(crate) partitions: BTreeMap<Place, Served>,
+    /// Empty if the group's partition of `__consumer_offsets` is offline: the group is not served.
     pub(crate) committed: BTreeMap<Place, (i64, Option<String>)>,
 }
 
 pub(crate) fn start(dir: &Path) -> Result<BrokerThread, StartError> {
-    Broker::builder().configure(|config| config.auto_create_topics = false).data_dir(dir).spawn()
+    let configure = |config: &mut ottla_broker::BrokerConfig| {
+        config.auto_create_topics = false;
+        // One of them has the offsets of the group.
+        config.offsets_topic_partitions = 2;
+    };
+    Broker::builder().configure(configure).data_dir(dir).spawn()
 }
 
 pub(crate) fn connect(broker: &BrokerThread) -> Raw {
@@ -198,13 +204,13 @@ pub(crate) fn files(dir: &Path) -> Vec<String> {
     all
 }
 
-/// Returns all data that a client can see.
+/// Returns all data that a client can see, but for the records of the coordinators: the committed offsets are in them.
 pub(crate) fn view(connection: &mut Raw) -> View {
     let metadata = connection.ask(10, &MetadataRequest { topics: None, ..Default::default() });
     let metadata = metadata.expect("an answer");
     let mut topics = BTreeMap::new();
     let mut partitions = BTreeMap::new();
-    for topic in metadata.topics {
+    for topic in metadata.topics.into_iter().filter(|topic| !topic.is_internal) {
         let name = topic.name.expect("a name");
         for partition in &topic.partitions {
             let index = partition.partition_index;
@@ -225,6 +231,9 @@ pub(crate) fn view(connection: &mut Raw) -> View {
     let request =
         OffsetFetchRequest { group_id: GROUP.into(), topics: Some(wanted.to_vec()), ..Default::default() };
     let answer = connection.ask(7, &request).expect("an answer");
+    if answer.error_code == ErrorCode::NotCoordinator {
+        return View { topics, partitions, committed: BTreeMap::new() };
+    }
     assert_eq!(answer.error_code, ErrorCode::None);
     let committed = answer.topics.iter().flat_map(|topic| {
         topic

@@ -104,7 +104,6 @@ pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
     }
 }
 
-/// The mock cluster has no transaction coordinator.
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
@@ -121,7 +120,9 @@ pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
             (Some("group"), Some(key)) if it.cluster().set_coordinator(&key, broker_id) => {
                 RD_KAFKA_RESP_ERR_NO_ERROR
             }
-            (Some("transaction"), Some(_)) => RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED,
+            (Some("transaction"), Some(key)) if it.cluster().set_transaction_coordinator(&key, broker_id) => {
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            }
             _ => RD_KAFKA_RESP_ERR__INVALID_ARG,
         })
     }

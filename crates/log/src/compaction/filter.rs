@@ -18,7 +18,8 @@ use rustc_hash::FxHashMap;
 
 use super::key_hash::KeyHash;
 use super::offset_map::OffsetMap;
-use super::transactions::{Control, Transactions};
+use super::transactions::Transactions;
+use crate::marker::Control;
 use crate::producers::LastBatch;
 
 /// Records whose keys are looked up together: the processor then waits for several entries of the map at a time.
@@ -137,10 +138,7 @@ impl Filter {
     ) -> Result<Fate, RecordError> {
         // No codec is used for control batches.
         let block = &batch[HEADER_BYTES..];
-        let control = match RecordIter::new(header, block).next() {
-            None => Control::Emptied,
-            Some(record) => Control::of_key(record?.key),
-        };
+        let control = Control::of_batch(header, batch)?;
         let is_removable = transactions.pass_control(header, control);
         let is_over = header.has_delete_horizon() && header.base_timestamp <= rules.now_ms;
         if control == Control::Emptied || (is_removable && is_over) {

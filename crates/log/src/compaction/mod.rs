@@ -31,13 +31,14 @@ use self::key_hash::{KeyHash, KeyHasher};
 use self::output::Output;
 pub use self::range::Cleanable;
 pub use self::replace::{CleanedGroup, PendingReplacement, ReplacedFiles};
-pub use self::transactions::AbortedTransaction;
-use self::transactions::{Control, Transactions};
+use self::transactions::Transactions;
 use crate::error::LogError;
 use crate::log::Log;
+use crate::marker::Control;
 use crate::scan::{SCAN_CHUNK_BYTES, Window};
 use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
+use crate::txn_index::AbortedTransaction;
 use crate::verified::Verified;
 
 /// Positions in an index have 31 bits.
@@ -145,6 +146,8 @@ pub(crate) struct Source {
     pub(crate) end_offset: i64,
     pub(crate) size: u64,
     pub(crate) created_ms: i64,
+    /// It has a transaction index.
+    pub(crate) has_aborted: bool,
     /// Identifies the segment: another one with the same base offset has another.
     pub(crate) identity: Arc<Verified>,
 }
@@ -275,10 +278,13 @@ impl Compaction {
             output.gap_to(source.end_offset, epoch.unwrap_or(-1), false).map_err(failed)?;
         }
         let aborted = self.transactions.take_retained();
-        let outputs = output.finish().map_err(failed)?;
-        Ok(outputs.map(|outputs| {
-            CleanedGroup::new(self.storage.clone(), self.dir.clone(), group.to_vec(), outputs, aborted)
-        }))
+        let Some(outputs) = output.finish().map_err(failed)? else { return Ok(None) };
+        let (storage, sources) = (self.storage.clone(), group.to_vec());
+        let mut cleaned = CleanedGroup::new(storage, self.dir.clone(), sources, outputs, aborted);
+        if group.iter().any(|source| source.has_aborted) {
+            cleaned.write_transaction_indexes().map_err(failed)?;
+        }
+        Ok(Some(cleaned))
     }
 
     fn open(&self, source: &Source) -> Result<Arc<dyn File>, CompactionError> {
@@ -353,8 +359,7 @@ fn map_batch(
 ) -> Result<bool, RecordError> {
     let codec = header.compression()?;
     if header.is_control() {
-        let record = RecordIter::new(header, &batch[HEADER_BYTES..]).next().transpose()?;
-        let control = record.map_or(Control::Emptied, |record| Control::of_key(record.key));
+        let control = Control::of_batch(header, batch)?;
         transactions.pass_control(header, control);
     } else if !transactions.pass_data(header) && header.last_offset() >= first_dirty {
         let inflated;

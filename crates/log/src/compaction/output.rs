@@ -16,6 +16,7 @@ use crate::segment::{IndexBuilder, Largest};
 use crate::segment_name::file_name;
 use crate::storage::{File, Open, Storage};
 use crate::swap::{INDEX_CLEANED, LOG_CLEANED, TIME_INDEX_CLEANED};
+use crate::txn_index::TxnIndex;
 
 /// A write to the cleaned file.
 const WRITE_BYTES: usize = 1 << 20;
@@ -65,6 +66,8 @@ pub(crate) struct CleanedSegment {
     pub(crate) size: u64,
     pub(crate) largest: Largest,
     pub(crate) first_timestamp: Option<i64>,
+    /// Its transaction index, if a replaced segment has one.
+    pub(crate) aborted: Option<TxnIndex>,
 }
 
 impl Output {
@@ -229,6 +232,7 @@ impl Output {
             size: current.position,
             largest: current.built.largest,
             first_timestamp: current.built.first_timestamp,
+            aborted: None,
         });
         Ok(())
     }

@@ -101,6 +101,7 @@ impl Log {
             end_offset: segment.end_offset,
             size: segment.size,
             created_ms: segment.created_ms,
+            has_aborted: !segment.aborted.is_empty(),
             identity: segment.verified.clone(),
         });
         if let Some(bad) = self.bad.iter().find(|bad| bad.segment < cleanable.end) {

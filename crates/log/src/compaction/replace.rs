@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use super::output::CleanedSegment;
-use super::{AbortedTransaction, CompactionError, Source};
+use super::{CompactionError, Source};
 use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::Segment;
-use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name};
+use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name};
 use crate::storage::Storage;
-use crate::swap::{INDEX_CLEANED, LOG_CLEANED, LOG_DELETED, LOG_SWAP, TIME_INDEX_CLEANED};
+use crate::swap::{INDEX_CLEANED, LOG_CLEANED, LOG_DELETED, LOG_SWAP, TIME_INDEX_CLEANED, TXN_INDEX_CLEANED};
+use crate::txn_index::{self, AbortedTransaction, TxnIndex};
 
 /// Cleaned segments for a group of segments, durable under other names. Dropping it removes their files.
 #[derive(Debug)]
@@ -40,10 +41,24 @@ impl CleanedGroup {
         self.outputs.iter().map(|output| output.size).sum()
     }
 
-    /// Returns the aborted transactions that end in these segments and still have data: the new content of their
-    /// transaction index.
+    /// Returns the aborted transactions that end in these segments and still had data: the new content of their
+    /// transaction indexes.
     pub fn aborted(&self) -> &[AbortedTransaction] {
         &self.aborted
+    }
+
+    /// Writes the transaction indexes of the cleaned segments, durably. An index without entries is written as well: it
+    /// replaces one that has some.
+    pub(super) fn write_transaction_indexes(&mut self) -> io::Result<()> {
+        for output in &mut self.outputs {
+            let offsets = output.base_offset..output.end_offset;
+            let entries: Vec<AbortedTransaction> =
+                self.aborted.iter().filter(|entry| offsets.contains(&entry.last_offset)).copied().collect();
+            let path = format!("{}/{}", self.dir, file_name(output.base_offset, TXN_INDEX_CLEANED));
+            txn_index::write(&*self.storage, &path, &entries)?.sync_data()?;
+            output.aborted = Some(TxnIndex::of_entries(&entries));
+        }
+        self.storage.sync_dir(&self.dir)
     }
 
     fn path(&self, base_offset: i64, suffix: &str) -> String {
@@ -52,7 +67,7 @@ impl CleanedGroup {
 
     fn remove_cleaned(&self) {
         for output in &self.outputs {
-            for suffix in [LOG_CLEANED, INDEX_CLEANED, TIME_INDEX_CLEANED] {
+            for suffix in [LOG_CLEANED, INDEX_CLEANED, TIME_INDEX_CLEANED, TXN_INDEX_CLEANED] {
                 remove_if_there(&*self.storage, &self.path(output.base_offset, suffix));
             }
         }
@@ -237,11 +252,20 @@ impl Log {
         }
         let is_output =
             |base_offset: i64| group.outputs.iter().any(|output| output.base_offset == base_offset);
+        // Before the logs: see `swap`.
+        for output in group.outputs.iter().rev().filter(|output| output.aborted.is_some()) {
+            let base_offset = output.base_offset;
+            self.storage.rename(
+                &group.path(base_offset, TXN_INDEX_CLEANED),
+                &group.path(base_offset, TXN_INDEX_SUFFIX),
+            )?;
+        }
         let mut deleted = Vec::new();
         for source in group.sources.iter().filter(|source| !is_output(source.base_offset)) {
             let base_offset = source.base_offset;
             self.storage
                 .rename(&group.path(base_offset, LOG_SUFFIX), &group.path(base_offset, LOG_DELETED))?;
+            remove_if_there(&*self.storage, &group.path(base_offset, TXN_INDEX_SUFFIX));
             deleted.push(base_offset);
         }
         for output in group.outputs.iter().rev() {
@@ -268,6 +292,7 @@ impl Log {
             segment.size = output.size;
             segment.largest = Some(output.largest);
             segment.first_timestamp = output.first_timestamp;
+            segment.aborted = output.aborted.unwrap_or_default();
             segment
         });
         let last = first + group.sources.len();

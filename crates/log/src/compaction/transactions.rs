@@ -3,43 +3,8 @@
 use ottla_wire::BatchHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// An aborted transaction, as an entry of Kafka's `.txnindex` has it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct AbortedTransaction {
-    /// The producer.
-    pub producer_id: i64,
-    /// The offset of its first record.
-    pub first_offset: i64,
-    /// The offset of its abort marker.
-    pub last_offset: i64,
-    /// The last stable offset when the marker was written.
-    pub last_stable_offset: i64,
-}
-
-/// The kind of a control batch.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Control {
-    Abort,
-    Commit,
-    /// Another kind, which no compaction removes.
-    Other,
-    /// A marker that an earlier pass has emptied.
-    Emptied,
-}
-
-impl Control {
-    const ABORT: i16 = 0;
-    const COMMIT: i16 = 1;
-
-    /// The kind in the key of a control record: a version and the kind.
-    pub(crate) fn of_key(key: Option<&[u8]>) -> Self {
-        match key.and_then(|key| key.get(2..4)).map(|kind| i16::from_be_bytes([kind[0], kind[1]])) {
-            Some(Self::ABORT) => Self::Abort,
-            Some(Self::COMMIT) => Self::Commit,
-            Some(_) | None => Self::Other,
-        }
-    }
-}
+use crate::marker::{Control, TransactionOutcome};
+use crate::txn_index::AbortedTransaction;
 
 /// The transactions that are open at the position of a walk.
 #[derive(Debug)]
@@ -88,14 +53,18 @@ impl Transactions {
     pub(crate) fn pass_control(&mut self, header: &BatchHeader, control: Control) -> bool {
         self.begin_up_to(header.last_offset());
         match control {
-            Control::Abort => match self.aborted.remove(&header.producer_id) {
-                Some((transaction, true)) if transaction.last_offset == header.base_offset => {
-                    self.retained.push(transaction);
-                    false
+            Control::Marker { outcome: TransactionOutcome::Abort, .. } => {
+                match self.aborted.remove(&header.producer_id) {
+                    Some((transaction, true)) if transaction.last_offset == header.base_offset => {
+                        self.retained.push(transaction);
+                        false
+                    }
+                    Some(_) | None => true,
                 }
-                Some(_) | None => true,
-            },
-            Control::Commit => !self.with_data.remove(&header.producer_id),
+            }
+            Control::Marker { outcome: TransactionOutcome::Commit, .. } => {
+                !self.with_data.remove(&header.producer_id)
+            }
             Control::Other => false,
             Control::Emptied => true,
         }

@@ -1,0 +1,59 @@
+//! DescribeTransactions: the state and the partitions of transactional ids.
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_transactions::{
+    DescribeTransactionsRequest, DescribeTransactionsResponse, DescribedTransactionState,
+    DescribedTransactionTopic,
+};
+
+use super::transactional::check_coordinator;
+use super::{Api, RequestContext};
+use crate::transactions::metadata::TransactionMetadata;
+
+impl Api for DescribeTransactionsRequest {
+    async fn handle(self, context: RequestContext) -> DescribeTransactionsResponse {
+        let states = self.transactional_ids.into_iter().map(|id| {
+            let found = check_coordinator(&context, &id).and_then(|()| {
+                let known = context.cluster().transactions.describe(&id);
+                known.ok_or(ErrorCode::TransactionalIdNotFound)
+            });
+            match found {
+                Ok(metadata) => described(id, metadata),
+                Err(code) => refused(id, code),
+            }
+        });
+        DescribeTransactionsResponse { transaction_states: states.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeTransactionsResponse {
+        let states = self.transactional_ids.into_iter().map(|id| refused(id, code));
+        DescribeTransactionsResponse { transaction_states: states.collect(), ..Default::default() }
+    }
+}
+
+fn refused(transactional_id: String, error_code: ErrorCode) -> DescribedTransactionState {
+    DescribedTransactionState { transactional_id, error_code, ..Default::default() }
+}
+
+fn described(transactional_id: String, metadata: TransactionMetadata) -> DescribedTransactionState {
+    let mut topics: Vec<DescribedTransactionTopic> = Vec::new();
+    for partition in metadata.partitions {
+        match topics.last_mut() {
+            Some(last) if *last.topic == *partition.topic => last.partitions.push(partition.index),
+            _ => topics.push(DescribedTransactionTopic {
+                topic: partition.topic.as_ref().to_owned(),
+                partitions: vec![partition.index],
+            }),
+        }
+    }
+    DescribedTransactionState {
+        error_code: ErrorCode::None,
+        transactional_id,
+        transaction_state: metadata.state.name().into(),
+        transaction_timeout_ms: metadata.timeout_ms,
+        transaction_start_time_ms: metadata.started_ms,
+        producer_id: metadata.producer_id,
+        producer_epoch: metadata.producer_epoch,
+        topics,
+    }
+}

@@ -1,0 +1,76 @@
+//! ListTransactions: the transactional ids that a node coordinates.
+
+use std::sync::Arc;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::list_transactions::{
+    ListTransactionsRequest, ListTransactionsResponse, ListedTransactionState,
+};
+use regex_lite::Regex;
+
+use super::{Api, RequestContext};
+use crate::cluster::Cluster;
+use crate::transactions::state::TransactionState;
+use crate::transactions::table::TransactionDescription;
+
+/// Ids that are looked at under one lock.
+const IDS_PER_STEP: usize = 1000;
+
+impl Api for ListTransactionsRequest {
+    async fn handle(self, context: RequestContext) -> ListTransactionsResponse {
+        // Kafka: the pattern describes the whole id.
+        let pattern = self.transactional_id_pattern.as_deref().filter(|pattern| !pattern.is_empty());
+        let pattern = match pattern.map(|pattern| Regex::new(&format!(r"\A(?:{pattern})\z"))).transpose() {
+            Ok(pattern) => pattern,
+            Err(_) => return self.refuse(&context, ErrorCode::InvalidRegularExpression),
+        };
+        let node = context.node();
+        context.cluster().run_lookup(move |cluster| list(cluster, node, self, pattern.as_ref())).await
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ListTransactionsResponse {
+        ListTransactionsResponse { error_code: code, ..Default::default() }
+    }
+}
+
+fn list(
+    cluster: &Cluster,
+    node: i32,
+    request: ListTransactionsRequest,
+    pattern: Option<&Regex>,
+) -> ListTransactionsResponse {
+    let ListTransactionsRequest { state_filters, producer_id_filters, duration_filter, .. } = request;
+    let (states, unknown): (Vec<String>, Vec<String>) =
+        state_filters.into_iter().partition(|name| TransactionState::is_name(name));
+    // Only unknown states: nothing fits.
+    let any_state = states.is_empty() && unknown.is_empty();
+    let now_ms = cluster.clock.now_ms();
+    let fits = |described: &TransactionDescription| {
+        let TransactionDescription { id, metadata } = described;
+        (any_state || states.iter().any(|state| state == metadata.state.name()))
+            && (producer_id_filters.is_empty() || producer_id_filters.contains(&metadata.producer_id))
+            && (duration_filter < 0 || now_ms - metadata.started_ms > duration_filter)
+            && pattern.is_none_or(|pattern| pattern.is_match(id))
+            && cluster.transaction_coordinator(id) == node
+    };
+    let mut found = Vec::new();
+    let mut after: Option<Arc<str>> = None;
+    loop {
+        let step = cluster.transactions.list(after.as_deref(), IDS_PER_STEP);
+        after = step.last().map(|last| last.id.clone());
+        let is_last = step.len() < IDS_PER_STEP;
+        found.extend(step.into_iter().filter(&fits).map(|described| ListedTransactionState {
+            transactional_id: described.id.as_ref().to_owned(),
+            producer_id: described.metadata.producer_id,
+            transaction_state: described.metadata.state.name().into(),
+        }));
+        if is_last {
+            let (unknown_state_filters, transaction_states) = (unknown, found);
+            return ListTransactionsResponse {
+                unknown_state_filters,
+                transaction_states,
+                ..Default::default()
+            };
+        }
+    }
+}

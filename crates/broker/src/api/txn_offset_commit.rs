@@ -1,0 +1,109 @@
+//! TxnOffsetCommit: offsets of a group that count when a producer's transaction is committed.
+//!
+//! Version 3 brought the member and its generation (KIP-447), so that a member that has lost its partitions is refused.
+//! Version 5 adds the group's partition to the transaction by itself (KIP-890).
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::txn_offset_commit::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
+
+use super::groups::coordinate;
+use super::offsets::check_offset;
+use super::{Api, RequestContext};
+use crate::coordinator::offsets::Committed;
+use crate::internal_topics::Producer;
+use crate::partition::Partition;
+use crate::transaction_approval::ApprovalRequest;
+use crate::transactions::metadata::{ProducerIdentity, TopicPartition};
+
+/// From this version on, the group's partition is added to the transaction (KIP-890).
+const ADDS_PARTITION_FROM: i16 = 5;
+/// From this version on, producers know TRANSACTION_ABORTABLE.
+const KNOWS_ABORTABLE_FROM: i16 = 4;
+
+impl Api for TxnOffsetCommitRequest {
+    async fn handle(self, context: RequestContext) -> TxnOffsetCommitResponse {
+        match commit(&self, &context).await {
+            Ok(()) => respond(self, |topic, partition| check(&context, topic, partition)),
+            Err(code) => self.refuse(&context, code),
+        }
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> TxnOffsetCommitResponse {
+        respond(self, |_, _| code)
+    }
+}
+
+async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> Result<(), ErrorCode> {
+    let TxnOffsetCommitRequest { group_id, generation_id, member_id, group_instance_id, .. } = request;
+    if group_id.is_empty() {
+        return Err(ErrorCode::InvalidGroupId);
+    }
+    let cluster = context.cluster();
+    let partition = coordinate(context, group_id).await?;
+    let instance_id = group_instance_id.as_deref();
+    cluster.groups.check_commit_in_transaction(group_id, member_id, instance_id, *generation_id)?;
+    let now_ms = cluster.clock.now_ms();
+    let mut offsets = Vec::new();
+    for topic in &request.topics {
+        for partition in &topic.partitions {
+            if check(context, &topic.name, partition) == ErrorCode::None {
+                let metadata = partition.committed_metadata.clone().unwrap_or_default();
+                let epoch = partition.committed_leader_epoch;
+                let committed = Committed::new(partition.committed_offset, epoch, metadata, now_ms);
+                offsets.push(((topic.name.clone(), partition.partition_index), committed));
+            }
+        }
+    }
+    let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
+    approve(request, context, &partition).await?;
+    // Again, under the lock of the log: the transaction may have ended since it was approved.
+    let is_open = || {
+        let at = TopicPartition { topic: partition.topic.clone(), index: partition.index };
+        let identity = ProducerIdentity { id: producer.id, epoch: producer.epoch };
+        cluster.check_open(&request.transactional_id, identity, &at)
+    };
+    cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets, is_open).await
+}
+
+/// Asks the coordinator of the transaction for its approval of the group's partition.
+async fn approve(
+    request: &TxnOffsetCommitRequest,
+    context: &RequestContext,
+    partition: &Partition,
+) -> Result<(), ErrorCode> {
+    let approval = ApprovalRequest {
+        transactional_id: request.transactional_id.clone(),
+        producer_id: request.producer_id,
+        producer_epoch: request.producer_epoch,
+        partitions: vec![(partition.topic.clone(), partition.index)],
+        adds_partitions: context.version >= ADDS_PARTITION_FROM,
+        knows_abortable: context.version >= KNOWS_ABORTABLE_FROM,
+    };
+    let approved = context.cluster().approve_transaction(approval).await;
+    match approved.into_iter().next().unwrap_or(Err(ErrorCode::UnknownServerError)) {
+        // The retriable error of this request.
+        Err(ErrorCode::NotEnoughReplicas) => Err(ErrorCode::CoordinatorLoadInProgress),
+        result => result,
+    }
+}
+
+fn check(context: &RequestContext, topic: &str, partition: &TxnOffsetCommitRequestPartition) -> ErrorCode {
+    check_offset(context, topic, partition.partition_index, partition.committed_metadata.as_deref())
+}
+
+fn respond(
+    request: TxnOffsetCommitRequest,
+    code: impl Fn(&str, &TxnOffsetCommitRequestPartition) -> ErrorCode,
+) -> TxnOffsetCommitResponse {
+    let topics = request.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|partition| TxnOffsetCommitResponsePartition {
+            partition_index: partition.partition_index,
+            error_code: code(&topic.name, partition),
+        });
+        TxnOffsetCommitResponseTopic { partitions: partitions.collect(), name: topic.name }
+    });
+    TxnOffsetCommitResponse { topics: topics.collect(), ..Default::default() }
+}

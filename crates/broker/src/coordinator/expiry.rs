@@ -1,0 +1,60 @@
+//! The expiry of offsets (`offsets.retention.minutes`): a group that no one uses is forgotten.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::cluster::Cluster;
+use crate::coordinator::offset_log::tombstones;
+use crate::coordinator::offsets::ExpiryRule;
+use crate::internal_topics::InternalTopic;
+
+impl Cluster {
+    /// Removes expired offsets from time to time. Runs until the future is dropped.
+    pub(crate) async fn keep_offsets(self: &Arc<Self>) {
+        loop {
+            tokio::time::sleep(self.config.offsets_retention_check).await;
+            self.expire_offsets().await;
+        }
+    }
+
+    /// Removes expired offsets, and groups that have neither members nor offsets left.
+    pub(crate) async fn expire_offsets(self: &Arc<Self>) {
+        let mut names: BTreeSet<String> = self.offsets.groups().into_iter().collect();
+        names.extend(self.groups.empty());
+        for group in names {
+            let cluster = self.clone();
+            // It looks at every offset of the group: not in the thread that serves clients.
+            let expire = move || cluster.expire_group(&group);
+            self.syncer.run_blocking(expire).await;
+        }
+    }
+
+    fn expire_group(self: &Arc<Self>, group: &str) {
+        let Some(partition) = self.internal_partition(InternalTopic::ConsumerOffsets, group) else { return };
+        let rule = ExpiryRule {
+            now_ms: self.clock.now_ms(),
+            retention_ms: i64::try_from(self.config.offsets_retention.as_millis()).unwrap_or(i64::MAX),
+            members: self.groups.members_for_expiry(group),
+        };
+        let choose = || {
+            let (expired, are_all) = self.offsets.expired(group, &rule);
+            Ok((tombstones(group, &expired)?, (expired, are_all)))
+        };
+        let written =
+            self.write_chosen(&partition, choose, |(expired, _)| self.offsets.remove(group, expired));
+        match written {
+            Ok((_, (expired, are_all))) => {
+                if !expired.is_empty() {
+                    tracing::info!(group, offsets = expired.len(), "removed expired offsets");
+                }
+                if are_all
+                    && self.groups.is_idle(group)
+                    && let Err(code) = self.groups.delete(self, group)
+                {
+                    tracing::debug!(group, %code, "the group has members again");
+                }
+            }
+            Err(code) => tracing::warn!(group, %code, "cannot remove expired offsets"),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The members of classic groups in `__consumer_offsets`: after a restart they continue under their generation.
+//!
+//! A group is written when its members have their assignments and when it has no members left, as in Kafka.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::consumer_offsets::{
+    GroupMetadataKey, GroupMetadataValue, GroupMetadataValueMember,
+};
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::coordinator::group::{Group, Member, State};
+use crate::coordinator::offset_log::too_long;
+use crate::internal_topics::{InternalRecord, InternalTopic, Written};
+use crate::memory::KeptMemory;
+
+/// The address of every member: connections come from this machine, or their addresses are nobody's business here.
+const CLIENT_HOST: &str = "/127.0.0.1";
+
+/// What is known about a group's record.
+#[derive(Debug, Default)]
+pub(crate) struct StoredGroup {
+    /// The record is older than the group.
+    pub(super) is_stale: bool,
+    /// The last write of it.
+    pub(super) written: Option<Result<Written, ErrorCode>>,
+    /// The time of the last write.
+    pub(super) state_since_ms: i64,
+}
+
+impl Group {
+    /// Writes the group's record if it is stale. Members learn of a failure from
+    /// [`Groups::await_stored`](super::groups::Groups::await_stored).
+    pub(super) fn save(&mut self, cluster: &Arc<Cluster>, group_id: &str) {
+        if !std::mem::take(&mut self.stored.is_stale) {
+            return;
+        }
+        let now_ms = cluster.clock.now_ms();
+        self.stored.state_since_ms = now_ms;
+        let mut value = self.to_record(now_ms);
+        let mut written = cluster.write_group_record(group_id, Some(&value));
+        if matches!(written, Err(ErrorCode::MessageTooLarge)) {
+            tracing::warn!(
+                group_id,
+                members = value.members.len(),
+                "the group's members exceed max.message.bytes of __consumer_offsets: they join again after a restart"
+            );
+            value.members.clear();
+            value.leader = None;
+            written = cluster.write_group_record(group_id, Some(&value));
+        }
+        self.stored.written = Some(written);
+    }
+
+    fn to_record(&self, now_ms: i64) -> GroupMetadataValue {
+        let ms = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        let members = self.members.iter().map(|(id, member)| GroupMetadataValueMember {
+            member_id: id.clone(),
+            group_instance_id: member.instance_id.clone(),
+            client_id: member.client_id.clone(),
+            client_host: CLIENT_HOST.to_owned(),
+            rebalance_timeout: ms(member.rebalance_timeout),
+            session_timeout: ms(member.session_timeout),
+            subscription: member.metadata(&self.protocol),
+            assignment: member.assignment.clone(),
+        });
+        GroupMetadataValue {
+            protocol_type: self.protocol_type.clone(),
+            generation: self.generation,
+            protocol: Some(self.protocol.clone()).filter(|_| !self.members.is_empty()),
+            leader: self.leader.clone(),
+            current_state_timestamp: now_ms,
+            members: members.collect(),
+        }
+    }
+
+    /// A group as its record describes it. Every member has its whole session timeout from `now` on.
+    pub(super) fn from_record(value: GroupMetadataValue, now: Instant, memory: &KeptMemory) -> Self {
+        let GroupMetadataValue { protocol_type, generation, protocol, leader, members, .. } = value;
+        let protocol = protocol.unwrap_or_default();
+        let ms = |ms: i32| Duration::from_millis(ms.max(0) as u64);
+        let mut group = Self::new();
+        let assigned = members.iter().map(|member| member.assignment.len()).sum();
+        group.assignments = Some(memory.keep_known(assigned));
+        for member in members {
+            let bytes = protocol.len() + member.subscription.len();
+            let known = Member {
+                instance_id: member.group_instance_id,
+                client_id: member.client_id,
+                protocols: vec![(protocol.clone(), member.subscription)],
+                kept: memory.keep_known(bytes),
+                session_timeout: ms(member.session_timeout),
+                rebalance_timeout: ms(member.rebalance_timeout),
+                heard_at: now,
+                assignment: member.assignment,
+                joining: None,
+                syncing: None,
+            };
+            group.order.push(member.member_id.clone());
+            group.members.insert(member.member_id, known);
+        }
+        group.state = if group.members.is_empty() { State::Empty } else { State::Stable };
+        group.generation = generation;
+        group.protocol_type = protocol_type;
+        group.protocol = protocol;
+        group.leader = leader;
+        group.stored.state_since_ms = value.current_state_timestamp;
+        group
+    }
+}
+
+impl Cluster {
+    /// Removes the record of a group that is deleted.
+    pub(super) fn remove_group_record(self: &Arc<Self>, group_id: &str) -> Result<Written, ErrorCode> {
+        self.write_group_record(group_id, None)
+    }
+
+    fn write_group_record(
+        self: &Arc<Self>,
+        group_id: &str,
+        value: Option<&GroupMetadataValue>,
+    ) -> Result<Written, ErrorCode> {
+        let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group_id);
+        let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
+        let key = GroupMetadataKey { group: group_id.to_owned() }.to_bytes().map_err(too_long)?;
+        let value = value.map(GroupMetadataValue::to_bytes).transpose().map_err(too_long)?;
+        let (written, ()) =
+            self.write_internal(&partition, &[InternalRecord { key, value }], None, |_| ())?;
+        Ok(written)
+    }
+}

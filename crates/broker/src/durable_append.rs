@@ -1,0 +1,86 @@
+//! An append that is as durable as the setting `durability` asks for: reserved offsets, the wait for the disk, and the error
+//! of a refused one.
+
+use std::sync::Arc;
+
+use ottla_log::AppendError;
+use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::partition::Partition;
+
+/// The error of a response and its message.
+pub(crate) type AppendRefusal = (ErrorCode, Option<String>);
+
+/// Reserves the offsets below `end` before any client can see them.
+pub(crate) fn reserve(cluster: &Arc<Cluster>, partition: &Partition, end: i64) -> Result<(), AppendRefusal> {
+    cluster.raise_floor(partition, end).map_err(|error| {
+        tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
+        (ErrorCode::KafkaStorageError, Some(error.to_string()))
+    })
+}
+
+/// The error of a response.
+pub(crate) fn refusal(error: &AppendError) -> AppendRefusal {
+    if error.is_retriable() {
+        tracing::error!(%error, "cannot append");
+    } else {
+        tracing::debug!(%error, "the log refuses the batch");
+    }
+    (code_of(error), Some(error.to_string()))
+}
+
+/// Waits until everything below `end` is on disk.
+pub(crate) async fn await_durable(
+    cluster: &Cluster,
+    partition: &Arc<Partition>,
+    end: i64,
+    deadline: Instant,
+) -> Result<(), ErrorCode> {
+    if partition.floor_record() > 0 {
+        let floor = tokio::time::timeout_at(deadline, cluster.await_floor(partition)).await;
+        let floor = floor.map_err(|_| ErrorCode::RequestTimedOut)?;
+        floor.map_err(|error| {
+            tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
+            ErrorCode::KafkaStorageError
+        })?;
+    }
+    loop {
+        // One load serves the check and the wait. With two, a sync that ends between them would be missed.
+        let synced = partition.high_watermark();
+        if synced >= end {
+            return Ok(());
+        }
+        if partition.is_deleted() {
+            return Err(ErrorCode::UnknownTopicOrPartition);
+        }
+        if partition.log().offline_reason().is_some() {
+            return Err(ErrorCode::KafkaStorageError);
+        }
+        let grown = partition.tail().grown(synced.max(0));
+        if tokio::time::timeout_at(deadline, grown).await.is_err() {
+            return Err(ErrorCode::RequestTimedOut);
+        }
+        if partition.tail().is_closed() && partition.high_watermark() < end {
+            return Err(ErrorCode::NotLeaderOrFollower);
+        }
+    }
+}
+
+/// The error code for a producer.
+fn code_of(error: &AppendError) -> ErrorCode {
+    match error {
+        AppendError::Corrupt { .. } => ErrorCode::CorruptMessage,
+        AppendError::InvalidRecords { .. }
+        | AppendError::MissingKey { .. }
+        | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
+        AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+        AppendError::InvalidTimestamp { .. } => ErrorCode::InvalidTimestamp,
+        AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
+        AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+        AppendError::CoordinatorFenced { .. } => ErrorCode::TransactionCoordinatorFenced,
+        AppendError::InvalidTransaction { .. } => ErrorCode::InvalidTxnState,
+        AppendError::Storage { .. } | AppendError::Offline { .. } => ErrorCode::KafkaStorageError,
+    }
+}

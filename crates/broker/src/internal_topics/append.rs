@@ -1,0 +1,211 @@
+//! A coordinator's records: appended in the order of its decisions, acknowledged when they are durable.
+//!
+//! Appends of many requests to one partition share its syncs, as those of producers do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use ottla_log::{AppendError, AppendOptions, Appended, Check, Log, Origin};
+use ottla_protocol::ErrorCode;
+use ottla_wire::{BatchBuilder, Seal};
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::config::Durability;
+use crate::durable_append::await_durable;
+use crate::partition::Partition;
+
+/// The time that a write may take: Kafka's `offsets.commit.timeout.ms`.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A record of a coordinator. Without a value it removes the key.
+#[derive(Clone, Debug)]
+pub(crate) struct InternalRecord {
+    pub(crate) key: Bytes,
+    pub(crate) value: Option<Bytes>,
+}
+
+/// The transaction that records belong to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Producer {
+    pub(crate) id: i64,
+    pub(crate) epoch: i16,
+}
+
+/// Records that were appended and may not be durable yet.
+#[derive(Clone, Debug)]
+#[must_use = "the records may not be durable yet"]
+pub(crate) struct Written {
+    partition: Arc<Partition>,
+    end: i64,
+}
+
+impl Cluster {
+    /// Appends records as one batch and calls `apply` with the offset of the first one, before any later append to the
+    /// partition: the coordinator's state changes in the order of its log.
+    ///
+    /// # Errors
+    /// MESSAGE_TOO_LARGE if the batch exceeds `max.message.bytes`; COORDINATOR_NOT_AVAILABLE if the log cannot be
+    /// written. Nothing is applied then.
+    pub(crate) fn write_internal<T>(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        records: &[InternalRecord],
+        transaction: Option<Producer>,
+        apply: impl FnOnce(i64) -> T,
+    ) -> Result<(Written, T), ErrorCode> {
+        self.write_verified(partition, records, transaction, || Ok(()), apply)
+    }
+
+    /// [`Cluster::write_internal`] after a check under the lock of the log: what the check says holds until the records are
+    /// appended, if a later change of it appends to the same partition.
+    pub(crate) fn write_verified<T>(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        records: &[InternalRecord],
+        transaction: Option<Producer>,
+        check: impl FnOnce() -> Result<(), ErrorCode>,
+        apply: impl FnOnce(i64) -> T,
+    ) -> Result<(Written, T), ErrorCode> {
+        let mut log = self.log_with_files(partition);
+        check()?;
+        let appended = self.append_locked(&mut log, partition, records, transaction)?;
+        let applied = apply(appended.base_offset);
+        let has_closed = log.has_unsynced_segments();
+        drop(log);
+        Ok((self.begin_sync(partition, appended.last_offset + 1, has_closed)?, applied))
+    }
+
+    /// Appends the records that `choose` returns under the lock of the log: no record comes between its decision and them.
+    /// `None` if there are none.
+    pub(crate) fn write_chosen<T>(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        choose: impl FnOnce() -> Result<(Vec<InternalRecord>, T), ErrorCode>,
+        apply: impl FnOnce(&T),
+    ) -> Result<(Option<Written>, T), ErrorCode> {
+        let mut log = self.log_with_files(partition);
+        let (records, chosen) = choose()?;
+        if records.is_empty() {
+            return Ok((None, chosen));
+        }
+        let appended = self.append_locked(&mut log, partition, &records, None)?;
+        apply(&chosen);
+        let has_closed = log.has_unsynced_segments();
+        drop(log);
+        Ok((Some(self.begin_sync(partition, appended.last_offset + 1, has_closed)?), chosen))
+    }
+
+    /// [`Cluster::write_internal`] and the wait, for callers that may block.
+    pub(crate) fn write_internal_blocking(
+        &self,
+        partition: &Arc<Partition>,
+        records: &[InternalRecord],
+        apply: impl FnOnce(),
+    ) -> Result<(), String> {
+        let end = {
+            let mut log = self.log_with_files(partition);
+            let appended = self.append_locked(&mut log, partition, records, None);
+            let appended = appended.map_err(|code| code.to_string())?;
+            apply();
+            appended.last_offset + 1
+        };
+        self.raise_floor_blocking(partition, end).map_err(|error| error.to_string())?;
+        if self.config.durability != Durability::Disk {
+            return Ok(());
+        }
+        let pending = partition.log().pending_sync();
+        let Some(pending) = pending else { return Ok(()) };
+        // The log is free for others meanwhile.
+        let synced = pending.run();
+        partition.log().sync_done(synced).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn append_locked(
+        &self,
+        log: &mut Log,
+        partition: &Partition,
+        records: &[InternalRecord],
+        transaction: Option<Producer>,
+    ) -> Result<Appended, ErrorCode> {
+        if partition.is_deleted() || partition.unavailable().is_some() {
+            return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        let now_ms = self.clock.now_ms();
+        let batch = batch_of(now_ms, records, transaction, log.config().message_bytes_max as usize)?;
+        let options = AppendOptions {
+            leader_epoch: partition.leader_epoch(),
+            origin: Origin::Coordinator,
+            check: Check::Trusted,
+            ..AppendOptions::default()
+        };
+        log.append(now_ms, batch, options).map_err(|error| match error {
+            AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+            error => cannot_write(partition, &error),
+        })
+    }
+
+    /// Reserves the offsets below `end`, and starts a sync unless one is under way.
+    fn begin_sync(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        end: i64,
+        has_closed: bool,
+    ) -> Result<Written, ErrorCode> {
+        let reserved = self.raise_floor(partition, end);
+        partition.start_sync(self.config.durability, has_closed, self.syncer, &self.syncs);
+        reserved.map_err(|error| cannot_write(partition, &error))?;
+        Ok(Written { partition: partition.clone(), end })
+    }
+
+    /// Waits until records are as durable as those of a producer with `acks=all`.
+    pub(crate) async fn await_written(&self, written: &Written) -> Result<(), ErrorCode> {
+        let deadline = Instant::now() + WRITE_TIMEOUT;
+        if self.config.durability != Durability::Disk {
+            return Ok(());
+        }
+        let durable = await_durable(self, &written.partition, written.end, deadline).await;
+        durable.map_err(|code| {
+            tracing::warn!(topic = %written.partition.topic, partition = written.partition.index, %code,
+                "a coordinator's records are not durable in time");
+            ErrorCode::CoordinatorNotAvailable
+        })
+    }
+}
+
+fn cannot_write(partition: &Partition, error: &dyn std::fmt::Display) -> ErrorCode {
+    tracing::error!(%error, topic = %partition.topic, partition = partition.index, "a coordinator cannot write");
+    ErrorCode::CoordinatorNotAvailable
+}
+
+/// Builds one uncompressed batch.
+fn batch_of(
+    now_ms: i64,
+    records: &[InternalRecord],
+    transaction: Option<Producer>,
+    bytes_max: usize,
+) -> Result<BytesMut, ErrorCode> {
+    let bytes_of = |record: &InternalRecord| record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
+    if records.iter().map(bytes_of).sum::<usize>() > bytes_max {
+        return Err(ErrorCode::MessageTooLarge);
+    }
+    let mut batch = BatchBuilder::new();
+    for InternalRecord { key, value } in records {
+        batch.push(now_ms, Some(key), value.as_deref(), &[]);
+    }
+    let seal = match transaction {
+        None => Seal::default(),
+        Some(Producer { id, epoch }) => {
+            Seal { producer_id: id, producer_epoch: epoch, transactional: true, ..Seal::default() }
+        }
+    };
+    let sealed = batch.seal(&seal).map_err(|error| {
+        // Only a codec can fail, and there is none.
+        tracing::error!(%error, "cannot build a batch: please report this");
+        ErrorCode::UnknownServerError
+    })?;
+    let bytes = sealed.to_bytes();
+    drop(sealed);
+    Ok(bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..])))
+}

@@ -1,0 +1,135 @@
+//! The topics that the coordinators write: `__consumer_offsets` and `__transaction_state`, in Kafka's bytes.
+//!
+//! ```text
+//! coordinator --append--> partition of the topic --sync--> acknowledged
+//!      ^                          |
+//!      +------ replay at the start+
+//! ```
+//!
+//! - `create`: a topic is created when a client first needs a coordinator; an empty broker has none.
+//! - `append`: a coordinator's records, and the wait until they are durable.
+//! - `replay`: every record of a partition, in order.
+
+mod append;
+mod create;
+mod replay;
+
+pub(crate) use append::{InternalRecord, Producer, Written};
+pub(crate) use replay::{ReplayError, Replayed, replay};
+
+use ottla_log::LogConfig;
+
+use crate::config::{BrokerConfig, TopicConfig};
+
+/// The records of one segment are read at the start, and none of them is compacted: Kafka's `offsets.topic.segment.bytes`
+/// and `transaction.state.log.segment.bytes`.
+pub(crate) const SEGMENT_BYTES: u32 = 100 << 20;
+/// A group's members are one record. Those of Kafka's largest groups need more than its default of 1 MiB.
+const MESSAGE_BYTES_MAX: u32 = 10 << 20;
+/// Coordinators read no records while they run, and clients rarely do: there is no cache for them.
+const TAIL_CACHE_BYTES: usize = 0;
+
+/// A topic of a coordinator.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum InternalTopic {
+    /// Committed offsets and groups.
+    ConsumerOffsets,
+    /// Transactions.
+    TransactionState,
+}
+
+impl InternalTopic {
+    const ALL: [Self; 2] = [Self::ConsumerOffsets, Self::TransactionState];
+
+    /// The topic of that name.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|topic| topic.name() == name)
+    }
+
+    /// Kafka's name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ConsumerOffsets => "__consumer_offsets",
+            Self::TransactionState => "__transaction_state",
+        }
+    }
+
+    /// The number of partitions that the topic is created with.
+    pub(crate) const fn partitions(self, config: &BrokerConfig) -> i32 {
+        match self {
+            Self::ConsumerOffsets => config.offsets_topic_partitions,
+            Self::TransactionState => config.transaction_log_partitions,
+        }
+    }
+
+    /// The settings that the topic is created with.
+    pub(crate) fn settings(self, config: &BrokerConfig) -> TopicConfig {
+        let segment_bytes = match self {
+            Self::ConsumerOffsets => config.offsets_topic_segment_bytes,
+            Self::TransactionState => config.transaction_log_segment_bytes,
+        };
+        let mut settings = TopicConfig::default();
+        for (name, value) in [
+            ("cleanup.policy", "compact".to_owned()),
+            ("compression.type", "producer".to_owned()),
+            ("max.message.bytes", MESSAGE_BYTES_MAX.to_string()),
+            ("segment.bytes", segment_bytes.to_string()),
+        ] {
+            settings.set(name, &value).expect("the values are allowed: a test creates both topics");
+        }
+        settings
+    }
+}
+
+/// Returns whether a topic is one of the coordinators'.
+pub(crate) fn is_internal(topic: &str) -> bool {
+    InternalTopic::of_name(topic).is_some()
+}
+
+/// Limits the memory of an internal topic's logs: there are 50 of each.
+pub(crate) fn limit_memory(topic: &str, config: &mut LogConfig) {
+    if is_internal(topic) {
+        config.tail_cache_bytes = TAIL_CACHE_BYTES;
+    }
+}
+
+/// The partition of an internal topic that has the records of a group or of a transactional id.
+pub(crate) fn partition_of(key: &str, partitions: i32) -> i32 {
+    // `Utils.abs` of Kafka: the hash without an absolute value counts as 0.
+    java_hash(key).checked_abs().unwrap_or(0) % partitions.max(1)
+}
+
+/// Java's `String.hashCode`, over UTF-16 units.
+fn java_hash(text: &str) -> i32 {
+    text.encode_utf16().fold(0, |hash: i32, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hashes are from Java.
+    #[test]
+    fn keys_have_kafkas_partitions() {
+        for (key, hash) in [("", 0), ("a", 97), ("orders", -1_008_770_331), ("ü😀", 2_015_071)] {
+            assert_eq!(java_hash(key), hash, "{key}");
+        }
+        // The string whose hash is `Integer.MIN_VALUE`.
+        assert_eq!(java_hash("polygenelubricants"), i32::MIN);
+        assert_eq!(partition_of("polygenelubricants", 50), 0);
+        assert_eq!(partition_of("orders", 50), 31);
+    }
+
+    #[test]
+    fn both_topics_have_kafkas_settings() {
+        let config = BrokerConfig::default();
+        for topic in InternalTopic::ALL {
+            assert_eq!(topic.partitions(&config), 50);
+            let settings = topic.settings(&config);
+            assert_eq!(settings.values()["cleanup.policy"], "compact");
+            assert_eq!(settings.values()["segment.bytes"], "104857600");
+            assert!(is_internal(topic.name()));
+        }
+        assert!(!is_internal("__consumer_offsets2") && !is_internal("orders"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Transactions in a partition: their guards, their markers, and the last stable offset.
+
+use std::sync::Arc;
+
+use ottla_log::{Appended, EndMarker, FirstBatch, VerificationGuard};
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::config::Durability;
+use crate::durable_append::{AppendRefusal, await_durable, refusal, reserve};
+use crate::partition::Partition;
+
+impl Partition {
+    /// The offset up to which consumers with `isolation.level=read_committed` may read.
+    pub(crate) fn last_stable_offset(&self) -> i64 {
+        let log = self.log();
+        log.last_stable_offset(self.high_watermark())
+    }
+
+    /// Returns the guard for the first batch of a transaction; `None` if the transaction is open in the log, so that
+    /// the batch needs none. Call it before the coordinator is asked for its approval.
+    pub(crate) fn transaction_guard(&self, first: FirstBatch, now_ms: i64) -> Option<VerificationGuard> {
+        self.log().verification_guard(first, now_ms)
+    }
+
+    /// Appends the marker that ends a producer's transaction here, and starts its sync. The log decides whether the
+    /// marker is late: see [`ottla_log::Log::append_marker`].
+    pub(crate) fn append_marker(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        marker: EndMarker,
+    ) -> Result<Appended, AppendRefusal> {
+        let (result, has_closed) = {
+            let mut log = cluster.log_with_files(self);
+            let result = log.append_marker(marker, self.leader_epoch(), cluster.clock.now_ms());
+            if self.is_internal && result.is_ok() {
+                // Under the log's lock: offsets that are committed later count.
+                cluster.complete_offsets(self, &marker);
+            }
+            (result, log.has_unsynced_segments())
+        };
+        let appended = result.map_err(|error| refusal(&error))?;
+        // Another transaction of this producer begins only after its coordinator has the answer.
+        cluster.complete_offsets(self, &marker);
+        reserve(cluster, self, appended.last_offset + 1)?;
+        self.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
+        Ok(appended)
+    }
+
+    /// Waits until a marker is as durable as the setting `durability` asks for.
+    pub(crate) async fn await_marker(
+        self: &Arc<Self>,
+        cluster: &Cluster,
+        appended: &Appended,
+        deadline: Instant,
+    ) -> Result<(), AppendRefusal> {
+        if cluster.config.durability != Durability::Disk {
+            return Ok(());
+        }
+        let end = appended.last_offset + 1;
+        await_durable(cluster, self, end, deadline).await.map_err(|code| (code, None))
+    }
+}

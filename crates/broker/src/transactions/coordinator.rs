@@ -1,0 +1,291 @@
+//! Requests of transactional producers: decides, stores the decision, answers, and has the markers written.
+//!
+//! A change of an id that was decided is finished by a task of its own, whatever becomes of the client's connection.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ottla_protocol::ErrorCode;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::metadata::{ProducerIdentity, TopicPartition, TransactionMetadata, TransactionVersion};
+use super::records::{self, StateRecord};
+use super::table::{Decision, NewRecord, Stored, TransactionDescription, TransactionLimits, Transactions};
+use crate::cluster::{Cluster, lock};
+use crate::config::{BrokerConfig, Durability};
+use crate::internal_topics::{InternalRecord, InternalTopic, Replayed, Written};
+use crate::memory::KeptMemory;
+use crate::partition::Partition;
+
+/// The ids of a partition, while they are read.
+pub(crate) type LoadedIds = BTreeMap<Arc<str>, TransactionMetadata>;
+
+/// The coordinator of all transactional ids: the nodes of one process share it.
+#[derive(Debug)]
+pub(crate) struct TransactionCoordinator {
+    table: Mutex<Transactions>,
+    /// Notified when a change of an id has ended.
+    settled: Notify,
+    /// The changes that are being stored, and the markers that are being written.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl TransactionCoordinator {
+    /// A coordinator without ids. `memory` bounds them.
+    pub(crate) fn new(config: &BrokerConfig, memory: KeptMemory) -> Self {
+        let limits = TransactionLimits {
+            timeout_ms_max: i32::try_from(config.transaction_timeout_max.as_millis()).unwrap_or(i32::MAX),
+            id_expiration_ms: i64::try_from(config.transactional_id_expiration.as_millis())
+                .unwrap_or(i64::MAX),
+        };
+        Self {
+            table: Mutex::new(Transactions::new(limits, memory)),
+            settled: Notify::new(),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// Takes the ids of one partition of `__transaction_state`.
+    pub(crate) fn load(&self, ids: LoadedIds) {
+        let mut table = lock(&self.table);
+        ids.into_iter().for_each(|(id, metadata)| table.load(id, Some(metadata)));
+    }
+
+    /// Returns an id's state.
+    pub(crate) fn describe(&self, id: &str) -> Option<TransactionMetadata> {
+        lock(&self.table).describe(id)
+    }
+
+    /// Returns up to `max` ids after `after`, without their partitions.
+    pub(crate) fn list(&self, after: Option<&str>, max: usize) -> Vec<TransactionDescription> {
+        lock(&self.table).list(after, max)
+    }
+
+    /// Returns `Ok` if the partition belongs to the producer's ongoing transaction.
+    pub(crate) fn verify(
+        &self,
+        id: &str,
+        producer: ProducerIdentity,
+        partition: &TopicPartition,
+    ) -> Result<(), ErrorCode> {
+        lock(&self.table).verify(id, producer, partition)
+    }
+
+    /// Stops storing and writing. The next start continues.
+    pub(crate) async fn stop(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks());
+        tasks.shutdown().await;
+    }
+
+    /// [`TransactionCoordinator::stop`] without the wait.
+    pub(crate) fn abort(&self) {
+        self.tasks().abort_all();
+    }
+
+    pub(super) fn with_table<T>(&self, act: impl FnOnce(&mut Transactions) -> T) -> T {
+        act(&mut lock(&self.table))
+    }
+
+    pub(super) fn notify_settled(&self) {
+        self.settled.notify_waiters();
+    }
+
+    /// Runs a task until it ends or the broker stops.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks();
+        // Tasks that have ended leave the set here: it stays as small as the number of changes under way.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Applies one entry of a partition of `__transaction_state`.
+pub(crate) fn load_entry(ids: &mut LoadedIds, entry: Replayed) -> Result<(), String> {
+    let Replayed::Record { key, value, .. } = entry else { return Ok(()) };
+    match records::read(key, value).map_err(|error| error.to_string())? {
+        StateRecord::State(id, metadata) => drop(ids.insert(id, metadata)),
+        StateRecord::Removed(id) => drop(ids.remove(&id)),
+        StateRecord::Unknown => tracing::debug!("a record of an unknown type or version is ignored"),
+    }
+    Ok(())
+}
+
+impl Cluster {
+    /// InitProducerId with a transactional id. An older transaction is aborted first.
+    pub(crate) async fn init_transactional_producer(
+        self: &Arc<Self>,
+        id: &str,
+        timeout_ms: i32,
+        expected: Option<ProducerIdentity>,
+    ) -> Result<ProducerIdentity, ErrorCode> {
+        self.change_when_settled(id, |table, now_ms, fresh| {
+            table.init_producer_id(now_ms, id, timeout_ms, expected, fresh)
+        })
+        .await
+    }
+
+    /// Adds partitions to the producer's transaction, and waits until that is stored.
+    pub(crate) async fn add_to_transaction(
+        self: &Arc<Self>,
+        id: &str,
+        producer: ProducerIdentity,
+        partitions: &[TopicPartition],
+        version: TransactionVersion,
+    ) -> Result<(), ErrorCode> {
+        let add = |table: &mut Transactions, now_ms, _| {
+            table.add_partitions(now_ms, id, producer, partitions, version)
+        };
+        self.change_when_settled(id, add).await.map(drop)
+    }
+
+    /// EndTxn. Returns when the decision is stored; the markers follow.
+    pub(crate) async fn end_transaction_of(
+        self: &Arc<Self>,
+        id: &str,
+        producer: ProducerIdentity,
+        committed: bool,
+        version: TransactionVersion,
+    ) -> Result<ProducerIdentity, ErrorCode> {
+        self.change_transaction(id, |table, now_ms, fresh| {
+            table.end(now_ms, id, producer, committed, version, fresh)
+        })
+        .await
+    }
+
+    /// [`Cluster::change_transaction`], which is tried again while another change of the id is under way, up to
+    /// `add.partitions.to.txn.retry.backoff.max.ms`.
+    async fn change_when_settled(
+        self: &Arc<Self>,
+        id: &str,
+        mut decide: impl FnMut(&mut Transactions, i64, Option<i64>) -> Result<Decision, ErrorCode>,
+    ) -> Result<ProducerIdentity, ErrorCode> {
+        let deadline = Instant::now() + self.config.transaction_wait_max;
+        loop {
+            let mut settled = std::pin::pin!(self.transactions.settled.notified());
+            // Changes that end from here on are noticed.
+            settled.as_mut().enable();
+            match self.change_transaction(id, &mut decide).await {
+                Err(ErrorCode::ConcurrentTransactions) => {}
+                result => return result,
+            }
+            if tokio::time::timeout_at(deadline, settled).await.is_err() {
+                return Err(ErrorCode::ConcurrentTransactions);
+            }
+        }
+    }
+
+    /// Decides about an id, and stores the decision.
+    pub(super) async fn change_transaction(
+        self: &Arc<Self>,
+        id: &str,
+        mut decide: impl FnMut(&mut Transactions, i64, Option<i64>) -> Result<Decision, ErrorCode>,
+    ) -> Result<ProducerIdentity, ErrorCode> {
+        let partition = self.coordinator_partition(InternalTopic::TransactionState, id).await?;
+        if partition.unavailable().is_some() {
+            return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        let mut fresh = None;
+        loop {
+            let now_ms = self.clock.now_ms();
+            match self.transactions.with_table(|table| decide(table, now_ms, fresh))? {
+                Decision::Answer(identity) => return Ok(identity),
+                Decision::NeedsProducerId => {
+                    let next = self.next_producer_id().await.map_err(|error| {
+                        tracing::error!(%error, "cannot reserve producer ids");
+                        ErrorCode::CoordinatorNotAvailable
+                    })?;
+                    fresh = Some(next);
+                }
+                Decision::Store(record) => return self.store_change(&partition, record).await,
+                Decision::StoreAndRetry(record) => {
+                    self.store_change(&partition, record).await?;
+                    return Err(ErrorCode::ConcurrentTransactions);
+                }
+            }
+        }
+    }
+
+    /// Stores a change. It is finished even if the returned future is dropped.
+    pub(super) fn store_change(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        record: NewRecord,
+    ) -> impl Future<Output = Result<ProducerIdentity, ErrorCode>> + use<> {
+        let (answer, answered) = oneshot::channel();
+        let id = record.id.clone();
+        match self.append_change(partition, record) {
+            // Nothing to wait for.
+            Ok(_) if self.config.durability != Durability::Disk => {
+                let _ = answer.send(Ok(self.finish_change(partition, &id)));
+            }
+            Ok(written) => {
+                let (cluster, partition) = (self.clone(), partition.clone());
+                self.transactions.spawn(async move {
+                    let result = match cluster.await_change(&partition, &written).await {
+                        Ok(()) => Ok(cluster.finish_change(&partition, &id)),
+                        Err(code) => {
+                            cluster.drop_change(&id);
+                            Err(code)
+                        }
+                    };
+                    let _ = answer.send(result);
+                });
+            }
+            Err(code) => {
+                self.drop_change(&id);
+                let _ = answer.send(Err(code));
+            }
+        }
+        // An error means that the broker stops.
+        async { answered.await.unwrap_or(Err(ErrorCode::CoordinatorNotAvailable)) }
+    }
+
+    /// Appends the record of a change.
+    pub(super) fn append_change(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        record: NewRecord,
+    ) -> Result<Written, ErrorCode> {
+        let NewRecord { key, value, .. } = record;
+        let (written, ()) = self.write_internal(partition, &[InternalRecord { key, value }], None, |_| ())?;
+        Ok(written)
+    }
+
+    /// Waits until a record is durable: the state after a crash is that of the last durable record.
+    pub(super) async fn await_change(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        written: &Written,
+    ) -> Result<(), ErrorCode> {
+        loop {
+            match self.await_written(written).await {
+                Ok(()) => return Ok(()),
+                // A slow disk: the record may still become durable.
+                Err(_) if partition.log().offline_reason().is_none() && !partition.tail().is_closed() => {}
+                Err(code) => return Err(code),
+            }
+        }
+    }
+
+    /// Applies a change that is stored, and starts the markers that follow from it.
+    pub(super) fn finish_change(self: &Arc<Self>, partition: &Arc<Partition>, id: &str) -> ProducerIdentity {
+        let Stored { identity, markers } = self.transactions.with_table(|table| table.stored(id));
+        match markers {
+            Some(markers) => self.start_markers(partition, markers),
+            None => self.transactions.notify_settled(),
+        }
+        identity
+    }
+
+    /// Forgets a change that cannot be stored.
+    fn drop_change(&self, id: &str) {
+        self.transactions.with_table(|table| table.not_stored(id));
+        self.transactions.notify_settled();
+    }
+}

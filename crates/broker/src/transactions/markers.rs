@@ -1,0 +1,133 @@
+//! The markers of a prepared transaction, and its completion after them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_log::{Appended, EndMarker, TransactionOutcome};
+use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
+
+use super::metadata::TopicPartition;
+use super::table::{Decision, Markers};
+use crate::cluster::Cluster;
+use crate::partition::Partition;
+
+/// The pause before a marker or a completion that failed is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The time after which a marker that is not durable is tried again. The log accepts the same marker twice.
+const DURABLE_WITHIN: Duration = Duration::from_secs(30);
+
+impl Cluster {
+    /// Writes the markers of a prepared transaction, then completes it.
+    pub(super) fn start_markers(self: &Arc<Self>, state_partition: &Arc<Partition>, markers: Markers) {
+        let (cluster, state_partition) = (self.clone(), state_partition.clone());
+        self.transactions.spawn(async move {
+            cluster.write_markers(&state_partition, &markers).await;
+            cluster.complete(&state_partition, &markers.id).await;
+        });
+    }
+
+    async fn write_markers(self: &Arc<Self>, state_partition: &Partition, markers: &Markers) {
+        let mut rest: Vec<&TopicPartition> = markers.partitions.iter().collect();
+        loop {
+            let marker = EndMarker {
+                producer_id: markers.producer.id,
+                producer_epoch: markers.producer.epoch,
+                coordinator_epoch: state_partition.leader_epoch(),
+                outcome: if markers.committed {
+                    TransactionOutcome::Commit
+                } else {
+                    TransactionOutcome::Abort
+                },
+                transaction_version: markers.version.level(),
+            };
+            // All are appended before the first sync is awaited: the disk makes them durable together.
+            let appended: Vec<_> = rest
+                .iter()
+                .map(|partition| (*partition, self.append_one_marker(partition, marker)))
+                .collect();
+            rest.clear();
+            for (partition, step) in appended {
+                if self.is_marker_done(step).await {
+                    self.transactions.with_table(|table| table.marker_written(&markers.id, partition));
+                } else {
+                    rest.push(partition);
+                }
+            }
+            if rest.is_empty() {
+                return;
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    fn append_one_marker(self: &Arc<Self>, at: &TopicPartition, marker: EndMarker) -> MarkerStep {
+        // The transaction's data went with the topic.
+        let Some(partition) = self.partition(&at.topic, at.index) else { return MarkerStep::Done };
+        match partition.append_marker(self, marker) {
+            Ok(appended) => MarkerStep::Appended(partition, appended),
+            Err((ErrorCode::UnknownTopicOrPartition, _)) => MarkerStep::Done,
+            Err((ErrorCode::InvalidProducerEpoch | ErrorCode::InvalidTxnState, reason)) => {
+                // The partition has a later epoch of the producer: this transaction was ended by an administrator.
+                tracing::warn!(topic = %at.topic, partition = at.index, reason, "a marker is not needed any more");
+                MarkerStep::Done
+            }
+            Err((code, reason)) => {
+                tracing::warn!(topic = %at.topic, partition = at.index, %code, reason,
+                    "a transaction's marker is refused, and tried again");
+                MarkerStep::Failed
+            }
+        }
+    }
+
+    /// Waits until a marker is durable. Returns `false` if it must be tried again.
+    async fn is_marker_done(self: &Arc<Self>, step: MarkerStep) -> bool {
+        let (partition, appended) = match step {
+            MarkerStep::Done => return true,
+            MarkerStep::Failed => return false,
+            MarkerStep::Appended(partition, appended) => (partition, appended),
+        };
+        let deadline = Instant::now() + DURABLE_WITHIN;
+        match partition.await_marker(self, &appended, deadline).await {
+            Ok(()) => true,
+            Err(_) => partition.is_deleted(),
+        }
+    }
+
+    /// Stores the completion of a transaction after its markers.
+    async fn complete(self: &Arc<Self>, partition: &Arc<Partition>, id: &Arc<str>) {
+        loop {
+            let now_ms = self.clock.now_ms();
+            let decided = self.transactions.with_table(|table| table.markers_written(now_ms, id));
+            let Ok(Decision::Store(record)) = decided else {
+                tracing::error!(%id, ?decided, "a transaction with all markers cannot be completed: please report this");
+                return;
+            };
+            let stored = match self.append_change(partition, record) {
+                Ok(written) => self.await_change(partition, &written).await,
+                Err(code) => Err(code),
+            };
+            match stored {
+                Ok(()) => {
+                    self.finish_change(partition, id);
+                    return;
+                }
+                Err(code) => {
+                    tracing::warn!(%id, %code, "the completion of a transaction cannot be stored, and is tried again");
+                    self.transactions.with_table(|table| table.not_stored(id));
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// A marker of one partition.
+enum MarkerStep {
+    /// It is not needed: the partition, or the transaction in it, is gone.
+    Done,
+    /// It is in the log, and not durable yet.
+    Appended(Arc<Partition>, Appended),
+    /// It is not in the log.
+    Failed,
+}

@@ -1,0 +1,208 @@
+//! Transactions of our client at the embedded broker: commits, aborts, fencing, timeouts, offsets, restarts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{
+    Admin, Config, Consumer, GroupMetadata, Isolation, OffsetAt, Polled, Producer, Record, StartAt,
+    TopicPartition, TransactionErrorKind,
+};
+use ottla_log::storage::mem::MemStorage;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const ORDERS: &str = "orders";
+
+fn on(disk: &MemStorage) -> BrokerThread {
+    let broker = Broker::builder().storage(Arc::new(disk.clone())).topic(ORDERS, 2);
+    let quick = Duration::from_millis(20);
+    broker.configure(|config| config.transaction_timeout_check = quick).spawn().expect("a broker")
+}
+
+fn run(story: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(story);
+}
+
+async fn transactional(broker: &BrokerThread, id: &str) -> Producer {
+    producer_with(broker, id, &[]).await
+}
+
+async fn producer_with(broker: &BrokerThread, id: &str, settings: &[(&str, &str)]) -> Producer {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", id).expect("a name");
+    for (name, value) in settings {
+        config.set(name, value).expect("a setting");
+    }
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions(PATIENCE).await.expect("initialized");
+    producer
+}
+
+/// The values of the topic, sorted. Reads until `count` have arrived, and then to the end.
+async fn read(broker: &BrokerThread, isolation: Isolation, count: usize) -> Vec<String> {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.isolation_level = isolation;
+    let admin = Admin::new(config.clone()).expect("an admin");
+    let partitions = [0, 1].map(|index| TopicPartition::new(ORDERS, index));
+    let ends = partitions.clone().map(|at| (at, OffsetAt::Latest));
+    let ends = admin.list_offsets(&ends).await.expect("the ends");
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    consumer.assign(&partitions.map(|at| (at, StartAt::Beginning))).await.expect("assigned");
+    let mut values = Vec::new();
+    let reading = async {
+        let is_at_end = |consumer: &Consumer| {
+            let positions = consumer.positions();
+            ends.iter()
+                .all(|(at, end)| *end == 0 || positions.get(at).is_some_and(|position| position >= end))
+        };
+        while values.len() < count || !is_at_end(&consumer) {
+            let polled = consumer.poll(Duration::from_millis(100)).await.expect("a poll without error");
+            if let Some(Polled::Records(batch)) = polled {
+                values.extend(batch.iter().map(|record| {
+                    let value = record.expect("a sound record").value.expect("a value");
+                    String::from_utf8_lossy(value).into_owned()
+                }));
+            }
+        }
+    };
+    let done = tokio::time::timeout(PATIENCE, reading).await;
+    values.sort();
+    assert!(done.is_ok(), "{count} records expected, {}: {values:?}", values.len());
+    values
+}
+
+async fn send(producer: &Producer, partition: i32, value: &str) {
+    producer.send(Record::to(ORDERS).partition(partition).value(value)).await.expect("written");
+}
+
+#[test]
+fn committed_records_are_read_and_aborted_ones_are_not() {
+    let broker = on(&MemStorage::forgetful());
+    run(async {
+        let producer = transactional(&broker, "till-1").await;
+        for (value, commits) in [("a", true), ("b", false), ("c", true)] {
+            producer.begin_transaction().expect("ready");
+            send(&producer, 0, value).await;
+            send(&producer, 1, value).await;
+            if commits {
+                producer.commit_transaction(PATIENCE).await.expect("committed");
+            } else {
+                producer.abort_transaction(PATIENCE).await.expect("aborted");
+            }
+        }
+        assert_eq!(read(&broker, Isolation::ReadCommitted, 4).await, ["a", "a", "c", "c"]);
+        assert_eq!(read(&broker, Isolation::ReadUncommitted, 6).await, ["a", "a", "b", "b", "c", "c"]);
+    });
+    broker.stop();
+}
+
+#[test]
+fn a_newer_producer_fences_the_older_and_aborts_its_transaction() {
+    let broker = on(&MemStorage::forgetful());
+    run(async {
+        let older = transactional(&broker, "zombie").await;
+        older.begin_transaction().expect("ready");
+        send(&older, 0, "of the older").await;
+        let newer = transactional(&broker, "zombie").await;
+        let error = older.commit_transaction(PATIENCE).await.expect_err("fenced");
+        assert!(matches!(error.kind, TransactionErrorKind::Fenced { .. }), "{error}");
+        newer.begin_transaction().expect("ready");
+        send(&newer, 0, "of the newer").await;
+        newer.commit_transaction(PATIENCE).await.expect("committed");
+        assert_eq!(read(&broker, Isolation::ReadCommitted, 1).await, ["of the newer"]);
+    });
+    broker.stop();
+}
+
+#[test]
+fn a_transaction_that_takes_too_long_is_aborted() {
+    let broker = on(&MemStorage::forgetful());
+    run(async {
+        let slow = producer_with(&broker, "slow", &[("transaction.timeout.ms", "1000")]).await;
+        slow.begin_transaction().expect("ready");
+        send(&slow, 0, "too slow").await;
+        let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("an admin");
+        let end = [(TopicPartition::new(ORDERS, 0), OffsetAt::Latest)];
+        let aborted = async {
+            while admin.list_offsets(&end).await.expect("the end").values().all(|offset| *offset < 2) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, aborted).await.expect("the marker of the coordinator");
+        slow.commit_transaction(PATIENCE).await.expect_err("aborted by the coordinator");
+        let next = transactional(&broker, "slow").await;
+        next.begin_transaction().expect("ready");
+        send(&next, 0, "in time").await;
+        next.commit_transaction(PATIENCE).await.expect("committed");
+        assert_eq!(read(&broker, Isolation::ReadCommitted, 1).await, ["in time"]);
+    });
+    broker.stop();
+}
+
+#[test]
+fn offsets_count_when_their_transaction_commits() {
+    let broker = on(&MemStorage::forgetful());
+    run(async {
+        let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("an admin");
+        let producer = transactional(&broker, "mover").await;
+        let group = GroupMetadata::new("movers");
+        let at = TopicPartition::new(ORDERS, 0);
+        let offset_is = async |expected: Option<i64>| {
+            let offsets = admin.group_offsets("movers", None).await.expect("the group's offsets");
+            assert_eq!(offsets.get(&at).copied(), expected);
+        };
+        for (offset, commits, expected) in [(5, false, None), (6, true, Some(6)), (7, false, Some(6))] {
+            producer.begin_transaction().expect("ready");
+            let offsets = BTreeMap::from([(at.clone(), offset)]);
+            producer.send_offsets_to_transaction(&offsets, &group, PATIENCE).await.expect("sent");
+            if commits {
+                producer.commit_transaction(PATIENCE).await.expect("committed");
+            } else {
+                producer.abort_transaction(PATIENCE).await.expect("aborted");
+            }
+            // The next transaction waits for the markers of this one.
+            producer.begin_transaction().expect("ready");
+            send(&producer, 0, "next").await;
+            producer.commit_transaction(PATIENCE).await.expect("committed");
+            offset_is(expected).await;
+        }
+    });
+    broker.stop();
+}
+
+#[test]
+fn committed_transactions_survive_a_power_cut_and_open_ones_can_go_on() {
+    let disk = MemStorage::forgetful();
+    for seed in 0..8 {
+        let broker = on(&disk);
+        let value = seed.to_string();
+        run(async {
+            // The producer before was cut in the middle of a transaction.
+            let producer = transactional(&broker, "survivor").await;
+            producer.begin_transaction().expect("ready");
+            send(&producer, 0, &value).await;
+            send(&producer, 1, &value).await;
+            producer.commit_transaction(PATIENCE).await.expect("committed");
+            producer.begin_transaction().expect("ready");
+            send(&producer, 0, "never committed").await;
+            // The client does not abort: the connection is cut.
+            std::mem::forget(producer);
+        });
+        // The markers of the commit may be under way.
+        disk.crash(&mut fastrand::Rng::with_seed(seed));
+        broker.stop();
+        disk.crash(&mut fastrand::Rng::with_seed(seed));
+    }
+    let broker = on(&disk);
+    run(async {
+        let last = transactional(&broker, "survivor").await;
+        let mut expected: Vec<String> =
+            (0..8).flat_map(|seed| [seed.to_string(), seed.to_string()]).collect();
+        expected.sort();
+        assert_eq!(read(&broker, Isolation::ReadCommitted, expected.len()).await, expected);
+        drop(last);
+    });
+    broker.stop();
+}

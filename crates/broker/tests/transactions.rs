@@ -1,0 +1,229 @@
+//! Transactions as the logs of a broker show them: what consumers read, and what producers may append.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{PATIENCE, Raw, batch, framed, produce_request};
+use ottla_broker::{Broker, BrokerThread, Durability};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, ProducerState, TopicRequest};
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
+use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use ottla_protocol::messages::write_txn_markers::{
+    WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
+};
+use ottla_wire::{Batches, Seal};
+
+fn broker() -> BrokerThread {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    broker.cluster().set_transactions_approved(true);
+    broker
+}
+
+fn seal(producer_id: i64, base_sequence: i32) -> Seal {
+    Seal { producer_id, producer_epoch: 0, base_sequence, transactional: true, ..Seal::default() }
+}
+
+/// Sends one record in a transaction.
+fn send(connection: &mut Raw, producer_id: i64, sequence: i32) -> (ErrorCode, i64) {
+    let records = batch(&[b"x"], &seal(producer_id, sequence));
+    let mut request = produce_request("orders", -1, &records);
+    request.transactional_id = Some("t".into());
+    let answer = connection.ask(11, &request).expect("an answer");
+    let part = &answer.responses[0].partition_responses[0];
+    (part.error_code, part.base_offset)
+}
+
+/// Ends a producer's transaction as `kafka-transactions abort` does.
+fn end(connection: &mut Raw, producer_id: i64, is_commit: bool) -> ErrorCode {
+    let topics = vec![WritableTxnMarkerTopic { name: "orders".into(), partition_indexes: vec![0] }];
+    let marker =
+        WritableTxnMarker { producer_id, transaction_result: is_commit, topics, ..Default::default() };
+    let request = WriteTxnMarkersRequest { markers: vec![marker] };
+    let answer = connection.ask(1, &request).expect("an answer");
+    answer.markers[0].topics[0].partitions[0].error_code
+}
+
+fn fetch_request(isolation_level: i8, offset: i64, wait: Duration) -> FetchRequest {
+    let partition =
+        FetchPartition { fetch_offset: offset, partition_max_bytes: 1 << 20, ..Default::default() };
+    FetchRequest {
+        replica_id: -1,
+        max_wait_ms: wait.as_millis() as i32,
+        min_bytes: 1,
+        max_bytes: 1 << 20,
+        isolation_level,
+        session_epoch: -1,
+        topics: vec![FetchTopic {
+            topic: "orders".into(),
+            partitions: vec![partition],
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+fn fetch(connection: &mut Raw, isolation_level: i8, offset: i64) -> PartitionData {
+    let request = fetch_request(isolation_level, offset, Duration::ZERO);
+    let mut answer = connection.ask(12, &request).expect("an answer");
+    answer.responses.remove(0).partitions.remove(0)
+}
+
+/// The base offsets of the batches, and the aborted transactions.
+fn seen(data: &PartitionData) -> (Vec<i64>, Option<Vec<(i64, i64)>>) {
+    let bytes = data.records.as_ref().expect("records").to_bytes().expect("in memory");
+    let offsets = Batches::new(&bytes).map(|found| found.expect("a batch").0.base_offset).collect();
+    let aborted = data.aborted_transactions.as_ref();
+    let pairs = |all: &Vec<_>| {
+        let pair =
+            |one: &ottla_protocol::messages::fetch::AbortedTransaction| (one.producer_id, one.first_offset);
+        all.iter().map(pair).collect()
+    };
+    (offsets, aborted.map(pairs))
+}
+
+fn latest(connection: &mut Raw, isolation_level: i8) -> i64 {
+    let partition = ListOffsetsPartition { timestamp: -1, current_leader_epoch: -1, ..Default::default() };
+    let topic = ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] };
+    let request =
+        ListOffsetsRequest { replica_id: -1, isolation_level, topics: vec![topic], ..Default::default() };
+    connection.ask(7, &request).expect("an answer").topics[0].partitions[0].offset
+}
+
+#[test]
+fn a_committed_read_ends_at_the_last_stable_offset_and_names_the_aborted_transactions() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
+    assert_eq!(send(&mut connection, 9, 0), (ErrorCode::None, 1));
+    assert_eq!(send(&mut connection, 7, 1), (ErrorCode::None, 2));
+    assert_eq!(end(&mut connection, 7, false), ErrorCode::None);
+
+    let data = fetch(&mut connection, 1, 0);
+    assert_eq!((data.high_watermark, data.last_stable_offset), (4, 1));
+    assert_eq!(seen(&data), (vec![0], Some(vec![(7, 0)])));
+    let data = fetch(&mut connection, 0, 0);
+    assert_eq!((data.high_watermark, data.last_stable_offset), (4, 1));
+    assert_eq!(seen(&data), (vec![0, 1, 2, 3], None));
+    assert_eq!((latest(&mut connection, 1), latest(&mut connection, 0)), (1, 4));
+
+    assert_eq!(end(&mut connection, 9, false), ErrorCode::None);
+    let data = fetch(&mut connection, 1, 0);
+    assert_eq!(data.last_stable_offset, 5);
+    assert_eq!(seen(&data), (vec![0, 1, 2, 3, 4], Some(vec![(7, 0), (9, 1)])));
+    assert_eq!(seen(&fetch(&mut connection, 1, 4)), (vec![4], Some(vec![(9, 1)])));
+    assert_eq!(latest(&mut connection, 1), 5);
+}
+
+#[test]
+fn a_waiting_committed_read_is_answered_when_the_transaction_ends() {
+    let broker = broker();
+    let address = broker.addresses()[0];
+    assert_eq!(send(&mut Raw::connect(address), 7, 0), (ErrorCode::None, 0));
+    let mut reader = Raw::connect(address);
+    reader.send(&framed(12, &fetch_request(1, 0, PATIENCE * 10)));
+    assert_eq!(send(&mut Raw::connect(address), 7, 1), (ErrorCode::None, 1));
+    assert_eq!(end(&mut Raw::connect(address), 7, true), ErrorCode::None);
+    // The socket's patience ends long before the poll's: an answer means that the marker woke it.
+    assert!(matches!(reader.hear(), common::Heard::Answer(_)));
+}
+
+#[test]
+fn transactional_records_that_no_coordinator_approves_are_refused() {
+    let broker = broker();
+    broker.cluster().set_transactions_approved(false);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::InvalidProducerIdMapping, -1));
+    assert_eq!(latest(&mut connection, 0), 0);
+}
+
+#[test]
+fn transactional_records_without_a_transactional_id_are_refused() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let answer = connection.produce("orders", -1, &batch(&[b"x"], &seal(7, 0)));
+    assert_eq!(answer.error_code, ErrorCode::InvalidRecord);
+}
+
+#[test]
+fn an_open_transaction_stays_open_when_the_broker_is_started_again() {
+    let disk = ottla_log::storage::mem::MemStorage::forgetful();
+    let start = || {
+        let builder = Broker::builder().storage(std::sync::Arc::new(disk.clone()));
+        let broker = builder
+            .configure(|config| config.durability = Durability::Disk)
+            .topic("orders", 1)
+            .spawn()
+            .expect("started");
+        broker.cluster().set_transactions_approved(true);
+        broker
+    };
+    let broker = start();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
+    assert_eq!(send(&mut connection, 9, 0), (ErrorCode::None, 1));
+    assert_eq!(end(&mut connection, 7, false), ErrorCode::None);
+    assert_eq!(send(&mut connection, 9, 1), (ErrorCode::None, 3));
+    broker.stop();
+    disk.crash(&mut fastrand::Rng::with_seed(3));
+    let broker = start();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let data = fetch(&mut connection, 1, 0);
+    assert_eq!((data.high_watermark, data.last_stable_offset), (4, 1));
+    assert_eq!(seen(&data), (vec![0], Some(vec![(7, 0)])));
+    assert_eq!(send(&mut connection, 9, 2), (ErrorCode::None, 4), "its transaction is open in the log");
+}
+
+#[test]
+fn a_marker_for_an_unknown_partition_or_of_an_old_epoch_is_refused() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
+    let topic =
+        |name: &str, index| WritableTxnMarkerTopic { name: name.into(), partition_indexes: vec![index] };
+    let marker = |producer_epoch, coordinator_epoch, topics| WritableTxnMarker {
+        producer_id: 7,
+        producer_epoch,
+        coordinator_epoch,
+        transaction_version: 2,
+        topics,
+        ..Default::default()
+    };
+    let markers = vec![
+        marker(1, 5, vec![topic("orders", 1), topic("missing", 0)]),
+        marker(0, 5, vec![topic("orders", 0)]),
+        marker(1, 5, vec![topic("orders", 0)]),
+        marker(1, 4, vec![topic("orders", 0)]),
+    ];
+    let answer = connection.ask(2, &WriteTxnMarkersRequest { markers }).expect("an answer");
+    let topics = answer.markers.iter().flat_map(|marker| &marker.topics);
+    let codes: Vec<ErrorCode> = topics.map(|topic| topic.partitions[0].error_code).collect();
+    let expected = [
+        ErrorCode::UnknownTopicOrPartition,
+        ErrorCode::UnknownTopicOrPartition,
+        // The epoch of the data, while the transaction is open.
+        ErrorCode::InvalidProducerEpoch,
+        ErrorCode::None,
+        ErrorCode::TransactionCoordinatorFenced,
+    ];
+    assert_eq!(codes, expected);
+}
+
+#[test]
+fn the_producers_of_a_partition_are_described_with_their_transactions() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
+    assert_eq!(send(&mut connection, 9, 0), (ErrorCode::None, 1));
+    assert_eq!(end(&mut connection, 7, true), ErrorCode::None);
+    let topics = vec![TopicRequest { name: "orders".into(), partition_indexes: vec![0, 1] }];
+    let answer = connection.ask(0, &DescribeProducersRequest { topics }).expect("an answer");
+    let [known, missing] = &answer.topics[0].partitions[..] else { panic!("two partitions") };
+    assert_eq!(missing.error_code, ErrorCode::UnknownTopicOrPartition);
+    let state = |state: &ProducerState| {
+        (state.producer_id, state.last_sequence, state.coordinator_epoch, state.current_txn_start_offset)
+    };
+    let states: Vec<_> = known.active_producers.iter().map(state).collect();
+    assert_eq!(states, [(7, 0, 0, -1), (9, 0, -1, 1)]);
+}

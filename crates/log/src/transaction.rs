@@ -1,0 +1,262 @@
+//! Transactions in a log: the markers that end them, the last stable offset, and the guards of their first batch.
+//!
+//! ```text
+//! data of producer 7   data of 9   data of 7   COMMIT of 7   data ...      high watermark
+//! offset 10            12          15          16            17            20
+//!                      `-- first offset of an open transaction: the last stable offset
+//! ```
+//!
+//! A consumer with `isolation.level=read_committed` reads up to the last stable offset: the first offset of the first
+//! transaction that is open, or that has ended with a marker above the high watermark. The producer state tracks open
+//! transactions: see [`crate::producers`]. Aborted ones are in the transaction index: see [`crate::txn_index`].
+
+use std::io;
+
+use ottla_wire::batch::BatchHeader;
+
+use crate::append::Appended;
+use crate::append_options::{AppendOptions, Check, Origin, Transactional};
+use crate::error::{AppendError, LogError, ReadError};
+use crate::log::Log;
+use crate::marker::{Completed, EndMarker, marker_batch};
+use crate::producers::Producer;
+use crate::read::ReadResult;
+use crate::txn_index::AbortedTransaction;
+use crate::verification::{FirstBatch, Verification, VerificationGuard};
+
+/// The transaction version whose markers have a new epoch (KIP-890).
+const EPOCH_BUMP_VERSION: i16 = 2;
+
+impl Log {
+    /// Appends the marker that ends a producer's transaction.
+    ///
+    /// A marker without a transaction is appended as well: it carries the epoch of its producer, and a coordinator that
+    /// did not receive the answer repeats it. Refused are an old producer epoch, an old coordinator epoch, and, from
+    /// transaction version 2 on, a marker for an open transaction whose epoch is not above that of the data.
+    pub fn append_marker(
+        &mut self,
+        marker: EndMarker,
+        leader_epoch: i32,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        self.check_marker(&marker)?;
+        let options = AppendOptions {
+            leader_epoch,
+            origin: Origin::Coordinator,
+            check: Check::Trusted,
+            ..AppendOptions::default()
+        };
+        self.append(now_ms, marker_batch(&marker, now_ms), options)
+    }
+
+    /// Returns the offset below which every transaction has ended, given the high watermark.
+    #[inline]
+    pub fn last_stable_offset(&self, high_watermark: i64) -> i64 {
+        let open = self.producers.first_open_offset();
+        if open.is_none() && self.completed.is_empty() {
+            return high_watermark;
+        }
+        self.stable_below(high_watermark, open)
+    }
+
+    #[cold]
+    fn stable_below(&self, high_watermark: i64, open: Option<i64>) -> i64 {
+        let undecided = self.completed.iter().filter(|completed| completed.last_offset >= high_watermark);
+        let first = undecided.map(|completed| completed.first_offset).chain(open).min();
+        // The first records of the transaction may have been deleted.
+        first.map_or(high_watermark, |first| first.max(self.start_offset).min(high_watermark))
+    }
+
+    /// Returns the aborted transactions with records from `from` to below `to`, by their first offset.
+    ///
+    /// `to` is at most the last stable offset. A transaction that begins before `from` is included if it ends at or after
+    /// it. Blocks for reads of the transaction indexes of the segments, if they have any entries.
+    pub fn aborted_transactions(&self, from: i64, to: i64) -> Result<Vec<AbortedTransaction>, ReadError> {
+        let mut found = Vec::new();
+        for segment in &self.segments[self.segment_of(from)..] {
+            let is_complete = segment
+                .aborted
+                .search(&*self.storage, &self.dir, segment.base_offset, from, to, &mut found)
+                .map_err(|source| self.read_failed(from, source))?;
+            if is_complete {
+                break;
+            }
+        }
+        found.sort_unstable_by_key(|transaction| transaction.first_offset);
+        Ok(found)
+    }
+
+    /// Returns the aborted transactions whose records are in the result of a read at `offset` below the last stable offset
+    /// `stable`, by their first offset.
+    pub fn aborted_in(
+        &mut self,
+        offset: i64,
+        read: &ReadResult,
+        stable: i64,
+    ) -> Result<Vec<AbortedTransaction>, ReadError> {
+        if read.chain.is_empty() || !self.has_aborted_transactions() {
+            return Ok(Vec::new());
+        }
+        let end = match (read.next_offset, read.file_end) {
+            (Some(next_offset), _) => next_offset,
+            (None, Some((segment, position))) => {
+                let number = self.segment_of(segment);
+                self.open_segment(number).map_err(|(source, _)| self.read_failed(offset, source))?;
+                let end = self.segments[number].view(&self.bad).offset_at(position);
+                end.map_err(|source| self.read_failed(offset, source))?
+            }
+            (None, None) => stable,
+        };
+        self.aborted_transactions(offset, end.min(stable))
+    }
+
+    /// Returns the aborted transactions of the log that begin below `end`: for a compaction.
+    pub fn all_aborted_transactions(&self, end: i64) -> Result<Vec<AbortedTransaction>, LogError> {
+        let first = self.segments[0].base_offset;
+        self.aborted_transactions(first, end).map_err(|error| match error {
+            ReadError::Io { source, .. } => self.failed("read the transaction indexes", source),
+            other => self.failed("read the transaction indexes", io::Error::other(other)),
+        })
+    }
+
+    /// Returns `true` if a segment has entries in its transaction index.
+    pub fn has_aborted_transactions(&self) -> bool {
+        self.segments.iter().any(|segment| !segment.aborted.is_empty())
+    }
+
+    /// Returns `true` if a producer has an open transaction with this epoch.
+    pub fn has_open_transaction(&self, producer_id: i64, producer_epoch: i16) -> bool {
+        let producer = self.producers.get(producer_id);
+        producer.is_some_and(|producer| producer.is_in_transaction() && producer.epoch == producer_epoch)
+    }
+
+    /// Returns the guard of the producer's next transaction; `None` if its transaction is open, so that none is needed.
+    ///
+    /// Call it before the coordinator is asked whether the partition belongs to the transaction.
+    pub fn verification_guard(&mut self, first: FirstBatch, now_ms: i64) -> Option<VerificationGuard> {
+        if self.has_open_transaction(first.producer_id, first.producer_epoch) {
+            return None;
+        }
+        if let Some(known) = self.verifications.get_mut(&first.producer_id) {
+            // Batches may come out of order while the coordinator is asked: the lowest sequence is the next one.
+            if first.producer_epoch > known.producer_epoch {
+                known.producer_epoch = first.producer_epoch;
+                known.lowest_sequence = first.base_sequence;
+            } else if first.producer_epoch == known.producer_epoch {
+                known.lowest_sequence = known.lowest_sequence.min(first.base_sequence);
+            }
+            return Some(known.guard);
+        }
+        if self.verifications.len() >= self.config.producers_max {
+            self.forget_verifications(now_ms);
+        }
+        self.guards_created += 1;
+        let guard = VerificationGuard(self.guards_created);
+        self.verifications.insert(
+            first.producer_id,
+            Verification {
+                guard,
+                producer_epoch: first.producer_epoch,
+                lowest_sequence: first.base_sequence,
+                supports_epoch_bump: first.supports_epoch_bump,
+                created_ms: now_ms,
+            },
+        );
+        Some(guard)
+    }
+
+    /// Makes room for another guard: their requests are long over, or will be refused and sent again.
+    #[cold]
+    fn forget_verifications(&mut self, now_ms: i64) {
+        let max_age_ms = self.config.producer_expiration_ms;
+        self.verifications.retain(|_, known| now_ms.saturating_sub(known.created_ms) < max_age_ms);
+        if self.verifications.len() >= self.config.producers_max {
+            self.verifications.clear();
+        }
+    }
+
+    /// Checks the epochs of a marker.
+    fn check_marker(&self, marker: &EndMarker) -> Result<(), AppendError> {
+        let Some(producer) = self.producers.get(marker.producer_id) else { return Ok(()) };
+        let current = producer.epoch;
+        // With the epoch of the data it would be a late marker of the transaction before.
+        let is_late = marker.transaction_version >= EPOCH_BUMP_VERSION
+            && marker.producer_epoch == current
+            && producer.is_in_transaction();
+        if marker.producer_epoch < current || is_late {
+            return Err(AppendError::InvalidProducerEpoch {
+                dir: self.dir.to_string(),
+                producer_id: marker.producer_id,
+                current,
+                found: marker.producer_epoch,
+            });
+        }
+        if marker.coordinator_epoch < producer.coordinator_epoch {
+            return Err(AppendError::CoordinatorFenced {
+                dir: self.dir.to_string(),
+                producer_id: marker.producer_id,
+                current: producer.coordinator_epoch,
+                found: marker.coordinator_epoch,
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks that a transactional batch belongs to an open transaction, or begins one that its coordinator knows; and
+    /// that no other batch comes into an open transaction.
+    #[cold]
+    pub(crate) fn check_transaction(
+        &self,
+        header: &BatchHeader,
+        known: Option<&Producer>,
+        options: AppendOptions,
+    ) -> Result<(), AppendError> {
+        let is_open =
+            known.is_some_and(|known| known.is_in_transaction() && known.epoch == header.producer_epoch);
+        let refused = |what| AppendError::InvalidTransaction {
+            dir: self.dir.to_string(),
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            what,
+        };
+        if !header.is_transactional() {
+            let what = "a batch outside of the transaction that the producer has open";
+            return if is_open { Err(refused(what)) } else { Ok(()) };
+        }
+        if let Some(current) = known.map(|known| known.epoch).filter(|epoch| header.producer_epoch < *epoch) {
+            return Err(AppendError::InvalidProducerEpoch {
+                dir: self.dir.to_string(),
+                producer_id: header.producer_id,
+                current,
+                found: header.producer_epoch,
+            });
+        }
+        let Transactional::Verified(guard) = options.transactional else { return Ok(()) };
+        if is_open {
+            return Ok(());
+        }
+        let verification = self.verifications.get(&header.producer_id);
+        let Some(verification) = verification.filter(|known| Some(known.guard) == guard) else {
+            return Err(refused("a batch that is not part of a transaction that its coordinator knows"));
+        };
+        // A producer of transaction version 2 begins each epoch with sequence 0.
+        let is_first = header.base_sequence == 0 || known.is_some() || !verification.supports_epoch_bump;
+        if !is_first || header.base_sequence > verification.lowest_sequence {
+            return Err(AppendError::OutOfOrderSequence {
+                dir: self.dir.to_string(),
+                producer_id: header.producer_id,
+                producer_epoch: header.producer_epoch,
+                last: None,
+                found: header.base_sequence,
+            });
+        }
+        Ok(())
+    }
+
+    /// Records an ended transaction until its marker is below the high watermark.
+    pub(crate) fn complete(&mut self, completed: Completed) {
+        let high_watermark = self.tail.visible();
+        self.completed.retain(|completed| completed.last_offset >= high_watermark);
+        self.completed.push(completed);
+    }
+}

@@ -1,0 +1,328 @@
+//! Transactions in a log: markers, the last stable offset, the transaction index, and the guard of the first batch.
+
+mod common;
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use common::{DIR, NOW};
+use ottla_log::storage::mem::{Fault, MemStorage};
+use ottla_log::{
+    AbortedTransaction, AppendError, AppendOptions, EndMarker, FirstBatch, Log, LogConfig,
+    TransactionOutcome, Transactional,
+};
+use ottla_wire::{BatchBuilder, BatchHeader, Seal};
+
+fn open(disk: &MemStorage, config: &LogConfig) -> Log {
+    Log::open(Arc::new(disk.clone()), DIR, config.clone(), NOW).expect("opened").0
+}
+
+fn fresh() -> Log {
+    open(&MemStorage::new(), &LogConfig::default())
+}
+
+fn data(producer_id: i64, producer_epoch: i16, base_sequence: i32, transactional: bool) -> BytesMut {
+    let mut builder = BatchBuilder::new();
+    builder.push(NOW, Some(b"key"), Some(b"value"), &[]);
+    let seal = Seal { producer_id, producer_epoch, base_sequence, transactional, ..Seal::default() };
+    BytesMut::from(&builder.seal(&seal).expect("sealed").to_bytes()[..])
+}
+
+fn options(transactional: Transactional) -> AppendOptions {
+    AppendOptions { transactional, ..AppendOptions::default() }
+}
+
+/// Appends a transactional batch and returns its offset.
+fn send(log: &mut Log, producer_id: i64, epoch: i16, sequence: i32) -> i64 {
+    let batch = data(producer_id, epoch, sequence, true);
+    log.append(NOW, batch, options(Transactional::Accepted)).expect("appended").base_offset
+}
+
+fn plain(log: &mut Log) -> i64 {
+    log.append(NOW, common::batch(NOW, &[b"x"]), AppendOptions::default()).expect("appended").base_offset
+}
+
+fn ended(producer_id: i64, producer_epoch: i16, outcome: TransactionOutcome) -> EndMarker {
+    EndMarker { producer_id, producer_epoch, coordinator_epoch: 3, outcome, transaction_version: 1 }
+}
+
+fn commit(log: &mut Log, producer_id: i64, epoch: i16) -> i64 {
+    let marker = ended(producer_id, epoch, TransactionOutcome::Commit);
+    log.append_marker(marker, 0, NOW).expect("appended").base_offset
+}
+
+fn abort(log: &mut Log, producer_id: i64, epoch: i16) -> i64 {
+    let marker = ended(producer_id, epoch, TransactionOutcome::Abort);
+    log.append_marker(marker, 0, NOW).expect("appended").base_offset
+}
+
+fn stable(log: &Log) -> i64 {
+    log.last_stable_offset(log.end_offset())
+}
+
+fn aborted(log: &Log) -> Vec<AbortedTransaction> {
+    log.aborted_transactions(log.start_offset(), log.end_offset()).expect("read")
+}
+
+#[test]
+fn a_transactional_batch_is_refused_unless_the_caller_accepts_it() {
+    let mut log = fresh();
+    let refused = log.append(NOW, data(7, 0, 0, true), AppendOptions::default()).expect_err("refused");
+    assert!(matches!(refused, AppendError::NotAllowed { .. }), "{refused}");
+    assert_eq!(send(&mut log, 7, 0, 0), 0);
+}
+
+#[test]
+fn the_last_stable_offset_is_the_first_offset_of_the_first_open_transaction() {
+    let mut log = fresh();
+    plain(&mut log);
+    assert_eq!(stable(&log), 1);
+    assert_eq!(send(&mut log, 7, 0, 0), 1);
+    assert_eq!(send(&mut log, 9, 0, 0), 2);
+    assert_eq!(stable(&log), 1);
+    commit(&mut log, 7, 0);
+    assert_eq!(log.last_stable_offset(log.end_offset()), 2, "9 is open");
+    assert_eq!(log.last_stable_offset(3), 1, "the marker of 7 is above the high watermark");
+    abort(&mut log, 9, 0);
+    assert_eq!(stable(&log), 5);
+    assert_eq!(log.last_stable_offset(4), 2, "the marker of 9 is above the high watermark");
+    assert_eq!(log.last_stable_offset(1), 1, "never above the high watermark");
+}
+
+#[test]
+fn aborted_transactions_are_indexed_and_empty_ones_are_not() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    send(&mut log, 9, 0, 0);
+    abort(&mut log, 9, 0);
+    abort(&mut log, 7, 0);
+    abort(&mut log, 7, 0);
+    abort(&mut log, 11, 0);
+    let expected = [
+        AbortedTransaction { producer_id: 7, first_offset: 0, last_offset: 3, last_stable_offset: 4 },
+        AbortedTransaction { producer_id: 9, first_offset: 1, last_offset: 2, last_stable_offset: 0 },
+    ];
+    assert_eq!(aborted(&log), expected, "by first offset");
+    assert_eq!(log.aborted_transactions(3, 4).expect("read"), expected[..1], "9 has ended before");
+    assert_eq!(log.aborted_transactions(0, 1).expect("read"), expected[..1], "9 begins behind");
+}
+
+#[test]
+fn a_transaction_is_indexed_in_the_segment_of_its_marker() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk, &LogConfig::default());
+    send(&mut log, 7, 0, 0);
+    log.roll(NOW).expect("rolled");
+    plain(&mut log);
+    log.roll(NOW).expect("rolled");
+    abort(&mut log, 7, 0);
+    let name = |base: i64| format!("{DIR}/{base:020}.txnindex");
+    assert_eq!(disk.contents(&name(0)), None);
+    assert_eq!(disk.contents(&name(2)).map(|bytes| bytes.len()), Some(34));
+    assert_eq!(log.aborted_transactions(0, 1).expect("read").len(), 1);
+}
+
+#[test]
+fn a_marker_with_an_old_epoch_is_refused() {
+    let mut log = fresh();
+    send(&mut log, 7, 4, 0);
+    let old = log.append_marker(ended(7, 3, TransactionOutcome::Commit), 0, NOW).expect_err("refused");
+    assert!(matches!(old, AppendError::InvalidProducerEpoch { current: 4, found: 3, .. }), "{old}");
+    let marker = EndMarker { transaction_version: 2, ..ended(7, 4, TransactionOutcome::Commit) };
+    let late = log.append_marker(marker, 0, NOW).expect_err("refused");
+    assert!(matches!(late, AppendError::InvalidProducerEpoch { current: 4, found: 4, .. }), "{late}");
+    let bumped = EndMarker { producer_epoch: 5, ..marker };
+    log.append_marker(bumped, 0, NOW).expect("above the epoch of the data");
+    log.append_marker(bumped, 0, NOW).expect("a repeated marker");
+    assert_eq!(stable(&log), 3);
+}
+
+#[test]
+fn a_marker_of_an_old_coordinator_is_refused() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    commit(&mut log, 7, 0);
+    send(&mut log, 7, 0, 1);
+    let zombie = EndMarker { coordinator_epoch: 2, ..ended(7, 0, TransactionOutcome::Abort) };
+    let refused = log.append_marker(zombie, 0, NOW).expect_err("refused");
+    assert!(matches!(refused, AppendError::CoordinatorFenced { current: 3, found: 2, .. }), "{refused}");
+    assert_eq!(stable(&log), 2);
+}
+
+#[test]
+fn sequences_continue_after_a_marker_of_the_same_epoch_and_begin_again_after_another() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    commit(&mut log, 7, 0);
+    send(&mut log, 7, 0, 1);
+    let bumped = EndMarker { transaction_version: 2, ..ended(7, 1, TransactionOutcome::Commit) };
+    log.append_marker(bumped, 0, NOW).expect("appended");
+    let gap = log.append(NOW, data(7, 1, 2, true), options(Transactional::Accepted)).expect_err("refused");
+    assert!(matches!(gap, AppendError::OutOfOrderSequence { found: 2, .. }), "{gap}");
+    let old = log.append(NOW, data(7, 0, 2, true), options(Transactional::Accepted)).expect_err("refused");
+    assert!(matches!(old, AppendError::InvalidProducerEpoch { current: 1, .. }), "{old}");
+    send(&mut log, 7, 1, 0);
+}
+
+#[test]
+fn a_batch_outside_of_the_open_transaction_is_refused() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    let refused = log.append(NOW, data(7, 0, 1, false), AppendOptions::default()).expect_err("refused");
+    assert!(matches!(refused, AppendError::InvalidTransaction { .. }), "{refused}");
+    commit(&mut log, 7, 0);
+    log.append(NOW, data(7, 0, 1, false), AppendOptions::default()).expect("no transaction is open");
+}
+
+fn guard_of(log: &mut Log, base_sequence: i32, supports_epoch_bump: bool) -> Transactional {
+    let first = FirstBatch { producer_id: 7, producer_epoch: 0, base_sequence, supports_epoch_bump };
+    Transactional::Verified(log.verification_guard(first, NOW))
+}
+
+#[test]
+fn the_first_batch_of_a_transaction_needs_a_guard_that_no_marker_has_ended() {
+    let mut log = fresh();
+    let unknown = log.append(NOW, data(7, 0, 0, true), options(Transactional::Verified(None)));
+    assert!(matches!(unknown, Err(AppendError::InvalidTransaction { .. })), "{unknown:?}");
+    let guard = guard_of(&mut log, 0, false);
+    assert_eq!(guard, guard_of(&mut log, 0, false), "one guard for all requests");
+    // The coordinator answers yes, and its marker overtakes the append.
+    abort(&mut log, 7, 0);
+    let late = log.append(NOW, data(7, 0, 0, true), options(guard)).expect_err("refused");
+    assert!(matches!(late, AppendError::InvalidTransaction { .. }), "{late}");
+
+    let guard = guard_of(&mut log, 0, false);
+    log.append(NOW, data(7, 0, 0, true), options(guard)).expect("appended");
+    assert_eq!(guard_of(&mut log, 1, false), Transactional::Verified(None), "it is open");
+    log.append(NOW, data(7, 0, 1, true), options(Transactional::Verified(None))).expect("appended");
+    commit(&mut log, 7, 0);
+    let stale = log.append(NOW, data(7, 0, 2, true), options(guard)).expect_err("refused");
+    assert!(matches!(stale, AppendError::InvalidTransaction { .. }), "a guard is used once: {stale}");
+}
+
+#[test]
+fn an_old_epoch_is_reported_before_the_missing_guard() {
+    let mut log = fresh();
+    send(&mut log, 7, 1, 0);
+    let old = log.append(NOW, data(7, 0, 0, true), options(Transactional::Verified(None)));
+    assert!(matches!(old, Err(AppendError::InvalidProducerEpoch { .. })), "{old:?}");
+}
+
+#[test]
+fn batches_that_overtake_the_first_one_are_out_of_order() {
+    let mut log = fresh();
+    let guard = guard_of(&mut log, 0, false);
+    assert_eq!(guard_of(&mut log, 1, false), guard);
+    let early = log.append(NOW, data(7, 0, 1, true), options(guard)).expect_err("refused");
+    assert!(matches!(early, AppendError::OutOfOrderSequence { found: 1, .. }), "{early}");
+    log.append(NOW, data(7, 0, 0, true), options(guard)).expect("appended");
+
+    let mut log = fresh();
+    let guard = guard_of(&mut log, 5, true);
+    let unknown = log.append(NOW, data(7, 0, 5, true), options(guard)).expect_err("refused");
+    assert!(matches!(unknown, AppendError::OutOfOrderSequence { found: 5, .. }), "{unknown}");
+}
+
+#[test]
+fn a_marker_has_kafkas_bytes() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    abort(&mut log, 7, 0);
+    let bytes = log.read(1, 1 << 20, i64::MAX, true).expect("read").chain.to_bytes().expect("bytes");
+    let header = BatchHeader::parse(&bytes).expect("a batch");
+    header.verify_crc(&bytes).expect("sound");
+    assert!(header.is_control() && header.is_transactional());
+    assert_eq!((header.base_sequence, header.producer_id, header.record_count), (-1, 7, 1));
+    let record = &bytes[61..];
+    // Length, attributes, timestamp and offset delta, key: version 0, type 0; value: version 0, coordinator epoch 3.
+    assert_eq!(record, [32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 3, 0]);
+}
+
+#[test]
+fn transactions_survive_a_close_and_a_crash() {
+    let disk = MemStorage::forgetful();
+    let config = LogConfig::default();
+    let mut log = open(&disk, &config);
+    send(&mut log, 7, 0, 0);
+    send(&mut log, 9, 0, 0);
+    abort(&mut log, 9, 0);
+    log.roll(NOW).expect("rolled");
+    send(&mut log, 9, 0, 1);
+    abort(&mut log, 9, 0);
+    let (before, entries) = (log.producers(), aborted(&log));
+    assert_eq!(entries.len(), 2);
+    log.close().expect("closed");
+    let mut log = open(&disk, &config);
+    assert_eq!((log.producers(), aborted(&log), stable(&log)), (before.clone(), entries.clone(), 0));
+    plain(&mut log);
+    log.sync_now().expect("synced");
+    disk.crash(&mut fastrand::Rng::with_seed(1));
+    drop(log);
+    let mut log = open(&disk, &config);
+    assert_eq!((log.producers(), aborted(&log), stable(&log)), (before, entries, 0));
+    abort(&mut log, 7, 0);
+    assert_eq!(stable(&log), log.end_offset());
+    assert_eq!(aborted(&log).len(), 3);
+}
+
+#[test]
+fn a_truncation_opens_the_transactions_whose_markers_it_removes() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    abort(&mut log, 7, 0);
+    send(&mut log, 7, 0, 1);
+    let marker = abort(&mut log, 7, 0);
+    assert_eq!(aborted(&log).len(), 2);
+    log.truncate_to(marker, NOW).expect("truncated");
+    assert_eq!((aborted(&log).len(), stable(&log)), (1, 2));
+    log.truncate_to(1, NOW).expect("truncated");
+    assert_eq!((aborted(&log).len(), stable(&log)), (0, 0));
+}
+
+#[test]
+fn a_marker_that_cannot_be_written_leaves_no_entry_and_can_be_sent_again() {
+    for nth in 0.. {
+        let disk = MemStorage::new();
+        let config = LogConfig::default();
+        let mut log = open(&disk, &config);
+        send(&mut log, 7, 0, 0);
+        disk.fail_nth(nth, Fault::Io, false);
+        let failed = log.append_marker(ended(7, 0, TransactionOutcome::Abort), 0, NOW).is_err();
+        disk.heal();
+        if !failed {
+            assert!(nth > 1, "the index and the log are written");
+            return;
+        }
+        assert_eq!((stable(&log), aborted(&log).len()), (0, 0), "call {nth}");
+        abort(&mut log, 7, 0);
+        log.close().expect("closed");
+        let log = open(&disk, &config);
+        assert_eq!((stable(&log), aborted(&log).len()), (2, 1), "call {nth}");
+    }
+}
+
+#[test]
+fn deleted_records_of_an_open_transaction_do_not_hold_the_last_stable_offset_below_the_start() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    plain(&mut log);
+    plain(&mut log);
+    drop(log.delete_records_before(2).expect("deleted"));
+    assert_eq!(stable(&log), 2);
+}
+
+#[test]
+fn a_producer_with_an_open_transaction_does_not_expire() {
+    let config = LogConfig { producer_expiration_ms: 1000, ..LogConfig::default() };
+    let mut log = open(&MemStorage::new(), &config);
+    send(&mut log, 7, 0, 0);
+    for step in 1..20 {
+        log.expire_producers(NOW + step * 400);
+    }
+    assert_eq!((log.producers().len(), stable(&log)), (1, 0));
+    commit(&mut log, 7, 0);
+    for step in 20..50 {
+        log.expire_producers(NOW + step * 400);
+    }
+    assert_eq!(log.producers().len(), 0);
+}
