@@ -58,7 +58,7 @@ fn kafkas_tools_list_describe_and_dump_transactions() -> Result<(), Failure> {
     let tool = |args: &[&str]| {
         let base = ["--bootstrap-server", &bootstrap];
         let output = java_tool(console::TRANSACTIONS, &[&base[..], args].concat(), b"")?.succeeded()?;
-        Ok::<String, Failure>(output.stdout_text().to_string())
+        Ok::<String, Failure>(output.stdout_text().clone())
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let producer = runtime.block_on(async {
@@ -193,7 +193,7 @@ async fn fill(bootstrap: &str, filling: &AtomicBool, sent: &AtomicUsize) {
     }
 }
 
-/// Moves records until it is told to stop. After an error it begins again, as a program that was restarted does.
+/// Moves records until it is stopped. After an error it begins again, as a program that was restarted does.
 async fn work(bootstrap: &str, working: &AtomicBool, moved: &AtomicUsize) {
     while working.load(Ordering::Relaxed) {
         if let Err(error) = session(bootstrap, working, moved).await {
@@ -219,7 +219,7 @@ async fn session(
     while working.load(Ordering::Relaxed) {
         let Some(Polled::Records(batch)) = consumer.poll(Duration::from_millis(200)).await? else { continue };
         producer.begin_transaction()?;
-        for record in batch.iter() {
+        for record in &batch {
             let value = record?.value.unwrap_or_default();
             let record = Record::to(SINK).partition(batch.at().partition);
             producer.send_unobserved(record.value(value)).await?;

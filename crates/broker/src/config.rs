@@ -195,6 +195,41 @@ impl BrokerConfig {
             "partitions.total.max" => {
                 self.partitions_total_max = number(name, value, 1, 10_000_000)? as usize;
             }
+            "memory.max.bytes" => {
+                self.memory_bytes_max = number(name, value, 1 << 20, 1 << 40)? as usize;
+            }
+            "fetch.max.bytes" => {
+                self.fetch_bytes_max = number(name, value, 1024, i64::from(i32::MAX))? as usize;
+            }
+            "max.incremental.fetch.session.cache.slots" => {
+                self.fetch_sessions_max = number(name, value, 0, 1_000_000)? as usize;
+            }
+            "log.cleanup.policy" => self.topic_defaults.set("cleanup.policy", value)?,
+            "log.cleaner.delete.retention.ms" => self.topic_defaults.set("delete.retention.ms", value)?,
+            "log.cleaner.min.cleanable.ratio" => {
+                self.topic_defaults.set("min.cleanable.dirty.ratio", value)?;
+            }
+            "log.cleaner.min.compaction.lag.ms" => {
+                self.topic_defaults.set("min.compaction.lag.ms", value)?;
+            }
+            "log.cleaner.max.compaction.lag.ms" => {
+                self.topic_defaults.set("max.compaction.lag.ms", value)?;
+            }
+            "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
+            "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,
+            "log.segment.bytes" => self.topic_defaults.set("segment.bytes", value)?,
+            "log.roll.ms" => self.topic_defaults.set("segment.ms", value)?,
+            "message.max.bytes" => self.topic_defaults.set("max.message.bytes", value)?,
+            "log.message.timestamp.type" => self.topic_defaults.set("message.timestamp.type", value)?,
+            _ => return self.set_of_coordinators(name, value),
+        }
+        Ok(())
+    }
+
+    /// Sets a property of the coordinators and their topics.
+    fn set_of_coordinators(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let ms = |value: &str| number(name, value, 0, i64::MAX).map(|ms| Duration::from_millis(ms as u64));
+        match name {
             "offsets.topic.num.partitions" => {
                 self.offsets_topic_partitions = number(name, value, 1, 10_000)? as i32;
             }
@@ -228,32 +263,6 @@ impl BrokerConfig {
                 self.transactional_id_expiration_check = ms(value)?.max(Duration::from_millis(1));
             }
             "add.partitions.to.txn.retry.backoff.max.ms" => self.transaction_wait_max = ms(value)?,
-            "memory.max.bytes" => {
-                self.memory_bytes_max = number(name, value, 1 << 20, 1 << 40)? as usize;
-            }
-            "fetch.max.bytes" => {
-                self.fetch_bytes_max = number(name, value, 1024, i64::from(i32::MAX))? as usize;
-            }
-            "max.incremental.fetch.session.cache.slots" => {
-                self.fetch_sessions_max = number(name, value, 0, 1_000_000)? as usize;
-            }
-            "log.cleanup.policy" => self.topic_defaults.set("cleanup.policy", value)?,
-            "log.cleaner.delete.retention.ms" => self.topic_defaults.set("delete.retention.ms", value)?,
-            "log.cleaner.min.cleanable.ratio" => {
-                self.topic_defaults.set("min.cleanable.dirty.ratio", value)?;
-            }
-            "log.cleaner.min.compaction.lag.ms" => {
-                self.topic_defaults.set("min.compaction.lag.ms", value)?;
-            }
-            "log.cleaner.max.compaction.lag.ms" => {
-                self.topic_defaults.set("max.compaction.lag.ms", value)?;
-            }
-            "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
-            "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,
-            "log.segment.bytes" => self.topic_defaults.set("segment.bytes", value)?,
-            "log.roll.ms" => self.topic_defaults.set("segment.ms", value)?,
-            "message.max.bytes" => self.topic_defaults.set("max.message.bytes", value)?,
-            "log.message.timestamp.type" => self.topic_defaults.set("message.timestamp.type", value)?,
             _ => return Err(format!("no broker property is called `{name}`")),
         }
         Ok(())

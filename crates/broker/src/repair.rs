@@ -330,7 +330,7 @@ impl Repair {
             let silent = tracing::subscriber::NoSubscriber::default();
             tracing::subscriber::with_default(silent, || {
                 let log = Log::salvage(copy, &dir, LogConfig::default(), self.now_ms, 0);
-                // What is behind damage is not needed: this is a lower bound.
+                // The part behind damage is not needed: this is a lower bound.
                 log.map(|(mut log, _)| drop(replay(&mut log, |entry| loaded.apply(index, entry))))
             })?;
         }

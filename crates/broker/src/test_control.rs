@@ -276,7 +276,7 @@ impl Cluster {
     /// Returns a partition of `__consumer_offsets` that is offline, and its groups with it, if there is one.
     pub fn offline_coordinator_partition(&self) -> Option<i32> {
         let topic = self.topic(InternalTopic::ConsumerOffsets.name())?;
-        let is_offline = |partition: &&std::sync::Arc<Partition>| {
+        let is_offline = |partition: &&Arc<Partition>| {
             partition.unavailable().is_some() || partition.log().offline_reason().is_some()
         };
         topic.partitions.iter().find(is_offline).map(|partition| partition.index)

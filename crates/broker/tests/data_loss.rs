@@ -3,12 +3,11 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use common::world::{Served, TOPICS, connect, copy, create, fetch, files, fill, produce, start, view};
 use common::{Raw, batch};
-use ottla_broker::{Broker, BrokerThread, RepairReport, repair};
+use ottla_broker::{BrokerThread, RepairReport, repair};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
@@ -551,17 +550,6 @@ fn a_topic_does_not_grow_over_a_directory_with_data() {
 }
 
 #[test]
-fn apache_kafkas_data_directory_is_refused() {
-    let tmp = tempfile::tempdir().expect("a scratch directory");
-    fs::write(tmp.path().join("meta.properties"), "version=1\nnode.id=1\n").expect("written");
-    fs::create_dir(tmp.path().join("orders-0")).expect("created");
-    let error = start(tmp.path()).expect_err("not ours").to_string();
-    assert!(error.contains("Apache Kafka") && error.contains("ottla-format"), "{error}");
-    assert!(error.contains(&*tmp.path().to_string_lossy()), "{error}");
-    assert_eq!(files(tmp.path()), [".lock", "meta.properties"]);
-}
-
-#[test]
 fn a_directory_from_before_the_format_mark_is_accepted_and_gets_one() {
     let story = story();
     for file in files(&story.clean) {
@@ -586,23 +574,6 @@ fn a_directory_from_before_the_format_mark_is_accepted_and_gets_one() {
     assert!(error.contains("version 3") && error.contains("ottla-format"), "{error}");
 }
 
-/// Its committed offsets are in a journal that is not read any more: groups would start at `auto.offset.reset`.
-#[test]
-fn a_directory_with_the_offsets_of_the_first_format_is_refused() {
-    for mark in [Some("version: 1\n"), None] {
-        let tmp = tempfile::tempdir().expect("a scratch directory");
-        for journal in ["__ottla-meta", "__ottla-offsets"] {
-            fs::create_dir(tmp.path().join(journal)).expect("created");
-        }
-        if let Some(mark) = mark {
-            fs::write(tmp.path().join("ottla-format"), mark).expect("written");
-        }
-        let error = start(tmp.path()).expect_err("an older format").to_string();
-        assert!(error.contains("__ottla-offsets") && error.contains("another directory"), "{error}");
-        assert!(error.contains(&*tmp.path().to_string_lossy()), "{error}");
-    }
-}
-
 /// Damage that a start has found is not passed by readers: the repair must pass it, or the group would never be served.
 #[test]
 fn a_repair_brings_back_a_group_whose_offsets_are_damaged() {
@@ -625,14 +596,6 @@ fn a_repair_brings_back_a_group_whose_offsets_are_damaged() {
         assert!(found.values().any(|(_, note)| note.as_deref() == Some("note 2")), "{is_known}: {found:?}");
         broker.stop();
     }
-}
-
-#[test]
-fn a_data_directory_that_others_can_write_to_is_refused() {
-    let tmp = tempfile::tempdir().expect("a scratch directory");
-    fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o777)).expect("set");
-    let error = Broker::builder().data_dir(tmp.path()).spawn().expect_err("open to all").to_string();
-    assert!(error.contains("chmod 700") && error.contains("0777"), "{error}");
 }
 
 #[test]

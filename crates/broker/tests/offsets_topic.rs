@@ -1,5 +1,7 @@
 //! `__consumer_offsets`: what coordinators store is there after a kill, in Kafka's bytes, and closed to everybody else.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -157,7 +159,7 @@ fn records(connection: &mut Raw) -> Vec<(OffsetsKey, Option<Bytes>)> {
             if header.is_control() {
                 continue;
             }
-            for record in Records::of_batch(&batch, 0).expect("uncompressed").iter() {
+            for record in &Records::of_batch(&batch, 0).expect("uncompressed") {
                 let record = record.expect("a record");
                 let key = Bytes::copy_from_slice(record.key.expect("a key"));
                 let key = OffsetsKey::from_bytes(key).expect("a known key");
@@ -523,8 +525,8 @@ fn a_million_commits_leave_a_small_directory() {
         assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::None);
     }
     let bytes = || {
-        let paths =
-            storage.paths().into_iter().filter(|path| path.starts_with(TOPIC) && path.ends_with(".log"));
+        let is_log = |path: &String| path.starts_with(TOPIC) && path.rsplit('.').next() == Some("log");
+        let paths = storage.paths().into_iter().filter(is_log);
         paths.filter_map(|path| storage.contents(&path)).map(|bytes| bytes.len()).sum::<usize>()
     };
     let deadline = std::time::Instant::now() + PATIENCE;

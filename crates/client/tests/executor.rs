@@ -1,5 +1,7 @@
 //! Async calls need no Tokio runtime: in these tests, a parked thread is the executor.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and time")]
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -99,7 +101,7 @@ fn a_full_buffer_and_an_unanswered_flush_have_their_deadlines_without_tokio() {
         assert!(begun.elapsed() < WAIT, "a request is sent");
         std::thread::yield_now();
     }
-    // What waited for the topic's metadata has moved to its partition, and takes less room there.
+    // Records that waited for the topic's metadata are in their partition now, and take less room there.
     fill();
     let refused = block_on(producer.enqueue(Record::to("orders").value(&value)));
     assert!(refused.is_err(), "the buffer is full and stays so");

@@ -360,7 +360,7 @@ fn find_losses(log: &Log, synced: Option<i64>, how: &How, plan: &mut Plan) {
     let name = |number: usize| file_name(log.segments[number].base_offset, LOG_SUFFIX);
     for (number, (scanned, _)) in (first..keep).zip(scans.iter()) {
         for bad in &scanned.bad {
-            // Whether readers may pass it does not matter: that was decided after it was found.
+            // A mark that readers may pass it does not matter: that was decided after it was found.
             let is_same = |known: &BadRange| BadRange { skipped: bad.skipped, ..*known } == *bad;
             let known = log.bad.iter().any(is_same) || bad.next_offset <= start;
             if (how.strict || how.full) && !known {

@@ -43,6 +43,11 @@ impl MessageArray {
         0
     }
 
+    /// The model has no messages.
+    pub fn is_empty(&self) -> bool {
+        true
+    }
+
     /// There is always room for what never comes.
     pub fn has_room(&self) -> bool {
         true

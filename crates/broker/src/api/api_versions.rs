@@ -39,7 +39,7 @@ impl Api for ApiVersionsRequest {
 fn add_features(response: &mut ApiVersionsResponse, version: i16) {
     let (name, level) = (TRANSACTION_VERSION.to_owned(), TransactionVersion::SERVER.level());
     // KAFKA-17011: version 3 of Java's client fails on a minimum of 0.
-    let min_version = if version < 4 { 1 } else { 0 };
+    let min_version = i16::from(version < 4);
     response.supported_features =
         vec![SupportedFeatureKey { name: name.clone(), min_version, max_version: level }];
     response.finalized_features =

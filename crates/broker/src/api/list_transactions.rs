@@ -20,9 +20,9 @@ impl Api for ListTransactionsRequest {
     async fn handle(self, context: RequestContext) -> ListTransactionsResponse {
         // Kafka: the pattern describes the whole id.
         let pattern = self.transactional_id_pattern.as_deref().filter(|pattern| !pattern.is_empty());
-        let pattern = match pattern.map(|pattern| Regex::new(&format!(r"\A(?:{pattern})\z"))).transpose() {
-            Ok(pattern) => pattern,
-            Err(_) => return self.refuse(&context, ErrorCode::InvalidRegularExpression),
+        let pattern = pattern.map(|pattern| Regex::new(&format!(r"\A(?:{pattern})\z"))).transpose();
+        let Ok(pattern) = pattern else {
+            return self.refuse(&context, ErrorCode::InvalidRegularExpression);
         };
         let node = context.node();
         context.cluster().run_lookup(move |cluster| list(cluster, node, self, pattern.as_ref())).await

@@ -20,7 +20,7 @@ use crate::memory::KeptMemory;
 /// The address of every member: connections come from this machine, or their addresses are nobody's business here.
 const CLIENT_HOST: &str = "/127.0.0.1";
 
-/// What is known about a group's record.
+/// The state of a group's record.
 #[derive(Debug, Default)]
 pub(crate) struct StoredGroup {
     /// The record is older than the group.

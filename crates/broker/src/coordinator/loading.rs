@@ -36,7 +36,7 @@ impl Cluster {
             Some(InternalTopic::ConsumerOffsets) => {
                 let mut loaded = Loaded::default();
                 replay(log, |entry| loaded.apply(index, entry))?;
-                // A topic of 50 partitions would have 50 files open that nobody reads.
+                // A topic of 50 partitions would keep 50 files open without a reader.
                 log.close_idle_files(false);
                 self.offsets.absorb(loaded.offsets);
                 loaded.groups.into_iter().for_each(|(group, value)| self.groups.load(group, value));
@@ -79,7 +79,7 @@ impl Loaded {
             },
             // Groups of other protocols: a later version of this program, or Kafka, wrote them.
             OffsetsKey::Unknown(kind) => {
-                tracing::debug!(kind, offset, "a record of an unknown type is ignored")
+                tracing::debug!(kind, offset, "a record of an unknown type is ignored");
             }
             _ => {}
         }

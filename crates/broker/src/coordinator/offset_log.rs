@@ -37,7 +37,7 @@ impl Cluster {
         if has_deliberate_fault(DeliberateFault::ForgottenCommits) && self.clock.now_ms() % 4 == 0 {
             return Ok(());
         }
-        let records = records_of(group, &offsets, self.batch_bytes_max(partition))?;
+        let records = records_of(group, &offsets, batch_bytes_max(partition))?;
         let apply = |base_offset| self.offsets.commit(group, base_offset, offsets);
         let (written, ()) = self.write_internal(partition, &records, None, apply).map_err(commit_code)?;
         self.await_written(&written).await
@@ -57,7 +57,7 @@ impl Cluster {
         if offsets.is_empty() {
             return Ok(());
         }
-        let records = records_of(group, &offsets, self.batch_bytes_max(partition))?;
+        let records = records_of(group, &offsets, batch_bytes_max(partition))?;
         let open = (partition.index, producer.id);
         let apply = |base_offset| self.offsets.commit_pending(group, open, base_offset, offsets);
         let written = self.write_verified(partition, &records, Some(producer), is_open, apply);
@@ -110,10 +110,10 @@ impl Cluster {
         let created = self.topic(TOPIC.name()).map(|topic| topic.partitions.len() as i32);
         partition_of(group, created.unwrap_or_else(|| TOPIC.partitions(&self.config)))
     }
+}
 
-    fn batch_bytes_max(&self, partition: &Partition) -> usize {
-        partition.log().config().message_bytes_max as usize
-    }
+fn batch_bytes_max(partition: &Partition) -> usize {
+    partition.log().config().message_bytes_max as usize
 }
 
 /// Kafka's code for a commit that does not fit.

@@ -81,7 +81,7 @@ pub(crate) fn replay(
             let transaction = header
                 .is_transactional()
                 .then_some(Producer { id: header.producer_id, epoch: header.producer_epoch });
-            for record in records.iter() {
+            for record in &records {
                 let record = record.map_err(|source| ReplayError::Record { dir: dir.clone(), source })?;
                 if record.offset < from {
                     continue;

@@ -50,7 +50,9 @@ impl TransactionCoordinator {
     /// Takes the ids of one partition of `__transaction_state`.
     pub(crate) fn load(&self, ids: LoadedIds) {
         let mut table = lock(&self.table);
-        ids.into_iter().for_each(|(id, metadata)| table.load(id, Some(metadata)));
+        for (id, metadata) in ids {
+            table.load(id, Some(metadata));
+        }
     }
 
     /// Returns an id's state.

@@ -167,7 +167,7 @@ fn end_without_bump(
     }
 }
 
-/// EndTxn from version 5 on (KIP-890): the epoch tells a repetition from the next request.
+/// EndTxn from version 5 on (KIP-890): the epoch distinguishes a repetition from the next request.
 fn end_with_bump(
     current: &TransactionMetadata,
     producer: ProducerIdentity,

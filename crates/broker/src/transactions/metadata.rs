@@ -1,4 +1,4 @@
-//! What is stored of a transactional id, and how requests change it.
+//! The stored state of a transactional id, and its changes by requests.
 //!
 //! Each method returns the metadata after a change, and leaves the current one alone: a change counts once it is stored.
 

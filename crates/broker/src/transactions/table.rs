@@ -309,7 +309,7 @@ impl Transactions {
         if metadata.state == TransactionState::Ongoing {
             self.deadlines.insert((metadata.deadline_ms(), id.clone()));
         }
-        // What is stored is loaded even beyond the limit. New ids and partitions are refused then.
+        // Stored ids are loaded even beyond the limit. New ids and partitions are refused then.
         let memory = self.memory.keep_known(id_bytes(&id));
         let partitions_memory = Some(self.memory.keep_known(partitions_bytes(metadata.partitions.iter())));
         let entry = Entry { current: metadata, pending: None, _memory: memory, partitions_memory };

@@ -5,13 +5,16 @@
 //! consumer does after it resumes.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use ottla_client::{ConsumerControl, HeldRecords, StartAt};
 
-use crate::consume::consumer_state::ENGINE_TIMEOUT;
 use crate::ffi::rd_kafka_message_t;
 use crate::messages::message::OwnedMessage;
 use crate::queue::op::Op;
+
+/// Time limit for the engine's answer to the seek of a paused partition.
+const REWOUND_WITHIN: Duration = Duration::from_secs(30);
 
 /// The places of an array, and the records behind the messages in it.
 pub(crate) struct MessageArray {
@@ -144,7 +147,7 @@ impl MessageArray {
         for held in rewinds {
             let Some(control) = control else { continue };
             // An error means that the partition was revoked meanwhile: its next owner reads the records.
-            let rewound = control.seek(held.at(), StartAt::Offset(held.first_offset())).wait(ENGINE_TIMEOUT);
+            let rewound = control.seek(held.at(), StartAt::Offset(held.first_offset())).wait(REWOUND_WITHIN);
             drop(rewound);
         }
         self.len

@@ -1,4 +1,4 @@
-//! Records that count as processed only when the caller says so: an array that is filled in several steps.
+//! Records that the caller counts as processed: those of an array that is filled in several steps.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl HeldRecords {
         self.first
     }
 
-    /// The number of records.
+    /// Returns how many records are held.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -1,0 +1,45 @@
+//! Data directories that a broker refuses.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use common::world::{files, start};
+use ottla_broker::Broker;
+
+#[test]
+fn apache_kafkas_data_directory_is_refused() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    fs::write(tmp.path().join("meta.properties"), "version=1\nnode.id=1\n").expect("written");
+    fs::create_dir(tmp.path().join("orders-0")).expect("created");
+    let error = start(tmp.path()).expect_err("not ours").to_string();
+    assert!(error.contains("Apache Kafka") && error.contains("ottla-format"), "{error}");
+    assert!(error.contains(&*tmp.path().to_string_lossy()), "{error}");
+    assert_eq!(files(tmp.path()), [".lock", "meta.properties"]);
+}
+
+/// Its committed offsets are in a journal that is not read any more: groups would start at `auto.offset.reset`.
+#[test]
+fn a_directory_with_the_offsets_of_the_first_format_is_refused() {
+    for mark in [Some("version: 1\n"), None] {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        for journal in ["__ottla-meta", "__ottla-offsets"] {
+            fs::create_dir(tmp.path().join(journal)).expect("created");
+        }
+        if let Some(mark) = mark {
+            fs::write(tmp.path().join("ottla-format"), mark).expect("written");
+        }
+        let error = start(tmp.path()).expect_err("an older format").to_string();
+        assert!(error.contains("__ottla-offsets") && error.contains("another directory"), "{error}");
+        assert!(error.contains(&*tmp.path().to_string_lossy()), "{error}");
+    }
+}
+
+#[test]
+fn a_data_directory_that_others_can_write_to_is_refused() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o777)).expect("set");
+    let error = Broker::builder().data_dir(tmp.path()).spawn().expect_err("open to all").to_string();
+    assert!(error.contains("chmod 700") && error.contains("0777"), "{error}");
+}

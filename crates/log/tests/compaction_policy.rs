@@ -1,0 +1,71 @@
+//! Compaction and its neighbours: retention, and the check of a log that is not open.
+
+mod common;
+#[path = "common/keyed.rs"]
+mod keyed;
+
+use std::sync::Arc;
+
+use common::{DIR, NOW, open, sync};
+use keyed::{append, offsets, options, record};
+use ottla_log::storage::mem::MemStorage;
+use ottla_log::{Log, LogConfig};
+
+fn config() -> LogConfig {
+    LogConfig { compact: true, index_interval_bytes: 100, ..LogConfig::default() }
+}
+
+fn new_log() -> (MemStorage, Log) {
+    let disk = MemStorage::forgetful();
+    let (log, _) = open(&disk, &config());
+    (disk, log)
+}
+
+fn roll(log: &mut Log) {
+    log.roll(NOW).expect("rolled");
+}
+
+#[test]
+fn the_policy_decides_what_retention_deletes() {
+    let (disk, _) = new_log();
+    let small = LogConfig { retention_ms: Some(1000), retention_bytes: Some(1), ..config() };
+    for (delete, left) in [(false, 4), (true, 1)] {
+        let disk = disk.fork();
+        let (mut log, _) = open(&disk, &LogConfig { delete, ..small.clone() });
+        for n in 0..3 {
+            append(&mut log, &[record(n, "x")]);
+            roll(&mut log);
+        }
+        append(&mut log, &[record(9, "x").timed(NOW + 10_000)]);
+        drop(log.enforce_retention(NOW + 10_000).expect("enforced"));
+        assert_eq!(log.segment_count(), left, "delete: {delete}");
+    }
+    let (mut log, _) = open(&disk, &LogConfig { delete: false, ..small });
+    append(&mut log, &[record(1, "x")]);
+    roll(&mut log);
+    append(&mut log, &[record(1, "y")]);
+    drop(log.delete_records_before(1).expect("deleted"));
+    assert_eq!((log.start_offset(), log.segment_count()), (1, 1), "DeleteRecords needs no policy");
+}
+
+#[test]
+fn check_log_shows_an_interrupted_replacement_as_complete() {
+    let (disk, mut log) = new_log();
+    for n in 0..6 {
+        append(&mut log, &[record(n % 2, "x")]);
+        roll(&mut log);
+    }
+    sync(&mut log);
+    let mut compaction = log.begin_compaction(options(0, NOW)).expect("begun");
+    let group = compaction.clean_next(&|| false).expect("cleaned").expect("something changes");
+    let pending = log.begin_replacement(group).expect("begun").run();
+    let disk = disk.fork();
+    drop(pending);
+    let storage: Arc<dyn ottla_log::storage::Storage> = Arc::new(disk.clone());
+    let before = disk.paths();
+    let check = ottla_log::check_log(&storage, DIR).expect("checked");
+    assert!(check.losses.is_empty() && check.end_offset == 6, "{check:?}");
+    assert_eq!((disk.paths(), check.segments), (before, 2), "it changes nothing");
+    let (mut log, _) = open(&disk, &config());
+    assert_eq!((offsets(&mut log), log.segment_count()), (vec![4, 5], 2));
+}
