@@ -378,7 +378,8 @@ fn events_carry_reports_records_and_headers() {
             rd_kafka_metadata(rk, 1, null_mut(), &raw mut metadata, 10_000),
             RD_KAFKA_RESP_ERR_NO_ERROR
         );
-        assert_eq!(((*metadata).broker_cnt, (*metadata).topic_cnt), (1, 1));
+        // The group's topic, `__consumer_offsets`, is among all topics, as in Apache Kafka.
+        assert_eq!(((*metadata).broker_cnt, (*metadata).topic_cnt), (1, 2));
         // Known by now, and no broker need be asked.
         let cluster_id = rd_kafka_clusterid(rk, 0);
         assert!(!cluster_id.is_null());

@@ -342,19 +342,6 @@ fn a_client_that_ends_tells_the_fate_of_what_it_had() {
 }
 
 #[test]
-fn a_broker_without_transactions_says_so() {
-    let broker = broker("orders", 1);
-    let mut config = Config::new(broker.bootstrap_servers());
-    config.set("transactional.id", "billing").expect("a name");
-    let producer = Producer::new(config).expect("a producer");
-    let error = producer.init_transactions_blocking(Duration::from_secs(2)).expect_err("no coordinator");
-    assert!(error.is_fatal() && error.to_string().contains("this broker has no transactions"), "{error}");
-    producer.begin_transaction().expect_err("not initialized");
-    let refused = producer.enqueue_blocking(Record::to("orders").value("paid")).expect_err("no transaction");
-    assert!(matches!(refused.kind, ProduceErrorKind::Transaction(_)), "{refused}");
-}
-
-#[test]
 fn the_sticky_partition_stays_for_its_linger() {
     const PARTITIONS: i32 = 8;
     let broker = broker("orders", PARTITIONS);

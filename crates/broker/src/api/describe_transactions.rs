@@ -2,8 +2,7 @@
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_transactions::{
-    DescribeTransactionsRequest, DescribeTransactionsResponse, DescribedTransactionState,
-    DescribedTransactionTopic,
+    DescribeTransactionsRequest, DescribeTransactionsResponse, TopicData, TransactionState,
 };
 
 use super::transactional::check_coordinator;
@@ -31,22 +30,22 @@ impl Api for DescribeTransactionsRequest {
     }
 }
 
-fn refused(transactional_id: String, error_code: ErrorCode) -> DescribedTransactionState {
-    DescribedTransactionState { transactional_id, error_code, ..Default::default() }
+fn refused(transactional_id: String, error_code: ErrorCode) -> TransactionState {
+    TransactionState { transactional_id, error_code, ..Default::default() }
 }
 
-fn described(transactional_id: String, metadata: TransactionMetadata) -> DescribedTransactionState {
-    let mut topics: Vec<DescribedTransactionTopic> = Vec::new();
+fn described(transactional_id: String, metadata: TransactionMetadata) -> TransactionState {
+    let mut topics: Vec<TopicData> = Vec::new();
     for partition in metadata.partitions {
         match topics.last_mut() {
             Some(last) if *last.topic == *partition.topic => last.partitions.push(partition.index),
-            _ => topics.push(DescribedTransactionTopic {
+            _ => topics.push(TopicData {
                 topic: partition.topic.as_ref().to_owned(),
                 partitions: vec![partition.index],
             }),
         }
     }
-    DescribedTransactionState {
+    TransactionState {
         error_code: ErrorCode::None,
         transactional_id,
         transaction_state: metadata.state.name().into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_transactions::{
-    ListTransactionsRequest, ListTransactionsResponse, ListedTransactionState,
+    ListTransactionsRequest, ListTransactionsResponse, TransactionState as ListedState,
 };
 use regex_lite::Regex;
 
@@ -59,7 +59,7 @@ fn list(
         let step = cluster.transactions.list(after.as_deref(), IDS_PER_STEP);
         after = step.last().map(|last| last.id.clone());
         let is_last = step.len() < IDS_PER_STEP;
-        found.extend(step.into_iter().filter(&fits).map(|described| ListedTransactionState {
+        found.extend(step.into_iter().filter(&fits).map(|described| ListedState {
             transactional_id: described.id.as_ref().to_owned(),
             producer_id: described.metadata.producer_id,
             transaction_state: described.metadata.state.name().into(),

@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     /// The partitions that were started one by one.
     standalone: RefCell<BTreeMap<TopicPartition, StandaloneCommits>>,
     unavailable: UnavailableTopics,
+    /// Commits are sent one after the other, in the order of their calls.
+    commit_order: tokio::sync::Mutex<()>,
 }
 
 /// The commits of a partition that was started alone, by the settings of its topic.
@@ -296,6 +298,7 @@ pub(crate) async fn run(
         lost: RefCell::default(),
         standalone: RefCell::default(),
         unavailable: UnavailableTopics::default(),
+        commit_order: tokio::sync::Mutex::default(),
     });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
@@ -343,22 +346,35 @@ async fn commit_as_member(
     coordinator: &Coordinator,
     offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + coordinator.request_timeout();
-    loop {
-        let committed = commit_offsets(coordinator, offsets, coordinator.member()?).await;
-        // In the KIP-848 protocol, the epoch may have changed; the next heartbeat returns the new one. With the new
-        // epoch, only partitions that are still owned may be committed, because the coordinator does not check the
-        // owner.
-        let is_stale = matches!(&committed, Err(Error::Broker { code: ErrorCode::StaleMemberEpoch, .. }));
-        let owned = || offsets.keys().all(|at| shared.inbox.progress(at).is_some());
-        if is_stale && owned() && Instant::now() < deadline {
-            tokio::time::sleep(shared.cluster.config.retry_backoff).await;
-            continue;
+    let timeout = coordinator.request_timeout();
+    let deadline = Instant::now() + timeout;
+    // The identity of this moment: a commit that waits must not commit under a later generation, in which other members
+    // own its partitions.
+    let mut member = coordinator.member()?;
+    let committing = async {
+        // A commit that was refused is sent again. A later one waits: otherwise the earlier offset would replace its own.
+        let _turn = shared.commit_order.lock().await;
+        loop {
+            let committed = commit_offsets(coordinator, offsets, member).await;
+            // In the KIP-848 protocol, the epoch may have changed; the next heartbeat returns the new one. With the new
+            // epoch, only partitions that are still owned may be committed, because the coordinator does not check the
+            // owner.
+            let is_stale = matches!(&committed, Err(Error::Broker { code: ErrorCode::StaleMemberEpoch, .. }));
+            let owned = || offsets.keys().all(|at| shared.inbox.progress(at).is_some());
+            if is_stale && owned() {
+                tokio::time::sleep(shared.cluster.config.retry_backoff).await;
+                member = coordinator.member()?;
+                continue;
+            }
+            committed?;
+            shared.committed(offsets);
+            return Ok(());
         }
-        committed?;
-        shared.committed(offsets);
-        return Ok(());
-    }
+    };
+    tokio::time::timeout_at(deadline, committing).await.unwrap_or_else(|_| {
+        let what = format!("commit to group `{}`", coordinator.group());
+        Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
+    })
 }
 
 /// Commits the processed offsets of all partitions with automatic commits. Standalone partitions may have their own

@@ -13,13 +13,12 @@ pub struct DescribeTransactionsRequest {
 #[derive(Clone, Debug, PartialEq, Message)]
 #[message(versions = "0", flexible = "0+")]
 pub struct DescribeTransactionsResponse {
-    #[field(ignorable)]
     pub throttle_time_ms: i32,
-    pub transaction_states: Vec<DescribedTransactionState>,
+    pub transaction_states: Vec<TransactionState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
-pub struct DescribedTransactionState {
+pub struct TransactionState {
     pub error_code: ErrorCode,
     pub transactional_id: String,
     pub transaction_state: String,
@@ -27,11 +26,11 @@ pub struct DescribedTransactionState {
     pub transaction_start_time_ms: i64,
     pub producer_id: i64,
     pub producer_epoch: i16,
-    pub topics: Vec<DescribedTransactionTopic>,
+    pub topics: Vec<TopicData>,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
-pub struct DescribedTransactionTopic {
+pub struct TopicData {
     pub topic: String,
     pub partitions: Vec<i32>,
 }

@@ -21,11 +21,11 @@ pub struct ListTransactionsResponse {
     pub throttle_time_ms: i32,
     pub error_code: ErrorCode,
     pub unknown_state_filters: Vec<String>,
-    pub transaction_states: Vec<ListedTransactionState>,
+    pub transaction_states: Vec<TransactionState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
-pub struct ListedTransactionState {
+pub struct TransactionState {
     pub transactional_id: String,
     pub producer_id: i64,
     pub transaction_state: String,
