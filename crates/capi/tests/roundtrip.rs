@@ -384,7 +384,7 @@ fn events_carry_reports_records_and_headers() {
         let cluster_id = rd_kafka_clusterid(rk, 0);
         assert!(!cluster_id.is_null());
         rd_kafka_mem_free(rk, cluster_id.cast());
-        assert_eq!(CStr::from_ptr((*(*metadata).topics).topic), c"orders");
+        assert_eq!(CStr::from_ptr((*(*metadata).topics.add(1)).topic), c"orders");
         rd_kafka_metadata_destroy(metadata);
         rd_kafka_queue_destroy(queue);
         rd_kafka_destroy(rk);
