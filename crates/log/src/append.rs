@@ -194,8 +194,8 @@ impl Log {
         options: AppendOptions,
         staged: &FxHashMap<i64, Producer>,
     ) -> Result<Option<Written>, AppendError> {
-        // A coordinator's batches and markers have no sequence.
-        let is_ordered = options.origin == Origin::Client || header.base_sequence >= 0;
+        // As in Kafka, only clients' batches are compared with their producer's last ones.
+        let is_ordered = options.origin == Origin::Client;
         if !header.has_producer_id() || header.is_control() || !(is_ordered || header.is_transactional()) {
             return Ok(None);
         }
