@@ -113,6 +113,12 @@ async fn read_slot(
 ) -> Served {
     let mut served = Served::default();
     let end = known.last_key_value().map_or(0, |(offset, _)| offset + 1);
+    if end == 0
+        && let Err(code) = fetch(nodes, world, slot, 0).await
+    {
+        // Nothing is lost, and the partition is offline.
+        served.errors.insert(0, code);
+    }
     let mut from = 0;
     while from < end {
         match fetch(nodes, world, slot, from).await {

@@ -189,11 +189,15 @@ pub(crate) fn next_sound(
     expected: i64,
     budget: &mut u64,
 ) -> io::Result<Option<(u64, BatchHeader)>> {
+    // The damage has one offset at least: a batch that claims the first one has a damaged base offset.
+    let expected = expected.saturating_add(1);
     let damaged = window.header(at)?;
     // Usually only the records are damaged, and the length still leads to the next batch.
     if let Ok(header) = &damaged {
         let next = at + header.total_bytes() as u64;
-        if let Some(found) = sound(window, segment, next, expected)? {
+        if let Some(found) = sound(window, segment, next, expected)?
+            && fits_its_successor(window, segment, next, &found)?
+        {
             return Ok(Some((next, found)));
         }
     }
@@ -208,12 +212,25 @@ pub(crate) fn next_sound(
         let Some(left) = budget.checked_sub(header.total_bytes() as u64) else { break };
         *budget = left;
         if let Some(found) = sound(window, segment, candidate, expected)?
+            && fits_its_successor(window, segment, candidate, &found)?
             && (!torn || leads_to_the_end(window, segment, candidate, &found)?)
         {
             return Ok(Some((candidate, found)));
         }
     }
     Ok(None)
+}
+
+/// Returns `false` if a sound batch follows that has other offsets. No checksum covers a base offset, and the batch before
+/// this one cannot confirm it: the damage may reach into this one's first bytes.
+fn fits_its_successor(
+    window: &mut Window<'_>,
+    segment: i64,
+    at: u64,
+    header: &BatchHeader,
+) -> io::Result<bool> {
+    let next = sound(window, segment, at + header.total_bytes() as u64, segment)?;
+    Ok(next.is_none_or(|next| next.base_offset == header.next_offset()))
 }
 
 /// The next position whose bytes could be a header: the magic is right, the offset plausible.
@@ -283,11 +300,15 @@ mod tests {
     }
 
     fn scanned(bytes: &[u8]) -> (Vec<i64>, Scanned) {
+        scanned_from(10, bytes)
+    }
+
+    fn scanned_from(segment: i64, bytes: &[u8]) -> (Vec<i64>, Scanned) {
         let disk = MemStorage::new();
         disk.set_contents("f", bytes);
         let file = disk.open("f", Open::Existing).expect("there");
         let mut offsets = Vec::new();
-        let scanned = scan(&*file, 10, bytes.len() as u64, |header, _| offsets.push(header.base_offset));
+        let scanned = scan(&*file, segment, bytes.len() as u64, |header, _| offsets.push(header.base_offset));
         (offsets, scanned.expect("memory does not fail"))
     }
 
@@ -350,6 +371,24 @@ mod tests {
                 assert!(found.bad.is_empty() && found.end == 3 * one as u64, "byte {at}");
             }
         }
+    }
+
+    /// Zeros in a sector that ended within the base offset of the next batch made that batch the first one.
+    #[test]
+    fn a_batch_with_a_damaged_base_offset_behind_damage_gets_no_other_offset() {
+        let one = batch(0, &[1; 100]).len();
+        let mut bytes: Vec<u8> = (0..4).flat_map(|offset| batch(offset, &[1; 100])).collect();
+        bytes[..one + 8].fill(0);
+        let (offsets, found) = scanned_from(0, &bytes);
+        assert_eq!(offsets, [2, 3]);
+        assert_eq!((found.bad[0].offset, found.bad[0].next_offset), (0, 2));
+
+        let mut bytes: Vec<u8> = (255..260).flat_map(|offset| batch(offset, &[1; 100])).collect();
+        // The base offset 0x0101 becomes 0x0001 in a segment that begins at 0, and the damage before it reaches back to 0.
+        bytes[..2 * one + 7].fill(0);
+        let (offsets, found) = scanned_from(0, &bytes);
+        assert_eq!(offsets, [258, 259]);
+        assert_eq!((found.bad[0].offset, found.bad[0].next_offset), (0, 258));
     }
 
     #[test]

@@ -335,6 +335,14 @@ impl FetchCore {
                 self.actions.push_back(Action::LearnLeader(hint));
             }
             AnswerOutcome::Retry { refresh: false } => self.settings.block(cursor, now),
+            // A fetch continues behind a batch by its header, before its checksum is compared. So a damaged header leads
+            // anywhere, and the application is the first to know, when it gets there.
+            AnswerOutcome::OutOfRange(offset)
+                if cursor.progress.position().is_some_and(|next| next < offset) =>
+            {
+                tracing::debug!(%topic, partition, offset, "offset out of range behind records that are not read yet");
+                self.settings.block(cursor, now);
+            }
             AnswerOutcome::OutOfRange(offset) => {
                 match cursor.progress.reset(self.settings.offset_reset) {
                     OffsetReset::Error => {

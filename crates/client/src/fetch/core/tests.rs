@@ -208,6 +208,31 @@ fn an_offset_out_of_range_is_reset_and_the_start_is_requested() {
     assert_eq!(named(&harness.one_fetch()), [(0, 40)]);
 }
 
+/// A flipped bit in the header of a fetched batch led the next fetch out of range. The reset then returned the reader to the
+/// start, before it learned of the damage.
+#[test]
+fn an_offset_out_of_range_behind_unread_records_waits_for_them() {
+    let (mut harness, spec) = waiting(&[at(0)]);
+    harness.answer(&spec, response(SESSION, vec![records(0, 0, 34)]));
+    harness.update();
+    let spec = harness.one_fetch();
+    assert_eq!(named(&spec), [(0, 34)]);
+    harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::OffsetOutOfRange)]));
+    harness.update();
+    assert!(take_questions(&mut harness).is_empty(), "the records before it are not read");
+    assert!(harness.fetches().is_empty(), "the pause comes first");
+
+    harness.progress[0].set_position(34);
+    harness.now = harness.core.wake_at().expect("the end of the pause");
+    harness.update();
+    let spec = harness.one_fetch();
+    harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::OffsetOutOfRange)]));
+    harness.update();
+    harness.now = harness.core.wake_at().expect("the end of the pause");
+    harness.update();
+    assert_eq!(take_questions(&mut harness).len(), 1, "now the reset is due");
+}
+
 #[test]
 fn offsets_out_of_range_again_and_again_are_requested_with_a_pause() {
     let (mut harness, mut spec) = waiting(&[at(500)]);
