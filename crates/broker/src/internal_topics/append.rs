@@ -161,16 +161,35 @@ impl Cluster {
 
     /// Waits until records are as durable as those of a producer with `acks=all`.
     pub(crate) async fn await_written(&self, written: &Written) -> Result<(), ErrorCode> {
-        let deadline = Instant::now() + WRITE_TIMEOUT;
-        if self.config.durability != Durability::Disk {
-            return Ok(());
-        }
-        let durable = await_durable(self, &written.partition, written.end, deadline).await;
-        durable.map_err(|code| {
+        self.await_written_once(written).await.map_err(|code| {
             tracing::warn!(topic = %written.partition.topic, partition = written.partition.index, %code,
                 "a coordinator's records are not durable in time");
             ErrorCode::CoordinatorNotAvailable
         })
+    }
+
+    /// Like [`Cluster::await_written`], however long a slow disk takes.
+    pub(crate) async fn await_written_for_long(&self, written: &Written) -> Result<(), ErrorCode> {
+        loop {
+            match self.await_written_once(written).await {
+                Ok(()) => return Ok(()),
+                // The wait took its whole time, and the records may still become durable.
+                Err(ErrorCode::RequestTimedOut) => {}
+                // The disk failed, here or at the record of the offset floor. Another wait would end at once.
+                Err(code) => {
+                    tracing::warn!(topic = %written.partition.topic, partition = written.partition.index, %code,
+                        "a coordinator's records cannot become durable");
+                    return Err(ErrorCode::CoordinatorNotAvailable);
+                }
+            }
+        }
+    }
+
+    async fn await_written_once(&self, written: &Written) -> Result<(), ErrorCode> {
+        if self.config.durability != Durability::Disk {
+            return Ok(());
+        }
+        await_durable(self, &written.partition, written.end, Instant::now() + WRITE_TIMEOUT).await
     }
 }
 

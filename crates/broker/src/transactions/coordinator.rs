@@ -229,7 +229,7 @@ impl Cluster {
             Ok(written) => {
                 let (cluster, partition) = (self.clone(), partition.clone());
                 self.transactions.spawn(async move {
-                    let result = match cluster.await_change(&partition, &written).await {
+                    let result = match cluster.await_written_for_long(&written).await {
                         Ok(()) => Ok(cluster.finish_change(&partition, &id)),
                         Err(code) => {
                             cluster.drop_change(&id);
@@ -257,22 +257,6 @@ impl Cluster {
         let NewRecord { key, value, .. } = record;
         let (written, ()) = self.write_internal(partition, &[InternalRecord { key, value }], None, |_| ())?;
         Ok(written)
-    }
-
-    /// Waits until a record is durable: the state after a crash is that of the last durable record.
-    pub(super) async fn await_change(
-        self: &Arc<Self>,
-        partition: &Arc<Partition>,
-        written: &Written,
-    ) -> Result<(), ErrorCode> {
-        loop {
-            match self.await_written(written).await {
-                Ok(()) => return Ok(()),
-                // A slow disk: the record may still become durable.
-                Err(_) if partition.log().offline_reason().is_none() && !partition.tail().is_closed() => {}
-                Err(code) => return Err(code),
-            }
-        }
     }
 
     /// Applies a change that is stored, and starts the markers that follow from it.

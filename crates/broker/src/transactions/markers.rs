@@ -104,7 +104,7 @@ impl Cluster {
                 return;
             };
             let stored = match self.append_change(partition, record) {
-                Ok(written) => self.await_change(partition, &written).await,
+                Ok(written) => self.await_written_for_long(&written).await,
                 Err(code) => Err(code),
             };
             match stored {
