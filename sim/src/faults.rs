@@ -66,7 +66,7 @@ fn weights(options: &Options) -> [(Kind, i64); 13] {
     ]
 }
 
-const APIS: [ApiKey; 11] = [
+const APIS: [ApiKey; 13] = [
     ApiKey::Produce,
     ApiKey::Produce,
     ApiKey::Produce,
@@ -78,6 +78,8 @@ const APIS: [ApiKey; 11] = [
     ApiKey::OffsetCommit,
     ApiKey::JoinGroup,
     ApiKey::FindCoordinator,
+    ApiKey::EndTxn,
+    ApiKey::TxnOffsetCommit,
 ];
 
 /// Transient error codes, after which a client recovers.
@@ -89,7 +91,17 @@ const CODES: [ErrorCode; 5] = [
     ErrorCode::NetworkException,
 ];
 
-/// Transient error codes of group requests.
+/// The requests that a coordinator answers.
+const COORDINATOR_APIS: [ApiKey; 6] = [
+    ApiKey::OffsetFetch,
+    ApiKey::OffsetCommit,
+    ApiKey::JoinGroup,
+    ApiKey::FindCoordinator,
+    ApiKey::EndTxn,
+    ApiKey::TxnOffsetCommit,
+];
+
+/// Transient error codes of a coordinator.
 const GROUP_CODES: [ErrorCode; 3] =
     [ErrorCode::NotCoordinator, ErrorCode::CoordinatorLoadInProgress, ErrorCode::CoordinatorNotAvailable];
 
@@ -216,12 +228,18 @@ impl Faults {
         let node = self.node();
         match kind {
             Kind::MoveLeader => {
-                let slot = self.rng.i32(0..self.world.options.slots());
-                let (topic, partition) = self.world.options.place(slot);
+                let (topic, partition) = self.partition();
                 let done = cluster.set_leader(topic, partition, node);
                 trace.note(format_args!("leader of {topic}-{partition}: {node}, {done}"));
             }
             Kind::MoveCoordinator => {
+                let ids = self.world.options.transactional_ids();
+                if !ids.is_empty() && self.rng.bool() {
+                    let id = &ids[self.rng.usize(0..ids.len())];
+                    let done = cluster.set_transaction_coordinator(id, node);
+                    trace.note(format_args!("coordinator of {id}: {node}, {done}"));
+                    return;
+                }
                 let group = GROUPS[self.rng.usize(0..GROUPS.len())];
                 let done = cluster.set_coordinator(group, node);
                 trace.note(format_args!("coordinator of {group}: {node}, {done}"));
@@ -237,10 +255,7 @@ impl Faults {
             }
             _ => {
                 let api = APIS[self.rng.usize(0..APIS.len())];
-                let in_group =
-                    [ApiKey::OffsetFetch, ApiKey::OffsetCommit, ApiKey::JoinGroup, ApiKey::FindCoordinator]
-                        .contains(&api);
-                let codes: &[ErrorCode] = if in_group { &GROUP_CODES } else { &CODES };
+                let codes: &[ErrorCode] = if COORDINATOR_APIS.contains(&api) { &GROUP_CODES } else { &CODES };
                 let fault = match self.rng.u8(0..4) {
                     0 => Fault::Fail(codes[self.rng.usize(0..codes.len())]),
                     // A commit that is handled after its connection has ended may overwrite a later one: the protocol
@@ -255,6 +270,15 @@ impl Faults {
                 cluster.intercept(api, None, count, fault);
             }
         }
+    }
+
+    /// A partition of any topic.
+    fn partition(&mut self) -> (&'static str, i32) {
+        let options = self.world.options.clone();
+        let topics = options.topics().chain(options.transactional_topics());
+        let all: Vec<_> =
+            topics.flat_map(|(topic, count)| (0..count).map(move |partition| (topic, partition))).collect();
+        all[self.rng.usize(0..all.len())]
     }
 
     fn node(&mut self) -> i32 {

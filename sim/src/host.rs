@@ -134,6 +134,9 @@ impl Host {
                 config.offsets_topic_partitions = 3;
                 config.offsets_topic_segment_bytes =
                     u32::try_from(options.segment_bytes).expect("a value in range");
+                config.transaction_log_partitions = 3;
+                config.transaction_log_segment_bytes = config.offsets_topic_segment_bytes;
+                config.transaction_timeout_check = Duration::from_millis(500);
                 let kind = if options.log_append_time > 0 { "LogAppendTime" } else { "CreateTime" };
                 let settings = [
                     ("segment.bytes", options.segment_bytes.to_string()),
@@ -144,7 +147,7 @@ impl Host {
                     config.topic_defaults.set(name, &value).expect("a value in range");
                 }
             });
-        for (name, partitions) in options.topics() {
+        for (name, partitions) in options.topics().chain(options.transactional_topics()) {
             builder = builder.topic(name, partitions);
         }
         builder.start().await

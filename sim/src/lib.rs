@@ -26,6 +26,7 @@ pub mod scenario;
 pub mod shrink;
 mod topics;
 pub mod trace;
+mod transactions;
 mod world;
 
 pub use options::Options;

@@ -79,6 +79,20 @@ options! {
     workers = 1;
     /// Maximum time to handle a record.
     handling_max = 0;
+    /// Number of writers of transactions; 0: there are no transactions.
+    writers = 0;
+    /// Number of transactions per writer.
+    transactions = 1;
+    /// Maximum number of entries in a transaction.
+    entries_max = 1;
+    /// Number of partitions of the transactional topics.
+    ledger_partitions = 1;
+    /// Number of copiers.
+    copiers = 0;
+    /// Number of readers of the transactional topics.
+    ledger_readers = 1;
+    /// `transaction.timeout.ms`.
+    transaction_timeout = 5_000;
     /// Segment size of the logs.
     segment_bytes = 1_073_741_824;
     /// Latency of a sync.
@@ -184,6 +198,15 @@ impl Options {
         for weight in WEIGHTS {
             let drawn = if rng.bool() { rng.i64(1..10) } else { 0 };
             options.set(weight, drawn).expect("a weight is an option");
+        }
+        if rng.bool() {
+            options.writers = rng.i64(1..=2);
+            options.transactions = one_of(rng, &[5, 20, 60]);
+            options.entries_max = one_of(rng, &[1, 3, 10]);
+            options.ledger_partitions = rng.i64(1..=3);
+            options.copiers = rng.i64(0..=2);
+            options.ledger_readers = rng.i64(1..=2);
+            options.transaction_timeout = one_of(rng, &[1_000, 5_000, 60_000]);
         }
         options
     }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinSet, LocalSet};
@@ -19,12 +20,16 @@ use crate::rates::{BusiestWindow, Rates, requests_per_window_max};
 use crate::reader::read;
 use crate::topics::PROCESSORS;
 use crate::trace::Trace;
+use crate::transactions::Transactions;
 use crate::world::World;
 
 /// Virtual time limit after the faults.
 const LIVENESS_MAX: Duration = Duration::from_secs(200);
 /// Interval at which progress and committed offsets are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// After the last transaction has ended, `read_committed` readers have this time for entries that nothing requires, such as
+/// those of a transaction whose writer does not know its outcome.
+const SETTLED_FOR: Duration = Duration::from_secs(5);
 
 /// The result of a run.
 #[derive(Debug)]
@@ -41,6 +46,8 @@ pub struct Report {
     pub acked: usize,
     /// Number of reads, over all readers.
     pub read: usize,
+    /// Number of transactions whose commit succeeded.
+    pub committed: usize,
     /// The busiest window of each API, by its number.
     pub busiest: BTreeMap<i16, BusiestWindow>,
 }
@@ -157,6 +164,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     let mut stuck: Vec<String> = Vec::new();
     let mut producers = JoinSet::new();
     let mut consumers = Consumers::default();
+    let mut transactions = Transactions::default();
     let safety = async {
         host.start().await?;
         for id in 1..=options.producers {
@@ -164,6 +172,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
             producers.spawn_local(produce(world.clone(), id as u32, rng));
         }
         consumers.start(&world, seed);
+        transactions.start(&world, seed);
         consumers.tasks.spawn_local(observe(options.clone(), host.running(), history.clone()));
         injector.run(&mut host).await?;
         world.faults.set(false);
@@ -190,22 +199,53 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
+        stuck.extend(settle(&mut transactions, &host, &options).await);
     }
     for reader in consumers.readers() {
         history.borrow_mut().finish(reader);
     }
     let mut anomalies = history.borrow().check();
+    if stuck.is_empty() {
+        anomalies.extend(transactions.history.borrow().check(options.copiers > 0));
+    }
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
     let busy = busiest.iter().filter(|(api, busiest)| busiest.requests > requests_per_window_max(**api));
     anomalies.extend(busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() }));
+    for anomaly in &anomalies {
+        trace.note(format_args!("{anomaly:?}"));
+    }
     let (acked, read) = history.borrow().counts();
-    trace.note(format_args!("end: {acked} acknowledged, {read} read, {} anomalies", anomalies.len()));
+    let committed = transactions.history.borrow().committed();
+    trace.note(format_args!(
+        "end: {acked} acknowledged, {read} read, {committed} committed, {} anomalies",
+        anomalies.len()
+    ));
     let lines = trace.lines();
     consumers.tasks.shutdown().await;
+    transactions.shutdown().await;
     host.stop().await;
-    Report { seed, options: (*options).clone(), trace: lines, anomalies, acked, read, busiest }
+    Report { seed, options: (*options).clone(), trace: lines, anomalies, acked, read, committed, busiest }
+}
+
+/// Waits until every transaction has ended, and its readers have read to the end. Returns what is not finished in time.
+async fn settle(transactions: &mut Transactions, host: &Host, options: &Options) -> Vec<String> {
+    let deadline = Instant::now() + LIVENESS_MAX;
+    loop {
+        let unfinished = transactions.unfinished(options, host.cluster().map(Arc::as_ref));
+        if unfinished.is_empty() {
+            break;
+        }
+        if Instant::now() >= deadline {
+            return unfinished;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    if options.writers > 0 {
+        tokio::time::sleep(SETTLED_FOR).await;
+    }
+    transactions.unfinished(options, host.cluster().map(Arc::as_ref))
 }
 
 /// Records the committed offsets of the running broker from time to time.

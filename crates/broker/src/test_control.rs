@@ -282,6 +282,11 @@ impl Cluster {
         topic.partitions.iter().find(is_offline).map(|partition| partition.index)
     }
 
+    /// Returns the last stable offset of a partition: `read_committed` consumers read up to it.
+    pub fn last_stable_offset(&self, topic: &str, partition: i32) -> Option<i64> {
+        Some(self.partition(topic, partition)?.last_stable_offset())
+    }
+
     /// Returns log start offset and log end offset of a partition, including records that are not yet visible.
     pub fn offsets_of(&self, topic: &str, partition: i32) -> Option<(i64, i64)> {
         let partition = self.partition(topic, partition)?;

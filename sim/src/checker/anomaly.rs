@@ -32,6 +32,22 @@ pub enum Anomaly {
     LostCommit { group: u8, slot: i32, acknowledged: i64, found: i64 },
     /// A member started before an acknowledged commit.
     CommitIgnored { reader: Reader, slot: i32, acknowledged: i64, started: i64 },
+    /// A `read_committed` reader saw an entry of a transaction whose commit was not requested.
+    PrecommittedRead { what: String },
+    /// A `read_committed` reader saw an entry of an aborted transaction.
+    AbortedRead { what: String },
+    /// A part of a committed transaction was read, or a part of one whose outcome its writer does not know.
+    TornTransaction { what: String },
+    /// A committed entry is in a topic twice.
+    CommittedTwice { what: String },
+    /// One offset of a transactional topic had two entries.
+    TwoEntries { what: String },
+    /// The entries of one transaction are not in the order in which they were sent.
+    EntriesOutOfOrder { what: String },
+    /// A `read_committed` reader went back.
+    WentBack { what: String },
+    /// A producer committed a transaction after its successor was initialized.
+    ZombieCommit { what: String },
     /// A damaged disk changed what clients see, without a report.
     SilentDamage { what: String },
     /// Clients and broker exchanged messages without end while no time passed.

@@ -47,8 +47,14 @@ impl Faults {
         let finding = probe(host, &damaged, &path, &self.world, power_cut, self.rng.u64(..)).await;
         self.world.trace.note(format_args!("damage: {path}: {what}: {finding}"));
         match finding {
-            // Leader epochs have no checksum, and the probe does not compare them: their files are not used.
-            Finding::Sound if !self.is_disk_damaged && !has_epochs(&path) && self.rng.bool() => {
+            // Leader epochs have no checksum, and the probe does not compare them: their files are not used. It does not
+            // compare transactions either.
+            Finding::Sound
+                if !self.is_disk_damaged
+                    && !has_epochs(&path)
+                    && self.world.options.writers == 0
+                    && self.rng.bool() =>
+            {
                 self.is_disk_damaged = true;
                 self.world.trace.note(format_args!("damage: the disk stays in use"));
                 host.replace_disk(damaged);
