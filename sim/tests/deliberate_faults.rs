@@ -138,6 +138,38 @@ fn commits_of_the_highest_finished_offset_are_found() {
     commit_highest(false);
 }
 
+const TRANSACTIONS: &str = "records=1 writers=2 transactions=60 entries_max=3 ledger_partitions=2 copiers=2 \
+    ledger_readers=2 pause_max=20 sync_delay=10 latency_max=5 faults_for=4000 transaction_timeout=5000";
+
+#[test]
+fn reads_beyond_the_last_stable_offset_are_found() {
+    with_fault(DeliberateFault::UnstableReads, || {
+        let names = ["PrecommittedRead", "AbortedRead"];
+        find("reads of open transactions", TRANSACTIONS, Mode::default(), &names);
+    });
+}
+
+#[test]
+fn epochs_of_transactional_producers_that_are_not_compared_are_found() {
+    with_fault(DeliberateFault::NoProducerEpochs, || {
+        find("no producer epochs", TRANSACTIONS, Mode::default(), &["ZombieCommit"]);
+    });
+}
+
+#[test]
+fn markers_that_are_not_written_are_found() {
+    with_fault(DeliberateFault::LostMarkers, || {
+        find("lost markers", TRANSACTIONS, Mode::default(), &["Stuck", "TornTransaction"]);
+    });
+}
+
+#[test]
+fn offsets_of_transactions_that_are_forgotten_are_found() {
+    with_fault(DeliberateFault::ForgottenTransactionOffsets, || {
+        find("forgotten offsets of transactions", TRANSACTIONS, Mode::default(), &["CommittedTwice"]);
+    });
+}
+
 #[test]
 fn without_a_fault_the_same_loads_have_no_anomaly() {
     let kinds = "members=2 processors=1 workers=3 handling_max=50 intercept=1 cut=1 kill=1 power_cut=1 damage=1 bit_rot=1";
@@ -145,5 +177,12 @@ fn without_a_fault_the_same_loads_have_no_anomaly() {
     for seed in 1..=10 {
         let report = run_with(seed, &base, Mode::default());
         assert!(check(&report).is_ok(), "seed {seed}: {:?}", report.anomalies);
+    }
+    let base =
+        Options::parse(&format!("{TRANSACTIONS} intercept=1 cut=1 kill=1 power_cut=1")).expect("options");
+    for seed in 1..=10 {
+        let report = run_with(seed, &base, Mode::default());
+        assert!(check(&report).is_ok(), "seed {seed}: {:?}", report.anomalies);
+        assert!(report.committed > 10, "seed {seed}: {} transactions", report.committed);
     }
 }

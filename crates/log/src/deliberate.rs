@@ -20,6 +20,14 @@ pub enum DeliberateFault {
     SkippedReads,
     /// Commits of offsets are acknowledged and forgotten.
     ForgottenCommits,
+    /// The last stable offset is the high watermark.
+    UnstableReads,
+    /// Epochs of transactional producers are not compared.
+    NoProducerEpochs,
+    /// Markers are left out now and then.
+    LostMarkers,
+    /// Offsets of committed transactions are forgotten now and then.
+    ForgottenTransactionOffsets,
 }
 
 #[cfg(feature = "deliberate-faults")]

@@ -177,7 +177,11 @@ impl Producer {
 pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict {
     // Nothing known: expired, deleted with its records, or new here. Kafka takes any sequence then (KIP-360).
     let Some(current) = current else { return Verdict::Append };
-    if header.producer_epoch < current.epoch {
+    let is_fenced = header.producer_epoch < current.epoch;
+    if is_fenced && has_deliberate_fault(DeliberateFault::NoProducerEpochs) {
+        return Verdict::Append;
+    }
+    if is_fenced {
         return Verdict::Fenced { current: current.epoch };
     }
     if header.producer_epoch > current.epoch {

@@ -10,6 +10,7 @@
 //! transaction that is open, or that has ended with a marker above the high watermark. The producer state tracks open
 //! transactions: see [`crate::producers`]. Aborted ones are in the transaction index: see [`crate::txn_index`].
 
+use crate::deliberate::{DeliberateFault, has_deliberate_fault};
 use std::io;
 
 use ottla_wire::batch::BatchHeader;
@@ -53,7 +54,8 @@ impl Log {
     #[inline]
     pub fn last_stable_offset(&self, high_watermark: i64) -> i64 {
         let open = self.producers.first_open_offset();
-        if open.is_none() && self.completed.is_empty() {
+        let is_stable = open.is_none() && self.completed.is_empty();
+        if is_stable || has_deliberate_fault(DeliberateFault::UnstableReads) {
             return high_watermark;
         }
         self.stable_below(high_watermark, open)

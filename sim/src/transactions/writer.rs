@@ -8,7 +8,9 @@ use tokio::task::JoinSet;
 use super::history::{Entry, Outcome};
 use super::{CALL_WITHIN, ERROR_PAUSE, LEDGER, SharedHistory, TRANSACTION_PAUSE, producer_config};
 use crate::checker::Anomaly;
+use crate::host::EPOCH_MS;
 use crate::options::ms;
+use crate::producer::AGE_MS;
 use crate::world::World;
 
 /// Runs all transactions of a writer, in several incarnations with the same `transactional.id`.
@@ -53,7 +55,9 @@ impl Writer {
             tasks.shutdown().await;
             return;
         }
-        self.check_zombie().await;
+        if rng.bool() {
+            self.check_zombie().await;
+        }
         let lasts = if rng.bool() { rng.u32(1..10) } else { u32::MAX };
         let mut count = 0;
         while i64::from(self.transactions) < self.world.options.transactions {
@@ -121,7 +125,7 @@ impl Writer {
             let entry = Entry { transaction, partition, number };
             self.history.borrow_mut().sent(entry);
             let text = entry.to_string();
-            let record = Record::to(LEDGER).partition(partition).value(&text);
+            let record = Record::to(LEDGER).partition(partition).value(&text).timestamp_ms(EPOCH_MS - AGE_MS);
             if let Err(error) = producer.send_unobserved(record).await {
                 self.note(format_args!("{entry}: {error}"));
                 // The commit fails as well, and says what to do.
@@ -139,6 +143,7 @@ impl Writer {
         if !self.fill(producer, rng).await {
             return Next::Incarnation;
         }
+        self.check_zombie().await;
         if rng.u8(0..5) > 0 {
             self.commit(producer, transaction).await
         } else {

@@ -68,7 +68,9 @@ impl Cluster {
     /// Applies the marker that ends a producer's transaction, which was appended to a partition of an internal topic.
     pub(crate) fn complete_offsets(&self, partition: &Partition, marker: &EndMarker) {
         if *partition.topic == *TOPIC.name() {
-            let committed = marker.outcome == TransactionOutcome::Commit;
+            let is_lost = has_deliberate_fault(DeliberateFault::ForgottenTransactionOffsets)
+                && self.clock.now_ms() % 4 == 0;
+            let committed = marker.outcome == TransactionOutcome::Commit && !is_lost;
             self.offsets.complete(partition.index, marker.producer_id, committed);
         }
     }

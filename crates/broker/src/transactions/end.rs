@@ -1,5 +1,6 @@
 //! The ends of transactions: EndTxn in both protocols, fencing, timeouts, and the removal of idle ids.
 
+use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -173,7 +174,8 @@ fn end_with_bump(
     producer: ProducerIdentity,
     committed: bool,
 ) -> Result<End, ErrorCode> {
-    let is_current = current.producer_epoch == producer.epoch;
+    let is_current =
+        current.producer_epoch == producer.epoch || has_deliberate_fault(DeliberateFault::NoProducerEpochs);
     // The answer with the bumped epoch was lost, or the one with the next producer id. After an end without a bump there is
     // none to repeat: this is an older producer, which Kafka takes for the one that replaced it.
     let bumped_before = current.client_version.bumps_epoch();

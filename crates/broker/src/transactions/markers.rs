@@ -1,5 +1,6 @@
 //! The markers of a prepared transaction, and its completion after them.
 
+use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,9 @@ impl Cluster {
     }
 
     fn append_one_marker(self: &Arc<Self>, at: &TopicPartition, marker: EndMarker) -> MarkerStep {
+        if has_deliberate_fault(DeliberateFault::LostMarkers) && self.clock.now_ms() % 4 == 0 {
+            return MarkerStep::Done;
+        }
         // The transaction's data went with the topic.
         let Some(partition) = self.partition(&at.topic, at.index) else { return MarkerStep::Done };
         match partition.append_marker(self, marker) {
