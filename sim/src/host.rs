@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use ottla_broker::{Broker, Clock, Cluster, Durability, StartError, Syncer, serve};
+use ottla_broker::{Broker, Clock, Cluster, Durability, StartError, Syncer, TopicConfig, serve};
 use ottla_log::storage::mem::MemStorage;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::checker::History;
+use crate::compacted::{BALANCES, SETTINGS};
 use crate::net::{Network, Pipe};
 use crate::options::{Options, ms};
 use crate::rates::Rates;
@@ -130,6 +131,7 @@ impl Host {
                 config.auto_create_topics = false;
                 // Often enough that a jump of the clock meets it.
                 config.retention_check = Duration::from_secs(1);
+                config.cleaner_backoff = Duration::from_millis(300);
                 // Few partitions, so that several groups share one, and segments that are closed.
                 config.offsets_topic_partitions = 3;
                 config.offsets_topic_segment_bytes =
@@ -149,6 +151,13 @@ impl Host {
             });
         for (name, partitions) in options.topics().chain(options.transactional_topics()) {
             builder = builder.topic(name, partitions);
+        }
+        if options.has_compacted_topic() {
+            let mut settings = TopicConfig::default();
+            for (name, value) in SETTINGS {
+                settings.set(name, value).expect("a value in range");
+            }
+            builder = builder.topic_with(BALANCES, 1, settings);
         }
         builder.start().await
     }

@@ -11,6 +11,7 @@
 //! docs/SIMULATION.md describes how to run a seed.
 
 pub mod checker;
+mod compacted;
 pub mod cuts;
 pub mod errors;
 mod faults;

@@ -93,6 +93,12 @@ options! {
     ledger_readers = 1;
     /// `transaction.timeout.ms`.
     transaction_timeout = 5_000;
+    /// Number of keepers of a compacted topic, each with a reader; 0: there is no such topic.
+    keepers = 0;
+    /// Number of updates per keeper.
+    updates = 1;
+    /// Number of keys per keeper.
+    keys = 1;
     /// Segment size of the logs.
     segment_bytes = 1_073_741_824;
     /// Latency of a sync.
@@ -207,6 +213,11 @@ impl Options {
             options.copiers = rng.i64(0..=2);
             options.ledger_readers = rng.i64(1..=2);
             options.transaction_timeout = one_of(rng, &[1_000, 5_000, 60_000]);
+        }
+        if rng.bool() {
+            options.keepers = rng.i64(1..=2);
+            options.updates = one_of(rng, &[20, 100, 300]);
+            options.keys = one_of(rng, &[1, 5, 30]);
         }
         options
     }

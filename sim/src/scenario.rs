@@ -10,6 +10,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
 
 use crate::checker::{Anomaly, History, Reader};
+use crate::compacted::CompactedLoad;
 use crate::faults::Faults;
 use crate::host::{Host, Running, observe_commits};
 use crate::net::{Network, NetworkFaults};
@@ -165,6 +166,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     let mut producers = JoinSet::new();
     let mut consumers = Consumers::default();
     let mut transactions = Transactions::default();
+    let mut compacted = CompactedLoad::default();
     let safety = async {
         host.start().await?;
         for id in 1..=options.producers {
@@ -173,6 +175,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
         }
         consumers.start(&world, seed);
         transactions.start(&world, seed);
+        compacted.start(&world, seed);
         consumers.tasks.spawn_local(observe(options.clone(), host.running(), history.clone()));
         injector.run(&mut host).await?;
         world.faults.set(false);
@@ -199,7 +202,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        stuck.extend(settle(&mut transactions, &host, &options).await);
+        stuck.extend(settle(&mut transactions, &mut compacted, &host, &options).await);
     }
     for reader in consumers.readers() {
         history.borrow_mut().finish(reader);
@@ -208,6 +211,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     if stuck.is_empty() {
         anomalies.extend(transactions.history.borrow().check(options.copiers > 0));
     }
+    anomalies.extend(compacted.history.borrow().check());
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
@@ -225,15 +229,22 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     let lines = trace.lines();
     consumers.tasks.shutdown().await;
     transactions.shutdown().await;
+    compacted.shutdown().await;
     host.stop().await;
     Report { seed, options: (*options).clone(), trace: lines, anomalies, acked, read, committed, busiest }
 }
 
-/// Waits until every transaction has ended, and its readers have read to the end. Returns what is not finished in time.
-async fn settle(transactions: &mut Transactions, host: &Host, options: &Options) -> Vec<String> {
+/// Waits until every transaction has ended, and all readers have read to the end. Returns what is not finished in time.
+async fn settle(
+    transactions: &mut Transactions,
+    compacted: &mut CompactedLoad,
+    host: &Host,
+    options: &Options,
+) -> Vec<String> {
     let deadline = Instant::now() + LIVENESS_MAX;
     loop {
-        let unfinished = transactions.unfinished(options, host.cluster().map(Arc::as_ref));
+        let mut unfinished = transactions.unfinished(options, host.cluster().map(Arc::as_ref));
+        unfinished.extend(compacted.unfinished());
         if unfinished.is_empty() {
             break;
         }

@@ -171,6 +171,14 @@ fn offsets_of_transactions_that_are_forgotten_are_found() {
 }
 
 #[test]
+fn newest_records_that_a_compaction_removes_are_found() {
+    with_fault(DeliberateFault::NewestRecordsRemoved, || {
+        let base = "records=1 keepers=2 updates=100 keys=30 pause_max=20 faults_for=4000";
+        find("newest records removed", base, Mode::default(), &["Stuck"]);
+    });
+}
+
+#[test]
 fn without_a_fault_the_same_loads_have_no_anomaly() {
     let kinds = "members=2 processors=1 workers=3 handling_max=50 intercept=1 cut=1 kill=1 power_cut=1 damage=1 bit_rot=1";
     let base = Options::parse(&format!("{LOAD} {kinds}")).expect("options");
@@ -178,8 +186,10 @@ fn without_a_fault_the_same_loads_have_no_anomaly() {
         let report = run_with(seed, &base, Mode::default());
         assert!(check(&report).is_ok(), "seed {seed}: {:?}", report.anomalies);
     }
-    let base =
-        Options::parse(&format!("{TRANSACTIONS} intercept=1 cut=1 kill=1 power_cut=1")).expect("options");
+    let base = Options::parse(&format!(
+        "{TRANSACTIONS} keepers=1 updates=100 keys=5 intercept=1 cut=1 kill=1 power_cut=1"
+    ))
+    .expect("options");
     for seed in 1..=10 {
         let report = run_with(seed, &base, Mode::default());
         assert!(check(&report).is_ok(), "seed {seed}: {:?}", report.anomalies);

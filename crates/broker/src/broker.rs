@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::cluster::{Cluster, OpenError, Seams};
-use crate::config::{BrokerConfig, Durability};
+use crate::config::{BrokerConfig, Durability, TopicConfig};
 use crate::connection::serve;
 use crate::partition::Syncer;
 use crate::server::Server;
@@ -82,7 +82,7 @@ pub struct BrokerBuilder {
     listen: Option<SocketAddr>,
     advertise: Option<String>,
     config: BrokerConfig,
-    topics: Vec<(String, i32)>,
+    topics: Vec<NewTopic>,
     clock: Clock,
     syncer: Syncer,
     seed: Option<u64>,
@@ -244,7 +244,27 @@ impl BrokerBuilder {
     /// Creates a topic at the start if there is none of that name; -1 partitions are the default number.
     #[must_use]
     pub fn topic(mut self, name: impl Into<String>, partitions: i32) -> Self {
-        self.topics.push((name.into(), partitions));
+        self.topics.push(NewTopic::new(name, partitions));
+        self
+    }
+
+    /// Creates a topic with settings at the start if there is none of that name; -1 partitions are the default number.
+    ///
+    /// ```
+    /// use ottla_broker::{Broker, TopicConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut compacted = TopicConfig::default();
+    /// compacted.set("cleanup.policy", "compact")?;
+    /// let broker = Broker::builder().memory().topic_with("balances", 3, compacted).start().await?;
+    /// # broker.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn topic_with(mut self, name: impl Into<String>, partitions: i32, config: TopicConfig) -> Self {
+        self.topics.push(NewTopic { name: name.into(), partitions, config });
         self
     }
 
@@ -299,10 +319,11 @@ impl BrokerBuilder {
             Some(dir) => StartError::Data { dir, source },
             None => source.into(),
         })?;
-        for (name, partitions) in topics {
-            if cluster.topic(&name).is_none() {
+        for topic in topics {
+            if cluster.topic(&topic.name).is_none() {
+                let name = topic.name.clone();
                 cluster
-                    .create_topic(NewTopic::new(&name, partitions), false)
+                    .create_topic(topic, false)
                     .map_err(|(_, reason)| StartError::Topic { name, reason })?;
             }
         }

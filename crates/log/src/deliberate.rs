@@ -28,6 +28,8 @@ pub enum DeliberateFault {
     LostMarkers,
     /// Offsets of committed transactions are forgotten now and then.
     ForgottenTransactionOffsets,
+    /// Compactions remove the newest record of a key now and then.
+    NewestRecordsRemoved,
 }
 
 #[cfg(feature = "deliberate-faults")]

@@ -48,11 +48,12 @@ impl Faults {
         self.world.trace.note(format_args!("damage: {path}: {what}: {finding}"));
         match finding {
             // Leader epochs have no checksum, and the probe does not compare them: their files are not used. It does not
-            // compare transactions either.
+            // compare transactions and compacted topics either.
             Finding::Sound
                 if !self.is_disk_damaged
                     && !has_epochs(&path)
                     && self.world.options.writers == 0
+                    && !self.world.options.has_compacted_topic()
                     && self.rng.bool() =>
             {
                 self.is_disk_damaged = true;

@@ -109,10 +109,8 @@ impl Copier<'_> {
             if checked.is_none() {
                 continue;
             }
-            let copy = Record::to(COPIES)
-                .partition(batch.partition())
-                .value(bytes)
-                .timestamp_ms(record.timestamp);
+            let copy =
+                Record::to(COPIES).partition(batch.partition()).value(bytes).timestamp_ms(record.timestamp);
             if let Err(error) = self.producer.send_unobserved(copy).await {
                 // The commit fails as well, and says what to do.
                 self.note(format_args!("{error}"));

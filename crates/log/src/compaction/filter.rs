@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use super::key_hash::KeyHash;
 use super::offset_map::OffsetMap;
 use super::transactions::Transactions;
+use crate::deliberate::{DeliberateFault, has_deliberate_fault};
 use crate::marker::Control;
 use crate::producers::LastBatch;
 
@@ -190,7 +191,9 @@ impl Filter {
                     true
                 } else if let Some(key) = record.key {
                     let is_newest = rules.map.get(key).is_none_or(|newest| record.offset >= newest);
-                    is_newest && (record.has_value || !drops_tombstones)
+                    let is_lost =
+                        has_deliberate_fault(DeliberateFault::NewestRecordsRemoved) && record.offset % 7 == 3;
+                    is_newest && !is_lost && (record.has_value || !drops_tombstones)
                 } else {
                     self.counts.without_key += 1;
                     false
