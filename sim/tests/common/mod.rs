@@ -96,6 +96,7 @@ pub(crate) struct Totals {
     pub(crate) seeds: usize,
     pub(crate) acked: usize,
     pub(crate) read: usize,
+    pub(crate) committed: usize,
     pub(crate) busiest: BTreeMap<i16, BusiestWindow>,
     pub(crate) failed: Vec<u64>,
     pub(crate) took: Duration,
@@ -106,6 +107,7 @@ impl Totals {
         self.seeds += 1;
         self.acked += report.acked;
         self.read += report.read;
+        self.committed += report.committed;
         for (api, busy) in &report.busiest {
             let most = self.busiest.entry(*api).or_default();
             if busy.requests > most.requests {
@@ -120,9 +122,10 @@ impl Totals {
             println!("{}", busy.what);
         }
         let per_second = (self.acked + self.read) as f64 / self.took.as_secs_f64().max(0.001);
-        let (seeds, acked, read) = (self.seeds, self.acked, self.read);
+        let (seeds, acked, read, committed) = (self.seeds, self.acked, self.read, self.committed);
         println!(
-            "{seeds} seeds, {acked} records acknowledged, {read} reads: {per_second:.0} operations per second"
+            "{seeds} seeds, {acked} records acknowledged, {read} reads, {committed} transactions committed: \
+             {per_second:.0} operations per second"
         );
     }
 }
