@@ -168,7 +168,7 @@ impl Cluster {
         let cleaner_points = CleanerPoints::load(storage.clone());
         let groups = Groups::new(&config, rng.fork());
         let cluster = Self {
-            transactions: TransactionCoordinator::new(&config, groups.memory().clone()),
+            transactions: TransactionCoordinator::new(&config, groups.memory().clone(), clock.clone()),
             groups,
             offsets: Offsets::default(),
             memory: MemoryBudget::new(parts.requests, parts.responses),

@@ -11,6 +11,8 @@ use super::{
     CALL_WITHIN, COPIERS, COPIES, ERROR_PAUSE, LEDGER, SharedHistory, TRANSACTION_PAUSE, consumer_config,
     producer_config,
 };
+use crate::host::EPOCH_MS;
+use crate::producer::AGE_MS;
 use crate::world::World;
 
 /// Copies until the run ends.
@@ -110,7 +112,7 @@ impl Copier<'_> {
                 continue;
             }
             let copy =
-                Record::to(COPIES).partition(batch.partition()).value(bytes).timestamp_ms(record.timestamp);
+                Record::to(COPIES).partition(batch.partition()).value(bytes).timestamp_ms(EPOCH_MS - AGE_MS);
             if let Err(error) = self.producer.send_unobserved(copy).await {
                 // The commit fails as well, and says what to do.
                 self.note(format_args!("{error}"));

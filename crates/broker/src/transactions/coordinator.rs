@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::metadata::{ProducerIdentity, TopicPartition, TransactionMetadata, TransactionVersion};
 use super::records::{self, StateRecord};
 use super::table::{Decision, NewRecord, Stored, TransactionDescription, TransactionLimits, Transactions};
+use crate::clock::Clock;
 use crate::cluster::{Cluster, lock};
 use crate::config::{BrokerConfig, Durability};
 use crate::internal_topics::{InternalRecord, InternalTopic, Replayed, Written};
@@ -30,11 +31,13 @@ pub(crate) struct TransactionCoordinator {
     settled: Notify,
     /// The changes that are being stored, and the markers that are being written.
     tasks: Mutex<JoinSet<()>>,
+    clock: Clock,
+    began: Instant,
 }
 
 impl TransactionCoordinator {
     /// A coordinator without ids. `memory` bounds them.
-    pub(crate) fn new(config: &BrokerConfig, memory: KeptMemory) -> Self {
+    pub(crate) fn new(config: &BrokerConfig, memory: KeptMemory, clock: Clock) -> Self {
         let limits = TransactionLimits {
             timeout_ms_max: i32::try_from(config.transaction_timeout_max.as_millis()).unwrap_or(i32::MAX),
             id_expiration_ms: i64::try_from(config.transactional_id_expiration.as_millis())
@@ -44,15 +47,19 @@ impl TransactionCoordinator {
             table: Mutex::new(Transactions::new(limits, memory)),
             settled: Notify::new(),
             tasks: Mutex::default(),
+            clock,
+            began: Instant::now(),
         }
     }
 
     /// Takes the ids of one partition of `__transaction_state`.
     pub(crate) fn load(&self, ids: LoadedIds) {
-        let mut table = lock(&self.table);
-        for (id, metadata) in ids {
-            table.load(id, Some(metadata));
-        }
+        let now_ms = self.clock.now_ms();
+        self.with_table(|table| {
+            for (id, metadata) in ids {
+                table.load(id, Some(metadata), now_ms);
+            }
+        });
     }
 
     /// Returns an id's state.
@@ -87,7 +94,9 @@ impl TransactionCoordinator {
     }
 
     pub(super) fn with_table<T>(&self, act: impl FnOnce(&mut Transactions) -> T) -> T {
-        act(&mut lock(&self.table))
+        let mut table = lock(&self.table);
+        table.set_clocks(self.clock.now_ms(), self.began.elapsed().as_millis() as i64);
+        act(&mut table)
     }
 
     pub(super) fn notify_settled(&self) {

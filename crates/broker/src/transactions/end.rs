@@ -52,7 +52,8 @@ impl Transactions {
 
     /// The ids whose transactions are older than their timeout.
     pub(crate) fn timed_out(&self, now_ms: i64) -> Vec<Arc<str>> {
-        let expired = self.deadlines.iter().take_while(|(deadline_ms, _)| *deadline_ms < now_ms);
+        let steady_ms = self.steady_ms(now_ms);
+        let expired = self.deadlines.iter().take_while(|(deadline_ms, _)| *deadline_ms < steady_ms);
         expired.map(|(_, id)| id.clone()).collect()
     }
 
@@ -67,8 +68,7 @@ impl Transactions {
         fresh: Option<i64>,
     ) -> Result<Decision, ErrorCode> {
         let entry = self.by_id.get(id).ok_or(ErrorCode::InvalidTxnState)?;
-        let is_late =
-            entry.current.state == TransactionState::Ongoing && entry.current.deadline_ms() < now_ms;
+        let is_late = entry.deadline_ms.is_some_and(|deadline_ms| deadline_ms < self.steady_ms(now_ms));
         if !is_late {
             return Err(ErrorCode::InvalidTxnState);
         }

@@ -109,7 +109,7 @@ impl World {
             for (number, id) in ids.into_iter().enumerate() {
                 let mut old = TransactionMetadata::new(number as i64, TIMEOUT_MS, 0);
                 old.producer_epoch = EPOCH_MAX - world.rng.i16(0..4);
-                world.table.load(id.clone(), Some(old.clone()));
+                world.table.load(id.clone(), Some(old.clone()), world.now_ms);
                 world.durable.push(StateRecord::State(id, old));
             }
         }
@@ -339,8 +339,10 @@ impl World {
         self.table = table();
         for record in &self.durable {
             match record {
-                StateRecord::State(id, metadata) => self.table.load(id.clone(), Some(metadata.clone())),
-                StateRecord::Removed(id) => self.table.load(id.clone(), None),
+                StateRecord::State(id, metadata) => {
+                    self.table.load(id.clone(), Some(metadata.clone()), self.now_ms)
+                }
+                StateRecord::Removed(id) => self.table.load(id.clone(), None, self.now_ms),
                 StateRecord::Unknown => {}
             }
         }

@@ -87,6 +87,8 @@ pub(crate) struct Markers {
 pub(super) struct Entry {
     pub(super) current: TransactionMetadata,
     pub(super) pending: Option<Pending>,
+    /// The deadline of the ongoing transaction on the steady clock, in milliseconds.
+    pub(super) deadline_ms: Option<i64>,
     _memory: Kept,
     /// The memory of the partitions of `current` and `pending`.
     partitions_memory: Option<Kept>,
@@ -107,8 +109,10 @@ pub(super) enum Pending {
 #[derive(Debug)]
 pub(crate) struct Transactions {
     pub(super) by_id: BTreeMap<Arc<str>, Entry>,
-    /// The deadlines of ongoing transactions.
+    /// The deadlines of ongoing transactions on the steady clock.
     pub(super) deadlines: BTreeSet<(i64, Arc<str>)>,
+    /// The wall clock less the steady one. A jump of the wall clock ends no transaction early or late.
+    skew_ms: i64,
     pub(super) limits: TransactionLimits,
     memory: KeptMemory,
 }
@@ -123,7 +127,17 @@ pub(crate) struct TransactionDescription {
 impl Transactions {
     /// No ids yet.
     pub(crate) fn new(limits: TransactionLimits, memory: KeptMemory) -> Self {
-        Self { by_id: BTreeMap::new(), deadlines: BTreeSet::new(), limits, memory }
+        Self { by_id: BTreeMap::new(), deadlines: BTreeSet::new(), skew_ms: 0, limits, memory }
+    }
+
+    /// Sets the clocks: the wall clock, whose times are stored and given as `now_ms`, and a steady one.
+    pub(crate) fn set_clocks(&mut self, now_ms: i64, steady_ms: i64) {
+        self.skew_ms = now_ms.saturating_sub(steady_ms);
+    }
+
+    /// The time of the steady clock when the wall clock has `wall_ms`.
+    pub(super) fn steady_ms(&self, wall_ms: i64) -> i64 {
+        wall_ms.saturating_sub(self.skew_ms)
     }
 
     /// InitProducerId. `expected` is the producer that continues after an error; `fresh` an unused producer id, if a first
@@ -237,11 +251,16 @@ impl Transactions {
         };
         match entry.pending.take() {
             Some(Pending::Change(next)) => {
-                if entry.current.state == TransactionState::Ongoing {
-                    self.deadlines.remove(&(entry.current.deadline_ms(), id.into()));
-                }
-                if next.state == TransactionState::Ongoing {
-                    self.deadlines.insert((next.deadline_ms(), id.into()));
+                let continues = next.state == TransactionState::Ongoing && entry.deadline_ms.is_some();
+                if !continues {
+                    if let Some(old) = entry.deadline_ms.take() {
+                        self.deadlines.remove(&(old, id.into()));
+                    }
+                    if next.state == TransactionState::Ongoing {
+                        let deadline_ms = next.deadline_ms().saturating_sub(self.skew_ms);
+                        entry.deadline_ms = Some(deadline_ms);
+                        self.deadlines.insert((deadline_ms, id.into()));
+                    }
                 }
                 if next.partitions.is_empty() {
                     entry.partitions_memory = None;
@@ -301,19 +320,23 @@ impl Transactions {
         self.change(id, next)
     }
 
-    /// Takes a state from the log: the last one of an id counts.
-    pub(crate) fn load(&mut self, id: Arc<str>, metadata: Option<TransactionMetadata>) {
-        if let Some(old) = self.by_id.remove(&id) {
-            self.deadlines.remove(&(old.current.deadline_ms(), id.clone()));
+    /// Takes a state from the log: the last one of an id counts. A transaction that the wall clock has not seen begin gets its
+    /// whole timeout again: the clock has gone back.
+    pub(crate) fn load(&mut self, id: Arc<str>, metadata: Option<TransactionMetadata>, now_ms: i64) {
+        if let Some(deadline_ms) = self.by_id.remove(&id).and_then(|old| old.deadline_ms) {
+            self.deadlines.remove(&(deadline_ms, id.clone()));
         }
         let Some(metadata) = metadata else { return };
-        if metadata.state == TransactionState::Ongoing {
-            self.deadlines.insert((metadata.deadline_ms(), id.clone()));
-        }
+        let deadline_ms = (metadata.state == TransactionState::Ongoing).then(|| {
+            let latest = now_ms.saturating_add(i64::from(metadata.timeout_ms));
+            self.steady_ms(metadata.deadline_ms().min(latest))
+        });
+        self.deadlines.extend(deadline_ms.map(|deadline_ms| (deadline_ms, id.clone())));
         // Stored ids are loaded even beyond the limit. New ids and partitions are refused then.
         let memory = self.memory.keep_known(id_bytes(&id));
         let partitions_memory = Some(self.memory.keep_known(partitions_bytes(metadata.partitions.iter())));
-        let entry = Entry { current: metadata, pending: None, _memory: memory, partitions_memory };
+        let entry =
+            Entry { current: metadata, pending: None, deadline_ms, _memory: memory, partitions_memory };
         self.by_id.insert(id, entry);
     }
 
@@ -391,7 +414,13 @@ impl Transactions {
             tracing::warn!(%id, bytes, "a transactional.id is refused: memory.max.bytes has no room for it");
             return Err(ErrorCode::PolicyViolation);
         };
-        let entry = Entry { current: metadata, pending: None, _memory: memory, partitions_memory: None };
+        let entry = Entry {
+            current: metadata,
+            pending: None,
+            deadline_ms: None,
+            _memory: memory,
+            partitions_memory: None,
+        };
         self.by_id.insert(id, entry);
         Ok(())
     }

@@ -135,8 +135,10 @@ impl Story {
         self.markers.clear();
         for record in &self.log {
             match record {
-                StateRecord::State(id, metadata) => self.table.load(id.clone(), Some(metadata.clone())),
-                StateRecord::Removed(id) => self.table.load(id.clone(), None),
+                StateRecord::State(id, metadata) => {
+                    self.table.load(id.clone(), Some(metadata.clone()), self.now_ms)
+                }
+                StateRecord::Removed(id) => self.table.load(id.clone(), None, self.now_ms),
                 StateRecord::Unknown => {}
             }
         }
@@ -456,6 +458,25 @@ fn a_transaction_is_aborted_after_its_timeout_and_not_at_it() {
     assert_eq!(story.commit(producer), INVALID_STATE, "the client learns that it was not committed");
     assert_eq!(story.add(producer, 0), FENCED);
     assert_eq!(story.init_as(Some(producer)), Ok(bumped(producer)), "it continues under the bumped epoch");
+}
+
+/// The deadline was one of the wall clock: after a jump back, an abandoned transaction held up its readers for days.
+#[test]
+fn a_jump_of_the_wall_clock_ends_no_transaction_early_or_late() {
+    const DAY_MS: i64 = 24 * 3_600_000;
+    for jump in [-DAY_MS, DAY_MS] {
+        let mut story = Story::new();
+        let producer = story.init().expect("new");
+        story.table.set_clocks(story.now_ms, 0);
+        story.add(producer, 0).expect("added");
+        story.now_ms += jump;
+        story.table.set_clocks(story.now_ms, i64::from(TIMEOUT_MS));
+        assert!(story.table.timed_out(story.now_ms).is_empty(), "after a jump by {jump}");
+        story.now_ms += 1;
+        story.table.set_clocks(story.now_ms, i64::from(TIMEOUT_MS) + 1);
+        assert_eq!(story.table.timed_out(story.now_ms), [Arc::from(ID)], "after a jump by {jump}");
+        story.act(|table, now_ms, fresh| table.time_out(now_ms, ID, fresh)).expect("late");
+    }
 }
 
 #[test]
