@@ -25,7 +25,7 @@ pub(crate) const NODES: i32 = 2;
 /// The wall clock at the start of a run: 2023-11-14.
 pub(crate) const EPOCH_MS: i64 = 1_700_000_000_000;
 /// Records are kept for so long: longer than any jump of the clock, and than the age of producers' timestamps.
-const RETENTION_MS: i64 = 60 * 24 * 3_600_000;
+const RETENTION_MS: i64 = 400 * 24 * 3_600_000;
 
 /// The running process, shared with the observer of committed offsets.
 pub(crate) type Running = Rc<RefCell<Option<Arc<Cluster>>>>;

@@ -11,7 +11,7 @@ use crate::options::ms;
 use crate::world::World;
 
 /// Records of producers are that old: a wall clock that jumps back does not make them records of the future.
-pub(crate) const AGE_MS: i64 = 10 * 24 * 3_600_000;
+pub(crate) const AGE_MS: i64 = 100 * 24 * 3_600_000;
 
 /// Sends all records of this producer, in several incarnations. Returns when the last result is known.
 pub(crate) async fn produce(world: World, id: u32, mut rng: fastrand::Rng) {
