@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use ottla_client::{
     Config, Consumer, Event, Polled, PolledRecord, Producer, Rebalance, Record, StartAt, TopicPartition,
 };
@@ -166,6 +166,35 @@ fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_
     assert!(matches!(commit, Err(ottla_client::Error::NotAssigned { .. })), "{commit:?}");
     control.assign(&[]).wait(PATIENCE).expect("removed");
     assert_eq!(control.assignment(), []);
+}
+
+/// A member that had lost its partitions and joined again in the background got the new identity. Offsets of records from
+/// the lost assignment were accepted with it, and the next assignment handled the same records again.
+#[test]
+fn group_metadata_is_that_of_the_lost_assignment_until_the_loss_is_polled() {
+    let broker = broker();
+    let mut consumer = Consumer::new(member(&broker, Rebalance::Polled)).expect("a consumer");
+    let control = consumer.control().clone();
+    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let before = control.group_metadata().wait(PATIENCE).expect("a member");
+    assert!(before.generation >= 0 && !before.member_id.is_empty());
+
+    let refused = Fault::Fail(ErrorCode::UnknownMemberId);
+    broker.cluster().intercept(ApiKey::Heartbeat, None, 1, refused);
+    let joins = broker.cluster().requests(ApiKey::SyncGroup);
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().requests(ApiKey::SyncGroup) == joins || !control.has_unseen_loss() {
+        assert!(Instant::now() < deadline, "it joins again without a poll");
+        assert_eq!(control.group_metadata().wait(PATIENCE).expect("a member"), before);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(control.group_metadata().wait(PATIENCE).expect("a member"), before);
+
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Lost(_))));
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let after = control.group_metadata().wait(PATIENCE).expect("a member");
+    assert!(after != before && after.generation >= 0, "{after:?}");
 }
 
 #[test]

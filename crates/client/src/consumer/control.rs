@@ -195,6 +195,9 @@ impl ConsumerControl {
 
     /// Returns the consumer's identity in its group, for [`Producer::send_offsets_to_transaction`].
     ///
+    /// Until a poll has returned [`Event::Lost`](crate::Event::Lost), it is the identity that has lost its partitions, which the
+    /// coordinator refuses: a transaction with records of a lost assignment cannot be committed.
+    ///
     /// # Errors
     /// [`Error::Config`] without a `group.id`.
     ///

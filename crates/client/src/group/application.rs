@@ -70,6 +70,7 @@ impl Application {
 
     /// Assigns partitions from their committed offsets. With `always` the event comes even without partitions.
     pub(super) async fn take(&mut self, partitions: Vec<TopicPartition>, always: bool) -> Result<(), Error> {
+        self.shared.note_assignment();
         if self.config().rebalance == Rebalance::Application {
             if always || !partitions.is_empty() {
                 self.shared.step(MembershipStep::Taking);
@@ -155,6 +156,7 @@ impl Application {
     /// Drops all partitions, which other members may own already. An application that applies assignments itself still
     /// has to remove them; until then nothing is fetched from them or committed for them.
     pub(super) fn lose(&self) {
+        self.shared.note_loss();
         let partitions = self.shared.owned();
         if self.config().rebalance == Rebalance::Application {
             self.shared.stop_partitions(&partitions);

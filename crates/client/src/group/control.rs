@@ -242,8 +242,10 @@ fn group_metadata(shared: &Shared, is_member: bool) -> Result<GroupMetadata, Err
         shared.coordinator.as_ref().ok_or_else(|| Error::Config("group metadata needs group.id".into()))?;
     let mut metadata = GroupMetadata::new(coordinator.group());
     let identity = coordinator.identity();
-    metadata.generation = identity.epoch.unwrap_or(-1);
-    metadata.member_id.clone_from(&identity.member_id);
+    (metadata.generation, metadata.member_id) = match shared.acting_as(coordinator) {
+        Some(earlier) => earlier,
+        None => (identity.epoch.unwrap_or(-1), identity.member_id.clone()),
+    };
     metadata.instance_id = identity.instance_id.clone().filter(|_| is_member);
     Ok(metadata)
 }

@@ -68,6 +68,9 @@ pub(crate) struct Shared {
     revoking: RefCell<Vec<TopicPartition>>,
     /// The lost partitions that the application has not given up: other members may own them.
     lost: RefCell<BTreeSet<TopicPartition>>,
+    /// The epoch and the member id of the last assignment, and of the last one that was lost.
+    assigned_as: RefCell<Option<(i32, String)>>,
+    lost_as: RefCell<Option<(i32, String)>>,
     /// The partitions that were started one by one.
     standalone: RefCell<BTreeMap<TopicPartition, StandaloneCommits>>,
     unavailable: UnavailableTopics,
@@ -83,6 +86,30 @@ struct StandaloneCommits {
 }
 
 impl Shared {
+    /// Records the identity under which the group assigns partitions.
+    fn note_assignment(&self) {
+        let member = self.coordinator.as_ref().and_then(|coordinator| coordinator.member().ok().flatten());
+        if member.is_some() {
+            *self.assigned_as.borrow_mut() = member;
+        }
+    }
+
+    /// Records that the assignment is lost.
+    fn note_loss(&self) {
+        self.lost_as.borrow_mut().clone_from(&self.assigned_as.borrow());
+    }
+
+    /// The earlier identity under which the application acts: it has not seen the loss of its partitions, or the member is in
+    /// no generation. The coordinator refuses offsets of that identity. With the next one, or with none, offsets of
+    /// records from the lost assignment would be accepted, although its records may be handled again.
+    fn acting_as(&self, coordinator: &Coordinator) -> Option<(i32, String)> {
+        if self.inbox.has_unseen_losses() {
+            return self.lost_as.borrow().clone();
+        }
+        // The error means that the member is in no generation. Without a membership nothing is fenced.
+        coordinator.member().is_err().then(|| self.assigned_as.borrow().clone()).flatten()
+    }
+
     /// Adds partitions to the assignment, each with its start position. Partitions that are already assigned keep
     /// their position.
     pub(crate) fn add_partitions(&self, partitions: &[(TopicPartition, StartAt)]) {
@@ -296,6 +323,8 @@ pub(crate) async fn run(
         given: RefCell::default(),
         revoking: RefCell::default(),
         lost: RefCell::default(),
+        assigned_as: RefCell::default(),
+        lost_as: RefCell::default(),
         standalone: RefCell::default(),
         unavailable: UnavailableTopics::default(),
         commit_order: tokio::sync::Mutex::default(),
