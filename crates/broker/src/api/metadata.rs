@@ -69,7 +69,8 @@ async fn create_missing(
     cluster: &Arc<Cluster>,
     wanted: &[MetadataRequestTopic],
 ) -> FxHashMap<String, ErrorCode> {
-    let names = wanted.iter().filter_map(|topic| topic.name.clone());
+    let named = wanted.iter().filter(|topic| topic.topic_id == Uuid::ZERO);
+    let names = named.filter_map(|topic| topic.name.clone());
     // The coordinators create their topics themselves.
     let is_missing = |name: &String| cluster.topic(name).is_none() && !is_internal(name);
     let mut missing: Vec<String> = names.filter(is_missing).collect();
@@ -101,6 +102,8 @@ fn one(
     id: Uuid,
     failed: &FxHashMap<String, ErrorCode>,
 ) -> MetadataResponseTopic {
+    // Java's admin client asks for a topic id with an empty name: the id counts.
+    let name = name.filter(|_| id == Uuid::ZERO);
     let Some(name) = name else {
         return match cluster.topic_by_id(id) {
             Some(topic) => described(cluster, &topic),
