@@ -201,7 +201,7 @@ impl Cluster {
 
     /// The settings of a topic's logs.
     pub(crate) fn log_config(&self, topic: &str, config: &TopicConfig) -> LogConfig {
-        let mut log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        let mut log_config = config.log_config(&self.topic_defaults(), self.config.durability);
         internal_topics::limit_memory(topic, &mut log_config);
         log_config
     }
@@ -245,7 +245,7 @@ impl Cluster {
     }
 
     /// Writes entries to the journal as one batch, and makes them durable.
-    fn put_durably(&self, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), Refusal> {
+    pub(crate) fn put_durably(&self, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), Refusal> {
         let put = lock(&self.journal).put_all(self.clock.now_ms(), entries);
         put.and_then(|record| self.sync_journal(record)).map_err(|error| storage_refusal(&error))
     }

@@ -12,9 +12,10 @@ use ottla_protocol::messages::delete_topics::{
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
+use super::describe_configs::topic_chain;
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal, storage_refusal};
-use crate::config::{TOPIC_SETTINGS, TopicConfig};
+use crate::config::{Scope, TopicConfig, settings};
 use crate::topics::{NewTopic, Topic};
 
 impl Api for CreateTopicsRequest {
@@ -100,14 +101,10 @@ fn result_of(
         (true, count) => count,
         (false, _) => topic.partitions.len() as i32,
     };
-    let configs = TOPIC_SETTINGS.iter().map(|setting| {
-        let (value, source) = topic.config.effective(setting.name, &cluster.config.topic_defaults);
-        CreatableTopicConfigs {
-            name: setting.name.into(),
-            value: Some(value),
-            config_source: source.code(),
-            ..Default::default()
-        }
+    let configs = settings(Scope::Topic).iter().map(|setting| {
+        let effective = topic_chain(cluster, &topic.config, setting).into_iter().next();
+        let (value, config_source) = effective.map_or((None, -1), |(_, value, source)| (value, source as i8));
+        CreatableTopicConfigs { name: setting.name.into(), value, config_source, ..Default::default() }
     });
     CreatableTopicResult {
         name: asked.name.clone(),
