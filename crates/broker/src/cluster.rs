@@ -6,6 +6,7 @@
 mod background;
 mod files;
 mod leadership;
+mod live_config;
 mod nodes;
 mod topic_store;
 mod turns;

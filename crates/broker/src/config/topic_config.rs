@@ -9,6 +9,7 @@ use super::settings::{Scope, find};
 use super::{Durability, number};
 
 const SEGMENT_BYTES: &str = "segment.bytes";
+const MIN_INSYNC: &str = "min.insync.replicas";
 
 /// The settings that have an effect, and the effect.
 pub(super) const EFFECTS: &[(&str, &str)] = &[
@@ -37,6 +38,10 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "A partition is compacted when more of its bytes than this part were not cleaned yet.",
     ),
     ("min.compaction.lag.ms", "Records are not compacted before this time."),
+    (
+        MIN_INSYNC,
+        "Writes with acks=all are refused while fewer replicas are up. All replicas share one copy of the data.",
+    ),
     (
         "retention.bytes",
         "Old segments are deleted while the others have at least so many bytes; -1 keeps all.",
@@ -72,6 +77,12 @@ impl TopicConfig {
         apply(&mut LogConfig::default(), name, value)?;
         self.values.insert(name.to_owned(), value.trim().to_owned());
         Ok(())
+    }
+
+    /// The number of replicas that must be up for `acks=all`.
+    pub(crate) fn insync_replicas_min(&self, defaults: &Self) -> usize {
+        let value = self.values.get(MIN_INSYNC).or_else(|| defaults.values.get(MIN_INSYNC));
+        value.and_then(|value| value.parse().ok()).unwrap_or(1)
     }
 
     /// Values that were checked when they were set.
