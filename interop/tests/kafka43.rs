@@ -118,7 +118,8 @@ fn kafka_topics_and_kafka_configs_do_the_same_as_with_kafka() -> Result<(), Fail
             tool(bootstrap, console::CONFIGS, &entity)?.succeeded()?;
         }
         let brokers = ["--alter", "--entity-type", "brokers", "--entity-default", "--add-config"];
-        let live = "log.retention.ms=90000,log.cleaner.backoff.ms=1000,max.connections=500";
+        let live =
+            "log.retention.ms=90000,log.cleaner.backoff.ms=1000,max.connections=500,min.insync.replicas=1";
         tool(bootstrap, console::CONFIGS, &[&brokers[..], &[live]].concat())?.succeeded()?;
         for refused in ["retention.ms=-2", "compression.type=best", "segment.ms=0", "no.such.setting=1"] {
             let topic =
@@ -134,7 +135,7 @@ fn kafka_topics_and_kafka_configs_do_the_same_as_with_kafka() -> Result<(), Fail
     let topic = same(&["--all", "--entity-type", "topics", "--entity-name", "orders"])?;
     assert_eq!(topic.len(), TOPIC_SETTINGS.len());
     assert!(topic.contains("min.cleanable.dirty.ratio=0.25 sensitive=false"), "{topic:?}");
-    assert_eq!(same(&["--entity-type", "brokers", "--entity-default"])?.len(), 3);
+    assert_eq!(same(&["--entity-type", "brokers", "--entity-default"])?.len(), 4);
     same(&["--entity-type", "groups", "--entity-name", "billing"])?;
     same(&["--entity-type", "client-metrics", "--entity-name", "slow"])?;
     Ok(())

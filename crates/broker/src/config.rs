@@ -207,7 +207,10 @@ impl BrokerConfig {
         let is_default = settings::topic_setting_of(name).is_some_and(|setting| setting.effect.is_some());
         is_default
             || find_setting(Scope::Broker, name).is_some_and(|setting| {
-                Self::default().apply(name, setting.default.unwrap_or_default()).is_ok_and(|applied| applied)
+                setting.effect.is_some()
+                    || Self::default()
+                        .apply(name, setting.default.unwrap_or_default())
+                        .is_ok_and(|applied| applied)
             })
     }
 

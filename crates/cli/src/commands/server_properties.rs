@@ -48,7 +48,7 @@ impl ServerProperties {
         Ok(server)
     }
 
-    /// The first listener that is not a controller's, and what clients are told to connect to.
+    /// The first listener that is not a controller's, and the address that clients connect to.
     fn resolve_listeners(&mut self) -> Result<(), String> {
         let Some(listeners) = self.listeners.take() else { return Ok(()) };
         let is_controller = |name: &str| self.controllers.split(',').any(|other| other.trim() == name);
