@@ -157,8 +157,7 @@ fn raise_file_limit() {
 fn warn_of_strangers(listen: SocketAddr) {
     if !listen.ip().is_loopback() {
         eprintln!(
-            "ottla: warning: no authentication: everyone who reaches {} can read and write all data",
-            listen
+            "ottla: warning: no authentication: everyone who reaches {listen} can read and write all data"
         );
     }
 }

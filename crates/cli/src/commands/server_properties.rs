@@ -60,7 +60,7 @@ impl ServerProperties {
         };
         let mapped = self.protocols.split(',').filter_map(|pair| pair.trim().split_once(':'));
         let protocol =
-            mapped.filter(|(of, _)| *of == name).map(|(_, protocol)| protocol).last().unwrap_or(name);
+            mapped.filter(|(of, _)| *of == name).map(|(_, protocol)| protocol).next_back().unwrap_or(name);
         if protocol != "PLAINTEXT" {
             return Err(format!(
                 "listeners=`{listeners}`: {name} has the protocol {protocol}, but this broker has PLAINTEXT only"
