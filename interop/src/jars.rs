@@ -18,7 +18,9 @@ const FETCH_WITHIN: Duration = Duration::from_secs(600);
 /// A release of Apache Kafka that tests start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// 4.1: the newest, whose tools every test uses.
+    /// 4.3: the newest.
+    V4_3,
+    /// 4.1: whose tools most tests use.
     V4_1,
     /// 0.11: the oldest that our client supports.
     V0_11,
@@ -35,6 +37,12 @@ pub struct KafkaJars {
 pub fn jars() -> Result<KafkaJars, Failure> {
     static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
     JARS.get_or_init(|| KafkaJars::fetch(Release::V4_1)).clone()
+}
+
+/// The jars of Apache Kafka 4.3, its tools and its clients.
+pub fn newest_jars() -> Result<KafkaJars, Failure> {
+    static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
+    JARS.get_or_init(|| KafkaJars::fetch(Release::V4_3)).clone()
 }
 
 /// The jars of Apache Kafka 0.11 and its ZooKeeper.
@@ -67,6 +75,7 @@ impl Release {
     /// The version in its pom.
     const fn version(self) -> &'static str {
         match self {
+            Self::V4_3 => "4.3.1",
             Self::V4_1 => "4.1.0",
             Self::V0_11 => "0.11.0.3",
         }
@@ -74,6 +83,7 @@ impl Release {
 
     const fn pom(self) -> &'static str {
         match self {
+            Self::V4_3 => "interop/java/pom-4.3.xml",
             Self::V4_1 => "interop/java/pom.xml",
             Self::V0_11 => "interop/java/pom-0.11.xml",
         }
@@ -82,7 +92,7 @@ impl Release {
     /// The logger's configuration file: 0.11 logs through log4j 1.
     const fn logger(self) -> (&'static str, &'static str) {
         match self {
-            Self::V4_1 => ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties"),
+            Self::V4_3 | Self::V4_1 => ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties"),
             Self::V0_11 => ("-Dlog4j.configuration=file:", "interop/java/log4j.properties"),
         }
     }

@@ -1,4 +1,4 @@
-//! Apache Kafka 4.1 in KRaft mode, one or two nodes, on ephemeral loopback ports.
+//! Apache Kafka 4.1 or 4.3 in KRaft mode, one or two nodes, on ephemeral loopback ports.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::failure::Failure;
-use crate::jars::jars;
+use crate::jars::{KafkaJars, jars, newest_jars};
 use crate::probe::{free_ports, wait_for_brokers, with_free_ports};
 use crate::process::{Process, run};
 use crate::tools::console;
@@ -35,6 +35,8 @@ pub struct KafkaOptions<'a> {
     pub scram: &'a [&'a str],
     /// Full JIT and a larger heap, for benchmarks; the start is slower.
     pub warm: bool,
+    /// Runs Apache Kafka 4.3 instead of 4.1.
+    pub newest: bool,
     /// Feature levels (`name=level`) that differ from the newest.
     pub features: &'a [&'a str],
 }
@@ -53,6 +55,7 @@ struct Node {
     listeners: Vec<(String, String, u16)>,
     dir: PathBuf,
     warm: bool,
+    newest: bool,
     process: Option<Process>,
 }
 
@@ -158,6 +161,7 @@ impl KafkaCluster {
                     .collect(),
                 dir: data.path().join(format!("node-{id}")),
                 warm: options.warm,
+                newest: options.newest,
                 process: None,
             })
             .collect();
@@ -183,6 +187,10 @@ impl KafkaCluster {
 impl Node {
     fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    fn jars(&self) -> Result<KafkaJars, Failure> {
+        if self.newest { newest_jars() } else { jars() }
     }
 
     fn properties_file(&self) -> PathBuf {
@@ -222,7 +230,7 @@ impl Node {
     }
 
     fn format(&self, options: &KafkaOptions) -> Result<(), Failure> {
-        let mut java = jars()?.java(128);
+        let mut java = self.jars()?.java(128);
         java.args([console::STORAGE, "format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
         java.args(options.scram.iter().flat_map(|credentials| ["--add-scram", *credentials]));
         java.args(options.features.iter().flat_map(|feature| ["--feature", *feature]));
@@ -230,7 +238,7 @@ impl Node {
     }
 
     fn spawn(&mut self) -> Result<(), Failure> {
-        let jars = jars()?;
+        let jars = self.jars()?;
         let mut java = if self.warm { jars.warm_java(1024) } else { jars.java(512) };
         java.arg("kafka.Kafka").arg(self.properties_file());
         java.current_dir::<&Path>(&self.dir);

@@ -1,4 +1,4 @@
-//! Real peers for the interoperability tests: Apache Kafka 4.1 and its tools, Apache Kafka 0.11, kcat, and the
+//! Real peers for the interoperability tests: Apache Kafka 4.3 and 4.1 and their tools, Apache Kafka 0.11, kcat, and the
 //! `ottla` binary.
 //!
 //! A test first requires its peer, and returns if the machine does not have it:
@@ -38,7 +38,7 @@ pub mod probe;
 pub use bindings::{build_stories, tell_story};
 pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
-pub use jars::{KafkaJars, jars, java_client, old_jars};
+pub use jars::{KafkaJars, jars, java_client, newest_jars, old_jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;

@@ -25,6 +25,8 @@ const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 pub enum Peer {
     /// Apache Kafka 4.1, broker and tools: a JVM, and jars from Maven.
     Java,
+    /// Apache Kafka 4.3: a JVM, and other jars.
+    NewestJava,
     /// Apache Kafka 0.11 with its ZooKeeper: a JVM, and other jars.
     OldJava,
     /// kcat, on librdkafka.
@@ -54,8 +56,9 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order of lists.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Java,
+        Self::NewestJava,
         Self::OldJava,
         Self::Kcat,
         Self::Librdkafka,
@@ -71,6 +74,7 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Self::Java => "Apache Kafka 4.1",
+            Self::NewestJava => "Apache Kafka 4.3",
             Self::OldJava => "Apache Kafka 0.11",
             Self::Kcat => "kcat",
             Self::Librdkafka => "librdkafka",
@@ -88,7 +92,7 @@ impl Peer {
     /// # Panics
     /// With `CI=true`, if it cannot be installed: CI never skips a peer.
     pub fn require(self) -> Result<(), Missing> {
-        let starts_jvm = matches!(self, Self::Java | Self::OldJava | Self::NumberedTests);
+        let starts_jvm = matches!(self, Self::Java | Self::NewestJava | Self::OldJava | Self::NumberedTests);
         if starts_jvm && std::env::var_os(QUICK).is_some() {
             return Err(self.missing("left out by --quick".to_owned()));
         }
@@ -103,6 +107,7 @@ impl Peer {
         self.programs()?;
         let jars = match self {
             Self::Java => crate::jars(),
+            Self::NewestJava => crate::newest_jars(),
             Self::OldJava => crate::old_jars(),
             Self::NumberedTests => {
                 self.openssl_headers()?;
@@ -159,7 +164,9 @@ impl Peer {
     /// The required programs, with their Debian packages.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Java | Self::OldJava => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
+            Self::Java | Self::NewestJava | Self::OldJava => {
+                &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")]
+            }
             Self::Kcat => &[("kcat", "kcat")],
             Self::Librdkafka => &[
                 ("python3", "python3"),

@@ -6,6 +6,7 @@
 mod background;
 mod files;
 mod leadership;
+mod live_config;
 mod nodes;
 mod topic_store;
 mod turns;
@@ -27,6 +28,7 @@ use self::turns::Turns;
 use crate::cleaner_points::CleanerPoints;
 use crate::clock::Clock;
 use crate::compactions::Compactions;
+use crate::config::live::LiveConfig;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
@@ -60,7 +62,10 @@ pub struct Seams {
 /// The shared state of all nodes of one process.
 #[derive(Debug)]
 pub struct Cluster {
+    /// The configuration at the start.
     pub(crate) config: BrokerConfig,
+    /// The configuration with the changes of the run.
+    pub(crate) live: LiveConfig,
     pub(crate) clock: Clock,
     pub(crate) syncer: Syncer,
     pub(crate) intercepts: Intercepts,
@@ -173,6 +178,7 @@ impl Cluster {
             offsets: Offsets::default(),
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
+            live: LiveConfig::new(&config),
             config,
             clock,
             syncer,
@@ -199,6 +205,7 @@ impl Cluster {
         };
         let record = lock(&cluster.journal).end_offset();
         cluster.sync_journal(record)?;
+        cluster.load_live_config()?;
         cluster.load_topics(format)?;
         cluster.forget_cleaner_points();
         if format != Format::Marked {

@@ -36,9 +36,9 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
     if !cluster.config.cleaner_enabled {
         return;
     }
-    let pause = cluster.config.cleaner_backoff;
     let mut left_alone: LeftAlone = BTreeMap::new();
     loop {
+        let pause = cluster.live.broker().cleaner_backoff;
         left_alone.retain(|_, until| Instant::now() < *until);
         while let Some((partition, cleanable)) = dirtiest(&cluster, &left_alone) {
             let wait = match compact(&cluster, &partition, cleanable).await {
@@ -92,7 +92,7 @@ async fn compact(cluster: &Arc<Cluster>, partition: &Arc<Partition>, cleanable: 
         now_ms: cluster.clock.now_ms(),
         first_dirty: cleanable.first_dirty,
         stable_end: partition.stable_end(),
-        map_bytes_max: cluster.config.cleaner_map_bytes_max,
+        map_bytes_max: cluster.live.broker().cleaner_map_bytes_max,
         secret: secret(cluster),
         aborted: Vec::new(),
         segment_bytes_max: None,

@@ -1,13 +1,22 @@
 //! The settings of a broker and its topics, by Apache Kafka's names.
+//!
+//! - `settings`: the table of Kafka's settings: names, types, defaults, allowed values.
+//! - `topic_config`: the settings of a topic.
+//! - `live`: settings that change at run time, of brokers, groups and client metrics.
+
+pub(crate) mod live;
+mod settings;
+mod topic_config;
+
+pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
+pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ottla_log::{LogConfig, Visible};
-use ottla_wire::TimestampType;
-
 use crate::internal_topics::SEGMENT_BYTES;
+use crate::kafka_level::KafkaLevel;
 
 /// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -116,6 +125,10 @@ pub struct BrokerConfig {
     /// `add.partitions.to.txn.retry.backoff.max.ms`: a request that meets a change of its transaction waits up to this time
     /// for its end. 100 ms by default.
     pub transaction_wait_max: Duration,
+    /// The properties that were set, by name; DescribeConfigs reports them, with those that have no effect.
+    pub given: BTreeMap<String, String>,
+    /// The release of Apache Kafka whose API versions are the highest that are answered. 4.3 by default.
+    pub as_version: KafkaLevel,
     /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
 }
@@ -156,6 +169,8 @@ impl Default for BrokerConfig {
             transactional_id_expiration: Duration::from_secs(7 * 24 * 3600),
             transactional_id_expiration_check: Duration::from_secs(3600),
             transaction_wait_max: Duration::from_millis(100),
+            as_version: KafkaLevel::default(),
+            given: BTreeMap::new(),
             topic_defaults: TopicConfig::default(),
         }
     }
@@ -167,6 +182,58 @@ impl BrokerConfig {
     /// # Errors
     /// A sentence that names the property, the value and the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let Some(setting) = find_setting(Scope::Broker, name) else {
+            let hint = settings::nearest(Scope::Broker, name);
+            let hint = hint.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            return Err(format!("no broker property is called `{name}`{hint}"));
+        };
+        // Some ranges are wider than Kafka's.
+        if !self.apply(name, value)? && settings::topic_setting_of(name).is_none() {
+            setting.check(value)?;
+        }
+        let before = self.given.insert(name.to_owned(), value.trim().to_owned());
+        let applied = self.apply_topic_default(name);
+        if applied.is_err() {
+            match before {
+                Some(before) => self.given.insert(name.to_owned(), before),
+                None => self.given.remove(name),
+            };
+        }
+        applied
+    }
+
+    /// Returns whether a broker property has an effect here.
+    pub fn has_effect(name: &str) -> bool {
+        let is_default = settings::topic_setting_of(name).is_some_and(|setting| setting.effect.is_some());
+        is_default
+            || find_setting(Scope::Broker, name).is_some_and(|setting| {
+                setting.effect.is_some()
+                    || Self::default()
+                        .apply(name, setting.default.unwrap_or_default())
+                        .is_ok_and(|applied| applied)
+            })
+    }
+
+    /// Sets the topic setting whose default this property is. Of properties for one setting, such as
+    /// `log.retention.ms` and `log.retention.hours`, the one with the finest unit counts.
+    fn apply_topic_default(&mut self, name: &str) -> Result<(), String> {
+        let Some(setting) = settings::topic_setting_of(name) else { return Ok(()) };
+        for synonym in &setting.synonyms {
+            let Some(value) = self.given.get(*synonym) else { continue };
+            let unit = match synonym.rsplit('.').next() {
+                Some("hours") => 3_600_000,
+                Some("minutes") => 60_000,
+                _ => return self.topic_defaults.set(setting.name, value),
+            };
+            let count = number(synonym, value, -1, i64::MAX)?;
+            let ms = if count < 0 { -1 } else { count.saturating_mul(unit) };
+            return self.topic_defaults.set(setting.name, &ms.to_string());
+        }
+        Ok(())
+    }
+
+    /// Applies a property of the broker itself. Returns `false` if none has this name.
+    fn apply(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let ms = |value: &str| number(name, value, 0, i64::MAX).map(|ms| Duration::from_millis(ms as u64));
         match name {
             "auto.create.topics.enable" => self.auto_create_topics = boolean(name, value)?,
@@ -204,30 +271,13 @@ impl BrokerConfig {
             "max.incremental.fetch.session.cache.slots" => {
                 self.fetch_sessions_max = number(name, value, 0, 1_000_000)? as usize;
             }
-            "log.cleanup.policy" => self.topic_defaults.set("cleanup.policy", value)?,
-            "log.cleaner.delete.retention.ms" => self.topic_defaults.set("delete.retention.ms", value)?,
-            "log.cleaner.min.cleanable.ratio" => {
-                self.topic_defaults.set("min.cleanable.dirty.ratio", value)?;
-            }
-            "log.cleaner.min.compaction.lag.ms" => {
-                self.topic_defaults.set("min.compaction.lag.ms", value)?;
-            }
-            "log.cleaner.max.compaction.lag.ms" => {
-                self.topic_defaults.set("max.compaction.lag.ms", value)?;
-            }
-            "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
-            "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,
-            "log.segment.bytes" => self.topic_defaults.set("segment.bytes", value)?,
-            "log.roll.ms" => self.topic_defaults.set("segment.ms", value)?,
-            "message.max.bytes" => self.topic_defaults.set("max.message.bytes", value)?,
-            "log.message.timestamp.type" => self.topic_defaults.set("message.timestamp.type", value)?,
-            _ => return self.set_of_coordinators(name, value),
+            _ => return self.apply_to_coordinators(name, value),
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Sets a property of the coordinators and their topics.
-    fn set_of_coordinators(&mut self, name: &str, value: &str) -> Result<(), String> {
+    /// Applies a property of the coordinators and their topics.
+    fn apply_to_coordinators(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let ms = |value: &str| number(name, value, 0, i64::MAX).map(|ms| Duration::from_millis(ms as u64));
         match name {
             "offsets.topic.num.partitions" => {
@@ -263,228 +313,9 @@ impl BrokerConfig {
                 self.transactional_id_expiration_check = ms(value)?.max(Duration::from_millis(1));
             }
             "add.partitions.to.txn.retry.backoff.max.ms" => self.transaction_wait_max = ms(value)?,
-            _ => return Err(format!("no broker property is called `{name}`")),
+            _ => return Ok(false),
         }
-        Ok(())
-    }
-}
-
-/// One setting of a topic.
-#[derive(Clone, Copy, Debug)]
-pub struct TopicSetting {
-    /// Kafka's name.
-    pub name: &'static str,
-    /// Kafka's type number in DescribeConfigs: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
-    pub kind: i8,
-    /// Its effect.
-    pub text: &'static str,
-}
-
-/// The supported topic settings. Others are rejected, because they would have no effect.
-pub const TOPIC_SETTINGS: &[TopicSetting] = &[
-    TopicSetting {
-        name: "cleanup.policy",
-        kind: 7,
-        text: "The clean-up of old records: `delete` by age and size, `compact` all but the newest of each key, or both.",
-    },
-    TopicSetting {
-        name: "compression.type",
-        kind: 2,
-        text: "Only `producer`: batches are kept as they come.",
-    },
-    TopicSetting {
-        name: "delete.retention.ms",
-        kind: 5,
-        text: "The time for which a tombstone stays after the first compaction of it.",
-    },
-    TopicSetting { name: "index.interval.bytes", kind: 3, text: "Bytes of log per index entry." },
-    TopicSetting {
-        name: "max.compaction.lag.ms",
-        kind: 5,
-        text: "Records are compacted after this time, however few of them are dirty.",
-    },
-    TopicSetting { name: "max.message.bytes", kind: 3, text: "The largest batch." },
-    TopicSetting {
-        name: "message.timestamp.after.max.ms",
-        kind: 5,
-        text: "The maximum time by which a producer's timestamps may be in the future.",
-    },
-    TopicSetting {
-        name: "message.timestamp.before.max.ms",
-        kind: 5,
-        text: "The maximum time by which a producer's timestamps may be in the past.",
-    },
-    TopicSetting { name: "message.timestamp.type", kind: 2, text: "CreateTime or LogAppendTime." },
-    TopicSetting {
-        name: "min.cleanable.dirty.ratio",
-        kind: 6,
-        text: "A partition is compacted when more of its bytes than this part were not cleaned yet.",
-    },
-    TopicSetting {
-        name: "min.compaction.lag.ms",
-        kind: 5,
-        text: "Records are not compacted before this time.",
-    },
-    TopicSetting { name: "min.insync.replicas", kind: 3, text: "Only 1: nothing is replicated." },
-    TopicSetting { name: "retention.bytes", kind: 5, text: "Old segments go beyond so much; -1 keeps all." },
-    TopicSetting { name: "retention.ms", kind: 5, text: "Segments go when they are so old; -1 keeps all." },
-    TopicSetting { name: "segment.bytes", kind: 3, text: "A segment is closed before it grows beyond this." },
-    TopicSetting { name: "segment.ms", kind: 5, text: "A segment is closed after this time." },
-];
-
-/// The settings that were set on a topic. The broker's defaults apply to all others.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct TopicConfig {
-    values: BTreeMap<String, String>,
-}
-
-impl TopicConfig {
-    /// Sets a setting by Kafka's name.
-    ///
-    /// # Errors
-    /// A sentence that names the setting, the value and the allowed values.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let mut scratch = LogConfig::default();
-        apply(&mut scratch, name, value)?;
-        self.values.insert(name.to_owned(), value.to_owned());
-        Ok(())
-    }
-
-    /// Values that were checked when they were set.
-    pub(crate) fn from_values(values: BTreeMap<String, String>) -> Self {
-        Self { values }
-    }
-
-    /// The values that were set.
-    pub fn values(&self) -> &BTreeMap<String, String> {
-        &self.values
-    }
-
-    /// Returns the log's settings: these, and `defaults` for all others.
-    pub(crate) fn log_config(&self, defaults: &Self, durability: Durability) -> LogConfig {
-        let mut config = LogConfig {
-            visible: if durability == Durability::Disk { Visible::Synced } else { Visible::End },
-            ..LogConfig::default()
-        };
-        for (name, value) in defaults.values.iter().chain(&self.values) {
-            // Checked when it was set.
-            let _ = apply(&mut config, name, value);
-        }
-        config
-    }
-
-    /// Returns the effective value and its source: the topic, the broker, or the default.
-    pub(crate) fn effective(&self, name: &str, defaults: &Self) -> (String, ConfigSource) {
-        if let Some(value) = self.values.get(name) {
-            return (value.clone(), ConfigSource::Topic);
-        }
-        if let Some(value) = defaults.values.get(name) {
-            return (value.clone(), ConfigSource::Broker);
-        }
-        (default_text(name), ConfigSource::Default)
-    }
-}
-
-/// The source of a topic's setting.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ConfigSource {
-    Topic,
-    Broker,
-    Default,
-}
-
-impl ConfigSource {
-    /// The number in DescribeConfigs.
-    pub(crate) const fn code(self) -> i8 {
-        match self {
-            Self::Topic => 1,
-            Self::Broker => 4,
-            Self::Default => 5,
-        }
-    }
-}
-
-fn default_text(name: &str) -> String {
-    let config = LogConfig::default();
-    match name {
-        "cleanup.policy" => "delete".into(),
-        "compression.type" => "producer".into(),
-        "delete.retention.ms" => config.delete_retention_ms.to_string(),
-        "index.interval.bytes" => config.index_interval_bytes.to_string(),
-        "max.compaction.lag.ms" => config.max_compaction_lag_ms.to_string(),
-        "max.message.bytes" => config.message_bytes_max.to_string(),
-        "message.timestamp.after.max.ms" => config.timestamp_after_max_ms.to_string(),
-        "message.timestamp.before.max.ms" => config.timestamp_before_max_ms.to_string(),
-        "message.timestamp.type" => "CreateTime".into(),
-        "min.cleanable.dirty.ratio" => config.dirty_ratio_min.to_string(),
-        "min.compaction.lag.ms" => config.min_compaction_lag_ms.to_string(),
-        "min.insync.replicas" => "1".into(),
-        "retention.bytes" => config.retention_bytes.map_or_else(|| "-1".into(), |bytes| bytes.to_string()),
-        "retention.ms" => config.retention_ms.map_or_else(|| "-1".into(), |ms| ms.to_string()),
-        "segment.bytes" => config.segment_bytes.to_string(),
-        "segment.ms" => config.segment_ms.to_string(),
-        _ => String::new(),
-    }
-}
-
-/// Writes one setting into a log's configuration.
-fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> {
-    let only = |allowed: &str| {
-        if value == allowed { Ok(()) } else { Err(format!("{name}=`{value}`: only `{allowed}` exists here")) }
-    };
-    match name {
-        "cleanup.policy" => (config.delete, config.compact) = cleanup_policy(value)?,
-        "compression.type" => only("producer")?,
-        "min.insync.replicas" => only("1")?,
-        "delete.retention.ms" => config.delete_retention_ms = number(name, value, 0, i64::MAX)?,
-        "max.compaction.lag.ms" => config.max_compaction_lag_ms = number(name, value, 1, i64::MAX)?,
-        "min.cleanable.dirty.ratio" => config.dirty_ratio_min = ratio(name, value)?,
-        "min.compaction.lag.ms" => config.min_compaction_lag_ms = number(name, value, 0, i64::MAX)?,
-        "index.interval.bytes" => {
-            config.index_interval_bytes = number(name, value, 0, i64::from(i32::MAX))? as u32;
-        }
-        "max.message.bytes" => config.message_bytes_max = number(name, value, 0, i64::from(i32::MAX))? as u32,
-        "message.timestamp.after.max.ms" => config.timestamp_after_max_ms = number(name, value, 0, i64::MAX)?,
-        "message.timestamp.before.max.ms" => {
-            config.timestamp_before_max_ms = number(name, value, 0, i64::MAX)?;
-        }
-        "message.timestamp.type" => {
-            config.timestamp_type = match value {
-                "CreateTime" => TimestampType::CreateTime,
-                "LogAppendTime" => TimestampType::LogAppendTime,
-                _ => return Err(format!("{name}=`{value}`: use CreateTime or LogAppendTime")),
-            };
-        }
-        "retention.bytes" => {
-            config.retention_bytes = u64::try_from(number(name, value, -1, i64::MAX)?).ok();
-        }
-        "retention.ms" => {
-            config.retention_ms = Some(number(name, value, -1, i64::MAX)?).filter(|ms| *ms >= 0);
-        }
-        "segment.bytes" => config.segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32,
-        "segment.ms" => config.segment_ms = number(name, value, 1, i64::MAX)?,
-        _ => return Err(format!("`{name}` is not a topic setting that has an effect here")),
-    }
-    Ok(())
-}
-
-/// Returns whether the policy has `delete`, and whether it has `compact`.
-fn cleanup_policy(value: &str) -> Result<(bool, bool), String> {
-    let (mut delete, mut compact) = (false, false);
-    for policy in value.split(',').map(str::trim) {
-        match policy {
-            "delete" => delete = true,
-            "compact" => compact = true,
-            _ => return Err(format!("cleanup.policy=`{value}`: use delete, compact, or delete,compact")),
-        }
-    }
-    Ok((delete, compact))
-}
-
-fn ratio(name: &str, value: &str) -> Result<f64, String> {
-    match value.trim().parse::<f64>() {
-        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
-        _ => Err(format!("{name}=`{value}`: not a number from 0 to 1")),
+        Ok(true)
     }
 }
 

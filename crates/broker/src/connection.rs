@@ -63,12 +63,9 @@ impl Transport for tokio::io::DuplexStream {}
 pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     let Some(state) = cluster.node(node) else { return };
     let open = state.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= cluster.config.connections_max {
-        tracing::warn!(
-            node,
-            max = cluster.config.connections_max,
-            "connection refused: max.connections is reached"
-        );
+    let max = cluster.live.broker().connections_max;
+    if open >= max {
+        tracing::warn!(node, max, "connection refused: max.connections is reached");
     } else {
         let result = Connection::new(io, cluster.clone(), node).run().await;
         if let Err(reason) = result {

@@ -33,6 +33,7 @@ mod fetch_sessions;
 pub mod fuzzing;
 mod intercept;
 mod internal_topics;
+mod kafka_level;
 mod lifecycle;
 mod memory;
 mod offset_floors;
@@ -54,13 +55,17 @@ mod topics;
 mod transaction_approval;
 mod transactions;
 
+pub use api::advertised_apis;
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;
 pub use cluster::{Cluster, OpenError, Seams};
-pub use config::{BrokerConfig, Durability, TOPIC_SETTINGS, TopicConfig, TopicSetting};
+pub use config::{
+    BrokerConfig, Durability, Kind, Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings,
+};
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;
 pub use intercept::Fault;
+pub use kafka_level::KafkaLevel;
 pub use ottla_protocol::{ApiKey, ErrorCode};
 pub use partition::Syncer;
 pub use repair::{Damage, RepairError, RepairReport, repair};

@@ -39,6 +39,7 @@ struct Creation {
     name: Arc<str>,
     id: Uuid,
     config: TopicConfig,
+    replication: i32,
     partitions: Range<i32>,
 }
 
@@ -71,17 +72,17 @@ impl Cluster {
         let checked: Vec<Result<Creation, Refusal>> = checked.collect();
         if dry_run {
             let described = |creation: Creation| {
-                let Creation { name, id, config, .. } = creation;
-                Arc::new(Topic { name, id, config, partitions: Vec::new() })
+                let Creation { name, id, config, replication, .. } = creation;
+                Arc::new(Topic { name, id, config, replication, partitions: Vec::new() })
             };
             return checked.into_iter().map(|creation| creation.map(described)).collect();
         }
         let creations: Vec<&Creation> = checked.iter().flatten().collect();
         let mut made = self.create_all(&creations).into_iter();
         let results = checked.into_iter().map(|creation| {
-            let Creation { name, id, config, .. } = creation?;
+            let Creation { name, id, config, replication, .. } = creation?;
             let partitions = made.next().unwrap_or_else(|| Err(storage_refusal("no result")))?;
-            let topic = Arc::new(Topic { name, id, config, partitions });
+            let topic = Arc::new(Topic { name, id, config, replication, partitions });
             self.add(topic.clone());
             Ok(topic)
         });
@@ -90,7 +91,7 @@ impl Cluster {
 
     /// Checks everything that needs no change.
     fn check_new(&self, topic: NewTopic, planned: &mut Planned) -> Result<Creation, Refusal> {
-        let NewTopic { name, partitions, config } = topic;
+        let NewTopic { name, partitions, config, replication } = topic;
         check_name(&name)?;
         let count = if partitions == -1 { self.config.partitions_default } else { partitions };
         let max = self.config.topic_partitions_max;
@@ -98,13 +99,27 @@ impl Cluster {
             let reason = format!("topic `{name}`: {count} partitions, allowed are 1 to {max}");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
+        let replication = self.check_replication(&name, replication)?;
         self.check_free(&name, planned)?;
         self.check_total(&name, planned.partitions, count)?;
         self.check_directories(&name, 0..count)?;
         planned.names.insert(folded_name(&name), name.clone());
         planned.partitions += if is_internal(&name) { 0 } else { count as usize };
         let id = random_uuid(&mut lock(&self.rng));
-        Ok(Creation { name: name.into(), id, config, partitions: 0..count })
+        Ok(Creation { name: name.into(), id, config, replication, partitions: 0..count })
+    }
+
+    /// Refuses more replicas than there are nodes.
+    fn check_replication(&self, name: &str, replication: i32) -> Result<i32, Refusal> {
+        let (replication, nodes) = (replication.max(1), self.nodes.len() as i32);
+        if replication <= nodes {
+            return Ok(replication);
+        }
+        let reason = format!(
+            "topic `{name}`: replication factor {replication}, but there are {nodes} nodes; start the broker with \
+             --nodes {replication}"
+        );
+        Err((ErrorCode::InvalidReplicationFactor, reason))
     }
 
     /// Refuses a name that is used or collides with a used one: `a.b` and `a_b` collide in Kafka's metrics.
@@ -201,7 +216,7 @@ impl Cluster {
 
     /// The settings of a topic's logs.
     pub(crate) fn log_config(&self, topic: &str, config: &TopicConfig) -> LogConfig {
-        let mut log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        let mut log_config = config.log_config(&self.topic_defaults(), self.config.durability);
         internal_topics::limit_memory(topic, &mut log_config);
         log_config
     }
@@ -228,7 +243,12 @@ impl Cluster {
         for creation in
             creations.iter().zip(&made).filter_map(|(creation, made)| made.is_ok().then_some(creation))
         {
-            match json(&record_of(creation.id, creation.partitions.end, &creation.config)) {
+            match json(&record_of(
+                creation.id,
+                creation.partitions.end,
+                &creation.config,
+                creation.replication,
+            )) {
                 Ok(record) => entries.push((topic_key(&creation.name), Some(record))),
                 Err(refusal) => return made.into_iter().map(|made| made.and(Err(refusal.clone()))).collect(),
             }
@@ -245,7 +265,7 @@ impl Cluster {
     }
 
     /// Writes entries to the journal as one batch, and makes them durable.
-    fn put_durably(&self, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), Refusal> {
+    pub(crate) fn put_durably(&self, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), Refusal> {
         let put = lock(&self.journal).put_all(self.clock.now_ms(), entries);
         put.and_then(|record| self.sync_journal(record)).map_err(|error| storage_refusal(&error))
     }
@@ -343,6 +363,7 @@ impl Cluster {
             name: topic.name.clone(),
             id: topic.id,
             config: topic.config.clone(),
+            replication: topic.replication,
             partitions: have..count,
         };
         let made =
@@ -365,7 +386,7 @@ impl Cluster {
         if dry_run {
             return Ok(());
         }
-        let record = record_of(topic.id, topic.partitions.len() as i32, &config);
+        let record = record_of(topic.id, topic.partitions.len() as i32, &config, topic.replication);
         self.put_durably(&[(topic_key(name), Some(json(&record)?))])?;
         for partition in &topic.partitions {
             partition.log().update_config(self.log_config(name, &config));
@@ -409,12 +430,13 @@ fn check_version(found: u32) -> Result<(), String> {
     Err(format!("version {found}; this program knows versions up to {TOPIC_RECORD_VERSION}: run a newer one"))
 }
 
-fn record_of(id: Uuid, partitions: i32, config: &TopicConfig) -> TopicRecord {
+fn record_of(id: Uuid, partitions: i32, config: &TopicConfig, replication: i32) -> TopicRecord {
     TopicRecord {
         version: TOPIC_RECORD_VERSION,
         id: id.to_string(),
         partitions,
         configs: config.values().clone(),
+        replication,
     }
 }
 

@@ -163,12 +163,12 @@ impl Cluster {
         self.overrides.arrange(|state| state.replicas.insert(topic.to_owned(), count));
     }
 
-    /// Returns the replicas of a partition in metadata.
-    pub(crate) fn replicas_shown(&self, partition: &Partition) -> Vec<i32> {
-        let Some(count) = self.overrides.replicas(&partition.topic) else { return partition.replicas() };
+    /// Returns the replicas of a partition that a test has set for metadata.
+    pub(crate) fn replicas_shown(&self, partition: &Partition) -> Option<Vec<i32>> {
+        let count = self.overrides.replicas(&partition.topic)?;
         let nodes: Vec<i32> = self.node_ids().collect();
         let first = usize::try_from(partition.index).unwrap_or_default();
-        (0..count.clamp(1, nodes.len())).map(|step| nodes[(first + step) % nodes.len()]).collect()
+        Some((0..count.clamp(1, nodes.len())).map(|step| nodes[(first + step) % nodes.len()]).collect())
     }
 
     /// Redirects consumers of a partition to `node` (KIP-392); `None` ends that.

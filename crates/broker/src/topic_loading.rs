@@ -35,7 +35,8 @@ impl Cluster {
                 (topics.len(), PartitionIdentity { topic: name.clone(), topic_id: id, index, floor })
             }));
             let config = TopicConfig::from_values(record.configs);
-            topics.push(Topic { name, id, config, partitions: Vec::new() });
+            let replication = record.replication;
+            topics.push(Topic { name, id, config, replication, partitions: Vec::new() });
         }
         let opened = self.syncer.map_all(&partitions, |(topic, identity)| {
             self.open_partition(identity.clone(), &topics[*topic].config, format)

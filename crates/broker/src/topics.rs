@@ -15,6 +15,8 @@ pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
     pub(crate) id: Uuid,
     pub(crate) config: TopicConfig,
+    /// The number of nodes that metadata lists as replicas of each partition. The data is one copy on one disk.
+    pub(crate) replication: i32,
     pub(crate) partitions: Vec<Arc<Partition>>,
 }
 
@@ -25,12 +27,14 @@ pub(crate) struct NewTopic {
     /// The number of partitions; -1 for the default number.
     pub(crate) partitions: i32,
     pub(crate) config: TopicConfig,
+    /// The replication factor; 1 if it is less.
+    pub(crate) replication: i32,
 }
 
 impl NewTopic {
     /// A topic with the default settings.
     pub(crate) fn new(name: impl Into<String>, partitions: i32) -> Self {
-        Self { name: name.into(), partitions, config: TopicConfig::default() }
+        Self { name: name.into(), partitions, config: TopicConfig::default(), replication: 1 }
     }
 }
 
@@ -42,6 +46,13 @@ pub(crate) struct TopicRecord {
     pub(crate) id: String,
     pub(crate) partitions: i32,
     pub(crate) configs: BTreeMap<String, String>,
+    #[serde(default = "one_replica")]
+    pub(crate) replication: i32,
+}
+
+/// The replication factor of topics whose record has none.
+fn one_replica() -> i32 {
+    1
 }
 
 /// Directories that are being created or deleted: the only record that allows their removal.

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use common::sound::{self, Listed};
 use common::{CORRELATION_ID, Heard, Raw};
-use ottla_broker::Broker;
+use ottla_broker::{Broker, KafkaLevel};
 use ottla_protocol::messages as m;
+use ottla_protocol::messages::ApiVersionsRequest;
 use ottla_protocol::{ApiKey, Request};
 
 /// Asks `R` with nothing in it, in every version between these; answers that cannot be read are a failure.
@@ -54,6 +55,7 @@ fn every_listed_version_of_every_request_is_answered() {
         init_producer_id::InitProducerIdRequest,
         join_group::JoinGroupRequest,
         leave_group::LeaveGroupRequest,
+        list_config_resources::ListConfigResourcesRequest,
         list_groups::ListGroupsRequest,
         list_offsets::ListOffsetsRequest,
         list_transactions::ListTransactionsRequest,
@@ -87,5 +89,34 @@ fn requests_with_something_in_them_are_answered_in_every_version() {
             }
             Heard::Closed => panic!("{} closes", sound.name()),
         }
+    }
+}
+
+#[test]
+fn a_broker_of_an_older_level_announces_and_answers_no_later_versions() {
+    for (level, fetch_max, feature) in [
+        (KafkaLevel::V0_11, 5, None),
+        (KafkaLevel::V2_8, 12, None),
+        (KafkaLevel::V3_9, 17, None),
+        (KafkaLevel::V4_1, 18, Some(2)),
+        (KafkaLevel::V4_3, 18, Some(2)),
+    ] {
+        let builder = Broker::builder().memory().configure(|config| config.as_version = level);
+        let broker = builder.spawn().expect("a broker");
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        let request = ApiVersionsRequest {
+            client_software_name: "test".into(),
+            client_software_version: "1".into(),
+            ..Default::default()
+        };
+        let newest = if level == KafkaLevel::V0_11 { 1 } else { 3 };
+        let answer = connection.ask(newest, &request).expect("an answer");
+        let fetch = answer.api_keys.iter().find(|api| api.api_key == ApiKey::Fetch.code());
+        assert_eq!(fetch.map(|api| api.max_version), Some(fetch_max), "{level:?}");
+        let features = answer.finalized_features.iter();
+        assert_eq!(features.map(|one| one.max_version_level).next(), feature, "{level:?}");
+        let incremental =
+            answer.api_keys.iter().any(|api| api.api_key == ApiKey::IncrementalAlterConfigs.code());
+        assert_eq!(incremental, level >= KafkaLevel::V2_8, "{level:?}");
     }
 }

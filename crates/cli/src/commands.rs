@@ -11,4 +11,5 @@ pub(crate) mod man;
 pub(crate) mod produce;
 pub(crate) mod properties;
 pub(crate) mod run;
+mod server_properties;
 pub(crate) mod topics;

@@ -20,12 +20,12 @@ macro_rules! api_keys {
         #[allow(missing_docs, reason = "the names are Kafka's own")]
         pub enum ApiKey {
             $($name,)*
-            /// A number that Kafka 4.1 does not define.
+            /// A number that Kafka 4.3 does not define.
             Unknown(i16),
         }
 
         impl ApiKey {
-            /// All keys that Kafka 4.1 defines, in order.
+            /// All keys that Kafka 4.3 defines, in order.
             pub const KNOWN: &[Self] = &[$(Self::$name),*];
 
             /// The key with this number.

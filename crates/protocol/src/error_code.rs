@@ -19,12 +19,12 @@ macro_rules! error_codes {
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         pub enum ErrorCode {
             $(#[doc = $message] $variant,)*
-            /// a code that Kafka 4.1 does not define
+            /// a code that Kafka 4.3 does not define
             Unknown(i16),
         }
 
         impl ErrorCode {
-            /// All codes that Kafka 4.1 defines, in order.
+            /// All codes that Kafka 4.3 defines, in order.
             pub const KNOWN: &[Self] = &[$(Self::$variant),*];
 
             /// The error with this code.
@@ -57,7 +57,7 @@ macro_rules! error_codes {
             pub const fn message(self) -> &'static str {
                 match self {
                     $(Self::$variant => $message,)*
-                    Self::Unknown(_) => "an error that Kafka 4.1 does not define",
+                    Self::Unknown(_) => "an error that Kafka 4.3 does not define",
                 }
             }
 

@@ -22,7 +22,7 @@ impl Api for ApiVersionsRequest {
             context.connection.peer.set_software(&self.client_software_name, &self.client_software_version);
         }
         let mut response = ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() };
-        if context.version >= 3 {
+        if context.version >= 3 && context.cluster().config.as_version.has_transaction_version_2() {
             add_features(&mut response, context.version);
         }
         response
@@ -50,7 +50,7 @@ fn add_features(response: &mut ApiVersionsResponse, version: i16) {
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {
     super::advertised()
         .into_iter()
-        .map(|(key, versions)| (key, cluster.overrides.versions(key, versions)))
+        .map(|(key, versions)| (key, cluster.versions(key, versions)))
         .filter(|(_, (min, max))| min <= max)
         .map(|(key, (min_version, max_version))| ApiVersion { api_key: key.code(), min_version, max_version })
         .collect()

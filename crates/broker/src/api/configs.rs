@@ -1,14 +1,11 @@
-//! DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics; brokers have nothing that can be changed
-//! while they run.
+//! AlterConfigs and IncrementalAlterConfigs, for topics, brokers, groups and client metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_configs::{
     AlterConfigsRequest, AlterConfigsResource as ReplaceResource,
     AlterConfigsResourceResponse as ReplaceResourceResponse, AlterConfigsResponse,
-};
-use ottla_protocol::messages::describe_configs::{
-    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
-    DescribeConfigsResult, DescribeConfigsSynonym,
 };
 use ottla_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterConfigsResourceResponse, AlterableConfig, IncrementalAlterConfigsRequest,
@@ -17,80 +14,18 @@ use ottla_protocol::messages::incremental_alter_configs::{
 
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
-use crate::config::{TOPIC_SETTINGS, TopicConfig};
+use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
+use crate::config::{Kind, Scope, TopicConfig, find_setting};
 
-const TOPIC: i8 = 2;
-const BROKER: i8 = 4;
+/// Kinds of resources; `config::live` has the others.
+pub(super) const TOPIC: i8 = 2;
+pub(super) const BROKER_LOGGER: i8 = 8;
+
+/// The operations of IncrementalAlterConfigs.
 const SET: i8 = 0;
 const DELETE: i8 = 1;
 const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
-/// The type number of lists.
-const LIST: i8 = 7;
-
-impl Api for DescribeConfigsRequest {
-    async fn handle(self, context: RequestContext) -> DescribeConfigsResponse {
-        let (synonyms, documentation) = (self.include_synonyms, self.include_documentation);
-        let results = self.resources.into_iter().map(|resource| {
-            let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let (error_code, error_message, configs) =
-                match describe(&context, &resource, synonyms, documentation) {
-                    Ok(configs) => (ErrorCode::None, None, configs),
-                    Err((code, reason)) => (code, Some(reason), Vec::new()),
-                };
-            DescribeConfigsResult { error_code, error_message, resource_type, resource_name, configs }
-        });
-        DescribeConfigsResponse { results: results.collect(), ..Default::default() }
-    }
-
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeConfigsResponse {
-        let results = self.resources.into_iter().map(|resource| DescribeConfigsResult {
-            error_code: code,
-            resource_type: resource.resource_type,
-            resource_name: resource.resource_name,
-            ..Default::default()
-        });
-        DescribeConfigsResponse { results: results.collect(), ..Default::default() }
-    }
-}
-
-fn describe(
-    context: &RequestContext,
-    resource: &DescribeConfigsResource,
-    synonyms: bool,
-    documentation: bool,
-) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
-    let name = &resource.resource_name;
-    let cluster = context.cluster();
-    let config = match resource.resource_type {
-        TOPIC => cluster.topic(name).map(|topic| topic.config.clone()).ok_or_else(|| unknown(name))?,
-        // The broker's settings are the defaults of its topics.
-        BROKER => cluster.config.topic_defaults.clone(),
-        other => return Err(no_such_kind(other)),
-    };
-    let wanted = |name: &str| {
-        resource.configuration_keys.as_ref().is_none_or(|keys| keys.iter().any(|key| key == name))
-    };
-    let described = TOPIC_SETTINGS.iter().filter(|setting| wanted(setting.name)).map(|setting| {
-        let (value, source) = config.effective(setting.name, &cluster.config.topic_defaults);
-        let synonym = DescribeConfigsSynonym {
-            name: setting.name.into(),
-            value: Some(value.clone()),
-            source: source.code(),
-        };
-        DescribeConfigsResourceResult {
-            name: setting.name.into(),
-            value: Some(value),
-            read_only: resource.resource_type == BROKER,
-            config_source: source.code(),
-            synonyms: if synonyms { vec![synonym] } else { Vec::new() },
-            config_type: setting.kind,
-            documentation: documentation.then(|| setting.text.to_owned()),
-            ..Default::default()
-        }
-    });
-    Ok(described.collect())
-}
 
 impl Api for AlterConfigsRequest {
     async fn handle(self, context: RequestContext) -> AlterConfigsResponse {
@@ -125,19 +60,25 @@ impl Api for AlterConfigsRequest {
 
 /// Settings that the request does not name get their defaults.
 fn replace(cluster: &Cluster, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
-    let name = resource.resource_name;
-    if resource.resource_type != TOPIC {
-        return Err(no_such_kind(resource.resource_type));
-    }
-    let mut config = TopicConfig::default();
+    let (kind, name) = (resource.resource_type, resource.resource_name);
+    let mut values = Values::new();
     for setting in resource.configs {
         let Some(value) = setting.value else {
             let reason = format!("`{}` has no value: leave it out for its default", setting.name);
             return Err((ErrorCode::InvalidRequest, reason));
         };
-        config.set(&setting.name, &value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+        if values.insert(setting.name.clone(), value).is_some() {
+            return Err(twice(&setting.name));
+        }
     }
-    cluster.configure_topic(&name, |_| Ok(config), dry_run)
+    match kind {
+        TOPIC => cluster.configure_topic(&name, |_| topic_config(&values), dry_run),
+        BROKER | GROUP | CLIENT_METRICS => {
+            check_broker(cluster, kind, &name)?;
+            cluster.configure_resource(kind, &name, |_| Ok(values), dry_run)
+        }
+        other => Err(no_such_kind(other)),
+    }
 }
 
 impl Api for IncrementalAlterConfigsRequest {
@@ -172,52 +113,96 @@ impl Api for IncrementalAlterConfigsRequest {
 }
 
 fn alter(cluster: &Cluster, resource: AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {
-    let name = resource.resource_name;
-    if resource.resource_type != TOPIC {
-        return Err(no_such_kind(resource.resource_type));
+    let (kind, name, changes) = (resource.resource_type, resource.resource_name, resource.configs);
+    match kind {
+        TOPIC => {
+            let defaults = cluster.topic_defaults();
+            let change = |config: &TopicConfig| {
+                topic_config(&changed(Scope::Topic, config.values(), changes, defaults.values())?)
+            };
+            cluster.configure_topic(&name, change, dry_run)
+        }
+        BROKER | GROUP | CLIENT_METRICS => {
+            check_broker(cluster, kind, &name)?;
+            let scope = match kind {
+                BROKER => Scope::Broker,
+                GROUP => Scope::Group,
+                _ => Scope::ClientMetrics,
+            };
+            // Kafka appends to what the broker was started with.
+            let empty = BTreeMap::new();
+            let defaults = if kind == BROKER { &cluster.config.given } else { &empty };
+            let change = |values: &Values| changed(scope, values, changes, defaults);
+            cluster.configure_resource(kind, &name, change, dry_run)
+        }
+        other => Err(no_such_kind(other)),
     }
-    let defaults = &cluster.config.topic_defaults;
-    let change = |config: &TopicConfig| changed(config, resource.configs, defaults);
-    cluster.configure_topic(&name, change, dry_run)
 }
 
-/// The settings of a topic after these changes.
-fn changed(
-    config: &TopicConfig,
-    changes: Vec<AlterableConfig>,
-    defaults: &TopicConfig,
-) -> Result<TopicConfig, Refusal> {
-    let mut values = config.values().clone();
-    for change in changes {
-        match change.config_operation {
-            SET => drop(values.insert(change.name, change.value.unwrap_or_default())),
-            DELETE => drop(values.remove(&change.name)),
-            APPEND | SUBTRACT if is_list(&change.name) => {
-                let (known, _) = config.effective(&change.name, defaults);
-                let before = values.get(&change.name).cloned().unwrap_or(known);
-                let items = change.value.unwrap_or_default();
-                let list = if change.config_operation == APPEND {
-                    appended(&before, &items)
-                } else {
-                    subtracted(&before, &items)
-                };
-                values.insert(change.name, list);
-            }
-            _ => {
-                let reason = format!("`{}` is not a list: only set and delete make sense", change.name);
-                return Err((ErrorCode::InvalidConfig, reason));
-            }
-        }
+fn check_broker(cluster: &Cluster, kind: i8, name: &str) -> Result<(), Refusal> {
+    let exists = || name.parse().is_ok_and(|id| cluster.node(id).is_some());
+    if kind != BROKER || name.is_empty() || exists() {
+        return Ok(());
     }
+    let reason = format!("broker `{name}` does not exist: the brokers are 1 to {}", cluster.nodes.len());
+    Err((ErrorCode::InvalidRequest, reason))
+}
+
+fn topic_config(values: &Values) -> Result<TopicConfig, Refusal> {
     let mut config = TopicConfig::default();
-    for (name, value) in &values {
+    for (name, value) in values {
         config.set(name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
     Ok(config)
 }
 
-fn is_list(name: &str) -> bool {
-    TOPIC_SETTINGS.iter().any(|setting| setting.name == name && setting.kind == LIST)
+/// The settings of a resource after these changes.
+fn changed(
+    scope: Scope,
+    values: &Values,
+    changes: Vec<AlterableConfig>,
+    defaults: &Values,
+) -> Result<Values, Refusal> {
+    let mut values = values.clone();
+    let mut seen = BTreeSet::new();
+    for change in changes {
+        if !seen.insert(change.name.clone()) {
+            return Err(twice(&change.name));
+        }
+        let setting = find_setting(scope, &change.name);
+        match (change.config_operation, change.value) {
+            (DELETE, _) => drop(values.remove(&change.name)),
+            (SET, Some(value)) => drop(values.insert(change.name, value)),
+            (APPEND | SUBTRACT, Some(items)) if setting.is_some_and(|setting| setting.kind == Kind::List) => {
+                let default = setting.and_then(|setting| setting.default).unwrap_or_default();
+                let known = values.get(&change.name).or_else(|| defaults.get(&change.name));
+                let before = known.map_or(default, String::as_str);
+                let list = if change.config_operation == APPEND {
+                    appended(before, &items)
+                } else {
+                    subtracted(before, &items)
+                };
+                values.insert(change.name, list);
+            }
+            (_, None) => {
+                let reason = format!("`{}` has no value: delete it for its default", change.name);
+                return Err((ErrorCode::InvalidRequest, reason));
+            }
+            (APPEND | SUBTRACT, Some(_)) => {
+                let reason = format!("`{}` is not a list: use set and delete", change.name);
+                return Err((ErrorCode::InvalidConfig, reason));
+            }
+            (other, Some(_)) => {
+                let reason = format!("`{}`: {other} is not an operation: use 0 to 3", change.name);
+                return Err((ErrorCode::InvalidRequest, reason));
+            }
+        }
+    }
+    Ok(values)
+}
+
+fn twice(name: &str) -> Refusal {
+    (ErrorCode::InvalidRequest, format!("`{name}` is twice in the changes of one resource"))
 }
 
 fn items(list: &str) -> impl Iterator<Item = &str> {
@@ -238,10 +223,13 @@ fn subtracted(list: &str, less: &str) -> String {
     items(list).filter(|item| !items(less).any(|other| other == *item)).collect::<Vec<_>>().join(",")
 }
 
-fn unknown(name: &str) -> Refusal {
+pub(super) fn unknown_topic(name: &str) -> Refusal {
     (ErrorCode::UnknownTopicOrPartition, format!("topic `{name}` does not exist"))
 }
 
-fn no_such_kind(kind: i8) -> Refusal {
-    (ErrorCode::InvalidRequest, format!("resources of kind {kind} have no settings here: use topics (2)"))
+pub(super) fn no_such_kind(kind: i8) -> Refusal {
+    let reason = format!(
+        "resources of kind {kind} have no settings here: use topics (2), brokers (4), client metrics (16), groups (32)"
+    );
+    (ErrorCode::InvalidRequest, reason)
 }

@@ -7,8 +7,10 @@ use ottla_protocol::messages::describe_topic_partitions::{
 };
 
 use super::{Api, RequestContext};
+use crate::cluster::Cluster;
 use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
+use crate::topics::Topic;
 
 /// Partitions of one page, whatever the request asks for.
 const PAGE_PARTITIONS_MAX: usize = 2000;
@@ -46,7 +48,7 @@ impl Api for DescribeTopicPartitionsRequest {
             };
             let skip = if name == from_topic { from_partition } else { 0 };
             let page = topic.partitions.iter().skip(skip).take(room);
-            let partitions: Vec<_> = page.map(|partition| described(partition)).collect();
+            let partitions: Vec<_> = page.map(|partition| described(cluster, &topic, partition)).collect();
             room -= partitions.len();
             let next = skip + partitions.len();
             let more = next < topic.partitions.len();
@@ -75,17 +77,21 @@ impl Api for DescribeTopicPartitionsRequest {
     }
 }
 
-fn described(partition: &Partition) -> DescribeTopicPartitionsResponsePartition {
+fn described(
+    cluster: &Cluster,
+    topic: &Topic,
+    partition: &Partition,
+) -> DescribeTopicPartitionsResponsePartition {
     let leader = partition.leader();
-    let replicas = partition.replicas();
+    let replicas = cluster.replicas(topic, partition);
     DescribeTopicPartitionsResponsePartition {
         error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
         partition_index: partition.index,
         leader_id: leader,
         leader_epoch: partition.leader_epoch(),
-        isr_nodes: if partition.unavailable().is_some() { Vec::new() } else { replicas.clone() },
-        offline_replicas: partition.offline_replicas(),
-        replica_nodes: replicas,
+        isr_nodes: replicas.in_sync,
+        offline_replicas: replicas.offline,
+        replica_nodes: replicas.all,
         // Java's admin client cannot take null here, though the schema allows it.
         eligible_leader_replicas: Some(Vec::new()),
         last_known_elr: Some(Vec::new()),

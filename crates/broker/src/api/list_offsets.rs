@@ -17,6 +17,10 @@ const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
+const EARLIEST_PENDING_UPLOAD: i64 = -6;
+/// The first version of the request that allows each special timestamp.
+const SPECIAL_SINCE: [(i64, i16); 4] =
+    [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING_UPLOAD, 11)];
 
 impl Api for ListOffsetsRequest {
     async fn handle(self, context: RequestContext) -> ListOffsetsResponse {
@@ -27,6 +31,11 @@ impl Api for ListOffsetsRequest {
             partitions.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP);
         let look_up_all = move |cluster: &Cluster| {
             answer(self, version, |topic, partition| {
+                let is_special =
+                    |(special, since): &(i64, i16)| *special == partition.timestamp && version < *since;
+                if SPECIAL_SINCE.iter().any(is_special) {
+                    return Err(ErrorCode::UnsupportedVersion);
+                }
                 let found = cluster.partition(topic, partition.partition_index);
                 let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
                 found.check_leader(node, partition.current_leader_epoch)?;
@@ -86,7 +95,7 @@ fn look_up(
         LATEST => Ok(at(readable_end())),
         EARLIEST | EARLIEST_LOCAL => Ok(at(partition.log().start_offset())),
         // Tiered storage is not supported.
-        LATEST_TIERED => Ok(nowhere),
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(nowhere),
         MAX_TIMESTAMP => {
             let newest = cluster.log_with_files(partition).newest_timestamp().map_err(storage)?;
             let found =

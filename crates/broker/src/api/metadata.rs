@@ -69,7 +69,8 @@ async fn create_missing(
     cluster: &Arc<Cluster>,
     wanted: &[MetadataRequestTopic],
 ) -> FxHashMap<String, ErrorCode> {
-    let names = wanted.iter().filter_map(|topic| topic.name.clone());
+    let named = wanted.iter().filter(|topic| topic.topic_id == Uuid::ZERO);
+    let names = named.filter_map(|topic| topic.name.clone());
     // The coordinators create their topics themselves.
     let is_missing = |name: &String| cluster.topic(name).is_none() && !is_internal(name);
     let mut missing: Vec<String> = names.filter(is_missing).collect();
@@ -101,6 +102,8 @@ fn one(
     id: Uuid,
     failed: &FxHashMap<String, ErrorCode>,
 ) -> MetadataResponseTopic {
+    // Java's admin client asks for a topic id with an empty name: the id counts.
+    let name = name.filter(|_| id == Uuid::ZERO);
     let Some(name) = name else {
         return match cluster.topic_by_id(id) {
             Some(topic) => described(cluster, &topic),
@@ -130,22 +133,26 @@ fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
         name: Some(topic.name.to_string()),
         topic_id: topic.id,
         is_internal: is_internal(&topic.name),
-        partitions: partitions.map(|partition| described_partition(cluster, partition)).collect(),
+        partitions: partitions.map(|partition| described_partition(cluster, topic, partition)).collect(),
         ..Default::default()
     }
 }
 
-fn described_partition(cluster: &Cluster, partition: &Partition) -> MetadataResponsePartition {
+fn described_partition(cluster: &Cluster, topic: &Topic, partition: &Partition) -> MetadataResponsePartition {
     let told = cluster.overrides.leader_told(&partition.topic, partition.index);
     let (leader, epoch) = told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
-    let replicas = cluster.replicas_shown(partition);
+    let mut replicas = cluster.replicas(topic, partition);
+    if let Some(shown) = cluster.replicas_shown(partition) {
+        replicas.in_sync.clone_from(&shown);
+        replicas.all = shown;
+    }
     MetadataResponsePartition {
         error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
         partition_index: partition.index,
         leader_id: leader,
         leader_epoch: epoch,
-        isr_nodes: if partition.unavailable().is_some() { Vec::new() } else { replicas.clone() },
-        offline_replicas: partition.offline_replicas(),
-        replica_nodes: replicas,
+        isr_nodes: replicas.in_sync,
+        offline_replicas: replicas.offline,
+        replica_nodes: replicas.all,
     }
 }

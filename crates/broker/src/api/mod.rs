@@ -6,6 +6,7 @@ mod api_versions;
 mod configs;
 mod delete_records;
 mod describe_cluster;
+mod describe_configs;
 mod describe_producers;
 mod describe_topic_partitions;
 mod describe_transactions;
@@ -37,6 +38,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::intercept::Fault;
+use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
 
@@ -172,6 +174,7 @@ table! {
     InitProducerId => m::init_producer_id::InitProducerIdRequest,
     JoinGroup => m::join_group::JoinGroupRequest,
     LeaveGroup => m::leave_group::LeaveGroupRequest,
+    ListConfigResources => m::list_config_resources::ListConfigResourcesRequest,
     ListGroups => m::list_groups::ListGroupsRequest,
     ListOffsets => m::list_offsets::ListOffsetsRequest,
     ListTransactions => m::list_transactions::ListTransactionsRequest,
@@ -186,6 +189,19 @@ table! {
     WriteTxnMarkers => m::write_txn_markers::WriteTxnMarkersRequest,
 }
 
+/// The APIs that a broker of this level answers, with the lowest and the highest version.
+pub fn advertised_apis(level: KafkaLevel) -> Vec<(ApiKey, (i16, i16))> {
+    let of_level = |(key, versions)| (key, level.versions(key, versions));
+    advertised().into_iter().map(of_level).filter(|(_, (min, max))| min <= max).collect()
+}
+
+impl Cluster {
+    /// The versions of an API that are answered; no version at all where the first is above the second.
+    fn versions(&self, api: ApiKey, all: (i16, i16)) -> (i16, i16) {
+        self.overrides.versions(api, self.config.as_version.versions(api, all))
+    }
+}
+
 fn start_one<R: Api>(
     context: Arc<ConnectionContext>,
     header: RequestHeader,
@@ -193,8 +209,7 @@ fn start_one<R: Api>(
     frame: Bytes,
 ) -> Result<Replying, String> {
     let RequestHeader { api_key, api_version: version, correlation_id, client_id } = header;
-    let overrides = &context.cluster.overrides;
-    let (min, max) = overrides.versions(api_key, R::ADVERTISED);
+    let (min, max) = context.cluster.versions(api_key, R::ADVERTISED);
     if !(min..=max).contains(&version) || !R::VERSIONS.contains(&version) {
         if api_key == ApiKey::ApiVersions {
             return Ok(Box::pin(std::future::ready(api_versions::unsupported(

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitResponse, OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -16,6 +15,7 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
+use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::{check_coordinator, coordinate};
 use super::{Api, RequestContext};
@@ -24,11 +24,22 @@ use crate::coordinator::offsets::{At, Committed};
 /// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`.
 const METADATA_BYTES_MAX: usize = 4096;
 
-impl Api for OffsetCommitRequest {
-    const ADVERTISED: (i16, i16) = (2, 9);
+/// From this version on, OffsetCommit and OffsetFetch name topics by their ids (KIP-848). TxnOffsetCommit has no such version.
+const TOPIC_IDS_FROM: i16 = 10;
 
-    async fn handle(self, context: RequestContext) -> OffsetCommitResponse {
+/// The name of the topic with that id.
+fn name_of(context: &RequestContext, id: Uuid) -> Option<String> {
+    context.cluster().topic_by_id(id).map(|topic| topic.name.to_string())
+}
+
+impl Api for OffsetCommitRequest {
+    async fn handle(mut self, context: RequestContext) -> OffsetCommitResponse {
         let cluster = context.cluster().clone();
+        if context.version >= TOPIC_IDS_FROM {
+            for topic in &mut self.topics {
+                topic.name = name_of(&context, topic.topic_id).unwrap_or_default();
+            }
+        }
         let partition = match coordinate(&context, &self.group_id).await {
             Ok(partition) => partition,
             Err(code) => return self.refuse(&context, code),
@@ -74,7 +85,9 @@ pub(super) fn check_offset(
     partition: i32,
     metadata: Option<&str>,
 ) -> ErrorCode {
-    if context.cluster().partition(topic, partition).is_none() {
+    if topic.is_empty() && context.version >= TOPIC_IDS_FROM {
+        ErrorCode::UnknownTopicId
+    } else if context.cluster().partition(topic, partition).is_none() {
         ErrorCode::UnknownTopicOrPartition
     } else if metadata.is_some_and(|text| text.len() > METADATA_BYTES_MAX) {
         ErrorCode::OffsetMetadataTooLarge
@@ -102,8 +115,6 @@ fn respond(
 }
 
 impl Api for OffsetFetchRequest {
-    const ADVERTISED: (i16, i16) = (1, 9);
-
     async fn handle(self, context: RequestContext) -> OffsetFetchResponse {
         let stable = self.require_stable;
         if context.version >= 8 {
@@ -162,6 +173,7 @@ fn fetch_group(
     if let Err(error_code) = check_coordinator(context, &group_id) {
         return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
     }
+    let by_id = context.version >= TOPIC_IDS_FROM;
     let offsets = &context.cluster().offsets;
     let described = |topic: &str, partition: i32, found: Option<Committed>| {
         if stable && offsets.is_unstable(&group_id, topic, partition) {
@@ -171,9 +183,15 @@ fn fetch_group(
         committed(partition, found)
     };
     let mut answer: BTreeMap<String, Vec<OffsetFetchResponsePartitions>> = BTreeMap::new();
+    let mut unknown = Vec::new();
     match topics {
         Some(topics) => {
-            for OffsetFetchRequestTopics { name, partition_indexes, .. } in topics {
+            for OffsetFetchRequestTopics { name, topic_id, partition_indexes } in topics {
+                let name = if by_id { name_of(context, topic_id) } else { Some(name) };
+                let Some(name) = name else {
+                    unknown.push(unknown_id(topic_id, partition_indexes));
+                    continue;
+                };
                 let found = partition_indexes.into_iter();
                 let found = found.map(|at| described(&name, at, offsets.get(&group_id, &name, at)));
                 let found: Vec<_> = found.collect();
@@ -187,12 +205,21 @@ fn fetch_group(
             }
         }
     }
-    let topics = answer.into_iter().map(|(name, partitions)| OffsetFetchResponseTopics {
-        name,
-        partitions,
-        ..Default::default()
+    let topics = answer.into_iter().filter_map(|(name, partitions)| {
+        let topic_id = if by_id { context.cluster().topic(&name)?.id } else { Uuid::ZERO };
+        // Like Kafka, version 10 leaves out the offsets of topics that do not exist any more: they have no id.
+        Some(OffsetFetchResponseTopics { name, topic_id, partitions })
     });
-    OffsetFetchResponseGroup { group_id, topics: topics.collect(), ..Default::default() }
+    OffsetFetchResponseGroup { group_id, topics: topics.chain(unknown).collect(), ..Default::default() }
+}
+
+/// The answer for a topic id that no topic has.
+fn unknown_id(topic_id: Uuid, partitions: Vec<i32>) -> OffsetFetchResponseTopics {
+    let partitions = partitions.into_iter().map(|index| OffsetFetchResponsePartitions {
+        error_code: ErrorCode::UnknownTopicId,
+        ..committed(index, None)
+    });
+    OffsetFetchResponseTopics { topic_id, partitions: partitions.collect(), ..Default::default() }
 }
 
 fn committed(partition_index: i32, found: Option<Committed>) -> OffsetFetchResponsePartitions {

@@ -211,7 +211,7 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
 /// Takes the parts of a request from its frame.
 fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(TopicProduceResponse, Vec<Part>)> {
     let frame = std::mem::take(&mut context.frame);
-    let cluster = context.cluster();
+    let (cluster, node, waits_for_all) = (context.cluster(), context.node(), request.acks == ACKS_ALL);
     let frame_at = frame.as_ptr() as usize;
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for topic in request.topic_data {
@@ -223,7 +223,13 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
         let parts = topic.partition_data.into_iter().map(|data| {
             let partition = known.as_ref().map_err(|code| *code).and_then(|topic| {
                 let found = usize::try_from(data.index).ok().and_then(|at| topic.partitions.get(at));
-                found.cloned().ok_or(ErrorCode::UnknownTopicOrPartition)
+                let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+                // Only a replicated topic can have too few replicas.
+                let may_lack = waits_for_all && topic.replication > 1 && found.check_leader(node, -1).is_ok();
+                if may_lack && !cluster.has_enough_replicas(topic, found) {
+                    return Err(ErrorCode::NotEnoughReplicas);
+                }
+                Ok(found.clone())
             });
             // Only the positions of the records are kept: without slices of it, the frame can be changed in place.
             let range = data.records.as_ref().map(|records| match records.as_single() {

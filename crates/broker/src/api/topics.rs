@@ -1,5 +1,7 @@
 //! CreateTopics, DeleteTopics, CreatePartitions.
 
+use std::collections::BTreeSet;
+
 use ottla_protocol::messages::create_partitions::{
     CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult,
 };
@@ -12,9 +14,10 @@ use ottla_protocol::messages::delete_topics::{
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
+use super::describe_configs::topic_chain;
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal, storage_refusal};
-use crate::config::{TOPIC_SETTINGS, TopicConfig};
+use crate::config::{Scope, TopicConfig, settings};
 use crate::topics::{NewTopic, Topic};
 
 impl Api for CreateTopicsRequest {
@@ -40,7 +43,7 @@ fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> 
     for topic in &topics {
         *uses.entry(topic.name.clone()).or_default() += 1;
     }
-    let checked = topics.iter().map(|topic| check(topic, uses[&topic.name]));
+    let checked = topics.iter().map(|topic| check(cluster, topic, uses[&topic.name]));
     let checked: Vec<Result<NewTopic, Refusal>> = checked.collect();
     let mut created = cluster.create_topics(checked.iter().flatten().cloned().collect(), dry_run).into_iter();
     let created = checked.into_iter().map(|topic| {
@@ -60,28 +63,48 @@ fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> 
     results.collect()
 }
 
-fn check(topic: &CreatableTopic, uses: usize) -> Result<NewTopic, Refusal> {
+fn check(cluster: &Cluster, topic: &CreatableTopic, uses: usize) -> Result<NewTopic, Refusal> {
     let CreatableTopic { name, num_partitions, replication_factor, assignments, configs } = topic;
     if uses > 1 {
         let reason = format!("topic `{name}` is {uses} times in this request");
         return Err((ErrorCode::InvalidRequest, reason));
     }
-    if !matches!(replication_factor, -1 | 1) {
-        let reason =
-            format!("topic `{name}`: replication factor {replication_factor}; this broker keeps 1 copy");
+    if *replication_factor < 1 && *replication_factor != -1 {
+        let reason = format!("topic `{name}`: replication factor {replication_factor}; use 1 or more, or -1");
         return Err((ErrorCode::InvalidReplicationFactor, reason));
     }
-    if assignments.iter().any(|assignment| assignment.broker_ids.len() != 1) {
-        let reason = format!("topic `{name}`: every partition has exactly 1 replica here");
-        return Err((ErrorCode::InvalidReplicaAssignment, reason));
-    }
+    let replication = check_assignments(cluster, topic)?.unwrap_or(i32::from(*replication_factor));
     let mut config = TopicConfig::default();
     for setting in configs {
         let value = setting.value.as_deref().unwrap_or_default();
         config.set(&setting.name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
     let partitions = if assignments.is_empty() { *num_partitions } else { assignments.len() as i32 };
-    Ok(NewTopic { name: name.clone(), partitions, config })
+    Ok(NewTopic { name: name.clone(), partitions, config, replication })
+}
+
+/// Returns the replication factor of an assignment: the same number of different nodes for each partition, from 0 up.
+fn check_assignments(cluster: &Cluster, topic: &CreatableTopic) -> Result<Option<i32>, Refusal> {
+    let Some(first) = topic.assignments.first() else { return Ok(None) };
+    let replicas = first.broker_ids.len();
+    let mut indexes: Vec<i32> = topic.assignments.iter().map(|assigned| assigned.partition_index).collect();
+    indexes.sort_unstable();
+    let is_sound = |nodes: &[i32]| {
+        let unique: BTreeSet<i32> = nodes.iter().copied().collect();
+        nodes.len() == replicas
+            && unique.len() == replicas
+            && unique.iter().all(|id| cluster.node(*id).is_some())
+    };
+    let numbered = indexes.iter().zip(0..).all(|(index, expected)| *index == expected);
+    if replicas > 0 && numbered && topic.assignments.iter().all(|assigned| is_sound(&assigned.broker_ids)) {
+        return Ok(Some(replicas as i32));
+    }
+    let reason = format!(
+        "topic `{}`: an assignment has partitions from 0 up, each with the same number of different nodes of 1 to {}",
+        topic.name,
+        cluster.nodes.len()
+    );
+    Err((ErrorCode::InvalidReplicaAssignment, reason))
 }
 
 fn result_of(
@@ -100,20 +123,16 @@ fn result_of(
         (true, count) => count,
         (false, _) => topic.partitions.len() as i32,
     };
-    let configs = TOPIC_SETTINGS.iter().map(|setting| {
-        let (value, source) = topic.config.effective(setting.name, &cluster.config.topic_defaults);
-        CreatableTopicConfigs {
-            name: setting.name.into(),
-            value: Some(value),
-            config_source: source.code(),
-            ..Default::default()
-        }
+    let configs = settings(Scope::Topic).iter().map(|setting| {
+        let effective = topic_chain(cluster, &topic.config, setting).into_iter().next();
+        let (value, config_source) = effective.map_or((None, -1), |(_, value, source)| (value, source as i8));
+        CreatableTopicConfigs { name: setting.name.into(), value, config_source, ..Default::default() }
     });
     CreatableTopicResult {
         name: asked.name.clone(),
         topic_id: if dry_run { Uuid::ZERO } else { topic.id },
         num_partitions,
-        replication_factor: 1,
+        replication_factor: i16::try_from(topic.replication).unwrap_or(i16::MAX),
         configs: Some(configs.collect()),
         ..Default::default()
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::cluster::{Cluster, lock};
 use crate::internal_topics::{InternalTopic, partition_of};
 use crate::partition::{NO_LEADER, Partition};
+use crate::topics::Topic;
 
 /// The key of the end of the reserved leader epochs: clients have seen lower ones only.
 pub(crate) const LEADER_EPOCH_KEY: &[u8] = b"leader-epoch";
@@ -29,6 +30,14 @@ impl LeaderEpochs {
     }
 }
 
+/// The replicas of a partition in metadata.
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    pub(crate) all: Vec<i32>,
+    pub(crate) in_sync: Vec<i32>,
+    pub(crate) offline: Vec<i32>,
+}
+
 impl Cluster {
     /// Returns the node that leads a partition when all nodes are up; otherwise the next node that is up.
     pub(crate) fn preferred_leader(&self, index: i32) -> i32 {
@@ -37,6 +46,35 @@ impl Cluster {
             .map(|step| &self.nodes[(index as usize + step) % count])
             .find(|node| node.is_up())
             .map_or(NO_LEADER, |node| node.id)
+    }
+
+    /// The nodes that metadata lists as replicas of a partition, the preferred leader first. They share one copy of the data.
+    pub(crate) fn replicas(&self, topic: &Topic, partition: &Partition) -> Replicas {
+        if topic.replication <= 1 {
+            let all = partition.replicas();
+            let offline = partition.offline_replicas();
+            let in_sync = if offline.is_empty() { all.clone() } else { Vec::new() };
+            return Replicas { all, in_sync, offline };
+        }
+        let (nodes, leader) = (self.nodes.len(), partition.leader());
+        let count = usize::try_from(topic.replication).map_or(1, |count| count.min(nodes));
+        let mut all: Vec<i32> =
+            (0..count).map(|step| self.nodes[(partition.index as usize + step) % nodes].id).collect();
+        // With all replicas down, another node leads.
+        if leader != NO_LEADER && !all.contains(&leader) {
+            all.pop();
+            all.insert(0, leader);
+        }
+        let is_in_sync = |id: &i32| partition.unavailable().is_none() && self.is_node_up(*id);
+        let (in_sync, offline) = all.iter().copied().partition(is_in_sync);
+        Replicas { all, in_sync, offline }
+    }
+
+    /// Returns whether as many replicas are up as `min.insync.replicas` demands. It demands at most the replication factor.
+    pub(crate) fn has_enough_replicas(&self, topic: &Topic, partition: &Partition) -> bool {
+        let replicas = self.replicas(topic, partition);
+        let enough = || topic.config.insync_replicas_min(&self.topic_defaults()).min(replicas.all.len());
+        replicas.in_sync.len() == replicas.all.len() || replicas.in_sync.len() >= enough()
     }
 
     /// Moves a partition's leadership to another node of this process, or takes it from all ([`NO_LEADER`]).

@@ -40,6 +40,7 @@ impl Cluster {
             name: topic.name().to_owned(),
             partitions: topic.partitions(&self.config),
             config: topic.settings(&self.config),
+            replication: 1,
         };
         self.create_topic(new, false).map_err(|(_, reason)| {
             tracing::error!(topic = topic.name(), reason, "cannot create the topic of the coordinator");

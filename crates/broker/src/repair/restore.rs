@@ -123,7 +123,16 @@ impl Repair {
             },
         };
         let partitions = first + indexes.len() as i32;
-        Ok(Ok((id, TopicRecord { version: TOPIC_RECORD_VERSION, id: id.to_string(), partitions, configs })))
+        Ok(Ok((
+            id,
+            TopicRecord {
+                version: TOPIC_RECORD_VERSION,
+                id: id.to_string(),
+                partitions,
+                configs,
+                replication: 1,
+            },
+        )))
     }
 
     /// Adds the restored topics to what the report says about the journal.

@@ -272,6 +272,10 @@ fn configs(all: &mut All) {
         }],
         validate_only: true,
     });
+    all.add(|version| m::list_config_resources::ListConfigResourcesRequest {
+        // Version 0 has no kinds.
+        resource_types: if version >= 1 { vec![TOPIC_RESOURCE] } else { Vec::new() },
+    });
 }
 
 fn groups(all: &mut All) {

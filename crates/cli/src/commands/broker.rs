@@ -4,14 +4,18 @@ use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use ottla_broker::{Broker, BrokerConfig, Durability, StartError};
+use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, Durability, KafkaLevel, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::consume::interrupted;
+use super::server_properties::ServerProperties;
 use crate::allocator::limit_heaps;
 use crate::failure::{Failure, sentence};
 use crate::properties::{self, key_value};
 use crate::topic_spec::TopicSpec;
+
+/// The address of the first node without flags.
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9092);
 
 /// Runs a broker until SIGTERM or Ctrl-C
 ///
@@ -22,8 +26,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Address of the first node; each further node uses the next port, or with port 0 any free port
-    #[arg(long, default_value = "127.0.0.1:9092", value_name = "HOST:PORT", value_parser = parse_listen)]
-    listen: SocketAddr,
+    /// [default: 127.0.0.1:9092, or `listeners` of --config]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen)]
+    listen: Option<SocketAddr>,
     /// The address that clients connect to, if it is not the listener's address
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
@@ -39,9 +44,12 @@ pub(crate) struct Args {
     /// A broker property, by Apache Kafka's name; may be repeated
     #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]
     properties: Vec<(String, String)>,
-    /// A file of broker properties, in the format of server.properties
+    /// A file of broker properties: Apache Kafka's server.properties. Flags win over it; -X, too
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Answers the API versions and features of an older release of Apache Kafka: 0.11, 2.8, 3.9, 4.1 or 4.3 [default: 4.3]
+    #[arg(long, value_name = "VERSION")]
+    as_version: Option<KafkaLevel>,
     /// Threads that serve connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
@@ -56,19 +64,28 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut config = BrokerConfig::default();
-    for property in properties::collect(args.config.as_deref(), &args.properties)? {
-        let set = config.set(&property.name, &property.value);
-        set.map_err(|problem| Failure::Usage(property.located(&problem)))?;
+    let properties = properties::collect(args.config.as_deref(), &args.properties)?;
+    let server = ServerProperties::read(&properties, &mut config)?;
+    if let Some(level) = args.as_version {
+        config.as_version = level;
     }
+    let data = args.data.clone().or_else(|| server.data.clone());
+    let listen = args.listen.or(server.listen).unwrap_or(LISTEN_DEFAULT);
+    // An address of the file belongs to its listener.
+    let of_file = server.advertise.clone().filter(|_| args.listen.is_none());
+    let advertise = args.advertise.clone().or(of_file);
     if let Some(durability) = args.durability {
         config.durability = durability;
     }
-    if args.data.is_none() && config.durability != Durability::Memory {
+    if data.is_none() && config.durability != Durability::Memory {
         return Err(Failure::usage(
             "--data DIR is missing: say where to keep the data, or --durability memory",
         ));
     }
-    warn_of_strangers(args);
+    if let Some(warning) = server.warning() {
+        eprintln!("ottla: warning: {warning}");
+    }
+    warn_of_strangers(listen);
     raise_file_limit();
     limit_heaps(args.threads);
     let mut builder = match args.threads {
@@ -81,23 +98,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let runtime =
         builder.enable_all().build().map_err(|error| Failure::failed(format!("no runtime: {error}")))?;
-    runtime.block_on(serve(args, config))
-}
-
-async fn serve(args: &Args, config: BrokerConfig) -> Result<(), Failure> {
-    // A signal stops the broker cleanly, even before the listeners are open.
-    let stop = interrupted();
-    let mut stop = std::pin::pin!(stop);
-    let mut builder = Broker::builder().config(config).nodes(args.nodes).listen(args.listen);
-    if let Some(data) = &args.data {
+    let mut builder = Broker::builder().config(config).nodes(args.nodes).listen(listen);
+    if let Some(data) = data {
         builder = builder.data_dir(data);
     }
-    if let Some(advertise) = &args.advertise {
+    if let Some(advertise) = advertise {
         builder = builder.advertise(advertise);
     }
     for topic in &args.topic {
         builder = builder.topic(&topic.name, topic.partitions.unwrap_or(-1));
     }
+    runtime.block_on(serve(builder))
+}
+
+async fn serve(builder: BrokerBuilder) -> Result<(), Failure> {
+    // A signal stops the broker cleanly, even before the listeners are open.
+    let stop = interrupted();
+    let mut stop = std::pin::pin!(stop);
     let broker = tokio::select! {
         biased;
         signal = &mut stop => return signal,
@@ -137,11 +154,10 @@ fn raise_file_limit() {
     }
 }
 
-fn warn_of_strangers(args: &Args) {
-    if !args.listen.ip().is_loopback() {
+fn warn_of_strangers(listen: SocketAddr) {
+    if !listen.ip().is_loopback() {
         eprintln!(
-            "ottla: warning: no authentication: everyone who reaches {} can read and write all data",
-            args.listen
+            "ottla: warning: no authentication: everyone who reaches {listen} can read and write all data"
         );
     }
 }

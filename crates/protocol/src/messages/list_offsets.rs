@@ -5,7 +5,7 @@ use ottla_protocol_derive::Message;
 use crate::error_code::ErrorCode;
 
 #[derive(Clone, Debug, PartialEq, Message)]
-#[message(api = ListOffsets, versions = "1-10", flexible = "6+", response = ListOffsetsResponse)]
+#[message(api = ListOffsets, versions = "1-11", flexible = "6+", response = ListOffsetsResponse)]
 pub struct ListOffsetsRequest {
     pub replica_id: i32,
     #[field(versions = "2+")]
@@ -30,7 +30,7 @@ pub struct ListOffsetsPartition {
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
-#[message(versions = "1-10", flexible = "6+")]
+#[message(versions = "1-11", flexible = "6+")]
 pub struct ListOffsetsResponse {
     #[field(versions = "2+", ignorable)]
     pub throttle_time_ms: i32,

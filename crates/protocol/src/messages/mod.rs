@@ -38,6 +38,7 @@ pub mod incremental_alter_configs;
 pub mod init_producer_id;
 pub mod join_group;
 pub mod leave_group;
+pub mod list_config_resources;
 pub mod list_groups;
 pub mod list_offsets;
 pub mod list_transactions;
@@ -88,6 +89,7 @@ pub use incremental_alter_configs::{IncrementalAlterConfigsRequest, IncrementalA
 pub use init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 pub use join_group::{JoinGroupRequest, JoinGroupResponse};
 pub use leave_group::{LeaveGroupRequest, LeaveGroupResponse};
+pub use list_config_resources::{ListConfigResourcesRequest, ListConfigResourcesResponse};
 pub use list_groups::{ListGroupsRequest, ListGroupsResponse};
 pub use list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
 pub use list_transactions::{ListTransactionsRequest, ListTransactionsResponse};
@@ -163,5 +165,6 @@ requests! {
     ListTransactionsRequest,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupDescribeRequest,
+    ListConfigResourcesRequest,
     DescribeTopicPartitionsRequest,
 }

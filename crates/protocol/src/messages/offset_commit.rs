@@ -6,7 +6,7 @@ use crate::error_code::ErrorCode;
 use crate::uuid::Uuid;
 
 #[derive(Clone, Debug, PartialEq, Message)]
-#[message(api = OffsetCommit, versions = "2-10", flexible = "8+", latest_unstable, response = OffsetCommitResponse)]
+#[message(api = OffsetCommit, versions = "2-10", flexible = "8+", response = OffsetCommitResponse)]
 pub struct OffsetCommitRequest {
     pub group_id: String,
     #[field(default = -1, ignorable)]
@@ -39,7 +39,7 @@ pub struct OffsetCommitRequestPartition {
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
-#[message(versions = "2-10", flexible = "8+", latest_unstable)]
+#[message(versions = "2-10", flexible = "8+")]
 pub struct OffsetCommitResponse {
     #[field(versions = "3+", ignorable)]
     pub throttle_time_ms: i32,

@@ -6,7 +6,7 @@ use crate::error_code::ErrorCode;
 use crate::uuid::Uuid;
 
 #[derive(Clone, Debug, PartialEq, Message)]
-#[message(api = OffsetFetch, versions = "1-10", flexible = "6+", latest_unstable, response = OffsetFetchResponse)]
+#[message(api = OffsetFetch, versions = "1-10", flexible = "6+", response = OffsetFetchResponse)]
 pub struct OffsetFetchRequest {
     #[field(versions = "0-7")]
     pub group_id: String,
@@ -44,7 +44,7 @@ pub struct OffsetFetchRequestTopics {
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
-#[message(versions = "1-10", flexible = "6+", latest_unstable)]
+#[message(versions = "1-10", flexible = "6+")]
 pub struct OffsetFetchResponse {
     #[field(versions = "3+", ignorable)]
     pub throttle_time_ms: i32,

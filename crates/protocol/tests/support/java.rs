@@ -21,7 +21,7 @@ pub(crate) fn classpath(directory: &Path) -> Result<String, String> {
 /// The directory of the jars, which later runs reuse.
 fn jars(sources: &Path) -> Result<PathBuf, String> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let jars = cache.join("kafka-clients-4.1.0");
+    let jars = cache.join("kafka-clients-4.3.1");
     if jars.exists() {
         return Ok(jars);
     }
@@ -57,6 +57,6 @@ fn run(command: &mut Command) -> Result<(), String> {
 
 /// Skips a test without its peer with a message, except in CI, where it fails.
 pub(crate) fn skip(why: &str) {
-    assert!(env::var("CI").is_err(), "no peer kafka-clients 4.1.0: {why}");
-    eprintln!("skipped: no peer kafka-clients 4.1.0: {why}");
+    assert!(env::var("CI").is_err(), "no peer kafka-clients 4.3.1: {why}");
+    eprintln!("skipped: no peer kafka-clients 4.3.1: {why}");
 }

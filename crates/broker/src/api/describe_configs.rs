@@ -1,0 +1,231 @@
+//! DescribeConfigs and ListConfigResources: the settings of topics, brokers, groups and client metrics, and where their
+//! values are from.
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
+    DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use ottla_protocol::messages::list_config_resources::{
+    ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse,
+};
+
+use super::configs::{BROKER_LOGGER, TOPIC, no_such_kind, unknown_topic};
+use super::{Api, RequestContext};
+use crate::cluster::{Cluster, Refusal};
+use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
+use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, settings};
+
+/// The origin of a value, with its number in DescribeConfigs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(i8)]
+pub(super) enum Source {
+    Topic = 1,
+    DynamicBroker = 2,
+    DynamicDefaultBroker = 3,
+    StaticBroker = 4,
+    Default = 5,
+    ClientMetrics = 7,
+    Group = 8,
+}
+
+/// Every value that a setting has, the effective one first.
+type Chain = Vec<(&'static str, Option<String>, Source)>;
+
+impl Api for DescribeConfigsRequest {
+    async fn handle(self, context: RequestContext) -> DescribeConfigsResponse {
+        let (synonyms, documentation) = (self.include_synonyms, self.include_documentation);
+        let results = self.resources.into_iter().map(|resource| {
+            let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
+            let (error_code, error_message, mut configs) = match describe(&context, &resource) {
+                Ok(configs) => (ErrorCode::None, None, configs),
+                Err((code, reason)) => (code, Some(reason), Vec::new()),
+            };
+            for config in &mut configs {
+                if !synonyms {
+                    config.synonyms.clear();
+                }
+                config.documentation.take_if(|_| !documentation);
+            }
+            DescribeConfigsResult { error_code, error_message, resource_type, resource_name, configs }
+        });
+        DescribeConfigsResponse { results: results.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeConfigsResponse {
+        let results = self.resources.into_iter().map(|resource| DescribeConfigsResult {
+            error_code: code,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name,
+            ..Default::default()
+        });
+        DescribeConfigsResponse { results: results.collect(), ..Default::default() }
+    }
+}
+
+fn describe(
+    context: &RequestContext,
+    resource: &DescribeConfigsResource,
+) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
+    let name = &resource.resource_name;
+    let cluster = context.cluster();
+    let live = &cluster.live;
+    // Like Kafka, no keys are all keys.
+    let keys = resource.configuration_keys.as_deref().filter(|keys| !keys.is_empty());
+    let wanted = |setting: &&Setting| keys.is_none_or(|keys| keys.iter().any(|key| key == setting.name));
+    let of = |scope: Scope, chain: &dyn Fn(&'static Setting) -> Chain| {
+        let described = settings(scope).iter().filter(wanted).map(|setting| {
+            let text = if scope == Scope::Broker { broker_effect(setting) } else { setting.text() };
+            let read_only = scope == Scope::Broker && setting.mode == Mode::ReadOnly;
+            result(setting, chain(setting), text, read_only)
+        });
+        Ok(described.filter(|result| !result.synonyms.is_empty()).collect())
+    };
+    match resource.resource_type {
+        TOPIC => {
+            let topic = cluster.topic(name).ok_or_else(|| unknown_topic(name))?;
+            of(Scope::Topic, &|setting| topic_chain(cluster, &topic.config, setting))
+        }
+        // Only what is set for all brokers.
+        BROKER if name.is_empty() => {
+            let values = live.values(BROKER, "");
+            of(Scope::Broker, &|setting| {
+                let value = values.get(setting.name);
+                value
+                    .map(|value| (setting.name, Some(value.clone()), Source::DynamicDefaultBroker))
+                    .into_iter()
+                    .collect()
+            })
+        }
+        BROKER => {
+            let id = name.parse().ok().filter(|id| cluster.node(*id).is_some());
+            if id.is_none() {
+                let nodes = cluster.nodes.len();
+                let reason = format!("broker `{name}` does not exist: the brokers are 1 to {nodes}");
+                return Err((ErrorCode::InvalidRequest, reason));
+            }
+            of(Scope::Broker, &|setting| broker_chain(cluster, name, setting))
+        }
+        GROUP if !name.is_empty() => {
+            let values = live.values(GROUP, name);
+            of(Scope::Group, &|setting| simple_chain(&values, setting, Source::Group))
+        }
+        CLIENT_METRICS if !name.is_empty() => {
+            let values = live.values(CLIENT_METRICS, name);
+            of(Scope::ClientMetrics, &|setting| simple_chain(&values, setting, Source::ClientMetrics))
+        }
+        GROUP | CLIENT_METRICS => {
+            Err((ErrorCode::InvalidRequest, "groups and client metrics are described by name".into()))
+        }
+        BROKER_LOGGER => {
+            Err((ErrorCode::InvalidRequest, "the log levels of this broker cannot be described".into()))
+        }
+        other => Err(no_such_kind(other)),
+    }
+}
+
+fn result(setting: &Setting, chain: Chain, text: &str, read_only: bool) -> DescribeConfigsResourceResult {
+    let shown = |value: Option<String>| value.filter(|_| !setting.is_sensitive());
+    let (value, source) = match chain.first() {
+        Some((_, value, source)) => (value.clone(), *source),
+        None => (None, Source::Default),
+    };
+    let synonyms = chain.into_iter().map(|(name, value, source)| DescribeConfigsSynonym {
+        name: name.into(),
+        value: shown(value),
+        source: source as i8,
+    });
+    DescribeConfigsResourceResult {
+        name: setting.name.into(),
+        value: shown(value),
+        read_only,
+        config_source: source as i8,
+        is_sensitive: setting.is_sensitive(),
+        synonyms: synonyms.collect(),
+        config_type: setting.kind as i8,
+        documentation: Some(text.to_owned()),
+    }
+}
+
+fn default_of(setting: &'static Setting) -> (&'static str, Option<String>, Source) {
+    (setting.name, setting.default.map(str::to_owned), Source::Default)
+}
+
+fn simple_chain(values: &Values, setting: &'static Setting, source: Source) -> Chain {
+    let set = values.get(setting.name).map(|value| (setting.name, Some(value.clone()), source));
+    set.into_iter().chain([default_of(setting)]).collect()
+}
+
+fn broker_chain(cluster: &Cluster, node: &str, setting: &'static Setting) -> Chain {
+    let mut chain = set_on_broker(cluster, node, setting.name);
+    chain.push(default_of(setting));
+    chain
+}
+
+/// The values that a broker property has, without its default.
+fn set_on_broker(cluster: &Cluster, node: &str, name: &'static str) -> Chain {
+    let of = |name: &str, node: &str| cluster.live.values(BROKER, node).remove(name);
+    let mut chain = Chain::new();
+    chain.extend(of(name, node).map(|value| (name, Some(value), Source::DynamicBroker)));
+    chain.extend(of(name, "").map(|value| (name, Some(value), Source::DynamicDefaultBroker)));
+    let given = cluster.config.given.get(name);
+    chain.extend(given.map(|value| (name, Some(value.clone()), Source::StaticBroker)));
+    chain
+}
+
+/// The values of a topic's setting: the topic's own, the broker's, the default.
+pub(super) fn topic_chain(cluster: &Cluster, config: &TopicConfig, setting: &'static Setting) -> Chain {
+    let own = config.values().get(setting.name);
+    let mut chain: Chain =
+        own.map(|value| (setting.name, Some(value.clone()), Source::Topic)).into_iter().collect();
+    let own_values = chain.len();
+    for synonym in &setting.synonyms {
+        // All nodes share the logs: the first node's settings hold.
+        chain.extend(set_on_broker(cluster, "1", synonym));
+    }
+    // A property in hours or minutes is the setting's default in milliseconds.
+    let defaults = cluster.topic_defaults();
+    if own_values == 0
+        && let (Some(effective), Some(first)) = (defaults.values().get(setting.name), chain.first_mut())
+    {
+        first.1 = Some(effective.clone());
+    }
+    // Settings of an embedded broker have no property's name.
+    if chain.len() == own_values
+        && let Some(value) = defaults.values().get(setting.name)
+    {
+        chain.push((setting.name, Some(value.clone()), Source::StaticBroker));
+    }
+    let (name, default, source) = default_of(setting);
+    chain.push((setting.synonyms.first().copied().unwrap_or(name), default, source));
+    chain
+}
+
+impl Api for ListConfigResourcesRequest {
+    async fn handle(self, context: RequestContext) -> ListConfigResourcesResponse {
+        const KINDS: [i8; 5] = [TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP];
+        if self.resource_types.iter().any(|kind| !KINDS.contains(kind)) {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
+        let cluster = context.cluster();
+        let kinds = match (context.version, self.resource_types.is_empty()) {
+            // Version 0 lists the client metrics (KIP-1000).
+            (0, _) => vec![CLIENT_METRICS],
+            (_, true) => KINDS.to_vec(),
+            (_, false) => KINDS.into_iter().filter(|kind| self.resource_types.contains(kind)).collect(),
+        };
+        let resources = kinds.into_iter().flat_map(|resource_type| {
+            let names: Vec<String> = match resource_type {
+                TOPIC => cluster.topics().iter().map(|topic| topic.name.to_string()).collect(),
+                BROKER | BROKER_LOGGER => cluster.nodes_up().map(|node| node.id.to_string()).collect(),
+                _ => cluster.live.names(resource_type),
+            };
+            names.into_iter().map(move |resource_name| ConfigResource { resource_name, resource_type })
+        });
+        ListConfigResourcesResponse { config_resources: resources.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ListConfigResourcesResponse {
+        ListConfigResourcesResponse { error_code: code, ..Default::default() }
+    }
+}

@@ -1,0 +1,83 @@
+//! Changes of settings while the broker runs: they are kept in the journal, and apply to logs at once.
+
+use bytes::Bytes;
+use ottla_protocol::ErrorCode;
+
+use crate::cluster::{Cluster, OpenError, Refusal, lock};
+use crate::config::TopicConfig;
+use crate::config::live::{BROKER, Values, check};
+use crate::data_dir;
+
+/// Keys of the journal: `config/<kind>/<name>`.
+const CONFIG_KEY: &str = "config/";
+/// Resources of one kind that have settings: each takes memory for good.
+const RESOURCES_MAX: usize = 10_000;
+
+impl Cluster {
+    /// Reads the settings from the journal. The topics are not loaded yet.
+    pub(crate) fn load_live_config(&self) -> Result<(), OpenError> {
+        let mut found = Vec::new();
+        for (key, value) in lock(&self.journal).iter_prefix(CONFIG_KEY.as_bytes()) {
+            let text = String::from_utf8_lossy(key).into_owned();
+            let bad =
+                |reason: String| OpenError::Record { journal: data_dir::META_DIR, key: text.clone(), reason };
+            let rest = text.strip_prefix(CONFIG_KEY).unwrap_or_default();
+            let resource = rest.split_once('/').and_then(|(kind, name)| Some((kind.parse().ok()?, name)));
+            let (kind, name): (i8, &str) = resource.ok_or_else(|| bad("the key names no resource".into()))?;
+            let values: Values = serde_json::from_slice(value).map_err(|error| bad(error.to_string()))?;
+            found.push((kind, name.to_owned(), values));
+        }
+        for (kind, name, values) in found {
+            self.live.put(&self.config, kind, &name, values);
+        }
+        Ok(())
+    }
+
+    /// Changes the settings of a broker, a group or a subscription to metrics. They are durable when this returns, and apply
+    /// at once. Blocks for a sync.
+    pub(crate) fn configure_resource(
+        &self,
+        kind: i8,
+        name: &str,
+        change: impl FnOnce(&Values) -> Result<Values, Refusal>,
+        dry_run: bool,
+    ) -> Result<(), Refusal> {
+        let _change = lock(&self.topic_changes);
+        let before = self.live.values(kind, name);
+        let values = change(&before)?;
+        check(kind, name, &before, &values)?;
+        let names = self.live.names(kind);
+        if names.len() >= RESOURCES_MAX && !names.iter().any(|known| known == name) {
+            let reason = format!("{RESOURCES_MAX} resources of kind {kind} have settings: delete some first");
+            return Err((ErrorCode::PolicyViolation, reason));
+        }
+        if dry_run {
+            return Ok(());
+        }
+        let key = Bytes::from(format!("{CONFIG_KEY}{kind}/{name}"));
+        let json = serde_json::to_vec(&values)
+            .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
+        let value = (!values.is_empty()).then(|| json.into());
+        self.put_durably(&[(key, value)])?;
+        self.live.put(&self.config, kind, name, values);
+        if kind == BROKER {
+            self.apply_to_logs();
+        }
+        Ok(())
+    }
+
+    /// Gives every log the settings that hold now.
+    fn apply_to_logs(&self) {
+        for topic in self.topics() {
+            let config = self.log_config(&topic.name, &topic.config);
+            for partition in &topic.partitions {
+                partition.log().update_config(config.clone());
+            }
+        }
+    }
+
+    /// The defaults of topic settings, with the changes of this run.
+    pub(crate) fn topic_defaults(&self) -> TopicConfig {
+        self.live.broker().topic_defaults.clone()
+    }
+}

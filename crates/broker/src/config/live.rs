@@ -1,0 +1,121 @@
+//! Settings that change while the broker runs: of brokers, groups and client metrics. `cluster::live_config` keeps them in
+//! the journal.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ottla_protocol::ErrorCode;
+
+use super::BrokerConfig;
+use super::settings::{Mode, Scope, find};
+
+/// The kinds of resources whose settings are kept here, by their numbers in the protocol.
+pub(crate) const BROKER: i8 = 4;
+pub(crate) const CLIENT_METRICS: i8 = 16;
+pub(crate) const GROUP: i8 = 32;
+
+/// Settings by name.
+pub(crate) type Values = BTreeMap<String, String>;
+
+/// The settings of all resources, and the configuration that results for the broker.
+#[derive(Debug)]
+pub(crate) struct LiveConfig {
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    resources: BTreeMap<(i8, String), Values>,
+    broker: Arc<BrokerConfig>,
+}
+
+impl LiveConfig {
+    /// No resource has settings; the broker has those of its start.
+    pub(crate) fn new(config: &BrokerConfig) -> Self {
+        let broker = Arc::new(config.clone());
+        Self { state: RwLock::new(State { resources: BTreeMap::new(), broker }) }
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The configuration of the broker with the changes of its run.
+    pub(crate) fn broker(&self) -> Arc<BrokerConfig> {
+        self.look(|state| state.broker.clone())
+    }
+
+    /// The settings of a resource.
+    pub(crate) fn values(&self, kind: i8, name: &str) -> Values {
+        self.look(|state| state.resources.get(&(kind, name.to_owned())).cloned().unwrap_or_default())
+    }
+
+    /// The names of the resources of a kind that have settings.
+    pub(crate) fn names(&self, kind: i8) -> Vec<String> {
+        let names = |state: &State| {
+            let keys = state.resources.keys().filter(|(of, _)| *of == kind);
+            keys.map(|(_, name)| name.clone()).collect()
+        };
+        self.look(names)
+    }
+
+    /// Replaces the settings of a resource. `started_with` is the configuration of the broker's start.
+    pub(crate) fn put(&self, started_with: &BrokerConfig, kind: i8, name: &str, values: Values) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, name.to_owned());
+        if values.is_empty() {
+            state.resources.remove(&key);
+        } else {
+            state.resources.insert(key, values);
+        }
+        if kind == BROKER {
+            let mut broker = started_with.clone();
+            // All nodes share the logs, so that the first node's settings count for them.
+            for name in ["", "1"] {
+                for (name, value) in state.resources.get(&(BROKER, name.to_owned())).into_iter().flatten() {
+                    if let Err(error) = broker.set(name, value) {
+                        tracing::warn!(error, "a setting from the journal has no effect");
+                    }
+                }
+            }
+            state.broker = Arc::new(broker);
+        }
+    }
+}
+
+/// Checks the settings that changed.
+pub(crate) fn check(
+    kind: i8,
+    name: &str,
+    before: &Values,
+    values: &Values,
+) -> Result<(), (ErrorCode, String)> {
+    let scope = match kind {
+        BROKER => Scope::Broker,
+        GROUP => Scope::Group,
+        _ => Scope::ClientMetrics,
+    };
+    if name.is_empty() && scope != Scope::Broker {
+        return Err((ErrorCode::InvalidRequest, format!("a resource of kind {kind} needs a name")));
+    }
+    let removed = before.keys().filter(|key| !values.contains_key(*key));
+    let set = values.iter().filter(|(key, value)| before.get(*key) != Some(*value)).map(|(key, _)| key);
+    let mut scratch = BrokerConfig::default();
+    for key in set.chain(removed) {
+        let Some(setting) = find(scope, key) else {
+            return Err((ErrorCode::InvalidConfig, format!("no setting of this resource is called `{key}`")));
+        };
+        let refuse = |why: &str| Err((ErrorCode::InvalidRequest, format!("`{key}` {why}")));
+        match (scope, setting.mode) {
+            (Scope::Broker, Mode::ReadOnly) => return refuse("cannot change while the broker runs"),
+            (Scope::Broker, Mode::PerBroker) if name.is_empty() => {
+                return refuse("can be set for single brokers only");
+            }
+            _ => {}
+        }
+        let Some(value) = values.get(key) else { continue };
+        let checked = if scope == Scope::Broker { scratch.set(key, value) } else { setting.check(value) };
+        checked.map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,396 @@
+//! The table of settings: Apache Kafka's names, types, defaults and allowed values, and a few settings of this broker.
+//!
+//! The facts are in `kafka-4.3.tsv`; a test compares them with the classes of Apache Kafka.
+
+use std::sync::LazyLock;
+
+use super::BrokerConfig;
+use super::topic_config::EFFECTS;
+
+/// Names are similar up to this number of different characters.
+const TYPING_ERRORS_MAX: usize = 3;
+
+/// The kinds of resources that have settings.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scope {
+    /// Topics.
+    Topic,
+    /// Brokers.
+    Broker,
+    /// Groups (KIP-848, KIP-932).
+    Group,
+    /// Subscriptions to the metrics of clients (KIP-714).
+    ClientMetrics,
+}
+
+/// The type of a setting, with its number in DescribeConfigs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(i8)]
+#[allow(missing_docs, reason = "the names are Kafka's")]
+pub enum Kind {
+    Boolean = 1,
+    String = 2,
+    Int = 3,
+    Short = 4,
+    Long = 5,
+    Double = 6,
+    List = 7,
+    Class = 8,
+    Password = 9,
+}
+
+/// The way in which a broker setting changes while the broker runs, in Kafka.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// Not at all.
+    ReadOnly,
+    /// For one broker only.
+    PerBroker,
+    /// For one broker or for all of them.
+    ClusterWide,
+}
+
+/// The values that a setting allows.
+#[derive(Clone, Debug, PartialEq)]
+enum Allowed {
+    Any,
+    NonEmpty,
+    Numbers { also: Option<f64>, min: f64, max: f64 },
+    Words { words: Vec<&'static str>, any_case: bool },
+}
+
+/// One setting.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Kafka's name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// The default; `None` is Kafka's null.
+    pub default: Option<&'static str>,
+    /// The effect on this broker; `None` if the setting is stored and described only.
+    pub effect: Option<&'static str>,
+    /// The way in which a broker setting changes.
+    pub mode: Mode,
+    /// The broker settings that are the default of a topic setting, the one that counts first.
+    pub synonyms: Vec<&'static str>,
+    allowed: Allowed,
+}
+
+impl Setting {
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// A sentence that names the setting, the value and the allowed values.
+    pub fn check(&self, value: &str) -> Result<(), String> {
+        let (name, value) = (self.name, value.trim());
+        let bad = |what: &str| Err(format!("{name}=`{value}`: {what}"));
+        match self.kind {
+            Kind::Boolean if !matches!(value.to_ascii_lowercase().as_str(), "true" | "false") => {
+                return bad("neither true nor false");
+            }
+            Kind::Int if value.parse::<i32>().is_err() => return self.not_a_number(value, "whole"),
+            Kind::Short if value.parse::<i16>().is_err() => return self.not_a_number(value, "whole"),
+            Kind::Long if value.parse::<i64>().is_err() => return self.not_a_number(value, "whole"),
+            Kind::Double if value.parse::<f64>().is_err() => return self.not_a_number(value, "decimal"),
+            _ => {}
+        }
+        match &self.allowed {
+            Allowed::NonEmpty if value.is_empty() => bad("it must not be empty"),
+            Allowed::Any | Allowed::NonEmpty => Ok(()),
+            Allowed::Numbers { also, min, max } => {
+                let number = value.parse::<f64>().unwrap_or(f64::NAN);
+                if (*min..=*max).contains(&number) || *also == Some(number) {
+                    return Ok(());
+                }
+                self.not_a_number(value, if self.kind == Kind::Double { "decimal" } else { "whole" })
+            }
+            Allowed::Words { words, any_case } => {
+                let is_allowed = |item: &str| {
+                    words.iter().any(|word| word == &item || *any_case && word.eq_ignore_ascii_case(item))
+                };
+                let mut items = match self.kind {
+                    Kind::List => value.split(',').map(str::trim).collect::<Vec<_>>(),
+                    _ => vec![value],
+                };
+                items.retain(|item| !(self.kind == Kind::List && item.is_empty()));
+                if items.iter().all(|item| is_allowed(item)) && !(items.is_empty() && self.kind != Kind::List)
+                {
+                    return Ok(());
+                }
+                bad(&format!("use {}", words.join(", ")))
+            }
+        }
+    }
+
+    fn not_a_number(&self, value: &str, what: &str) -> Result<(), String> {
+        let what = if what == "whole" { "whole number" } else { "number" };
+        let range = match &self.allowed {
+            Allowed::Numbers { also: Some(also), min, max } => format!(" from {min} to {max}, or {also}"),
+            Allowed::Numbers { min, max, .. } if max.is_finite() => format!(" from {min} to {max}"),
+            Allowed::Numbers { min, .. } => format!(" of at least {min}"),
+            _ => String::new(),
+        };
+        Err(format!("{}=`{value}`: not a {what}{range}", self.name))
+    }
+
+    /// The documentation in DescribeConfigs.
+    pub fn text(&self) -> &'static str {
+        self.effect.unwrap_or("A setting of Apache Kafka that has no effect on this broker.")
+    }
+
+    /// Returns whether clients never see the value.
+    pub fn is_sensitive(&self) -> bool {
+        self.kind == Kind::Password
+    }
+}
+
+/// All settings of a kind of resource, sorted by name.
+pub fn all(scope: Scope) -> &'static [Setting] {
+    static TABLES: LazyLock<[Vec<Setting>; 4]> = LazyLock::new(|| {
+        let mut tables = [Scope::Topic, Scope::Broker, Scope::Group, Scope::ClientMetrics].map(parse);
+        tables[1].extend(OWN.iter().map(own));
+        for table in &mut tables {
+            table.sort_by_key(|setting| setting.name);
+        }
+        tables
+    });
+    &TABLES[match scope {
+        Scope::Topic => 0,
+        Scope::Broker => 1,
+        Scope::Group => 2,
+        Scope::ClientMetrics => 3,
+    }]
+}
+
+/// The setting of that name.
+pub fn find(scope: Scope, name: &str) -> Option<&'static Setting> {
+    let table = all(scope);
+    table.binary_search_by(|setting| setting.name.cmp(name)).ok().map(|at| &table[at])
+}
+
+/// The topic setting whose default a broker setting is.
+pub(super) fn topic_setting_of(broker_setting: &str) -> Option<&'static Setting> {
+    all(Scope::Topic).iter().find(|setting| setting.synonyms.contains(&broker_setting))
+}
+
+/// The most similar name, if it is likely to be meant.
+pub(super) fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
+    let near = all(scope).iter().map(|setting| (distance(name, setting.name), setting.name));
+    near.filter(|(distance, _)| *distance <= TYPING_ERRORS_MAX).min().map(|(_, name)| name)
+}
+
+/// The number of characters to insert, remove or replace.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (at, from) in left.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (to, other) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *other);
+            diagonal = row[to + 1];
+            row[to + 1] = replaced.min(diagonal + 1).min(row[to] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+/// The settings that Kafka does not have.
+const OWN: &[(&str, &str, &str)] = &[
+    (
+        "log.scrub.bytes.per.second",
+        "8388608",
+        "The rate at which closed segments are read and checked; 0 disables the check.",
+    ),
+    (
+        "memory.max.bytes",
+        "268435456",
+        "The memory for requests and responses; requests wait while it is used up.",
+    ),
+    ("partitions.total.max", "20000", "The partitions of all topics together."),
+];
+
+/// The settings of a broker process that `ottla broker --config` reads: an embedded broker has methods for them.
+const PROCESS_EFFECTS: &[(&str, &str)] = &[
+    (
+        "advertised.listeners",
+        "The address that clients connect to: the entry of the listener that `listeners` names.",
+    ),
+    ("controller.listener.names", "Listeners of these names are ignored."),
+    ("listener.security.protocol.map", "The listener for clients must have PLAINTEXT."),
+    ("listeners", "The first listener that is not a controller's; `--listen` wins."),
+    ("log.dir", "As `log.dirs`."),
+    ("log.dirs", "The data directory, one; `--data` wins."),
+];
+
+/// The defaults of this broker that differ from Kafka's.
+const OWN_DEFAULTS: &[(&str, &str)] = &[
+    ("group.initial.rebalance.delay.ms", "0"),
+    ("group.max.size", "10000"),
+    ("group.min.session.timeout.ms", "10"),
+    ("fetch.max.bytes", "57671680"),
+    ("log.cleaner.dedupe.buffer.size", "67108864"),
+    ("max.connections", "10000"),
+];
+
+fn own(row: &(&'static str, &'static str, &'static str)) -> Setting {
+    let (name, default, effect) = *row;
+    Setting {
+        name,
+        kind: Kind::Long,
+        default: Some(default),
+        effect: Some(effect),
+        mode: Mode::ReadOnly,
+        synonyms: Vec::new(),
+        allowed: Allowed::Numbers { also: None, min: 0.0, max: f64::INFINITY },
+    }
+}
+
+const TABLE: &str = include_str!("kafka-4.3.tsv");
+
+fn parse(scope: Scope) -> Vec<Setting> {
+    let section = match scope {
+        Scope::Topic => "[topic]",
+        Scope::Broker => "[broker]",
+        Scope::Group => "[group]",
+        Scope::ClientMetrics => "[client]",
+    };
+    let rows = TABLE.lines().skip_while(|line| *line != section).skip(1);
+    rows.take_while(|line| !line.starts_with('[')).map(|line| row(scope, line)).collect()
+}
+
+fn row(scope: Scope, line: &'static str) -> Setting {
+    let columns: Vec<&'static str> = line.split('\t').collect();
+    let [name, kind, default, allowed, last] = columns[..] else {
+        unreachable!("every row of kafka-4.3.tsv has five columns: `{line}`");
+    };
+    let kind = match kind {
+        "boolean" => Kind::Boolean,
+        "string" => Kind::String,
+        "int" => Kind::Int,
+        "short" => Kind::Short,
+        "long" => Kind::Long,
+        "double" => Kind::Double,
+        "list" => Kind::List,
+        "class" => Kind::Class,
+        "password" => Kind::Password,
+        _ => unreachable!("kafka-4.3.tsv has Kafka's types only: `{line}`"),
+    };
+    let default = match default {
+        "<null>" => None,
+        "<empty>" => Some(""),
+        default => Some(default),
+    };
+    let mode = match last {
+        "cluster-wide" => Mode::ClusterWide,
+        "per-broker" => Mode::PerBroker,
+        _ => Mode::ReadOnly,
+    };
+    let is_topic = scope == Scope::Topic;
+    let effects = match scope {
+        Scope::Topic => EFFECTS,
+        Scope::Broker => PROCESS_EFFECTS,
+        Scope::Group | Scope::ClientMetrics => &[],
+    };
+    let own_default = OWN_DEFAULTS.iter().find(|(own, _)| scope == Scope::Broker && *own == name);
+    Setting {
+        name,
+        kind,
+        default: own_default.map_or(default, |(_, default)| Some(default)),
+        effect: effects.iter().find(|(with, _)| *with == name).map(|(_, effect)| *effect),
+        mode,
+        synonyms: if is_topic && last != "-" { last.split(',').collect() } else { Vec::new() },
+        allowed: allowed_of(allowed),
+    }
+}
+
+fn allowed_of(text: &'static str) -> Allowed {
+    let words =
+        |words: &'static str, any_case| Allowed::Words { words: words.split(',').collect(), any_case };
+    if let Some(list) = text.strip_prefix("one:") {
+        return words(list, false);
+    }
+    if let Some(list) = text.strip_prefix("any-case:") {
+        return words(list, true);
+    }
+    match text {
+        "-" => Allowed::Any,
+        "non-empty" => Allowed::NonEmpty,
+        _ => {
+            let (also, range) = match text.split_once('|') {
+                Some((also, range)) => (also.parse().ok(), range),
+                None => (None, text),
+            };
+            let (min, max) = range.split_once("..").unwrap_or((range, ""));
+            let number = |text: &str, missing: f64| text.parse().unwrap_or(missing);
+            Allowed::Numbers { also, min: number(min, f64::NEG_INFINITY), max: number(max, f64::INFINITY) }
+        }
+    }
+}
+
+/// The effect of a broker setting as text.
+pub fn broker_effect(setting: &Setting) -> &'static str {
+    if setting.effect.is_none() && BrokerConfig::has_effect(setting.name) {
+        return topic_setting_of(setting.name)
+            .map_or("As in Apache Kafka.", |_| "The default of the topic setting of the same meaning.");
+    }
+    setting.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_allowed_and_is_the_one_that_applies() {
+        for scope in [Scope::Topic, Scope::Broker, Scope::Group, Scope::ClientMetrics] {
+            for setting in all(scope) {
+                let Some(default) = setting.default else { continue };
+                // Some of Kafka's defaults are empty where a value must not be: the role of the node decides.
+                if setting.allowed != Allowed::NonEmpty {
+                    setting.check(default).unwrap_or_else(|error| panic!("{error}"));
+                }
+                let is_own = scope == Scope::Broker && topic_setting_of(setting.name).is_none();
+                let of_process = PROCESS_EFFECTS.iter().any(|(name, _)| *name == setting.name);
+                if is_own && !of_process && BrokerConfig::has_effect(setting.name) {
+                    let mut config = BrokerConfig::default();
+                    assert_eq!(config.apply(setting.name, default), Ok(true), "{}", setting.name);
+                    assert_eq!(
+                        format!("{config:?}"),
+                        format!("{:?}", BrokerConfig::default()),
+                        "{}",
+                        setting.name
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_with_the_range() {
+        let check = |name: &str, value: &str| find(Scope::Topic, name).map(|setting| setting.check(value));
+        let refused = |text: &str| Some(Err(text.to_owned()));
+        assert_eq!(check("retention.ms", "-1"), Some(Ok(())));
+        assert_eq!(
+            check("retention.ms", "-2"),
+            refused("retention.ms=`-2`: not a whole number of at least -1")
+        );
+        assert_eq!(check("flush.ms", "soon"), refused("flush.ms=`soon`: not a whole number of at least 0"));
+        assert_eq!(check("preallocate", "maybe"), refused("preallocate=`maybe`: neither true nor false"));
+        assert_eq!(check("compression.gzip.level", "-1"), Some(Ok(())));
+        assert_eq!(
+            check("compression.gzip.level", "0"),
+            refused("compression.gzip.level=`0`: not a whole number from 1 to 9, or -1")
+        );
+        assert_eq!(check("cleanup.policy", "compact, delete"), Some(Ok(())));
+        assert_eq!(check("cleanup.policy", "shred"), refused("cleanup.policy=`shred`: use compact, delete"));
+        assert_eq!(check("no.such.name", "1"), None);
+    }
+
+    #[test]
+    fn a_similar_name_is_suggested() {
+        assert_eq!(nearest(Scope::Broker, "log.retention.hour"), Some("log.retention.hours"));
+        assert_eq!(nearest(Scope::Broker, "num.partition"), Some("num.partitions"));
+        assert_eq!(nearest(Scope::Broker, "entirely.different"), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! The settings of topics: Kafka's names, and those that have an effect here.
+
+use std::collections::BTreeMap;
+
+use ottla_log::{LogConfig, Visible};
+use ottla_wire::TimestampType;
+
+use super::settings::{Scope, find};
+use super::{Durability, number};
+
+const SEGMENT_BYTES: &str = "segment.bytes";
+const MIN_INSYNC: &str = "min.insync.replicas";
+
+/// The settings that have an effect, and the effect.
+pub(super) const EFFECTS: &[(&str, &str)] = &[
+    (
+        "cleanup.policy",
+        "The clean-up of old records: `delete` by age and size, `compact` all but the newest of each key, or both.",
+    ),
+    ("delete.retention.ms", "The time for which a tombstone stays after the first compaction of it."),
+    ("index.interval.bytes", "Bytes of log per index entry."),
+    ("max.compaction.lag.ms", "Records are compacted after this time, however few of them are dirty."),
+    ("max.message.bytes", "The largest batch."),
+    (
+        "message.timestamp.after.max.ms",
+        "The maximum time by which a producer's timestamps may be in the future.",
+    ),
+    (
+        "message.timestamp.before.max.ms",
+        "The maximum time by which a producer's timestamps may be in the past.",
+    ),
+    (
+        "message.timestamp.type",
+        "The clock of the timestamps: CreateTime is the producer's, LogAppendTime the broker's.",
+    ),
+    (
+        "min.cleanable.dirty.ratio",
+        "A partition is compacted when more of its bytes than this part were not cleaned yet.",
+    ),
+    ("min.compaction.lag.ms", "Records are not compacted before this time."),
+    (
+        MIN_INSYNC,
+        "Writes with acks=all are refused while fewer replicas are up. All replicas share one copy of the data.",
+    ),
+    (
+        "retention.bytes",
+        "Old segments are deleted while the others have at least so many bytes; -1 keeps all.",
+    ),
+    ("retention.ms", "Segments are deleted when their newest record is older; -1 keeps all."),
+    (
+        SEGMENT_BYTES,
+        "A segment is closed before it grows beyond this. Kafka's smallest value is 1 MiB, this broker's 1 KiB.",
+    ),
+    ("segment.index.bytes", "A segment is closed when one of its indexes has so many bytes."),
+    ("segment.ms", "A segment is closed after this time."),
+];
+
+/// The settings that were set on a topic. The broker's defaults apply to all others.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TopicConfig {
+    values: BTreeMap<String, String>,
+}
+
+impl TopicConfig {
+    /// Sets a setting by Kafka's name.
+    ///
+    /// # Errors
+    /// A sentence that names the setting, the value and the allowed values.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let Some(setting) = find(Scope::Topic, name) else {
+            return Err(format!("no topic setting is called `{name}`"));
+        };
+        // Its smallest value is above, for tests.
+        if name != SEGMENT_BYTES {
+            setting.check(value)?;
+        }
+        apply(&mut LogConfig::default(), name, value)?;
+        self.values.insert(name.to_owned(), value.trim().to_owned());
+        Ok(())
+    }
+
+    /// The number of replicas that must be up for `acks=all`.
+    pub(crate) fn insync_replicas_min(&self, defaults: &Self) -> usize {
+        let value = self.values.get(MIN_INSYNC).or_else(|| defaults.values.get(MIN_INSYNC));
+        value.and_then(|value| value.parse().ok()).unwrap_or(1)
+    }
+
+    /// Values that were checked when they were set.
+    pub(crate) fn from_values(values: BTreeMap<String, String>) -> Self {
+        Self { values }
+    }
+
+    /// The values that were set.
+    pub fn values(&self) -> &BTreeMap<String, String> {
+        &self.values
+    }
+
+    /// Returns the log's settings: these, and `defaults` for all others.
+    pub(crate) fn log_config(&self, defaults: &Self, durability: Durability) -> LogConfig {
+        let mut config = LogConfig {
+            visible: if durability == Durability::Disk { Visible::Synced } else { Visible::End },
+            ..LogConfig::default()
+        };
+        for (name, value) in defaults.values.iter().chain(&self.values) {
+            // Checked when it was set.
+            let _ = apply(&mut config, name, value);
+        }
+        config
+    }
+}
+
+/// Writes one setting into a log's configuration.
+fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> {
+    let value = value.trim();
+    match name {
+        "cleanup.policy" => (config.delete, config.compact) = cleanup_policy(value)?,
+        "delete.retention.ms" => config.delete_retention_ms = number(name, value, 0, i64::MAX)?,
+        "max.compaction.lag.ms" => config.max_compaction_lag_ms = number(name, value, 1, i64::MAX)?,
+        "min.cleanable.dirty.ratio" => config.dirty_ratio_min = ratio(name, value)?,
+        "min.compaction.lag.ms" => config.min_compaction_lag_ms = number(name, value, 0, i64::MAX)?,
+        "index.interval.bytes" => {
+            config.index_interval_bytes = number(name, value, 0, i64::from(i32::MAX))? as u32;
+        }
+        "max.message.bytes" => config.message_bytes_max = number(name, value, 0, i64::from(i32::MAX))? as u32,
+        "message.timestamp.after.max.ms" => config.timestamp_after_max_ms = number(name, value, 0, i64::MAX)?,
+        "message.timestamp.before.max.ms" => {
+            config.timestamp_before_max_ms = number(name, value, 0, i64::MAX)?;
+        }
+        "message.timestamp.type" => {
+            config.timestamp_type = match value {
+                "CreateTime" => TimestampType::CreateTime,
+                "LogAppendTime" => TimestampType::LogAppendTime,
+                _ => return Err(format!("{name}=`{value}`: use CreateTime or LogAppendTime")),
+            };
+        }
+        "retention.bytes" => {
+            config.retention_bytes = u64::try_from(number(name, value, -1, i64::MAX)?).ok();
+        }
+        "retention.ms" => {
+            config.retention_ms = Some(number(name, value, -1, i64::MAX)?).filter(|ms| *ms >= 0);
+        }
+        SEGMENT_BYTES => config.segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32,
+        "segment.ms" => config.segment_ms = number(name, value, 1, i64::MAX)?,
+        "segment.index.bytes" => {
+            config.segment_index_bytes = number(name, value, 4, i64::from(i32::MAX))? as u32;
+        }
+        // The others concern no log; `settings` has checked their values.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Returns whether the policy has `delete`, and whether it has `compact`.
+fn cleanup_policy(value: &str) -> Result<(bool, bool), String> {
+    let (mut delete, mut compact) = (false, false);
+    for policy in value.split(',').map(str::trim) {
+        match policy {
+            "delete" => delete = true,
+            "compact" => compact = true,
+            _ => return Err(format!("cleanup.policy=`{value}`: use delete, compact, or delete,compact")),
+        }
+    }
+    Ok((delete, compact))
+}
+
+fn ratio(name: &str, value: &str) -> Result<f64, String> {
+    match value.trim().parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        _ => Err(format!("{name}=`{value}`: not a number from 0 to 1")),
+    }
+}

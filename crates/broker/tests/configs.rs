@@ -1,0 +1,211 @@
+//! The settings of topics, brokers, groups and client metrics: described, changed while the broker runs, and kept.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::Raw;
+use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Scope, settings};
+use ottla_log::storage::mem::MemStorage;
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResult,
+};
+use ottla_protocol::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+use ottla_protocol::messages::list_config_resources::ListConfigResourcesRequest;
+
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+const METRICS: i8 = 16;
+const GROUP: i8 = 32;
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+const APPEND: i8 = 2;
+const SUBTRACT: i8 = 3;
+
+fn describe(connection: &mut Raw, kind: i8, name: &str, keys: Option<&[&str]>) -> DescribeConfigsResult {
+    let resource = DescribeConfigsResource {
+        resource_type: kind,
+        resource_name: name.into(),
+        configuration_keys: keys.map(|keys| keys.iter().map(|key| (*key).to_owned()).collect()),
+    };
+    let request = DescribeConfigsRequest {
+        resources: vec![resource],
+        include_synonyms: true,
+        include_documentation: true,
+    };
+    connection.ask(4, &request).expect("an answer").results.remove(0)
+}
+
+fn one(connection: &mut Raw, kind: i8, name: &str, key: &str) -> DescribeConfigsResourceResult {
+    let mut described = describe(connection, kind, name, Some(&[key]));
+    assert_eq!((described.error_code, described.configs.len()), (ErrorCode::None, 1), "{described:?}");
+    described.configs.remove(0)
+}
+
+fn value(connection: &mut Raw, kind: i8, name: &str, key: &str) -> (String, i8) {
+    let config = one(connection, kind, name, key);
+    (config.value.unwrap_or_default(), config.config_source)
+}
+
+fn alter(connection: &mut Raw, kind: i8, name: &str, changes: &[(i8, &str, &str)]) -> (ErrorCode, String) {
+    let configs = changes.iter().map(|(operation, name, value)| AlterableConfig {
+        name: (*name).into(),
+        config_operation: *operation,
+        value: (*operation != DELETE).then(|| (*value).to_owned()),
+    });
+    let resource =
+        AlterConfigsResource { resource_type: kind, resource_name: name.into(), configs: configs.collect() };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    let answer = connection.ask(1, &request).expect("an answer").responses.remove(0);
+    (answer.error_code, answer.error_message.unwrap_or_default())
+}
+
+fn altered(connection: &mut Raw, kind: i8, name: &str, changes: &[(i8, &str, &str)]) {
+    assert_eq!(alter(connection, kind, name, changes), (ErrorCode::None, String::new()), "{changes:?}");
+}
+
+fn start(disk: &MemStorage, change: impl FnOnce(BrokerBuilder) -> BrokerBuilder) -> (BrokerThread, Raw) {
+    let builder = Broker::builder().storage(Arc::new(disk.clone())).topic("orders", 1).nodes(2);
+    let broker = change(builder).spawn().expect("a broker");
+    let connection = Raw::connect(broker.addresses()[0]);
+    (broker, connection)
+}
+
+#[test]
+fn every_topic_setting_of_kafka_can_be_set_and_is_described() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    for keys in [None, Some(&[][..])] {
+        let described = describe(&mut connection, TOPIC, "orders", keys);
+        let names: Vec<&str> = described.configs.iter().map(|config| &*config.name).collect();
+        let all: Vec<&str> = settings(Scope::Topic).iter().map(|setting| setting.name).collect();
+        assert_eq!((names, described.configs.len()), (all, 33));
+        assert!(described.configs.iter().all(|config| config.config_source == 5 && config.config_type > 0));
+        assert!(described.configs.iter().all(|config| config.documentation.is_some()));
+    }
+    for setting in settings(Scope::Topic) {
+        let default = setting.default.unwrap_or_default();
+        altered(&mut connection, TOPIC, "orders", &[(SET, setting.name, default)]);
+        assert_eq!(value(&mut connection, TOPIC, "orders", setting.name), (default.to_owned(), 1));
+    }
+    for (name, bad) in
+        [("retention.ms", "-2"), ("compression.type", "best"), ("flush.ms", "x"), ("no.such", "1")]
+    {
+        let (code, reason) = alter(&mut connection, TOPIC, "orders", &[(SET, name, bad)]);
+        assert_eq!(code, ErrorCode::InvalidConfig, "{reason}");
+        assert!(reason.contains(name), "{reason}");
+    }
+}
+
+#[test]
+fn a_topic_setting_names_its_sources_and_follows_the_brokers() {
+    let disk = MemStorage::new();
+    let hours = |builder: BrokerBuilder| {
+        builder.configure(|config| config.set("log.retention.hours", "1").expect("allowed"))
+    };
+    let (broker, mut connection) = start(&disk, hours);
+    assert_eq!(value(&mut connection, TOPIC, "orders", "retention.ms"), ("3600000".into(), 4));
+    altered(&mut connection, BROKER, "", &[(SET, "log.retention.ms", "5000")]);
+    assert_eq!(value(&mut connection, TOPIC, "orders", "retention.ms"), ("5000".into(), 3));
+    altered(&mut connection, BROKER, "1", &[(SET, "log.retention.ms", "6000")]);
+    assert_eq!(value(&mut connection, TOPIC, "orders", "retention.ms"), ("6000".into(), 2));
+    altered(&mut connection, TOPIC, "orders", &[(SET, "retention.ms", "7000")]);
+    let config = one(&mut connection, TOPIC, "orders", "retention.ms");
+    let synonyms = config.synonyms.iter();
+    let synonyms: Vec<_> =
+        synonyms.map(|one| (&*one.name, one.value.as_deref().unwrap_or_default(), one.source)).collect();
+    let expected = [
+        ("retention.ms", "7000", 1),
+        ("log.retention.ms", "6000", 2),
+        ("log.retention.ms", "5000", 3),
+        ("log.retention.hours", "1", 4),
+        ("log.retention.ms", "604800000", 5),
+    ];
+    assert_eq!(synonyms, expected);
+    // The settings survive a restart.
+    drop(broker);
+    let (_broker, mut connection) = start(&disk, hours);
+    altered(&mut connection, TOPIC, "orders", &[(DELETE, "retention.ms", "")]);
+    assert_eq!(value(&mut connection, TOPIC, "orders", "retention.ms"), ("6000".into(), 2));
+    altered(&mut connection, BROKER, "1", &[(DELETE, "log.retention.ms", "")]);
+    assert_eq!(value(&mut connection, TOPIC, "orders", "retention.ms"), ("5000".into(), 3));
+}
+
+#[test]
+fn a_change_of_a_broker_setting_applies_to_produced_batches_at_once() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let batch = common::batch(&[&[b'x'; 500]], &ottla_wire::Seal::default());
+    assert_eq!(connection.produce("orders", 1, &batch).error_code, ErrorCode::None);
+    altered(&mut connection, BROKER, "", &[(SET, "message.max.bytes", "100")]);
+    assert_eq!(connection.produce("orders", 1, &batch).error_code, ErrorCode::MessageTooLarge);
+    altered(&mut connection, BROKER, "", &[(DELETE, "message.max.bytes", "")]);
+    assert_eq!(connection.produce("orders", 1, &batch).error_code, ErrorCode::None);
+}
+
+#[test]
+fn broker_settings_change_only_where_kafka_allows_it() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let described = describe(&mut connection, BROKER, "1", None);
+    assert_eq!(described.configs.len(), settings(Scope::Broker).len());
+    assert!(described.configs.iter().all(|config| config.name != "retention.ms"), "topic names");
+    assert!(one(&mut connection, BROKER, "1", "num.partitions").read_only);
+    assert!(!one(&mut connection, BROKER, "1", "log.retention.ms").read_only);
+    assert_eq!(describe(&mut connection, BROKER, "", None).configs.len(), 0, "only what is set");
+    for (name, changes, code) in [
+        ("1", (SET, "num.partitions", "3"), ErrorCode::InvalidRequest),
+        ("", (SET, "listeners", "PLAINTEXT://:1"), ErrorCode::InvalidRequest),
+        ("", (SET, "log.retention.ms", "x"), ErrorCode::InvalidConfig),
+        ("", (SET, "log.cleaner.backoff.ms", "-1"), ErrorCode::InvalidConfig),
+        ("", (SET, "no.such.name", "x"), ErrorCode::InvalidConfig),
+        ("", (APPEND, "log.retention.ms", "1"), ErrorCode::InvalidConfig),
+        ("3", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),
+        ("one", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),
+    ] {
+        assert_eq!(alter(&mut connection, BROKER, name, &[changes]).0, code, "{changes:?}");
+    }
+    let twice = [(SET, "log.retention.ms", "1"), (SET, "log.retention.ms", "2")];
+    assert_eq!(alter(&mut connection, BROKER, "", &twice).0, ErrorCode::InvalidRequest);
+    assert_eq!(describe(&mut connection, BROKER, "3", None).error_code, ErrorCode::InvalidRequest);
+    altered(&mut connection, BROKER, "2", &[(SET, "ssl.key.password", "secret")]);
+    let hidden = one(&mut connection, BROKER, "2", "ssl.key.password");
+    assert_eq!((hidden.value, hidden.is_sensitive, hidden.synonyms[0].value.clone()), (None, true, None));
+}
+
+#[test]
+fn items_are_appended_to_lists_and_subtracted_from_them() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    altered(&mut connection, TOPIC, "orders", &[(APPEND, "cleanup.policy", "compact")]);
+    assert_eq!(value(&mut connection, TOPIC, "orders", "cleanup.policy"), ("delete,compact".into(), 1));
+    altered(&mut connection, TOPIC, "orders", &[(SUBTRACT, "cleanup.policy", "delete")]);
+    assert_eq!(value(&mut connection, TOPIC, "orders", "cleanup.policy"), ("compact".into(), 1));
+    altered(&mut connection, BROKER, "", &[(APPEND, "log.cleanup.policy", "compact")]);
+    assert_eq!(value(&mut connection, BROKER, "1", "log.cleanup.policy"), ("delete,compact".into(), 3));
+}
+
+#[test]
+fn groups_and_client_metrics_have_settings_and_are_listed() {
+    let disk = MemStorage::new();
+    let (broker, mut connection) = start(&disk, |builder| builder);
+    assert_eq!(value(&mut connection, GROUP, "billing", "consumer.session.timeout.ms"), ("45000".into(), 5));
+    altered(&mut connection, GROUP, "billing", &[(SET, "consumer.session.timeout.ms", "50000")]);
+    altered(&mut connection, METRICS, "slow", &[(SET, "interval.ms", "1000")]);
+    assert_eq!(alter(&mut connection, GROUP, "", &[(SET, "x", "1")]).0, ErrorCode::InvalidRequest);
+    assert_eq!(alter(&mut connection, GROUP, "billing", &[(SET, "x", "1")]).0, ErrorCode::InvalidConfig);
+    drop(broker);
+    let (_broker, mut connection) = start(&disk, |builder| builder);
+    assert_eq!(value(&mut connection, GROUP, "billing", "consumer.session.timeout.ms"), ("50000".into(), 8));
+    assert_eq!(value(&mut connection, METRICS, "slow", "interval.ms"), ("1000".into(), 7));
+    let mut list = |version, kinds: &[i8]| {
+        let request = ListConfigResourcesRequest { resource_types: kinds.to_vec() };
+        let answer = connection.ask(version, &request).expect("an answer");
+        let listed = answer.config_resources.into_iter().map(|one| (one.resource_type, one.resource_name));
+        (answer.error_code, listed.collect::<Vec<_>>())
+    };
+    let named = |kind: i8, name: &str| (kind, name.to_owned());
+    assert_eq!(list(0, &[]), (ErrorCode::None, vec![named(METRICS, "slow")]));
+    assert_eq!(list(1, &[GROUP]), (ErrorCode::None, vec![named(GROUP, "billing")]));
+    assert_eq!(list(1, &[]).1.len(), 1 + 2 + 2 + 1 + 1);
+    assert_eq!(list(1, &[3]), (ErrorCode::UnsupportedVersion, Vec::new()));
+}

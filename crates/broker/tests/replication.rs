@@ -1,0 +1,101 @@
+//! Replication factors above 1: metadata lists several nodes, which share one copy of the data.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Raw, metadata_of};
+use ottla_broker::Broker;
+use ottla_log::storage::mem::MemStorage;
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::create_topics::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+};
+
+fn create(connection: &mut Raw, topics: Vec<CreatableTopic>) -> Vec<(ErrorCode, i16)> {
+    let request = CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+    let answer = connection.ask(7, &request).expect("an answer");
+    answer.topics.iter().map(|topic| (topic.error_code, topic.replication_factor)).collect()
+}
+
+fn topic(name: &str, replication_factor: i16) -> CreatableTopic {
+    CreatableTopic { name: name.into(), num_partitions: 3, replication_factor, ..Default::default() }
+}
+
+/// Replicas, replicas in sync and leader of each partition.
+fn shown(connection: &mut Raw, topic: &str) -> Vec<(Vec<i32>, Vec<i32>, i32)> {
+    let answer = connection.ask(13, &metadata_of(topic)).expect("an answer");
+    let partitions = answer.topics[0].partitions.iter();
+    partitions.map(|one| (one.replica_nodes.clone(), one.isr_nodes.clone(), one.leader_id)).collect()
+}
+
+#[test]
+fn a_replication_factor_up_to_the_number_of_nodes_is_shown_and_kept() {
+    let disk = MemStorage::new();
+    let start = || {
+        let builder = Broker::builder().storage(Arc::new(disk.clone())).nodes(3);
+        let broker = builder.spawn().expect("a broker");
+        let connection = Raw::connect(broker.addresses()[0]);
+        (broker, connection)
+    };
+    let (broker, mut connection) = start();
+    assert_eq!(create(&mut connection, vec![topic("orders", 2)]), [(ErrorCode::None, 2)]);
+    let all = [(vec![1, 2], vec![1, 2], 1), (vec![2, 3], vec![2, 3], 2), (vec![3, 1], vec![3, 1], 3)];
+    assert_eq!(shown(&mut connection, "orders"), all);
+    for bad in [4, 0, -2] {
+        let (code, _) = create(&mut connection, vec![topic("bad", bad)])[0];
+        assert_eq!(code, ErrorCode::InvalidReplicationFactor, "{bad}");
+    }
+    let assigned = |assignments: &[(i32, &[i32])]| CreatableTopic {
+        num_partitions: -1,
+        assignments: assignments
+            .iter()
+            .map(|(partition_index, nodes)| CreatableReplicaAssignment {
+                partition_index: *partition_index,
+                broker_ids: nodes.to_vec(),
+            })
+            .collect(),
+        ..topic("assigned", -1)
+    };
+    for bad in
+        [&[(0, &[1, 1][..])][..], &[(0, &[1, 4])], &[(1, &[1])], &[(0, &[1]), (1, &[1, 2])], &[(0, &[])]]
+    {
+        let (code, _) = create(&mut connection, vec![assigned(bad)])[0];
+        assert_eq!(code, ErrorCode::InvalidReplicaAssignment, "{bad:?}");
+    }
+    assert_eq!(create(&mut connection, vec![assigned(&[(0, &[2, 3])])]), [(ErrorCode::None, 2)]);
+    drop(broker);
+    let (_broker, mut connection) = start();
+    assert_eq!(shown(&mut connection, "orders"), all, "after a restart");
+}
+
+#[test]
+fn writes_need_min_insync_replicas_and_the_leader_fails_over() {
+    let broker = Broker::builder().memory().nodes(3).spawn().expect("a broker");
+    let mut first = Raw::connect(broker.addresses()[0]);
+    let config = CreatableTopicConfig { name: "min.insync.replicas".into(), value: Some("2".into()) };
+    let strict = CreatableTopic { num_partitions: 1, configs: vec![config], ..topic("orders", 3) };
+    assert_eq!(create(&mut first, vec![strict]), [(ErrorCode::None, 3)]);
+    let batch = common::batch(&[b"v"], &ottla_wire::Seal::default());
+    assert_eq!(first.produce("orders", -1, &batch).error_code, ErrorCode::None);
+    broker.cluster().take_down(1);
+    let mut second = Raw::connect(broker.addresses()[1]);
+    assert_eq!(shown(&mut second, "orders"), [(vec![1, 2, 3], vec![2, 3], 2)]);
+    assert_eq!(second.produce("orders", -1, &batch).error_code, ErrorCode::None);
+    broker.cluster().take_down(3);
+    assert_eq!(shown(&mut second, "orders"), [(vec![1, 2, 3], vec![2], 2)]);
+    assert_eq!(second.produce("orders", -1, &batch).error_code, ErrorCode::NotEnoughReplicas);
+    assert_eq!(second.produce("orders", 1, &batch).error_code, ErrorCode::None);
+    broker.cluster().take_up(1);
+    assert_eq!(shown(&mut second, "orders"), [(vec![1, 2, 3], vec![1, 2], 1)]);
+}
+
+#[test]
+fn a_topic_that_is_twice_in_a_request_is_created_not_at_all() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let twice = vec![topic("orders", 1), topic("returns", 1), topic("orders", 1)];
+    let codes: Vec<ErrorCode> = create(&mut connection, twice).into_iter().map(|(code, _)| code).collect();
+    assert_eq!(codes, [ErrorCode::InvalidRequest, ErrorCode::None, ErrorCode::InvalidRequest]);
+    assert_eq!(create(&mut connection, vec![topic("orders", 1)]), [(ErrorCode::None, 1)]);
+}
