@@ -21,6 +21,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use self::background::BackgroundThreads;
+pub(crate) use self::leadership::Election;
 use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
 use self::nodes::Node;
 use self::topic_store::TopicStore;

@@ -7,13 +7,15 @@ use common::Raw;
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
-use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use ottla_protocol::messages::heartbeat::HeartbeatRequest;
+use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
+use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 
 /// Joins the only member. In this version the member need not rejoin with its id. The group has no assignment yet.
 fn join(connection: &mut Raw, group: &str, protocol_type: &str, metadata: Bytes) {
@@ -83,4 +85,78 @@ fn a_group_that_does_not_say_its_topics_keeps_all_offsets() {
     // The members of a group of another protocol type, for example Kafka Connect's workers, subscribe to no topics.
     join(&mut connection, "workers", "connect", Bytes::new());
     assert_eq!(forget(&mut connection, "workers", &["orders"]), (ErrorCode::NonEmptyGroup, Vec::new()));
+}
+
+/// A request to join as the instance `desk-1`.
+fn request_of_instance(member_id: String) -> JoinGroupRequest {
+    let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: Bytes::from_static(b"?") };
+    JoinGroupRequest {
+        group_id: "billing".into(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        member_id,
+        group_instance_id: Some("desk-1".into()),
+        protocol_type: "consumer".into(),
+        protocols: vec![protocol],
+        ..Default::default()
+    }
+}
+
+/// Joins as the instance `desk-1`, which has no member id yet.
+fn join_as_instance(connection: &mut Raw, version: i16) -> JoinGroupResponse {
+    let joined = connection.ask(version, &request_of_instance(String::new())).expect("an answer");
+    assert_eq!(joined.error_code, ErrorCode::None);
+    joined
+}
+
+fn sync(connection: &mut Raw, joined: &JoinGroupResponse, assignment: Option<&'static [u8]>) -> Bytes {
+    let assignments = assignment.into_iter().map(|assignment| SyncGroupRequestAssignment {
+        member_id: joined.member_id.clone(),
+        assignment: Bytes::from_static(assignment),
+    });
+    let request = SyncGroupRequest {
+        group_id: "billing".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        group_instance_id: Some("desk-1".into()),
+        assignments: assignments.collect(),
+        ..Default::default()
+    };
+    let answer = connection.ask(4, &request).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::None);
+    answer.assignment
+}
+
+#[test]
+fn a_static_member_that_returns_keeps_the_generation_and_its_assignment() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let first = join_as_instance(&mut connection, 9);
+    sync(&mut connection, &first, Some(b"partition 0"));
+
+    // Before version 9 the returning leader takes itself for a follower.
+    let second = join_as_instance(&mut connection, 8);
+    assert_ne!(second.member_id, first.member_id);
+    assert_eq!((second.generation_id, &second.leader), (first.generation_id, &first.member_id));
+    assert!(second.members.is_empty() && !second.skip_assignment);
+    assert_eq!(sync(&mut connection, &second, None), "partition 0");
+
+    // From version 9 on it leads without an assignment (KIP-814).
+    let third = join_as_instance(&mut connection, 9);
+    assert_eq!((third.generation_id, &third.leader), (first.generation_id, &third.member_id));
+    assert!(third.members.len() == 1 && third.skip_assignment);
+    assert_eq!(sync(&mut connection, &third, None), "partition 0");
+
+    let heartbeat = HeartbeatRequest {
+        group_id: "billing".into(),
+        generation_id: first.generation_id,
+        member_id: first.member_id.clone(),
+        group_instance_id: Some("desk-1".into()),
+    };
+    let answer = connection.ask(4, &heartbeat).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::FencedInstanceId);
+    // Not UNKNOWN_MEMBER_ID, after which both would take the instance from each other for ever.
+    let again = request_of_instance(first.member_id);
+    let answer = connection.ask(9, &again).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::FencedInstanceId);
 }

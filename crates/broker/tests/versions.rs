@@ -47,6 +47,7 @@ fn every_listed_version_of_every_request_is_answered() {
         describe_producers::DescribeProducersRequest,
         describe_topic_partitions::DescribeTopicPartitionsRequest,
         describe_transactions::DescribeTransactionsRequest,
+        elect_leaders::ElectLeadersRequest,
         end_txn::EndTxnRequest,
         fetch::FetchRequest,
         find_coordinator::FindCoordinatorRequest,

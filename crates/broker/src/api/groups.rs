@@ -77,6 +77,7 @@ impl Api for JoinGroupRequest {
             } else {
                 ms(rebalance_timeout_ms)
             },
+            knows_skip_assignment: context.version >= 9,
         };
         match context.cluster().groups.join(&group_id, join, context.version >= 4) {
             Joining::ComeBackAs(member_id) => {
@@ -98,7 +99,7 @@ impl Api for JoinGroupRequest {
 }
 
 fn joined_response(joined: Joined, version: i16) -> JoinGroupResponse {
-    let Joined { generation, protocol_type, protocol, leader, member_id, members } = joined;
+    let Joined { generation, protocol_type, protocol, leader, member_id, members, skip_assignment } = joined;
     let members =
         members.into_iter().map(|(member_id, group_instance_id, metadata)| JoinGroupResponseMember {
             member_id,
@@ -112,6 +113,7 @@ fn joined_response(joined: Joined, version: i16) -> JoinGroupResponse {
         leader,
         member_id,
         members: members.collect(),
+        skip_assignment,
         ..Default::default()
     }
 }

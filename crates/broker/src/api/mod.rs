@@ -10,6 +10,7 @@ mod describe_configs;
 mod describe_producers;
 mod describe_topic_partitions;
 mod describe_transactions;
+mod elect_leaders;
 mod end_txn;
 mod fetch;
 mod find_coordinator;
@@ -166,6 +167,7 @@ table! {
     DescribeProducers => m::describe_producers::DescribeProducersRequest,
     DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
     DescribeTransactions => m::describe_transactions::DescribeTransactionsRequest,
+    ElectLeaders => m::elect_leaders::ElectLeadersRequest,
     EndTxn => m::end_txn::EndTxnRequest,
     Fetch => m::fetch::FetchRequest,
     FindCoordinator => m::find_coordinator::FindCoordinatorRequest,

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, lock};
 use crate::internal_topics::{InternalTopic, partition_of};
@@ -36,6 +37,15 @@ pub(crate) struct Replicas {
     pub(crate) all: Vec<i32>,
     pub(crate) in_sync: Vec<i32>,
     pub(crate) offline: Vec<i32>,
+}
+
+/// The kinds of election that a client can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Election {
+    /// Gives a partition back to its preferred leader.
+    Preferred,
+    /// Gives a leader to a partition that has none. The nodes share one log: nothing is lost.
+    Unclean,
 }
 
 impl Cluster {
@@ -90,6 +100,31 @@ impl Cluster {
             }
             _ => false,
         }
+    }
+
+    /// Holds an election in one partition. The error is Kafka's for a partition whose leader does not change.
+    pub(crate) fn elect_leader(&self, topic: &str, index: i32, election: Election) -> Result<(), ErrorCode> {
+        let partition = self.partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let leader = partition.leader();
+        let first = &self.nodes[index as usize % self.nodes.len()];
+        let (is_needed, node, refusal) = match election {
+            Election::Preferred => {
+                let node = if first.is_up() { first.id } else { NO_LEADER };
+                (leader != first.id, node, ErrorCode::PreferredLeaderNotAvailable)
+            }
+            Election::Unclean => {
+                let node = self.preferred_leader(index);
+                (leader == NO_LEADER, node, ErrorCode::EligibleLeadersNotAvailable)
+            }
+        };
+        if !is_needed {
+            return Err(ErrorCode::ElectionNotNeeded);
+        }
+        if node == NO_LEADER || partition.unavailable().is_some() {
+            return Err(refusal);
+        }
+        self.lead(&partition, node);
+        Ok(())
     }
 
     fn lead(&self, partition: &Partition, node: i32) {

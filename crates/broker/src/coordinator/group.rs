@@ -36,6 +36,8 @@ pub(crate) struct Joined {
     pub(crate) member_id: String,
     /// Id, instance id and subscription of every member: for the leader only.
     pub(crate) members: Vec<(String, Option<String>, Bytes)>,
+    /// The leader receives the members but must not assign: the generation has its assignment (KIP-814).
+    pub(crate) skip_assignment: bool,
 }
 
 /// The answer to a sync.
@@ -57,6 +59,8 @@ pub(crate) struct Join {
     pub(crate) protocols: Vec<(String, Bytes)>,
     pub(crate) session_timeout: Duration,
     pub(crate) rebalance_timeout: Duration,
+    /// The member's version of JoinGroup has `skip_assignment`.
+    pub(crate) knows_skip_assignment: bool,
 }
 
 /// The state of a group.
@@ -181,6 +185,12 @@ impl Group {
         self.members.iter().find(|(_, member)| same(member)).map(|(id, _)| id.clone())
     }
 
+    /// Returns `true` if another member has taken over this member's instance.
+    pub(crate) fn is_fenced(&self, instance_id: Option<&str>, member_id: &str) -> bool {
+        let current = instance_id.and_then(|instance_id| self.member_of_instance(instance_id));
+        current.is_some_and(|current| current != member_id)
+    }
+
     /// Handles a member that joins. The response is sent when the group has formed.
     pub(crate) fn join(
         &mut self,
@@ -198,20 +208,23 @@ impl Group {
             protocols,
             session_timeout,
             rebalance_timeout,
+            knows_skip_assignment,
         } = join;
         if let Err(code) = self.may_join(&member_id, &protocol_type, &protocols, members_max) {
             let _ = answer.send(Err(code));
             return;
         }
-        // The same instance under a new id: the old incarnation is fenced (KIP-345).
-        if let Some(instance_id) = &instance_id
-            && let Some(old) = self.member_of_instance(instance_id).filter(|old| *old != member_id)
-        {
-            self.remove(&old, ErrorCode::FencedInstanceId);
+        let was_empty = self.members.is_empty();
+        // The same instance under a new id: the old incarnation is fenced, the new one has its assignment (KIP-345).
+        let old_id = instance_id.as_deref().and_then(|instance_id| self.member_of_instance(instance_id));
+        let replaced = old_id.filter(|old| *old != member_id);
+        let assignment =
+            replaced.as_ref().and_then(|old| self.members.get(old)).map(|old| old.assignment.clone());
+        if let Some(old) = &replaced {
+            self.remove(old, ErrorCode::FencedInstanceId);
         }
         self.pending.remove(&member_id);
         self.protocol_type = protocol_type;
-        let was_empty = self.members.is_empty();
         let known = self.members.get_mut(&member_id);
         let unchanged = known.as_ref().is_some_and(|member| member.protocols == protocols);
         let is_leader = self.leader.as_deref() == Some(&member_id);
@@ -235,7 +248,7 @@ impl Group {
                 session_timeout,
                 rebalance_timeout,
                 heard_at: now,
-                assignment: Bytes::new(),
+                assignment: assignment.unwrap_or_default(),
                 joining: Some(answer),
                 syncing: None,
             };
@@ -247,6 +260,12 @@ impl Group {
             // exception: it joins again because the topics have changed.
             State::Syncing { .. } | State::Stable if unchanged && !is_leader => {
                 let joined = self.joined(&member_id);
+                self.answer_join(&member_id, Ok(joined));
+                return;
+            }
+            State::Stable if replaced.is_some() && self.choose_protocol() == self.protocol => {
+                let joined = self.joined_instead(replaced.as_deref(), &member_id, knows_skip_assignment);
+                self.stored.is_stale = true;
                 self.answer_join(&member_id, Ok(joined));
                 return;
             }
@@ -387,6 +406,28 @@ impl Group {
             leader,
             member_id: member_id.to_owned(),
             members,
+            skip_assignment: false,
+        }
+    }
+
+    /// The answer to an instance that joins under a new id: the generation and its assignment stay.
+    ///
+    /// A leader must not assign again: the response says so, or in old versions names the leader's old id.
+    fn joined_instead(
+        &mut self,
+        old_id: Option<&str>,
+        member_id: &str,
+        knows_skip_assignment: bool,
+    ) -> Joined {
+        let old_leader = self.leader.clone().filter(|leader| Some(leader.as_str()) == old_id);
+        if old_leader.is_some() {
+            self.leader = Some(member_id.to_owned());
+        }
+        let joined = self.joined(member_id);
+        match old_leader {
+            None => joined,
+            Some(_) if knows_skip_assignment => Joined { skip_assignment: true, ..joined },
+            Some(leader) => Joined { leader, members: Vec::new(), ..joined },
         }
     }
 
@@ -403,10 +444,7 @@ impl Group {
         instance_id: Option<&str>,
         generation: i32,
     ) -> Result<(), ErrorCode> {
-        if let Some(instance_id) = instance_id
-            && let Some(current) = self.member_of_instance(instance_id)
-            && current != member_id
-        {
+        if self.is_fenced(instance_id, member_id) {
             return Err(ErrorCode::FencedInstanceId);
         }
         if !self.members.contains_key(member_id) {

@@ -135,6 +135,8 @@ impl Groups {
                 self.changed.notify_one();
                 return Joining::ComeBackAs(join.member_id);
             }
+        } else if group.is_fenced(join.instance_id.as_deref(), &join.member_id) {
+            return Joining::Refused(ErrorCode::FencedInstanceId);
         } else if !group.knows(&join.member_id) {
             return Joining::Refused(ErrorCode::UnknownMemberId);
         }

@@ -127,6 +127,14 @@ fn records(all: &mut All) {
         }],
         timeout_ms: 1000,
     });
+    all.add(|_| m::elect_leaders::ElectLeadersRequest {
+        topic_partitions: Some(vec![m::elect_leaders::TopicPartitions {
+            topic: TOPIC.into(),
+            partitions: vec![0],
+        }]),
+        timeout_ms: 1000,
+        ..Default::default()
+    });
     all.add(|_| m::describe_producers::DescribeProducersRequest {
         topics: vec![m::describe_producers::TopicRequest { name: TOPIC.into(), partition_indexes: vec![0] }],
     });
