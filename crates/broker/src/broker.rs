@@ -264,7 +264,7 @@ impl BrokerBuilder {
     /// ```
     #[must_use]
     pub fn topic_with(mut self, name: impl Into<String>, partitions: i32, config: TopicConfig) -> Self {
-        self.topics.push(NewTopic { name: name.into(), partitions, config });
+        self.topics.push(NewTopic { config, ..NewTopic::new(name, partitions) });
         self
     }
 

@@ -129,7 +129,7 @@ impl Transactions {
 fn producer_config(world: &World, id: &str) -> Config {
     let options = &world.options;
     let mut config = world.config();
-    config.client_id = id.to_owned();
+    id.clone_into(&mut config.client_id);
     config.transactional_id = Some(id.to_owned());
     config.transaction_timeout = ms(options.transaction_timeout);
     config.compression_codec = options.codec();
