@@ -22,6 +22,7 @@ use rdkafka::client::handle::*;
 use rdkafka::client::metadata::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::*;
+use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::group_metadata::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::errors::error_object::*;
@@ -327,6 +328,21 @@ fn a_transaction_needs_a_list_of_offsets_but_the_list_may_be_empty() {
         assert_eq!(send(offsets, group), RD_KAFKA_RESP_ERR__STATE, "before init_transactions");
         rd_kafka_topic_partition_list_destroy(offsets);
         rd_kafka_consumer_group_metadata_destroy(group);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_seek_of_no_partitions_is_refused() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "billing")]));
+    unsafe {
+        let nowhere = rd_kafka_topic_partition_list_new(0);
+        for partitions in [nowhere, null_mut()] {
+            let refused = rd_kafka_seek_partitions(rk, partitions, 0);
+            assert_eq!(rd_kafka_error_code(refused), RD_KAFKA_RESP_ERR__INVALID_ARG);
+            rd_kafka_error_destroy(refused);
+        }
+        rd_kafka_topic_partition_list_destroy(nowhere);
         rd_kafka_destroy(rk);
     }
 }
