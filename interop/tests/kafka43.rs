@@ -24,16 +24,12 @@ fn the_table_of_settings_is_kafkas() -> Result<(), Failure> {
     let mut scope = "";
     let mut ours = BTreeSet::new();
     for line in table.lines().filter(|line| !line.starts_with('#')) {
-        match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            Some(section) => scope = section,
-            None => {
-                let columns: Vec<&str> = line.split('\t').collect();
-                ours.insert(format!(
-                    "{scope}\t{}\t{}\t{}\t{}",
-                    columns[0], columns[1], columns[2], columns[4]
-                ));
-            }
+        if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            scope = section;
+            continue;
         }
+        let columns: Vec<&str> = line.split('\t').collect();
+        ours.insert(format!("{scope}\t{}\t{}\t{}\t{}", columns[0], columns[1], columns[2], columns[4]));
     }
     let kafkas: BTreeSet<String> = printed.lines().map(str::to_owned).collect();
     let differences: Vec<&String> = ours.symmetric_difference(&kafkas).collect();

@@ -240,6 +240,12 @@ impl Cluster {
         self.overrides.arrange(|state| state.approves_transactions = approved);
     }
 
+    /// Returns the partition's leader epoch with committed offsets, whatever epoch was committed. librdkafka's mock
+    /// cluster does this.
+    pub fn set_commits_have_leader_epoch(&self, have: bool) {
+        self.overrides.arrange(|state| state.commits_have_leader_epoch = have);
+    }
+
     /// Sets the time that the first members of a group wait for others.
     pub fn set_group_initial_delay(&self, delay: Duration) {
         self.groups.set_initial_delay(delay);

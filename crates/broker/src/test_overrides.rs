@@ -56,6 +56,7 @@ pub(crate) struct State {
     /// Errors that every fetch answer carries for these partitions, requested or not.
     pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
     pub(crate) approves_transactions: bool,
+    pub(crate) commits_have_leader_epoch: bool,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
     pub(crate) observer: Option<Arc<dyn RequestObserver>>,
@@ -134,6 +135,11 @@ impl TestOverrides {
     /// Returns `true` if every transaction is approved, without a coordinator.
     pub(crate) fn approves_transactions(&self) -> bool {
         self.look(|state| Some(state.approves_transactions)).unwrap_or(false)
+    }
+
+    /// Returns `true` if OffsetFetch returns each partition's leader epoch instead of the committed one.
+    pub(crate) fn commits_have_leader_epoch(&self) -> bool {
+        self.look(|state| Some(state.commits_have_leader_epoch)).unwrap_or(false)
     }
 
     /// The observer of requests.

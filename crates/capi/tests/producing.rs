@@ -22,6 +22,8 @@ use rdkafka::client::handle::*;
 use rdkafka::client::metadata::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::group_metadata::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
@@ -299,6 +301,48 @@ fn a_transactional_call_that_timed_out_has_to_be_repeated_before_another() {
         assert_eq!(outcome(rd_kafka_init_transactions(rk, 1)), (RD_KAFKA_RESP_ERR__TIMED_OUT, true));
         assert_eq!(outcome(rd_kafka_begin_transaction(rk)), (RD_KAFKA_RESP_ERR__CONFLICT, true));
         assert_eq!(outcome(rd_kafka_init_transactions(rk, 1)), (RD_KAFKA_RESP_ERR__TIMED_OUT, true));
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// confluent-kafka-go passes NULL for `nil` offsets, and an empty list for none.
+#[test]
+fn a_transaction_needs_a_list_of_offsets_but_the_list_may_be_empty() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("transactional.id", "payments")]));
+    let code = |error: *mut rd_kafka_error_t| unsafe {
+        let code = rd_kafka_error_code(error);
+        rd_kafka_error_destroy(error);
+        code
+    };
+    unsafe {
+        let group = rd_kafka_consumer_group_metadata_new(c"billing".as_ptr());
+        let offsets = rd_kafka_topic_partition_list_new(0);
+        let send = |offsets: *const _, group: *const _| {
+            code(rd_kafka_send_offsets_to_transaction(rk, offsets, group, 1_000))
+        };
+        assert_eq!(send(null(), group), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert_eq!(send(offsets, null()), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert_eq!(send(offsets, group), RD_KAFKA_RESP_ERR_NO_ERROR, "there is nothing to send");
+        rd_kafka_topic_partition_list_add(offsets, c"orders".as_ptr(), 0);
+        (*(*offsets).elems).offset = 5;
+        assert_eq!(send(offsets, group), RD_KAFKA_RESP_ERR__STATE, "before init_transactions");
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_consumer_group_metadata_destroy(group);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_seek_of_no_partitions_is_refused() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "billing")]));
+    unsafe {
+        let nowhere = rd_kafka_topic_partition_list_new(0);
+        for partitions in [nowhere, null_mut()] {
+            let refused = rd_kafka_seek_partitions(rk, partitions, 0);
+            assert_eq!(rd_kafka_error_code(refused), RD_KAFKA_RESP_ERR__INVALID_ARG);
+            rd_kafka_error_destroy(refused);
+        }
+        rd_kafka_topic_partition_list_destroy(nowhere);
         rd_kafka_destroy(rk);
     }
 }

@@ -174,8 +174,15 @@ fn fetch_group(
         return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
     }
     let by_id = context.version >= TOPIC_IDS_FROM;
-    let offsets = &context.cluster().offsets;
-    let described = |topic: &str, partition: i32, found: Option<Committed>| {
+    let cluster = context.cluster();
+    let offsets = &cluster.offsets;
+    let has_leader_epoch = cluster.overrides.commits_have_leader_epoch();
+    let described = |topic: &str, partition: i32, mut found: Option<Committed>| {
+        if has_leader_epoch
+            && let (Some(found), Some(partition)) = (&mut found, cluster.partition(topic, partition))
+        {
+            found.leader_epoch = partition.leader_epoch();
+        }
         if stable && offsets.is_unstable(&group_id, topic, partition) {
             let error_code = ErrorCode::UnstableOffsetCommit;
             return OffsetFetchResponsePartitions { error_code, ..committed(partition, None) };

@@ -298,6 +298,12 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
     partitions: *mut rd_kafka_topic_partition_list_t,
     _timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_seek_partitions`).
+    if unsafe { list_conversion::entries(partitions) }.is_empty() {
+        let reason = "no partitions to seek: the list is NULL or empty";
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
+    }
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
     unsafe {

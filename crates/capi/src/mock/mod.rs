@@ -46,6 +46,7 @@ impl MockCluster {
         });
         let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
+        broker.cluster().set_commits_have_leader_epoch(true);
         let bootstraps = c_string(&broker.bootstrap_servers());
         Ok(Box::new(Self {
             broker,

@@ -105,11 +105,15 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     cgmetadata: *const rd_kafka_consumer_group_metadata_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
+    if let Err(error) = producing(rk, FUNCTION) {
+        return error;
+    }
     // SAFETY: `cgmetadata` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_send_offsets_to_transaction`).
-    let Some(group) = (unsafe { cgmetadata.as_ref() }) else {
-        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "the group's metadata is NULL")
-            .into_raw();
+    let group = unsafe { cgmetadata.as_ref() }.filter(|_| !offsets.is_null());
+    let Some(group) = group else {
+        let reason = "cgmetadata and offsets are required: one is NULL";
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
     };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_send_offsets_to_transaction`).
