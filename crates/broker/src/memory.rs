@@ -212,6 +212,7 @@ impl Kept {
         self.bytes -= bytes;
     }
 
+    #[cfg(test)]
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
