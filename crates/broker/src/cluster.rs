@@ -173,10 +173,11 @@ impl Cluster {
             .collect();
         let cleaner_points = CleanerPoints::load(storage.clone());
         let groups = Groups::new(&config, rng.fork());
+        let offsets = Offsets::new(groups.memory().clone());
         let cluster = Self {
             transactions: TransactionCoordinator::new(&config, groups.memory().clone(), clock.clone()),
             groups,
-            offsets: Offsets::default(),
+            offsets,
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
             live: LiveConfig::new(&config),

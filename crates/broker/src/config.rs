@@ -65,8 +65,8 @@ pub struct BrokerConfig {
     /// A connection is closed when it accepts no byte of a response for this time. 60 seconds by default.
     pub write_timeout: Duration,
     /// `memory.max.bytes`: three eighths are for large requests and for parts of files that are read for responses, two for batches
-    /// that are decompressed, and one each for responses that are not sent, for fetch sessions and for what group members leave
-    /// behind. Requests wait while their part is used up. 256 MiB by default.
+    /// that are decompressed, and one each for responses that are not sent, for fetch sessions, and for groups, their members
+    /// and their offsets. Requests wait while their part is used up. 256 MiB by default.
     pub memory_bytes_max: usize,
     /// `group.initial.rebalance.delay.ms`: time that the first members of a group wait for others. 0 by default.
     pub group_initial_delay: Duration,

@@ -23,7 +23,7 @@ pub(crate) struct Parts {
     pub(crate) decoders: usize,
     /// Data of fetch sessions.
     pub(crate) fetch_sessions: usize,
-    /// Data of group members.
+    /// Groups, their members and committed offsets, and transactional ids.
     pub(crate) groups: usize,
 }
 
@@ -196,6 +196,25 @@ impl Kept {
         let Some(mut more) = self.memory.keep(bytes) else { return false };
         self.bytes += std::mem::take(&mut more.bytes);
         true
+    }
+
+    /// Counts so many bytes more, even if they do not fit: they were reserved, or kept before.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.memory.used.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+    }
+
+    /// Returns so many of the bytes.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.bytes, "{bytes} bytes of {} are released", self.bytes);
+        let bytes = bytes.min(self.bytes);
+        self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.bytes -= bytes;
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

@@ -19,6 +19,12 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
+use ottla_protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use ottla_protocol::messages::offset_delete::{
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+};
 
 /// The budget of the brokers here.
 const BUDGET_MIB: u64 = 16;
@@ -160,7 +166,8 @@ fn the_metadata_of_group_members_is_limited_and_freed_when_they_leave() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
     let broker = broker(dir.path());
-    // An eighth of the budget is for groups: 2 MiB.
+    // An eighth of the budget is for groups: 2 MiB. The groups themselves need some of it.
+    let nearly_all = (2 << 20) - 10_000;
     let join = |group: &str, bytes: usize| {
         let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: vec![1; bytes].into() };
         let request = JoinGroupRequest {
@@ -174,14 +181,84 @@ fn the_metadata_of_group_members_is_limited_and_freed_when_they_leave() {
     };
     let first = join("first", 1 << 20);
     assert_eq!(first.error_code, ErrorCode::None);
-    assert_eq!(join("second", (2 << 20) - 100).error_code, ErrorCode::GroupMaxSizeReached);
+    assert_eq!(join("second", nearly_all).error_code, ErrorCode::GroupMaxSizeReached);
     let request =
         LeaveGroupRequest { group_id: "first".into(), member_id: first.member_id, ..Default::default() };
     let left = Raw::connect(broker.addresses()[0]).ask(1, &request).expect("an answer");
     assert_eq!(left.error_code, ErrorCode::None);
-    assert_eq!(
-        join("second", (2 << 20) - 100).error_code,
-        ErrorCode::None,
-        "the first member's memory is free"
-    );
+    assert_eq!(join("second", nearly_all).error_code, ErrorCode::None, "the first member's memory is free");
+}
+
+/// Commits with 4 KB of metadata, each in a group of its own, were kept for 7 days without a limit.
+#[test]
+fn committed_offsets_are_limited_and_freed_when_they_are_deleted() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let mut commit = |group: &str| {
+        let partition = OffsetCommitRequestPartition {
+            committed_offset: 1,
+            committed_metadata: Some("x".repeat(4096)),
+            ..Default::default()
+        };
+        let topic = OffsetCommitRequestTopic {
+            name: "orders".into(),
+            partitions: vec![partition],
+            ..Default::default()
+        };
+        let request =
+            OffsetCommitRequest { group_id: group.into(), topics: vec![topic], ..Default::default() };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let answer = connection.ask(7, &request).expect("an answer");
+            match answer.topics[0].partitions[0].error_code {
+                // The topic of the offsets is being created.
+                ErrorCode::CoordinatorNotAvailable | ErrorCode::NotCoordinator if Instant::now() < until => {}
+                code => return code,
+            }
+        }
+    };
+    // An eighth of the budget is 2 MiB: 4 KB of metadata for each of about 300 groups.
+    let growth = Growth::start();
+    let codes: Vec<_> = (0..1_000).map(|group| commit(&format!("group-{group}"))).collect();
+    let accepted = codes.iter().filter(|code| **code == ErrorCode::None).count();
+    let refused = codes.iter().filter(|code| **code == ErrorCode::PolicyViolation).count();
+    assert!((200..510).contains(&accepted), "{accepted} groups");
+    assert_eq!(accepted + refused, 1_000, "{:?}", codes.last());
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "offsets of 1,000 groups");
+    // A group that is known may still commit.
+    assert_eq!(commit("group-0"), ErrorCode::None);
+    let partition = OffsetDeleteRequestPartition::default();
+    let topic = OffsetDeleteRequestTopic { name: "orders".into(), partitions: vec![partition] };
+    let request = OffsetDeleteRequest { group_id: "group-0".into(), topics: vec![topic] };
+    let deleted = Raw::connect(broker.addresses()[0]).ask(0, &request).expect("an answer");
+    assert_eq!((deleted.error_code, deleted.topics[0].partitions[0].error_code), Default::default());
+    assert_eq!(commit("group-new"), ErrorCode::None, "the memory of the deleted offset is free");
+}
+
+/// Each request without a member id left a group and an id for up to the session timeout.
+#[test]
+fn groups_and_ids_of_members_that_do_not_come_back_are_limited() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let mut join = |group: String| {
+        let protocol = JoinGroupRequestProtocol { name: "range".into(), ..Default::default() };
+        let request = JoinGroupRequest {
+            group_id: group,
+            session_timeout_ms: 60_000,
+            protocol_type: "consumer".into(),
+            protocols: vec![protocol],
+            ..Default::default()
+        };
+        connection.ask(5, &request).expect("an answer").error_code
+    };
+    let name = "x".repeat(30_000);
+    let codes: Vec<_> = (0..200).map(|group| join(format!("{group}-{name}"))).collect();
+    let expected = codes.iter().filter(|code| **code == ErrorCode::MemberIdRequired).count();
+    let refused = codes.iter().filter(|code| **code == ErrorCode::GroupMaxSizeReached).count();
+    assert!((30..70).contains(&expected), "{expected} groups of 30 KB within 2 MiB");
+    assert_eq!(expected + refused, 200, "{:?}", codes.last());
 }

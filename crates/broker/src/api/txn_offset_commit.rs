@@ -65,7 +65,13 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
         let identity = ProducerIdentity { id: producer.id, epoch: producer.epoch };
         cluster.check_open(&request.transactional_id, identity, &at)
     };
-    cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets, is_open).await
+    match cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets, is_open).await {
+        // There is no room for the offsets: the producer may abort and go on.
+        Err(ErrorCode::PolicyViolation) if context.version >= KNOWS_ABORTABLE_FROM => {
+            Err(ErrorCode::TransactionAbortable)
+        }
+        result => result,
+    }
 }
 
 /// Asks the coordinator of the transaction for its approval of the group's partition.

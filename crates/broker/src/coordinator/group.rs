@@ -146,16 +146,28 @@ pub(crate) struct Group {
     /// In the order of joining: the first is the leader.
     pub(super) order: Vec<String>,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
-    pending: BTreeMap<String, Instant>,
+    pending: BTreeMap<String, ExpectedMember>,
     /// The memory of the assignments.
     pub(super) assignments: Option<Kept>,
     /// The group's record in `__consumer_offsets`.
     pub(super) stored: StoredGroup,
+    /// The memory of the group itself.
+    _kept: Kept,
+}
+
+/// A member that has an id and has not joined with it yet.
+#[derive(Debug)]
+struct ExpectedMember {
+    /// The id expires at this time.
+    until: Instant,
+    _kept: Kept,
 }
 
 impl Group {
-    pub(crate) fn new() -> Self {
+    /// A group without members; `kept` is its memory: see [`Group::bytes`].
+    pub(crate) fn new(kept: Kept) -> Self {
         Self {
+            _kept: kept,
             state: State::Empty,
             generation: 0,
             protocol_type: String::new(),
@@ -169,9 +181,19 @@ impl Group {
         }
     }
 
-    /// Assigns an id to a member that must join again with it (KIP-394).
-    pub(crate) fn expect(&mut self, now: Instant, member_id: String, session_timeout: Duration) {
-        self.pending.insert(member_id, now + session_timeout);
+    /// The memory of a group with this name. The nodes of a map are at least five elevenths full.
+    pub(crate) const fn bytes(name: &str) -> usize {
+        3 * size_of::<(String, Self)>() + name.len()
+    }
+
+    /// The memory of a member that is expected under this id: a map of one entry has a node for eleven.
+    pub(crate) const fn expected_bytes(member_id: &str) -> usize {
+        11 * size_of::<(String, ExpectedMember)>() + member_id.len()
+    }
+
+    /// Assigns an id to a member that must join again with it (KIP-394). `kept` is its memory.
+    pub(crate) fn expect(&mut self, now: Instant, member_id: String, session_timeout: Duration, kept: Kept) {
+        self.pending.insert(member_id, ExpectedMember { until: now + session_timeout, _kept: kept });
     }
 
     /// Returns `true` if a member with that id may join.
@@ -578,7 +600,7 @@ impl Group {
 
     /// Handles the deadlines that have passed and returns the next one.
     pub(crate) fn tick(&mut self, now: Instant) -> Option<Instant> {
-        self.pending.retain(|_, until| *until > now);
+        self.pending.retain(|_, expected| expected.until > now);
         // A member that waits for a response cannot send heartbeats.
         let silent: Vec<String> = self
             .members
@@ -627,7 +649,7 @@ impl Group {
             State::Joining { until } | State::Syncing { until } => Some(until),
             State::Empty | State::Stable => None,
         };
-        sessions.chain(self.pending.values().copied()).chain(state).min()
+        sessions.chain(self.pending.values().map(|expected| expected.until)).chain(state).min()
     }
 
     /// Returns `true` if the group can be removed without losing state.

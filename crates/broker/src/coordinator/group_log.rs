@@ -78,11 +78,16 @@ impl Group {
     }
 
     /// A group as its record describes it. Every member has its whole session timeout from `now` on.
-    pub(super) fn from_record(value: GroupMetadataValue, now: Instant, memory: &KeptMemory) -> Self {
+    pub(super) fn from_record(
+        group_id: &str,
+        value: GroupMetadataValue,
+        now: Instant,
+        memory: &KeptMemory,
+    ) -> Self {
         let GroupMetadataValue { protocol_type, generation, protocol, leader, members, .. } = value;
         let protocol = protocol.unwrap_or_default();
         let ms = |ms: i32| Duration::from_millis(ms.max(0) as u64);
-        let mut group = Self::new();
+        let mut group = Self::new(memory.keep_known(Self::bytes(group_id)));
         let assigned = members.iter().map(|member| member.assignment.len()).sum();
         group.assignments = Some(memory.keep_known(assigned));
         for member in members {

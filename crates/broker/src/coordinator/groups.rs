@@ -14,7 +14,7 @@ use super::offsets::MembersForExpiry;
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::internal_topics::Written;
-use crate::memory::{KeptMemory, Parts};
+use crate::memory::{Kept, KeptMemory, Parts};
 
 /// The groups.
 #[derive(Debug)]
@@ -127,33 +127,67 @@ impl Groups {
         }
         let now = Instant::now();
         let mut groups = self.lock();
-        let group = groups.entry(group_id.to_owned()).or_insert_with(Group::new);
         if join.member_id.is_empty() {
             join.member_id = self.new_member_id(&join);
             if must_come_back && join.instance_id.is_none() {
-                group.expect(now, join.member_id.clone(), join.session_timeout);
+                let Some(kept) = self.keep(group_id, &join, Group::expected_bytes(&join.member_id)) else {
+                    return Joining::Refused(ErrorCode::GroupMaxSizeReached);
+                };
+                let Some(group) = self.group(&mut groups, group_id, &join) else {
+                    return Joining::Refused(ErrorCode::GroupMaxSizeReached);
+                };
+                group.expect(now, join.member_id.clone(), join.session_timeout, kept);
                 self.changed.notify_one();
                 return Joining::ComeBackAs(join.member_id);
             }
-        } else if group.is_fenced(join.instance_id.as_deref(), &join.member_id) {
-            return Joining::Refused(ErrorCode::FencedInstanceId);
-        } else if !group.knows(&join.member_id) {
-            return Joining::Refused(ErrorCode::UnknownMemberId);
+        } else {
+            match groups.get(group_id) {
+                Some(group) if group.is_fenced(join.instance_id.as_deref(), &join.member_id) => {
+                    return Joining::Refused(ErrorCode::FencedInstanceId);
+                }
+                Some(group) if group.knows(&join.member_id) => {}
+                Some(_) | None => return Joining::Refused(ErrorCode::UnknownMemberId),
+            }
         }
         let bytes: usize = join.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
-        let Some(kept) = self.memory.keep(bytes) else {
-            tracing::warn!(
-                group_id,
-                client_id = join.client_id,
-                bytes,
-                "a member is refused: memory.max.bytes has no room for its subscription"
-            );
+        let Some(kept) = self.keep(group_id, &join, bytes) else {
+            return Joining::Refused(ErrorCode::GroupMaxSizeReached);
+        };
+        let Some(group) = self.group(&mut groups, group_id, &join) else {
             return Joining::Refused(ErrorCode::GroupMaxSizeReached);
         };
         let (answer, receiver) = oneshot::channel();
         group.join(now, (join, kept), answer, self.initial_delay(), self.members_max);
         self.changed.notify_one();
         Joining::Wait(receiver)
+    }
+
+    /// Counts memory for a member that joins; `None` if there is no room.
+    fn keep(&self, group_id: &str, join: &Join, bytes: usize) -> Option<Kept> {
+        let kept = self.memory.keep(bytes);
+        if kept.is_none() {
+            tracing::warn!(
+                group_id,
+                client_id = join.client_id,
+                bytes,
+                "a member is refused: memory.max.bytes has no room for its group, its id or its subscription"
+            );
+        }
+        kept
+    }
+
+    /// The group that a member joins. `None` if it is new and there is no room for it.
+    fn group<'a>(
+        &self,
+        groups: &'a mut BTreeMap<String, Group>,
+        group_id: &str,
+        join: &Join,
+    ) -> Option<&'a mut Group> {
+        if !groups.contains_key(group_id) {
+            let kept = self.keep(group_id, join, Group::bytes(group_id))?;
+            groups.insert(group_id.to_owned(), Group::new(kept));
+        }
+        groups.get_mut(group_id)
     }
 
     fn new_member_id(&self, join: &Join) -> String {
@@ -323,7 +357,7 @@ impl Groups {
 
     /// Takes a group from its record at the start. Sessions of its members begin again.
     pub(crate) fn load(&self, group_id: String, value: GroupMetadataValue) {
-        let group = Group::from_record(value, Instant::now(), &self.memory);
+        let group = Group::from_record(&group_id, value, Instant::now(), &self.memory);
         self.lock().insert(group_id, group);
         self.changed.notify_one();
     }

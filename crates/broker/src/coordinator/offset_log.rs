@@ -24,7 +24,8 @@ impl Cluster {
     /// Stores offsets of one group, all or none, and waits until they are durable.
     ///
     /// # Errors
-    /// INVALID_COMMIT_OFFSET_SIZE if they are too many for one batch.
+    /// INVALID_COMMIT_OFFSET_SIZE if they are too many for one batch, POLICY_VIOLATION if `memory.max.bytes` has no room for
+    /// them.
     pub(crate) async fn commit_offsets(
         self: &Arc<Self>,
         partition: &Arc<Partition>,
@@ -38,8 +39,10 @@ impl Cluster {
             return Ok(());
         }
         let records = records_of(group, &offsets, batch_bytes_max(partition))?;
+        let reserved = self.offsets.reserve(group, None, &offsets).map_err(|bytes| no_room(group, bytes))?;
         let apply = |base_offset| self.offsets.commit(group, base_offset, offsets);
         let (written, ()) = self.write_internal(partition, &records, None, apply).map_err(commit_code)?;
+        drop(reserved);
         self.await_written(&written).await
     }
 
@@ -58,10 +61,13 @@ impl Cluster {
             return Ok(());
         }
         let records = records_of(group, &offsets, batch_bytes_max(partition))?;
+        let reserved = self.offsets.reserve(group, Some(producer.id), &offsets);
+        let reserved = reserved.map_err(|bytes| no_room(group, bytes))?;
         let open = (partition.index, producer.id);
         let apply = |base_offset| self.offsets.commit_pending(group, open, base_offset, offsets);
         let written = self.write_verified(partition, &records, Some(producer), is_open, apply);
         let (written, ()) = written.map_err(commit_code)?;
+        drop(reserved);
         self.await_written(&written).await
     }
 
@@ -116,6 +122,11 @@ impl Cluster {
 
 fn batch_bytes_max(partition: &Partition) -> usize {
     partition.log().config().message_bytes_max as usize
+}
+
+fn no_room(group: &str, bytes: usize) -> ErrorCode {
+    tracing::warn!(group, bytes, "a commit is refused: memory.max.bytes has no room for its offsets");
+    ErrorCode::PolicyViolation
 }
 
 /// Kafka's code for a commit that does not fit.

@@ -5,6 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::coordinator::group::Subscribed;
+use crate::memory::{Kept, KeptMemory};
+
+/// Memory of an offset besides its metadata. The nodes of a map are at least five elevenths full.
+const OFFSET_BYTES: usize = 3 * size_of::<(i32, Stored)>();
+/// Memory of a topic with offsets besides its name: a map of one entry has a node for eleven.
+const TOPIC_BYTES: usize = 3 * size_of::<(String, BTreeMap<i32, Stored>)>() + 11 * size_of::<(i32, Stored)>();
+/// Memory of a group besides its name.
+const GROUP_BYTES: usize =
+    3 * size_of::<(String, GroupOffsets)>() + 11 * size_of::<(String, BTreeMap<i32, Stored>)>();
+/// Memory of a producer with pending offsets of a group, besides the group's name: nodes of both maps and of the set.
+const PENDING_BYTES: usize = 11
+    * (size_of::<(i64, ByPartition)>()
+        + size_of::<(String, BTreeMap<i32, Stored>)>()
+        + size_of::<((i32, i64), BTreeSet<String>)>()
+        + size_of::<String>());
 
 /// A committed offset of a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,26 +62,82 @@ struct GroupOffsets {
 }
 
 /// Every group's offsets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     groups: BTreeMap<String, GroupOffsets>,
     /// Groups with pending offsets, by partition of `__consumer_offsets` and producer id.
     open: BTreeMap<(i32, i64), BTreeSet<String>>,
+    /// The memory of everything here.
+    kept: Kept,
 }
 
 /// Every group's offsets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Offsets {
     state: Mutex<State>,
+    memory: KeptMemory,
+}
+
+impl Default for Offsets {
+    /// Offsets without a limit of their memory, as they are read from a log.
+    fn default() -> Self {
+        Self::new(KeptMemory::new(usize::MAX))
+    }
 }
 
 impl Offsets {
+    pub(crate) fn new(memory: KeptMemory) -> Self {
+        let kept = memory.keep_known(0);
+        let state = State { groups: BTreeMap::new(), open: BTreeMap::new(), kept };
+        Self { state: Mutex::new(state), memory }
+    }
+
+    /// Counts the memory that a commit needs beyond that of the offsets it replaces. The result is dropped after the
+    /// commit was applied. `producer_id` is that of a transaction.
+    ///
+    /// # Errors
+    /// The number of bytes, if `memory.max.bytes` has no room for them.
+    pub(crate) fn reserve(
+        &self,
+        group: &str,
+        producer_id: Option<i64>,
+        offsets: &[(At, Committed)],
+    ) -> Result<Kept, usize> {
+        let state = self.lock();
+        let known = state.groups.get(group);
+        let mut bytes = if known.is_none() { GROUP_BYTES + group.len() } else { 0 };
+        let known = match producer_id {
+            None => known.map(|known| &known.committed),
+            Some(id) => known.and_then(|known| known.pending.get(&id)),
+        };
+        if producer_id.is_some() && known.is_none() {
+            bytes += PENDING_BYTES + group.len();
+        }
+        let mut added = None;
+        for ((topic, partition), committed) in offsets {
+            let of_topic = known.and_then(|known| known.get(topic));
+            if of_topic.is_none() && added != Some(topic) {
+                bytes += TOPIC_BYTES + topic.len();
+                added = Some(topic);
+            }
+            let replaced = of_topic.and_then(|known| known.get(partition));
+            let replaced = replaced.map_or(0, |stored| offset_bytes(&stored.committed));
+            bytes += offset_bytes(committed).saturating_sub(replaced);
+        }
+        drop(state);
+        if bytes == 0 {
+            // It fits also if the offsets that were read at the start exceed the limit.
+            return Ok(self.memory.keep_known(0));
+        }
+        self.memory.keep(bytes).ok_or(bytes)
+    }
+
     /// Takes offsets whose first record is at `base_offset`, the others after it.
     pub(crate) fn commit(&self, group: &str, base_offset: i64, offsets: Vec<(At, Committed)>) {
         let mut state = self.lock();
-        let group = state.group(group);
+        let (group, kept) = state.group(group);
         for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
-            put(&mut group.committed, topic, partition, Stored { committed, record });
+            put(&mut group.committed, topic, partition, Stored { committed, record }, kept);
         }
     }
 
@@ -80,9 +151,14 @@ impl Offsets {
     ) {
         let mut state = self.lock();
         state.open.entry((partition, producer_id)).or_default().insert(group.to_owned());
-        let pending = state.group(group).pending.entry(producer_id).or_default();
+        let name_bytes = group.len();
+        let (group, kept) = state.group(group);
+        let pending = group.pending.entry(producer_id).or_insert_with(|| {
+            kept.add(PENDING_BYTES + name_bytes);
+            ByPartition::new()
+        });
         for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
-            put(pending, topic, partition, Stored { committed, record });
+            put(pending, topic, partition, Stored { committed, record }, kept);
         }
     }
 
@@ -90,13 +166,14 @@ impl Offsets {
     pub(crate) fn complete(&self, partition: i32, producer_id: i64, committed: bool) {
         let mut state = self.lock();
         for name in state.open.remove(&(partition, producer_id)).unwrap_or_default() {
-            let group = state.group(&name);
-            let pending = group.pending.remove(&producer_id).filter(|_| committed).unwrap_or_default();
-            for (topic, offsets) in pending {
+            let (group, kept) = state.group(&name);
+            let Some(pending) = group.pending.remove(&producer_id) else { continue };
+            kept.release(PENDING_BYTES + name.len() + bytes_of(&pending));
+            for (topic, offsets) in pending.into_iter().filter(|_| committed) {
                 for (index, stored) in offsets {
                     let known = group.committed.get(&topic).and_then(|known| known.get(&index));
                     if known.is_none_or(|known| known.record < stored.record) {
-                        put(&mut group.committed, topic.clone(), index, stored);
+                        put(&mut group.committed, topic.clone(), index, stored, kept);
                     }
                 }
             }
@@ -107,10 +184,11 @@ impl Offsets {
     /// Removes offsets of a group, pending ones too.
     pub(crate) fn remove(&self, group: &str, which: &[At]) {
         let mut state = self.lock();
-        let Some(offsets) = state.groups.get_mut(group) else { return };
+        let State { groups, kept, .. } = &mut *state;
+        let Some(offsets) = groups.get_mut(group) else { return };
         for (topic, partition) in which {
-            take(&mut offsets.committed, topic, *partition);
-            offsets.pending.values_mut().for_each(|pending| take(pending, topic, *partition));
+            take(&mut offsets.committed, topic, *partition, kept);
+            offsets.pending.values_mut().for_each(|pending| take(pending, topic, *partition, kept));
         }
         // A producer without pending offsets stays until the end of its transaction.
         state.forget_if_empty(group);
@@ -120,7 +198,13 @@ impl Offsets {
     pub(crate) fn absorb(&self, other: Self) {
         let other = other.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
-        state.groups.extend(other.groups);
+        for (name, group) in other.groups {
+            state.kept.add(group.bytes(&name));
+            if let Some(replaced) = state.groups.remove(&name) {
+                state.kept.release(replaced.bytes(&name));
+            }
+            state.groups.insert(name, group);
+        }
         state.open.extend(other.open);
     }
 
@@ -212,22 +296,30 @@ impl Offsets {
 }
 
 impl State {
-    fn group(&mut self, name: &str) -> &mut GroupOffsets {
+    fn group(&mut self, name: &str) -> (&mut GroupOffsets, &mut Kept) {
         // Not `entry`: the name of a group that is known is not copied.
         if !self.groups.contains_key(name) {
             self.groups.insert(name.to_owned(), GroupOffsets::default());
+            self.kept.add(GROUP_BYTES + name.len());
         }
-        self.groups.get_mut(name).expect("it was inserted above")
+        (self.groups.get_mut(name).expect("it was inserted above"), &mut self.kept)
     }
 
     fn forget_if_empty(&mut self, name: &str) {
         if self.groups.get(name).is_some_and(|group| group.committed.is_empty() && group.pending.is_empty()) {
             self.groups.remove(name);
+            self.kept.release(GROUP_BYTES + name.len());
         }
     }
 }
 
 impl GroupOffsets {
+    /// The memory of a group with this name.
+    fn bytes(&self, name: &str) -> usize {
+        let pending = self.pending.values().map(|pending| PENDING_BYTES + name.len() + bytes_of(pending));
+        GROUP_BYTES + name.len() + bytes_of(&self.committed) + pending.sum::<usize>()
+    }
+
     fn keys(&self) -> BTreeSet<At> {
         let all = std::iter::once(&self.committed).chain(self.pending.values()).flatten();
         all.flat_map(|(topic, offsets)| offsets.keys().map(|partition| (topic.clone(), *partition))).collect()
@@ -271,15 +363,39 @@ impl ExpiryRule {
     }
 }
 
-fn put(offsets: &mut ByPartition, topic: String, partition: i32, stored: Stored) {
-    offsets.entry(topic).or_default().insert(partition, stored);
+/// The memory of offsets, without that of their group.
+fn bytes_of(offsets: &ByPartition) -> usize {
+    let of_topic = |(topic, known): (&String, &BTreeMap<i32, Stored>)| {
+        let offsets = known.values().map(|stored| offset_bytes(&stored.committed));
+        TOPIC_BYTES + topic.len() + offsets.sum::<usize>()
+    };
+    offsets.iter().map(of_topic).sum()
 }
 
-fn take(offsets: &mut ByPartition, topic: &str, partition: i32) {
+fn offset_bytes(committed: &Committed) -> usize {
+    OFFSET_BYTES + committed.metadata.len()
+}
+
+fn put(offsets: &mut ByPartition, topic: String, partition: i32, stored: Stored, kept: &mut Kept) {
+    let topic_bytes = TOPIC_BYTES + topic.len();
+    kept.add(offset_bytes(&stored.committed));
+    let known = offsets.entry(topic).or_insert_with(|| {
+        kept.add(topic_bytes);
+        BTreeMap::new()
+    });
+    if let Some(replaced) = known.insert(partition, stored) {
+        kept.release(offset_bytes(&replaced.committed));
+    }
+}
+
+fn take(offsets: &mut ByPartition, topic: &str, partition: i32, kept: &mut Kept) {
     if let Some(known) = offsets.get_mut(topic) {
-        known.remove(&partition);
+        if let Some(removed) = known.remove(&partition) {
+            kept.release(offset_bytes(&removed.committed));
+        }
         if known.is_empty() {
             offsets.remove(topic);
+            kept.release(TOPIC_BYTES + topic.len());
         }
     }
 }
@@ -365,6 +481,57 @@ mod tests {
         let rest = vec!["returns".to_owned()];
         assert_eq!(keys(MembersForExpiry::SubscribedTo(orders), 107), (rest, false));
         assert_eq!(keys(MembersForExpiry::Unknown, i64::MAX), (Vec::new(), false));
+    }
+
+    #[test]
+    fn the_memory_of_offsets_is_counted_until_they_are_removed() {
+        let memory = KeptMemory::new(1 << 20);
+        let offsets = Offsets::new(memory.clone());
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..20_000 {
+            let group = ["a", "bb", "ccc"][rng.usize(..3)];
+            let topic = ["orders", "returns"][rng.usize(..2)];
+            let producer_id = rng.i64(0..3);
+            let metadata = "x".repeat(rng.usize(..50));
+            let key = (topic.to_owned(), rng.i32(0..3));
+            let commit = vec![(key.clone(), Committed::new(1, -1, metadata, 7))];
+            match rng.u8(..5) {
+                0 => offsets.commit(group, 1, commit),
+                1 => offsets.commit_pending(group, (0, producer_id), 1, commit),
+                2 => offsets.complete(0, producer_id, rng.bool()),
+                3 => {
+                    let before = offsets.lock().kept.bytes();
+                    let reserved = offsets.reserve(group, None, &commit).expect("it fits").bytes();
+                    offsets.commit(group, 1, commit);
+                    let grown = offsets.lock().kept.bytes().saturating_sub(before);
+                    assert_eq!(reserved, grown, "reserved and used");
+                }
+                _ => offsets.remove(group, &[key]),
+            }
+            let state = offsets.lock();
+            let held: usize = state.groups.iter().map(|(name, group)| group.bytes(name)).sum();
+            assert_eq!(state.kept.bytes(), held);
+        }
+        (0..3).for_each(|producer_id| offsets.complete(0, producer_id, false));
+        for group in ["a", "bb", "ccc"] {
+            offsets.remove(group, &offsets.keys_of_group(group));
+        }
+        assert_eq!(offsets.lock().kept.bytes(), 0);
+        assert!(memory.keep(1 << 20).is_some(), "all of it is free");
+    }
+
+    /// A client that has filled the memory must not keep others from committing what they have committed before.
+    #[test]
+    fn an_offset_that_is_known_is_committed_although_the_memory_is_used_up() {
+        let memory = KeptMemory::new(GROUP_BYTES + TOPIC_BYTES + OFFSET_BYTES + 100);
+        let offsets = Offsets::new(memory);
+        let reserve = |group, offset| offsets.reserve(group, None, &[at("orders", offset)]);
+        drop(reserve("g", 1).expect("it fits"));
+        offsets.commit("g", 0, vec![at("orders", 1)]);
+        assert!(reserve("other", 1).is_err());
+        assert!(reserve("g", 2).is_ok());
+        offsets.remove("g", &[("orders".to_owned(), 0)]);
+        assert!(reserve("other", 1).is_ok());
     }
 
     #[test]
