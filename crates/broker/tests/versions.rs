@@ -105,11 +105,8 @@ fn a_broker_of_an_older_level_announces_and_answers_no_later_versions() {
         let builder = Broker::builder().memory().configure(|config| config.as_version = level);
         let broker = builder.spawn().expect("a broker");
         let mut connection = Raw::connect(broker.addresses()[0]);
-        let request = ApiVersionsRequest {
-            client_software_name: "test".into(),
-            client_software_version: "1".into(),
-            ..Default::default()
-        };
+        let request =
+            ApiVersionsRequest { client_software_name: "test".into(), client_software_version: "1".into() };
         let newest = if level == KafkaLevel::V0_11 { 1 } else { 3 };
         let answer = connection.ask(newest, &request).expect("an answer");
         let fetch = answer.api_keys.iter().find(|api| api.api_key == ApiKey::Fetch.code());

@@ -340,7 +340,7 @@ impl World {
         for record in &self.durable {
             match record {
                 StateRecord::State(id, metadata) => {
-                    self.table.load(id.clone(), Some(metadata.clone()), self.now_ms)
+                    self.table.load(id.clone(), Some(metadata.clone()), self.now_ms);
                 }
                 StateRecord::Removed(id) => self.table.load(id.clone(), None, self.now_ms),
                 StateRecord::Unknown => {}

@@ -136,7 +136,7 @@ impl Story {
         for record in &self.log {
             match record {
                 StateRecord::State(id, metadata) => {
-                    self.table.load(id.clone(), Some(metadata.clone()), self.now_ms)
+                    self.table.load(id.clone(), Some(metadata.clone()), self.now_ms);
                 }
                 StateRecord::Removed(id) => self.table.load(id.clone(), None, self.now_ms),
                 StateRecord::Unknown => {}
