@@ -157,7 +157,7 @@ impl CompactedLoad {
         }
     }
 
-    /// What is not finished. Empty if every key's last update was found by readers that began after the faults.
+    /// The work that is not finished. Empty if every key's last update was found by readers that began after the faults.
     pub(crate) fn unfinished(&mut self) -> Vec<String> {
         while self.keepers.try_join_next().is_some() {}
         if !self.keepers.is_empty() {

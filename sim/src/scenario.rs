@@ -121,6 +121,18 @@ impl Consumers {
         self.current.iter().filter_map(|current| current.get())
     }
 
+    /// Waits until all readers have reached the end, and returns those that do not in time.
+    async fn all_read(&self, host: &Host, options: &Options, history: &RefCell<History>) -> Vec<String> {
+        let deadline = Instant::now() + LIVENESS_MAX;
+        loop {
+            let behind = self.behind(host, options, &history.borrow());
+            if behind.is_empty() || Instant::now() >= deadline {
+                return behind;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// The readers that have not reached the end yet.
     fn behind(&self, host: &Host, options: &Options, history: &History) -> Vec<String> {
         let mut behind = Vec::new();
@@ -185,23 +197,8 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     if let Err(error) = healed {
         stuck.push(format!("the broker does not start: {error}"));
     } else {
-        let deadline = Instant::now() + LIVENESS_MAX;
-        let all_sent = async { while producers.join_next().await.is_some_and(|done| done.is_ok()) {} };
-        if tokio::time::timeout_at(deadline, all_sent).await.is_err() || !producers.is_empty() {
-            stuck.push(format!("{} producers have records without a result", producers.len()));
-        }
-        let deadline = Instant::now() + LIVENESS_MAX;
-        loop {
-            let behind = consumers.behind(&host, &options, &history.borrow());
-            if behind.is_empty() {
-                break;
-            }
-            if Instant::now() >= deadline {
-                stuck.extend(behind);
-                break;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+        stuck.extend(all_results(&mut producers).await);
+        stuck.extend(consumers.all_read(&host, &options, &history).await);
         stuck.extend(settle(&mut transactions, &mut compacted, &host, &options).await);
     }
     for reader in consumers.readers() {
@@ -232,6 +229,14 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     compacted.shutdown().await;
     host.stop().await;
     Report { seed, options: (*options).clone(), trace: lines, anomalies, acked, read, committed, busiest }
+}
+
+/// Waits until every record has a result, and returns the number of producers that have none in time.
+async fn all_results(producers: &mut JoinSet<()>) -> Option<String> {
+    let all_sent = async { while producers.join_next().await.is_some_and(|done| done.is_ok()) {} };
+    let is_late = tokio::time::timeout(LIVENESS_MAX, all_sent).await.is_err();
+    (is_late || !producers.is_empty())
+        .then(|| format!("{} producers have records without a result", producers.len()))
 }
 
 /// Waits until every transaction has ended, and all readers have read to the end. Returns what is not finished in time.

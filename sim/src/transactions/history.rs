@@ -54,7 +54,7 @@ struct Transaction {
     entries: BTreeSet<Entry>,
 }
 
-/// What one incarnation of a reader saw of one partition.
+/// The records that one incarnation of a reader saw of one partition.
 #[derive(Debug, Default)]
 struct Seen {
     /// The offset of the last record.

@@ -89,7 +89,7 @@ impl Transactions {
         }
     }
 
-    /// What is not finished: writers with transactions, open transactions in the logs, and readers that have not seen
+    /// The work that is not finished: writers with transactions, open transactions in the logs, and readers that have not seen
     /// what they must see. Empty if all is done.
     pub(crate) fn unfinished(&mut self, options: &Options, cluster: Option<&Cluster>) -> Vec<String> {
         let mut unfinished = Vec::new();

@@ -237,14 +237,7 @@ impl Group {
             return;
         }
         let was_empty = self.members.is_empty();
-        // The same instance under a new id: the old incarnation is fenced, the new one has its assignment (KIP-345).
-        let old_id = instance_id.as_deref().and_then(|instance_id| self.member_of_instance(instance_id));
-        let replaced = old_id.filter(|old| *old != member_id);
-        let assignment =
-            replaced.as_ref().and_then(|old| self.members.get(old)).map(|old| old.assignment.clone());
-        if let Some(old) = &replaced {
-            self.remove(old, ErrorCode::FencedInstanceId);
-        }
+        let (replaced, assignment) = self.replace_instance(instance_id.as_deref(), &member_id).unzip();
         self.pending.remove(&member_id);
         self.protocol_type = protocol_type;
         let known = self.members.get_mut(&member_id);
@@ -297,6 +290,15 @@ impl Group {
             }
         }
         self.form_if_complete(now, was_empty && !initial_delay.is_zero());
+    }
+
+    /// Removes the member that has the same instance under another id: the old incarnation is fenced, and the new one gets its
+    /// assignment (KIP-345). Returns the old id and the assignment.
+    fn replace_instance(&mut self, instance_id: Option<&str>, member_id: &str) -> Option<(String, Bytes)> {
+        let old = self.member_of_instance(instance_id?).filter(|old| old != member_id)?;
+        let assignment = self.members.get(&old).map(|old| old.assignment.clone()).unwrap_or_default();
+        self.remove(&old, ErrorCode::FencedInstanceId);
+        Some((old, assignment))
     }
 
     /// The topics that members subscribe to, whose offsets are in use. A group that is not of consumers has no topics.
@@ -434,7 +436,7 @@ impl Group {
 
     /// The answer to an instance that joins under a new id: the generation and its assignment stay.
     ///
-    /// A leader must not assign again: the response says so, or in old versions names the leader's old id.
+    /// A leader must not assign again: the response has the flag for it, or in old versions the leader's old id.
     fn joined_instead(
         &mut self,
         old_id: Option<&str>,
