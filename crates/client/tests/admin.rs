@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
     Admin, AlterOptions, Client, Config, ConfigChange, ConfigResource, ConfigSource, DeleteBefore,
-    DescribeConfigs, DescribeOptions, Election, Error, ErrorCode, GroupFilter, Isolation, KeyedResults,
-    NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, Polled, Record, Timeouts, TopicPartition,
+    DescribeConfigs, DescribeOptions, Error, ErrorCode, GroupFilter, Isolation, KeyedResults, NewPartitions,
+    NewTopic, OffsetAndMetadata, OffsetAt, Polled, Record, Timeouts, TopicPartition,
 };
 use ottla_protocol::ApiKey;
 
@@ -276,7 +276,6 @@ async fn what_the_broker_does_not_know_is_said_so() {
     for error in [
         admin.describe_acls(&ottla_client::AclFilter::any(), none).await.expect_err("unknown"),
         admin.describe_scram_credentials(None, none).await.expect_err("unknown"),
-        admin.elect_leaders(Election::Preferred, None, none).await.expect_err("unknown"),
     ] {
         let text = error.to_string();
         assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");

@@ -15,6 +15,7 @@ use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
 use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, settings};
+use crate::memory::Parts;
 
 /// The origin of a value, with its number in DescribeConfigs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,18 +36,24 @@ type Chain = Vec<(&'static str, Option<String>, Source)>;
 impl Api for DescribeConfigsRequest {
     async fn handle(self, context: RequestContext) -> DescribeConfigsResponse {
         let (synonyms, documentation) = (self.include_synonyms, self.include_documentation);
+        // A resource of a few bytes has thousands in its answer.
+        let bytes_max = 2 * Parts::of(context.cluster().config.memory_bytes_max).responses;
+        let mut bytes = 0;
         let results = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let (error_code, error_message, mut configs) = match describe(&context, &resource) {
+            let described =
+                if bytes < bytes_max { describe(&context, &resource) } else { Err(too_many(bytes_max)) };
+            let (error_code, error_message, mut configs) = match described {
                 Ok(configs) => (ErrorCode::None, None, configs),
                 Err((code, reason)) => (code, Some(reason), Vec::new()),
             };
             for config in &mut configs {
                 if !synonyms {
-                    config.synonyms.clear();
+                    config.synonyms = Vec::new();
                 }
                 config.documentation.take_if(|_| !documentation);
             }
+            bytes += configs.iter().map(bytes_of).sum::<usize>();
             DescribeConfigsResult { error_code, error_message, resource_type, resource_name, configs }
         });
         DescribeConfigsResponse { results: results.collect(), ..Default::default() }
@@ -61,6 +68,31 @@ impl Api for DescribeConfigsRequest {
         });
         DescribeConfigsResponse { results: results.collect(), ..Default::default() }
     }
+}
+
+/// The refusal of a resource whose description does not fit into the response any more.
+fn too_many(bytes_max: usize) -> Refusal {
+    let reason = format!(
+        "the descriptions before this one take {bytes_max} bytes, the limit for a response (a quarter of \
+         memory.max.bytes): describe fewer resources at a time"
+    );
+    (ErrorCode::PolicyViolation, reason)
+}
+
+/// The memory of a description, with the overhead of its allocations.
+fn bytes_of(config: &DescribeConfigsResourceResult) -> usize {
+    const ALLOCATION_BYTES: usize = 16;
+    let text = |text: &Option<String>| text.as_ref().map_or(0, |text| text.len() + ALLOCATION_BYTES);
+    let synonym = |synonym: &DescribeConfigsSynonym| {
+        size_of::<DescribeConfigsSynonym>() + synonym.name.len() + ALLOCATION_BYTES + text(&synonym.value)
+    };
+    let synonyms: usize = config.synonyms.iter().map(synonym).sum();
+    size_of::<DescribeConfigsResourceResult>()
+        + config.name.len()
+        + ALLOCATION_BYTES
+        + text(&config.value)
+        + text(&config.documentation)
+        + synonyms
 }
 
 fn describe(
