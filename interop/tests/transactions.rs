@@ -352,8 +352,9 @@ async fn a_commit_that_times_out_can_be_repeated(cluster: &dyn Cluster, level: i
     let producer = transactional(cluster, "impatient").await;
     let mut expected = Vec::new();
     let mut timed_out = 0;
-    for number in 0..5 {
-        let value = number.to_string();
+    // A timer may be a millisecond late, and a nearby broker is faster than that at times.
+    while timed_out < 5 && expected.len() < 100 {
+        let value = expected.len().to_string();
         producer.begin_transaction().expect("ready");
         producer.send_unobserved(Record::to(&topic).value(&value)).await.expect("taken");
         expected.push(value);
@@ -365,8 +366,9 @@ async fn a_commit_that_times_out_can_be_repeated(cluster: &dyn Cluster, level: i
             timeout = timeout * 2 + Duration::from_millis(1);
         }
     }
-    assert!(timed_out >= 5, "no time at all is never enough");
-    assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 5).await, expected);
+    assert!(timed_out >= 5, "no time at all is hardly ever enough");
+    let count = expected.len();
+    assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, count).await, expected);
 }
 
 /// Each kind of request once: the broker executes it, and the connection is cut before the response.
