@@ -89,8 +89,8 @@ impl Transactions {
         }
     }
 
-    /// The work that is not finished: writers with transactions, open transactions in the logs, and readers that have not seen
-    /// what they must see. Empty if all is done.
+    /// The work that is not finished: writers with transactions left, open transactions in the logs, and readers that have not
+    /// seen a committed entry.
     pub(crate) fn unfinished(&mut self, options: &Options, cluster: Option<&Cluster>) -> Vec<String> {
         let mut unfinished = Vec::new();
         while self.writers.try_join_next().is_some() {}
