@@ -41,8 +41,11 @@ impl Api for DescribeConfigsRequest {
         let mut bytes = 0;
         let results = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let described =
-                if bytes < bytes_max { describe(&context, &resource) } else { Err(too_many(bytes_max)) };
+            let described = if bytes < bytes_max {
+                describe(&context, &resource, documentation)
+            } else {
+                Err(too_many(bytes_max))
+            };
             let (error_code, error_message, mut configs) = match described {
                 Ok(configs) => (ErrorCode::None, None, configs),
                 Err((code, reason)) => (code, Some(reason), Vec::new()),
@@ -51,7 +54,6 @@ impl Api for DescribeConfigsRequest {
                 if !synonyms {
                     config.synonyms = Vec::new();
                 }
-                config.documentation.take_if(|_| !documentation);
             }
             bytes += configs.iter().map(bytes_of).sum::<usize>();
             DescribeConfigsResult { error_code, error_message, resource_type, resource_name, configs }
@@ -98,6 +100,7 @@ fn bytes_of(config: &DescribeConfigsResourceResult) -> usize {
 fn describe(
     context: &RequestContext,
     resource: &DescribeConfigsResource,
+    documentation: bool,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
     let name = &resource.resource_name;
     let cluster = context.cluster();
@@ -107,7 +110,8 @@ fn describe(
     let wanted = |setting: &&Setting| keys.is_none_or(|keys| keys.iter().any(|key| key == setting.name));
     let of = |scope: Scope, chain: &dyn Fn(&'static Setting) -> Chain| {
         let described = settings(scope).iter().filter(wanted).map(|setting| {
-            let text = if scope == Scope::Broker { broker_effect(setting) } else { setting.text() };
+            let text = || if scope == Scope::Broker { broker_effect(setting) } else { setting.text() };
+            let text = documentation.then(text);
             let read_only = scope == Scope::Broker && setting.mode == Mode::ReadOnly;
             result(setting, chain(setting), text, read_only)
         });
@@ -156,7 +160,12 @@ fn describe(
     }
 }
 
-fn result(setting: &Setting, chain: Chain, text: &str, read_only: bool) -> DescribeConfigsResourceResult {
+fn result(
+    setting: &Setting,
+    chain: Chain,
+    text: Option<&str>,
+    read_only: bool,
+) -> DescribeConfigsResourceResult {
     let shown = |value: Option<String>| value.filter(|_| !setting.is_sensitive());
     let (value, source) = match chain.first() {
         Some((_, value, source)) => (value.clone(), *source),
@@ -175,7 +184,7 @@ fn result(setting: &Setting, chain: Chain, text: &str, read_only: bool) -> Descr
         is_sensitive: setting.is_sensitive(),
         synonyms: synonyms.collect(),
         config_type: setting.kind as i8,
-        documentation: Some(text.to_owned()),
+        documentation: text.map(str::to_owned),
     }
 }
 
