@@ -9,7 +9,7 @@ use ottla_client::{
     Admin, Config, Consumer, GroupMetadata, Isolation, OffsetAt, Polled, Producer, Record, StartAt,
     TopicPartition, TransactionErrorKind,
 };
-use ottla_log::storage::mem::MemStorage;
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ORDERS: &str = "orders";
@@ -94,6 +94,31 @@ fn committed_records_are_read_and_aborted_ones_are_not() {
         }
         assert_eq!(read(&broker, Isolation::ReadCommitted, 4).await, ["a", "a", "c", "c"]);
         assert_eq!(read(&broker, Isolation::ReadUncommitted, 6).await, ["a", "a", "b", "b", "c", "c"]);
+    });
+    broker.stop();
+}
+
+/// The wait for the offset floor of the coordinator's partition ended at once with an error, and was repeated without a
+/// pause: the broker's thread answered nobody any more.
+#[test]
+fn a_coordinator_that_cannot_sync_the_journal_refuses_and_others_are_served() {
+    let disk = MemStorage::forgetful();
+    let broker = on(&disk);
+    run(async {
+        // It creates `__transaction_state`.
+        transactional(&broker, "till-1").await;
+        let is_of_journal = |path: &str| path.starts_with("__ottla-meta");
+        disk.inject(move |op| (op.kind == OpKind::SyncData && is_of_journal(op.path)).then_some(Fault::Io));
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.set("transactional.id", "till-2").expect("a name");
+        let producer = Producer::new(config.clone()).expect("a producer");
+        let error = producer.init_transactions(Duration::from_secs(2)).await.expect_err("not durable");
+        assert!(error.is_retriable(), "{error}");
+        let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("an admin");
+        let ends = [(TopicPartition::new(ORDERS, 0), OffsetAt::Latest)];
+        let answer = tokio::time::timeout(PATIENCE, admin.list_offsets(&ends)).await;
+        answer.expect("the broker answers others").expect("the ends");
+        disk.heal();
     });
     broker.stop();
 }

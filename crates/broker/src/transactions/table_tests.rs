@@ -479,6 +479,23 @@ fn a_jump_of_the_wall_clock_ends_no_transaction_early_or_late() {
     }
 }
 
+/// The wall clock went back while the broker was down.
+#[test]
+fn a_loaded_transaction_that_begins_in_the_future_has_its_whole_timeout() {
+    let mut story = Story::new();
+    let producer = story.init().expect("new");
+    story.add(producer, 0).expect("added");
+    let ongoing = story.table.describe(ID).expect("known");
+    story.now_ms -= 24 * 3_600_000;
+    story.table.set_clocks(story.now_ms, 0);
+    story.table.load(ID.into(), Some(ongoing), story.now_ms);
+    story.now_ms += i64::from(TIMEOUT_MS);
+    story.table.set_clocks(story.now_ms, i64::from(TIMEOUT_MS));
+    assert!(story.table.timed_out(story.now_ms).is_empty(), "not before its timeout");
+    story.now_ms += 1;
+    assert_eq!(story.table.timed_out(story.now_ms), [Arc::from(ID)]);
+}
+
 #[test]
 fn a_transaction_that_ends_in_time_is_not_timed_out() {
     let mut story = Story::new();
