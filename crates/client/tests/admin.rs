@@ -268,6 +268,15 @@ async fn groups_and_their_offsets_answer_one_by_one() {
     );
 }
 
+/// confluent-kafka-go's TestAdminAPIs: nothing listens there.
+#[tokio::test]
+async fn a_description_of_no_topics_needs_no_broker() {
+    let admin = Admin::new(Config::new("127.0.0.1:1")).expect("an admin");
+    let described = admin.describe_topics_with(&[], DescribeOptions::default()).await.expect("no request");
+    assert!(described.topics.is_empty() && described.brokers.is_empty());
+    assert!(admin.describe_topics(&[]).await.expect("no request").is_empty());
+}
+
 #[tokio::test]
 async fn what_the_broker_does_not_know_is_said_so() {
     let broker = broker(1);

@@ -136,6 +136,9 @@ impl Admin {
     /// [`Error::Broker`] for the first topic that does not exist. The request creates no topic.
     pub async fn describe_topics(&self, names: &[&str]) -> Result<Vec<TopicDescription>, Error> {
         check_all(names.iter().copied())?;
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         let names = owned(names);
         let work = |cluster: Rc<Cluster>| async move {
             let refs: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -146,7 +149,7 @@ impl Admin {
     }
 
     /// Describes these topics with their partitions. Returns a result per topic, in the order of the request. The
-    /// request creates no topic.
+    /// request creates no topic. Without names there is no request, and the result is empty.
     ///
     /// # Errors
     /// The call fails if no broker responds in time.
@@ -155,6 +158,9 @@ impl Admin {
         names: &[&str],
         describe: DescribeOptions,
     ) -> Result<TopicDescriptions, Error> {
+        if names.is_empty() {
+            return Ok(TopicDescriptions { topics: Vec::new(), brokers: Vec::new() });
+        }
         let names = owned(names);
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "describe_topics", describe.timeouts);
