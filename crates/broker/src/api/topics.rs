@@ -43,6 +43,9 @@ fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> 
     for topic in &topics {
         *uses.entry(topic.name.clone()).or_default() += 1;
     }
+    // Like Kafka's, the answer has one result for a name, however often the request has it.
+    let mut answered: BTreeSet<&str> = BTreeSet::new();
+    let topics: Vec<&CreatableTopic> = topics.iter().filter(|topic| answered.insert(&topic.name)).collect();
     let checked = topics.iter().map(|topic| check(cluster, topic, uses[&topic.name]));
     let checked: Vec<Result<NewTopic, Refusal>> = checked.collect();
     let mut created = cluster.create_topics(checked.iter().flatten().cloned().collect(), dry_run).into_iter();
