@@ -97,6 +97,7 @@ const LEVELS: &[(i16, [i16; 4])] = &[
     (33, [0, 2, 2, 2]),
     (37, [-1, 3, 3, 3]),
     (42, [-1, 2, 2, 2]),
+    (43, [-1, 2, 2, 2]),
     (44, [-1, 1, 1, 1]),
     (47, [-1, 0, 0, 0]),
     (60, [-1, 0, 1, 2]),
@@ -118,6 +119,7 @@ mod tests {
             assert!(maxima.is_sorted() && maxima[4] == max, "{key} {maxima:?}");
         }
         assert_eq!(KafkaLevel::V0_11.versions(ApiKey::Fetch, (4, 18)), (4, 5));
+        assert_eq!(KafkaLevel::V0_11.versions(ApiKey::ElectLeaders, (0, 2)), (0, -1), "since Kafka 2.2");
         assert_eq!("3.9".parse(), Ok(KafkaLevel::V3_9));
         assert!("3.8".parse::<KafkaLevel>().is_err_and(|error| error.contains("4.3")));
     }
