@@ -39,10 +39,11 @@ impl Api for DescribeConfigsRequest {
         // A resource of a few bytes has thousands in its answer.
         let bytes_max = 2 * Parts::of(context.cluster().config.memory_bytes_max).responses;
         let mut bytes = 0;
+        let of_topics = BrokerProperties::of_topics(context.cluster());
         let results = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
             let described = if bytes < bytes_max {
-                describe(&context, &resource, documentation)
+                describe(&context, &resource, documentation, &of_topics)
             } else {
                 Err(too_many(bytes_max))
             };
@@ -101,6 +102,7 @@ fn describe(
     context: &RequestContext,
     resource: &DescribeConfigsResource,
     documentation: bool,
+    of_topics: &BrokerProperties<'_>,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
     let name = &resource.resource_name;
     let cluster = context.cluster();
@@ -120,7 +122,7 @@ fn describe(
     match resource.resource_type {
         TOPIC => {
             let topic = cluster.topic(name).ok_or_else(|| unknown_topic(name))?;
-            of(Scope::Topic, &|setting| topic_chain(cluster, &topic.config, setting))
+            of(Scope::Topic, &|setting| topic_chain(of_topics, &topic.config, setting))
         }
         // Only what is set for all brokers.
         BROKER if name.is_empty() => {
@@ -140,7 +142,8 @@ fn describe(
                 let reason = format!("broker `{name}` does not exist: the brokers are 1 to {nodes}");
                 return Err((ErrorCode::InvalidRequest, reason));
             }
-            of(Scope::Broker, &|setting| broker_chain(cluster, name, setting))
+            let properties = BrokerProperties::of_node(cluster, name);
+            of(Scope::Broker, &|setting| broker_chain(&properties, setting))
         }
         GROUP if !name.is_empty() => {
             let values = live.values(GROUP, name);
@@ -197,35 +200,64 @@ fn simple_chain(values: &Values, setting: &'static Setting, source: Source) -> C
     set.into_iter().chain([default_of(setting)]).collect()
 }
 
-fn broker_chain(cluster: &Cluster, node: &str, setting: &'static Setting) -> Chain {
-    let mut chain = set_on_broker(cluster, node, setting.name);
+/// The properties of a broker, read once for all settings of a request.
+pub(super) struct BrokerProperties<'a> {
+    of_broker: Values,
+    of_all: Values,
+    given: &'a Values,
+    topic_defaults: TopicConfig,
+}
+
+impl<'a> BrokerProperties<'a> {
+    /// Those of a node.
+    fn of_node(cluster: &'a Cluster, node: &str) -> Self {
+        Self {
+            of_broker: cluster.live.values(BROKER, node),
+            of_all: cluster.live.values(BROKER, ""),
+            given: &cluster.config.given,
+            topic_defaults: cluster.topic_defaults(),
+        }
+    }
+
+    /// Those that hold for topics: all nodes share the logs, so the first node's settings count.
+    pub(super) fn of_topics(cluster: &'a Cluster) -> Self {
+        Self::of_node(cluster, "1")
+    }
+
+    /// The values that a property has, without its default.
+    fn chain(&self, name: &'static str) -> Chain {
+        let sources = [
+            (&self.of_broker, Source::DynamicBroker),
+            (&self.of_all, Source::DynamicDefaultBroker),
+            (self.given, Source::StaticBroker),
+        ];
+        let value =
+            |(values, source): (&Values, Source)| Some((name, Some(values.get(name)?.clone()), source));
+        sources.into_iter().filter_map(value).collect()
+    }
+}
+
+fn broker_chain(properties: &BrokerProperties<'_>, setting: &'static Setting) -> Chain {
+    let mut chain = properties.chain(setting.name);
     chain.push(default_of(setting));
     chain
 }
 
-/// The values that a broker property has, without its default.
-fn set_on_broker(cluster: &Cluster, node: &str, name: &'static str) -> Chain {
-    let of = |name: &str, node: &str| cluster.live.values(BROKER, node).remove(name);
-    let mut chain = Chain::new();
-    chain.extend(of(name, node).map(|value| (name, Some(value), Source::DynamicBroker)));
-    chain.extend(of(name, "").map(|value| (name, Some(value), Source::DynamicDefaultBroker)));
-    let given = cluster.config.given.get(name);
-    chain.extend(given.map(|value| (name, Some(value.clone()), Source::StaticBroker)));
-    chain
-}
-
 /// The values of a topic's setting: the topic's own, the broker's, the default.
-pub(super) fn topic_chain(cluster: &Cluster, config: &TopicConfig, setting: &'static Setting) -> Chain {
+pub(super) fn topic_chain(
+    properties: &BrokerProperties<'_>,
+    config: &TopicConfig,
+    setting: &'static Setting,
+) -> Chain {
     let own = config.values().get(setting.name);
     let mut chain: Chain =
         own.map(|value| (setting.name, Some(value.clone()), Source::Topic)).into_iter().collect();
     let own_values = chain.len();
     for synonym in &setting.synonyms {
-        // All nodes share the logs: the first node's settings hold.
-        chain.extend(set_on_broker(cluster, "1", synonym));
+        chain.extend(properties.chain(synonym));
     }
     // A property in hours or minutes is the setting's default in milliseconds.
-    let defaults = cluster.topic_defaults();
+    let defaults = &properties.topic_defaults;
     if own_values == 0
         && let (Some(effective), Some(first)) = (defaults.values().get(setting.name), chain.first_mut())
     {

@@ -14,7 +14,7 @@ use ottla_protocol::messages::delete_topics::{
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
-use super::describe_configs::topic_chain;
+use super::describe_configs::{BrokerProperties, topic_chain};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal, storage_refusal};
 use crate::config::{Scope, TopicConfig, settings};
@@ -53,8 +53,9 @@ fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> 
         let topic = topic?;
         created.next().unwrap_or_else(|| Err(storage_refusal("no result"))).map(|created| (topic, created))
     });
+    let properties = BrokerProperties::of_topics(cluster);
     let results = topics.iter().zip(created).map(|(asked, created)| match created {
-        Ok((new, topic)) => result_of(cluster, asked, new.partitions, &topic, dry_run),
+        Ok((new, topic)) => result_of(cluster, &properties, asked, new.partitions, &topic, dry_run),
         Err((error_code, reason)) => CreatableTopicResult {
             name: asked.name.clone(),
             error_code,
@@ -112,6 +113,7 @@ fn check_assignments(cluster: &Cluster, topic: &CreatableTopic) -> Result<Option
 
 fn result_of(
     cluster: &Cluster,
+    properties: &BrokerProperties<'_>,
     asked: &CreatableTopic,
     partitions: i32,
     topic: &Topic,
@@ -127,7 +129,7 @@ fn result_of(
         (false, _) => topic.partitions.len() as i32,
     };
     let configs = settings(Scope::Topic).iter().map(|setting| {
-        let effective = topic_chain(cluster, &topic.config, setting).into_iter().next();
+        let effective = topic_chain(properties, &topic.config, setting).into_iter().next();
         let (value, config_source) = effective.map_or((None, -1), |(_, value, source)| (value, source as i8));
         CreatableTopicConfigs { name: setting.name.into(), value, config_source, ..Default::default() }
     });
