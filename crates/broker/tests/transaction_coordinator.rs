@@ -99,7 +99,7 @@ fn committed_records_are_read_and_aborted_ones_are_not() {
 }
 
 /// The wait for the offset floor of the coordinator's partition ended at once with an error, and was repeated without a
-/// pause: the broker's thread answered nobody any more.
+/// pause: the broker's thread answered no client any more.
 #[test]
 fn a_coordinator_that_cannot_sync_the_journal_refuses_and_others_are_served() {
     let disk = MemStorage::forgetful();

@@ -229,15 +229,20 @@ fn a_late_offset_of_an_earlier_assignment_does_not_move_the_next_one() {
     let at = TopicPartition::new("orders", 0);
     control.commit_offsets(&[(at.clone(), 2.into())]).wait(PATIENCE).expect("committed");
 
-    // The answer of the first lookup comes after the partition was removed and assigned again.
-    broker.cluster().set_lag(1, Duration::from_secs(1));
+    // The response to the first lookup comes after the partition was removed and assigned again.
+    let lookups = broker.cluster().requests(ApiKey::OffsetFetch);
+    broker.cluster().intercept(ApiKey::OffsetFetch, None, 1, Fault::Delay(Duration::from_secs(1)));
     let start = [(at.clone(), StartAt::Committed)];
     control.incremental_assign(&start).wait(PATIENCE).expect("assigned");
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().requests(ApiKey::OffsetFetch) == lookups {
+        assert!(Instant::now() < deadline, "the offset is looked up");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     control.incremental_unassign(std::slice::from_ref(&at)).wait(PATIENCE).expect("removed");
-    let committing = control.commit_offsets(&[(at.clone(), 5.into())]);
-    broker.cluster().set_lag(1, Duration::ZERO);
+    let other = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    other.control().commit_offsets(&[(at.clone(), 5.into())]).wait(PATIENCE).expect("committed");
     control.incremental_assign(&start).wait(PATIENCE).expect("assigned");
-    committing.wait(PATIENCE).expect("committed");
     let mut first = None;
     poll_until(&mut consumer, |polled| {
         if let Polled::Records(batch) = polled {

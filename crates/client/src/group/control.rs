@@ -331,10 +331,17 @@ async fn change_assignment(
 }
 
 /// Looks up the committed offsets, with retries, and starts the partitions there. A partition that is removed and assigned
-/// again in the meantime is not concerned: a later lookup returns its offset.
-async fn start_where_left_off(shared: Rc<Shared>, partitions: Vec<TopicPartition>) {
+/// again after this call is not concerned, even if the future has not been polled by then: a later lookup returns its offset.
+fn start_where_left_off(
+    shared: Rc<Shared>,
+    partitions: Vec<TopicPartition>,
+) -> impl Future<Output = ()> + use<> {
     let refer = |at: TopicPartition| Some((shared.cursors.update(&at, |cursor| CursorRef::of(cursor))?, at));
-    let mut pending: Vec<(CursorRef, TopicPartition)> = partitions.into_iter().filter_map(refer).collect();
+    let pending = partitions.into_iter().filter_map(refer).collect();
+    start_pending(shared, pending)
+}
+
+async fn start_pending(shared: Rc<Shared>, mut pending: Vec<(CursorRef, TopicPartition)>) {
     let waits = |pending: &CursorRef, cursor: &Cursor| {
         pending.is(cursor) && cursor.position == Position::Unresolved(StartAt::Committed)
     };
