@@ -159,11 +159,12 @@ impl Records {
     /// no record follows.
     #[inline]
     pub fn next_at(&self, mark: &mut Mark) -> Option<Result<RecordRef<'_>, RecordError>> {
-        let mut iter = RecordIter::new(&self.header, &self.block[mark.bytes..]);
-        iter.index = mark.index;
+        let mut iter = self.iter_from(mark);
         let record = iter.next();
-        mark.bytes = self.block.len() - iter.rest.len();
-        mark.index = if matches!(record, Some(Err(_))) { u32::MAX } else { iter.index };
+        *mark = self.mark_of(&iter);
+        if matches!(record, Some(Err(_))) {
+            mark.index = u32::MAX;
+        }
         record
     }
 
@@ -172,13 +173,15 @@ impl Records {
     pub fn iter_from(&self, mark: &Mark) -> RecordIter<'_> {
         let mut iter = RecordIter::new(&self.header, &self.block[mark.bytes..]);
         iter.index = mark.index;
+        iter.offset_delta_min = mark.offset_delta_min;
         iter
     }
 
     /// The position of an iterator over this block, for [`Records::iter_from`].
     #[inline]
     pub fn mark_of(&self, iter: &RecordIter<'_>) -> Mark {
-        Mark { bytes: self.block.len() - iter.rest.len(), index: iter.index }
+        let bytes = self.block.len() - iter.rest.len();
+        Mark { bytes, index: iter.index, offset_delta_min: iter.offset_delta_min }
     }
 
     /// Advances `mark` by `count` records and reads only their lengths.
@@ -187,6 +190,8 @@ impl Records {
         for _ in 0..count.min(self.left(mark)) {
             iter.body()?;
             iter.index += 1;
+            // Their offsets differ at least by one each.
+            iter.offset_delta_min = iter.offset_delta_min.saturating_add(1);
         }
         *mark = self.mark_of(&iter);
         Ok(())
@@ -214,6 +219,8 @@ impl Records {
 pub struct Mark {
     bytes: usize,
     index: u32,
+    /// The least offset that the next record can have, relative to the batch's.
+    offset_delta_min: u32,
 }
 
 impl Mark {
@@ -274,6 +281,8 @@ pub struct RecordIter<'a> {
     base_timestamp: i64,
     /// The batch's timestamp, which all records have with `LogAppendTime`.
     append_time: Option<i64>,
+    /// The least offset that the next record can have, relative to the batch's.
+    offset_delta_min: u32,
     last_offset_delta: u32,
     count: u32,
     index: u32,
@@ -288,6 +297,7 @@ impl<'a> RecordIter<'a> {
             base_timestamp: header.base_timestamp,
             append_time: (header.timestamp_type() == TimestampType::LogAppendTime)
                 .then_some(header.max_timestamp),
+            offset_delta_min: 0,
             last_offset_delta: header.last_offset_delta as u32,
             count: header.record_count.max(0) as u32,
             index: 0,
@@ -295,8 +305,9 @@ impl<'a> RecordIter<'a> {
     }
 
     /// The iterator for a block that begins with record `index` of the batch.
-    pub(crate) const fn skip_to(mut self, index: u32) -> Self {
+    pub(crate) const fn skip_to(mut self, index: u32, offset_delta_min: u32) -> Self {
         self.index = index;
+        self.offset_delta_min = offset_delta_min;
         self
     }
 
@@ -309,6 +320,11 @@ impl<'a> RecordIter<'a> {
     /// Records not yet read.
     pub const fn remaining(&self) -> u32 {
         self.count - self.index
+    }
+
+    /// The least offset that the next record can have, relative to the batch's.
+    pub(crate) const fn offset_delta_min(&self) -> u32 {
+        self.offset_delta_min
     }
 
     /// Bytes not yet read; empty after the last record of a valid batch.
@@ -324,10 +340,13 @@ impl<'a> RecordIter<'a> {
         let (timestamp_delta, n) = read_i64(rest).map_err(|source| self.varint(source))?;
         let rest = &rest[n..];
         let (offset_delta, n) = read_i32(rest).map_err(|source| self.varint(source))?;
-        // The next offset of a batch is in range, and with this check that of each record.
-        if offset_delta as u32 > self.last_offset_delta {
+        // The next offset of a batch is in range, and with this check that of each record. Offsets that do not rise would
+        // be handed out twice.
+        let offset_delta = offset_delta as u32;
+        if offset_delta < self.offset_delta_min || offset_delta > self.last_offset_delta {
             return Err(self.outside());
         }
+        self.offset_delta_min = offset_delta + 1;
         let rest = &rest[n..];
         let (key, rest) = self.field("key", rest)?;
         let (value, rest) = self.field("value", rest)?;
@@ -396,7 +415,7 @@ impl<'a> RecordIter<'a> {
         Ok(HeadersRef { count: count as u32, bytes })
     }
 
-    /// The record's offset is outside of the batch.
+    /// The record's offset is outside of the batch, or not after that of the record before it.
     #[cold]
     pub(crate) fn outside(&self) -> RecordError {
         let (base_offset, claimed, found) = (self.base_offset, self.count as i32, self.index);
@@ -493,6 +512,28 @@ mod tests {
         bytes[60] = 2; // record_count
         let records = Records::of_batch(&Bytes::from(bytes), 0).expect("the header is still plausible");
         assert!(matches!(records.validate(), Err(RecordError::Count { claimed: 2, .. })));
+    }
+
+    /// A batch with sound lengths whose second record has the first one's offset. The processor, which takes each offset
+    /// once, ended with a panic.
+    #[test]
+    fn an_offset_that_goes_back_inside_a_batch_ends_the_iteration() {
+        let mut batch = BatchBuilder::new();
+        for value in [b"a", b"b", b"c"] {
+            batch.push(10, None, Some(value), &[]);
+        }
+        let mut bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes().to_vec();
+        let third = bytes.len() - 8;
+        assert_eq!(bytes[third + 3], 4, "the offset delta 2 of the last record");
+        bytes[third + 3] = 2;
+        let records = Records::of_batch(&bytes.into(), 0).expect("a batch");
+        let offsets: Vec<_> = records.iter().map(|record| record.ok().map(|record| record.offset)).collect();
+        assert_eq!(offsets, [Some(0), Some(1), None]);
+
+        let mut mark = Mark::default();
+        records.skip_at(&mut mark, 2).expect("two records");
+        assert!(matches!(records.next_at(&mut mark), Some(Err(RecordError::Count { .. }))));
+        assert!(records.next_at(&mut mark).is_none());
     }
 
     #[test]

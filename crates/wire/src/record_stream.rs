@@ -37,6 +37,8 @@ pub struct RecordStream {
     header: BatchHeader,
     /// The number of records that have been read.
     index: u32,
+    /// The least offset that the next record can have, relative to the batch's.
+    offset_delta_min: u32,
     large: Option<LargeRecord>,
 }
 
@@ -80,6 +82,7 @@ impl RecordStream {
             at: 0,
             header: *header,
             index: 0,
+            offset_delta_min: 0,
             large: None,
         })
     }
@@ -163,10 +166,12 @@ impl RecordStream {
                 }
                 Some((length, n)) if n + length > rest.len() && !self.is_ended => return Ok(None),
                 _ => {
-                    let mut records = RecordIter::new(&self.header, rest).skip_to(self.index);
+                    let mut records =
+                        RecordIter::new(&self.header, rest).skip_to(self.index, self.offset_delta_min);
                     let record = records.next().transpose()?;
                     self.at = self.window.len() - records.rest().len();
                     self.index += 1;
+                    self.offset_delta_min = records.offset_delta_min();
                     return Ok(record.map(|record| RecordPosition {
                         offset: record.offset,
                         timestamp: record.timestamp,
@@ -188,11 +193,13 @@ impl RecordStream {
             self.large = Some(large);
             return Ok(None);
         }
-        let records = RecordIter::new(&self.header, &[]).skip_to(self.index);
-        if large.offset_delta as u32 > self.header.last_offset_delta as u32 {
+        let records = RecordIter::new(&self.header, &[]).skip_to(self.index, self.offset_delta_min);
+        let offset_delta = large.offset_delta as u32;
+        if offset_delta < self.offset_delta_min || offset_delta > self.header.last_offset_delta as u32 {
             return Err(records.outside());
         }
         self.index += 1;
+        self.offset_delta_min = offset_delta + 1;
         Ok(Some(RecordPosition {
             offset: self.header.base_offset + i64::from(large.offset_delta),
             timestamp: records.timestamp_of(large.timestamp_delta),
