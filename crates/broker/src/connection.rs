@@ -67,10 +67,15 @@ pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     if open >= max {
         tracing::warn!(node, max, "connection refused: max.connections is reached");
     } else {
-        let result = Connection::new(io, cluster.clone(), node).run().await;
+        let mut connection = Connection::new(io, cluster.clone(), node);
+        let result = connection.run().await;
         if let Err(reason) = result {
             tracing::debug!(node, %reason, "connection closed");
         }
+        // Thousands that end at once must not delay the others. Their memory is returned at once.
+        let Connection { io, .. } = connection;
+        cluster.take_turn().await;
+        drop(io);
     }
     state.connections.fetch_sub(1, Ordering::Relaxed);
 }
@@ -116,7 +121,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    async fn run(mut self) -> Result<(), Closed> {
+    async fn run(&mut self) -> Result<(), Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(()) };
         let flips = (node.up.flips(), node.reachable.flips());
@@ -131,8 +136,13 @@ impl<T: Transport> Connection<T> {
         // The deadline of the frame of which a part has arrived.
         let mut frame_due: Option<Instant> = None;
         let mut timer = pin!(tokio::time::sleep_until(opened + limit));
+        let mut is_new = true;
         loop {
+            if self.has_backlog() || (is_new && self.frames.has_frame()) {
+                cluster.take_turn().await;
+            }
             if self.start_requests().await? {
+                is_new = false;
                 limit = config.connection_idle_max;
             }
             if self.write_done().await? {
@@ -143,7 +153,7 @@ impl<T: Transport> Connection<T> {
                 }
                 continue;
             }
-            let Self { io, frames, pending, charge, .. } = &mut self;
+            let Self { io, frames, pending, charge, .. } = &mut *self;
             // Reading continues while a response is pending, because only a read detects that the peer has left.
             let room = pending.len() < PIPELINED_MAX && !frames.has_frame();
             let may_wait = pending.len() < PIPELINED_MAX;
@@ -189,6 +199,15 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
+    }
+
+    /// Returns `true` if the next request may be started, and bytes of another one have arrived behind it. Produce requests
+    /// are not counted: those of one connection share their work.
+    fn has_backlog(&self) -> bool {
+        let produce = ApiKey::Produce.code().to_be_bytes();
+        self.pending.is_empty()
+            && self.frames.next_size().is_some_and(|size| self.frames.arrived() > 4 + size)
+            && self.frames.peek(2) != Some(&produce)
     }
 
     /// Starts the requests that may be started. Returns `true` if there was one.

@@ -3,7 +3,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest};
@@ -97,9 +97,11 @@ pub(crate) struct SessionLimits {
     pub(crate) bytes: usize,
 }
 
+/// The lock of all sessions is held for a moment only. The work for a request with many partitions happens under
+/// the lock of its session, or before: other clients do not wait for it.
 #[derive(Debug)]
 struct State {
-    sessions: FxHashMap<i32, Session>,
+    sessions: FxHashMap<i32, Entry>,
     rng: fastrand::Rng,
     /// The memory of all sessions.
     bytes: usize,
@@ -107,10 +109,16 @@ struct State {
 }
 
 #[derive(Debug)]
+struct Entry {
+    used: Instant,
+    bytes: usize,
+    session: Arc<Mutex<Session>>,
+}
+
+#[derive(Debug)]
 struct Session {
     epoch: i32,
     by_id: bool,
-    used: Instant,
     partitions: Partitions,
     /// The partition that is first in the next answer: a partition with much data must not starve those behind it.
     turn: usize,
@@ -192,24 +200,18 @@ impl FetchSessions {
         now: Instant,
     ) -> Result<Selected, ErrorCode> {
         let by_id = version >= 13;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.sweep(now);
         if request.session_epoch == FINAL_EPOCH || request.session_epoch == INITIAL_EPOCH {
-            state.remove(request.session_id);
-            let wanted = wanted(request);
-            let nothing = request.topics.iter().all(|topic| topic.partitions.is_empty());
-            if version < 7 || request.session_epoch == FINAL_EPOCH || nothing {
-                let partitions = wanted.map(|(name, wanted)| (Arc::new(name), wanted)).collect();
-                return Ok(Selected { session_id: 0, incremental: false, partitions });
-            }
-            let mut session = Partitions::default();
-            wanted.for_each(|(name, wanted)| session.set(name, wanted));
-            let partitions = session.list.clone();
-            let session_id = state.begin(&self.limits, by_id, session, now);
-            return Ok(Selected { session_id, incremental: false, partitions });
+            return Ok(self.begin(request, version, by_id, now));
         }
-        let state = &mut *state;
-        let session = state.sessions.get_mut(&request.session_id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+        let session = {
+            let mut state = self.lock();
+            let _expired = state.sweep(now);
+            let entry = state.sessions.get_mut(&request.session_id);
+            let entry = entry.ok_or(ErrorCode::FetchSessionIdNotFound)?;
+            entry.used = now;
+            entry.session.clone()
+        };
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
         if session.epoch != request.session_epoch {
             return Err(ErrorCode::InvalidFetchSessionEpoch);
         }
@@ -218,7 +220,6 @@ impl FetchSessions {
         }
         // After the largest epoch comes 1: 0 would begin a new session.
         session.epoch = session.epoch.checked_add(1).unwrap_or(1);
-        session.used = now;
         let before = session.partitions.bytes;
         for topic in &request.forgotten_topics_data {
             let name = TopicName::new(&topic.topic);
@@ -229,10 +230,8 @@ impl FetchSessions {
         }
         wanted(request).for_each(|(name, wanted)| session.partitions.set(name, wanted));
         let bytes = session.partitions.bytes;
-        state.bytes = state.bytes + bytes - before;
-        if bytes > self.limits.one() || state.bytes > self.limits.bytes {
+        if bytes != before && !self.resize(request.session_id, bytes) {
             // The client begins again, as after a restart of the broker, and is then answered without a session.
-            state.remove(request.session_id);
             return Err(ErrorCode::FetchSessionIdNotFound);
         }
         let mut partitions = session.partitions.list.clone();
@@ -243,13 +242,59 @@ impl FetchSessions {
         Ok(Selected { session_id: request.session_id, incremental: true, partitions })
     }
 
+    /// Ends the request's session, and begins another one if the request wants that.
+    fn begin(&self, request: &FetchRequest, version: i16, by_id: bool, now: Instant) -> Selected {
+        let wanted = wanted(request);
+        let nothing = request.topics.iter().all(|topic| topic.partitions.is_empty());
+        if version < 7 || request.session_epoch == FINAL_EPOCH || nothing {
+            let partitions = wanted.map(|(name, wanted)| (Arc::new(name), wanted)).collect();
+            let mut state = self.lock();
+            let _gone = (state.sweep(now), state.remove(request.session_id));
+            drop(state);
+            return Selected { session_id: 0, incremental: false, partitions };
+        }
+        let mut session = Partitions::default();
+        wanted.for_each(|(name, wanted)| session.set(name, wanted));
+        let partitions = session.list.clone();
+        // The partitions of sessions that end are freed after the lock.
+        let mut ended = Vec::new();
+        let session_id = {
+            let mut state = self.lock();
+            ended.extend(state.sweep(now));
+            ended.extend(state.remove(request.session_id));
+            state.begin(&self.limits, by_id, session, now, &mut ended)
+        };
+        Selected { session_id, incremental: false, partitions }
+    }
+
+    /// Counts the new size of a session. Returns `false` if there is no room for it: the session is removed.
+    fn resize(&self, id: i32, bytes: usize) -> bool {
+        let mut state = self.lock();
+        let Some(entry) = state.sessions.get_mut(&id) else { return true };
+        let before = std::mem::replace(&mut entry.bytes, bytes);
+        state.bytes = state.bytes + bytes - before;
+        let has_room = bytes <= self.limits.one() && state.bytes <= self.limits.bytes;
+        if !has_room {
+            // The caller holds the session itself.
+            let _held = state.remove(id);
+        }
+        has_room
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes what an answer says of partitions.
     pub(crate) fn note<'a>(&self, session_id: i32, said: impl Iterator<Item = Said<'a>>) {
         if session_id == 0 {
             return;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Session { partitions, .. }) = state.sessions.get_mut(&session_id) else { return };
+        let Some(session) = self.lock().sessions.get(&session_id).map(|entry| entry.session.clone()) else {
+            return;
+        };
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        let partitions = &mut session.partitions;
         for Said { name, high_watermark, log_start_offset } in said {
             if let Some(place) = partitions.places.get(name) {
                 let wanted = &mut partitions.list[*place].1;
@@ -275,45 +320,51 @@ impl SessionLimits {
 }
 
 impl State {
-    fn remove(&mut self, id: i32) {
-        if let Some(session) = self.sessions.remove(&id) {
-            self.bytes -= session.partitions.bytes;
-        }
+    fn remove(&mut self, id: i32) -> Option<Entry> {
+        let entry = self.sessions.remove(&id)?;
+        self.bytes -= entry.bytes;
+        Some(entry)
     }
 
-    /// Removes the sessions of clients that have not fetched for a long time.
-    fn sweep(&mut self, now: Instant) {
+    /// Removes and returns the sessions of clients that have not fetched for a long time.
+    fn sweep(&mut self, now: Instant) -> Vec<Entry> {
         if self.sweep_at.is_some_and(|at| now < at) {
-            return;
+            return Vec::new();
         }
         self.sweep_at = Some(now + SWEEP_EVERY);
-        let expired = |session: &Session| now.saturating_duration_since(session.used) >= EXPIRED_AFTER;
+        let expired = |entry: &Entry| now.saturating_duration_since(entry.used) >= EXPIRED_AFTER;
         let ids: Vec<i32> = self.sessions.iter().filter(|(_, it)| expired(it)).map(|(id, _)| *id).collect();
-        for id in ids {
-            self.remove(id);
-        }
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
     /// Begins a session and returns its id; 0 if there is no room for it. Sessions that are not in use make room.
-    fn begin(&mut self, limits: &SessionLimits, by_id: bool, partitions: Partitions, now: Instant) -> i32 {
-        if limits.count == 0 || partitions.bytes > limits.one() {
+    fn begin(
+        &mut self,
+        limits: &SessionLimits,
+        by_id: bool,
+        partitions: Partitions,
+        now: Instant,
+        ended: &mut Vec<Entry>,
+    ) -> i32 {
+        let bytes = partitions.bytes;
+        if limits.count == 0 || bytes > limits.one() {
             return 0;
         }
-        while self.sessions.len() >= limits.count || self.bytes + partitions.bytes > limits.bytes {
-            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.used);
+        while self.sessions.len() >= limits.count || self.bytes + bytes > limits.bytes {
+            let oldest = self.sessions.iter().min_by_key(|(_, entry)| entry.used);
             let unused = oldest
-                .filter(|(_, session)| now.saturating_duration_since(session.used) >= EVICTED_AFTER)
+                .filter(|(_, entry)| now.saturating_duration_since(entry.used) >= EVICTED_AFTER)
                 .map(|(id, _)| *id);
             let Some(unused) = unused else { return 0 };
-            self.remove(unused);
+            ended.extend(self.remove(unused));
         }
         let mut id = self.rng.i32(1..);
         while self.sessions.contains_key(&id) {
             id = self.rng.i32(1..);
         }
-        self.bytes += partitions.bytes;
-        let session = Session { epoch: 1, by_id, used: now, partitions, turn: 0 };
-        self.sessions.insert(id, session);
+        self.bytes += bytes;
+        let session = Arc::new(Mutex::new(Session { epoch: 1, by_id, partitions, turn: 0 }));
+        self.sessions.insert(id, Entry { used: now, bytes, session });
         id
     }
 }

@@ -18,6 +18,10 @@ const FETCH_MEMORY_PER_BYTE: usize = 16;
 /// The memory limit for the arrays of one request. Hundreds of thousands of partitions fit.
 const DECODED_BYTES_MAX: usize = 64 << 20;
 
+/// The same for requests that consist of names, which can have one byte each: the description of a group is ten times as large
+/// as the name in memory. About 80,000 names fit.
+const NAMES_BYTES_MAX: usize = 2 << 20;
+
 /// Returns the memory of the next request, if it must be charged. Its size and its API must have arrived.
 pub(crate) fn charge_for(frames: &FrameBuffer) -> Option<usize> {
     let size = frames.next_size()?;
@@ -39,8 +43,19 @@ pub(crate) fn is_charged(size: usize) -> bool {
 
 /// Returns the memory limit for the arrays of a request.
 pub(crate) fn decoded_bytes_max(frame: &[u8], config: &BrokerConfig) -> usize {
-    let is_produce = frame.first_chunk() == Some(&ApiKey::Produce.code().to_be_bytes());
+    let api = frame.first_chunk().map(|key| i16::from_be_bytes(*key));
+    let is = |key: ApiKey| api == Some(key.code());
     let max = DECODED_BYTES_MAX.min(Parts::of(config.memory_bytes_max).requests);
-    // A partition with records is larger on the wire than decoded.
-    if is_produce { max.min(UNCHARGED_RECORDS_MAX + frame.len() * 2) } else { max }
+    if is(ApiKey::Produce) {
+        // A partition with records is larger on the wire than decoded.
+        max.min(UNCHARGED_RECORDS_MAX + frame.len() * 2)
+    } else if NAMES_ONLY.into_iter().any(is) {
+        max.min(NAMES_BYTES_MAX)
+    } else {
+        max
+    }
 }
+
+/// Requests that consist of names.
+const NAMES_ONLY: [ApiKey; 4] =
+    [ApiKey::DescribeGroups, ApiKey::DeleteGroups, ApiKey::FindCoordinator, ApiKey::DescribeTransactions];

@@ -73,6 +73,8 @@ impl Server {
                             tracing::debug!(%error, "TCP_NODELAY");
                         }
                         connections.spawn(serve(stream, cluster.clone(), node));
+                        // Many clients that connect at once must not delay those that are connected.
+                        tokio::task::yield_now().await;
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");

@@ -175,14 +175,26 @@ impl WriteQueue {
         self.pieces.is_empty()
     }
 
-    /// The remaining piece, if it is the only one: a plain write suffices.
-    pub fn single(&self) -> Option<&Bytes> {
-        self.pieces.front().filter(|_| self.pieces.len() == 1)
+    /// The first piece, up to `bytes_max`, if no other one fits into the same write: a plain write suffices.
+    pub fn single(&self, bytes_max: usize) -> Option<&[u8]> {
+        let first = self.pieces.front()?;
+        let is_single = self.pieces.len() == 1 || first.len() >= bytes_max;
+        is_single.then(|| &first[..first.len().min(bytes_max)])
     }
 
-    /// The slices for the next vectored write: at most [`WRITE_PIECES_MAX`].
-    pub fn slices(&self) -> Vec<IoSlice<'_>> {
-        self.pieces.iter().take(WRITE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect()
+    /// The slices for the next vectored write: at most [`WRITE_PIECES_MAX`], and `bytes_max` in all.
+    pub fn slices(&self, bytes_max: usize) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(self.pieces.len().min(WRITE_PIECES_MAX));
+        let mut room = bytes_max;
+        for piece in self.pieces.iter().take(WRITE_PIECES_MAX) {
+            let bytes = piece.len().min(room);
+            if bytes == 0 {
+                break;
+            }
+            slices.push(IoSlice::new(&piece[..bytes]));
+            room -= bytes;
+        }
+        slices
     }
 
     /// Removes the first `n` bytes, which were written.

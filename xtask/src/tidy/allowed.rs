@@ -17,6 +17,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
     ("fuzz/src/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("interop/tests/c_admin.rs", "calls the C interface as C does"),
     ("crates/cli/src/allocator.rs", "sets the number of the allocator's heaps, which only the C library can"),
+    (
+        "crates/broker/src/cluster/background_priority.rs",
+        "sets the time slice of a thread by a system call that no library wraps",
+    ),
     ("crates/wire/src/prefetch.rs", "asks for cache lines ahead of a record: a hint, which accesses nothing"),
 ];
 

@@ -8,11 +8,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+use super::background_priority;
 use crate::cluster::Cluster;
 use crate::partition::{Syncer, finished};
-
-/// The nice value of these threads. A thread that serves clients, at 0, then gets nine tenths of a processor that both want.
-const NICE: i32 = 10;
 
 /// The threads, which start with the first work.
 #[derive(Debug, Default)]
@@ -22,7 +20,11 @@ impl BackgroundThreads {
     fn runtime(&self) -> Option<&Runtime> {
         let start = || {
             let mut builder = Builder::new_multi_thread();
-            builder.worker_threads(1).thread_name("ottla-heavy").enable_all().on_thread_start(lower_priority);
+            builder
+                .worker_threads(1)
+                .thread_name("ottla-heavy")
+                .enable_all()
+                .on_thread_start(background_priority::lower);
             let started = builder.build();
             started
                 .inspect_err(
@@ -40,14 +42,6 @@ impl Drop for BackgroundThreads {
             // Waiting for the thread could block the one that serves clients.
             runtime.shutdown_background();
         }
-    }
-}
-
-/// Lowers the priority of this thread. Linux counts it for each thread, other systems for the process: there it stays.
-fn lower_priority() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
-        tracing::debug!(%error, "the priority of a background thread stays");
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) struct Turns {
     deletions: Arc<Semaphore>,
     checks: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
+    unhurried: Semaphore,
 }
 
 /// Half of the processors: the other half serves clients.
@@ -32,11 +33,20 @@ impl Default for Turns {
             deletions: Arc::new(Semaphore::new(DELETIONS_MAX)),
             checks: Arc::new(Semaphore::new(checks_max())),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            unhurried: Semaphore::new(1),
         }
     }
 }
 
 impl Cluster {
+    /// Waits for the turn of a connection that is new, has a backlog of requests, or has ended. The thread looks at its sockets
+    /// between two turns: a client that sends one request at a time waits for one of these, however many they are.
+    pub(crate) async fn take_turn(&self) {
+        // Fails only if the semaphore is closed, which it never is.
+        let _turn = self.turns.unhurried.acquire().await;
+        tokio::task::yield_now().await;
+    }
+
     /// Runs a change of topics after the earlier ones, on a thread that may block.
     pub(crate) async fn change_topics<V: Send + 'static>(
         self: &Arc<Self>,

@@ -14,6 +14,9 @@ use crate::cluster::Cluster;
 const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The bytes of a file in the page cache that are sent at a time. Each part costs a system call more.
 const CACHED_PART_BYTES: usize = 1 << 20;
+/// The bytes of memory that are written at a time. The kernel copies them, which takes as long as some requests: other
+/// connections are served before the next part.
+const MEMORY_PART_BYTES: usize = 1 << 20;
 /// The bytes of a file that are read from the disk at a time.
 const LOADED_PART_BYTES: usize = 256 << 10;
 
@@ -56,12 +59,17 @@ impl<T: Transport> ResponseWriter<'_, T> {
     async fn write_memory(&mut self, memory: &mut WriteQueue) -> io::Result<()> {
         let mut pace = Pace::new(self.holds_memory);
         while !memory.is_empty() {
-            let n = match memory.single() {
-                Some(bytes) => pace.keep(self.cluster, self.io.write(bytes)).await?,
-                None => pace.keep(self.cluster, self.io.write_vectored(&memory.slices())).await?,
+            let n = if let Some(bytes) = memory.single(MEMORY_PART_BYTES) {
+                pace.keep(self.cluster, self.io.write(bytes)).await?
+            } else {
+                let slices = memory.slices(MEMORY_PART_BYTES);
+                pace.keep(self.cluster, self.io.write_vectored(&slices)).await?
             };
             memory.written(n)?;
             pace.sent += n;
+            if n >= MEMORY_PART_BYTES / 2 && !memory.is_empty() {
+                tokio::task::yield_now().await;
+            }
         }
         Ok(())
     }

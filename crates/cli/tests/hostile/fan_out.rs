@@ -162,6 +162,10 @@ fn topics() -> Vec<Wide> {
 
 fn groups() -> Vec<Wide> {
     let describe = m::DescribeGroupsRequest { groups: names().collect(), ..Default::default() };
+    let short = |count| {
+        let groups = ["a".to_owned(), "b".to_owned()].into_iter().cycle().take(count).collect();
+        framed(5, &m::DescribeGroupsRequest { groups, ..Default::default() })
+    };
     let find = m::FindCoordinatorRequest { coordinator_keys: names().collect(), ..Default::default() };
     let protocol = |name| m::join_group::JoinGroupRequestProtocol { name, ..Default::default() };
     let join = m::JoinGroupRequest {
@@ -174,6 +178,8 @@ fn groups() -> Vec<Wide> {
     let delete = m::DeleteGroupsRequest { groups_names: names().collect() };
     vec![
         ("DescribeGroups", framed(5, &describe)),
+        ("DescribeGroups of short names", short(80_000)),
+        ("DescribeGroups of too many short names", short(2_000_000)),
         ("FindCoordinator", framed(4, &find)),
         ("JoinGroup", framed(9, &join)),
         ("DeleteGroups", framed(2, &delete)),

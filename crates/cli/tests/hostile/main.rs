@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use broker_process::BrokerProcess;
 use honest::Honest;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// `memory.max.bytes` of the brokers here.
 const BUDGET_MIB: u64 = 128;
@@ -69,7 +70,14 @@ fn survive(attack: Attack) {
     let seconds: Option<u64> =
         std::env::var("OTTLA_HOSTILE_SECONDS").ok().map(|text| text.parse().expect("seconds"));
     let dir = tempfile::tempdir().expect("a directory");
+    let processors = Processors::of_this_thread();
+    if seconds.is_some() {
+        processors.take_first();
+    }
     let broker = BrokerProcess::start(dir.path(), BUDGET_MIB);
+    if seconds.is_some() {
+        processors.take_others();
+    }
     let mut honest = Honest::new(broker.address());
     let quiet =
         seconds.map(|seconds| honest.measure(Instant::now() + Duration::from_secs(seconds), || false));
@@ -110,6 +118,41 @@ fn survive(attack: Attack) {
         attack.name
     );
     broker.stop();
+    processors.take_all();
+}
+
+/// The processors of a measurement: the broker has the first one, and its clients have the others, as if they ran on other
+/// machines. On shared processors the latency is that of Linux: it wakes the honest client behind the busy broker, and leaves it
+/// there for up to a tick of 4 ms.
+struct Processors {
+    all: CpuSet,
+    first: CpuSet,
+    others: CpuSet,
+}
+
+impl Processors {
+    fn of_this_thread() -> Self {
+        let all = sched_getaffinity(None).expect("processors");
+        let mut numbers = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
+        let mut first = CpuSet::new();
+        first.set(numbers.next().expect("a processor"));
+        let mut others = CpuSet::new();
+        numbers.for_each(|number| others.set(number));
+        Self { all, first, others }
+    }
+
+    fn take_first(&self) {
+        sched_setaffinity(None, &self.first).expect("one of the own processors");
+    }
+
+    fn take_others(&self) {
+        let set = if self.others.count() == 0 { &self.all } else { &self.others };
+        sched_setaffinity(None, set).expect("own processors");
+    }
+
+    fn take_all(&self) {
+        sched_setaffinity(None, &self.all).expect("the own processors");
+    }
 }
 
 /// Attackers have machines of their own: here they take what the broker and the honest client leave. A thread of the idle

@@ -419,9 +419,9 @@ async fn write_chain(io: &mut WriteHalf<Box<dyn Io>>, frame: Chain) -> io::Resul
         }
     }
     while !queue.is_empty() {
-        let n = match queue.single() {
+        let n = match queue.single(usize::MAX) {
             Some(bytes) => io.write(bytes).await?,
-            None => io.write_vectored(&queue.slices()).await?,
+            None => io.write_vectored(&queue.slices(usize::MAX)).await?,
         };
         queue.written(n)?;
     }
