@@ -16,7 +16,7 @@ use crate::partition::Partition;
 /// Batches whose compressed records have more bytes are not checked at once.
 const COMPRESSED_BYTES_AT_ONCE_MAX: usize = 16 << 10;
 /// The decompressed bytes of a batch that is checked at once: these take about as long as a request.
-const BYTES_AT_ONCE_MAX: usize = 256 << 10;
+const BYTES_AT_ONCE_MAX: usize = 64 << 10;
 /// The batches of a partition that are checked at once without being compressed.
 const UNCOMPRESSED_BYTES_AT_ONCE_MAX: usize = 4 << 20;
 /// The decompressed bytes of a step: some milliseconds.
