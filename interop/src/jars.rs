@@ -20,6 +20,8 @@ const FETCH_WITHIN: Duration = Duration::from_secs(600);
 pub(crate) enum Release {
     /// 4.3: the newest.
     V4_3,
+    /// The programs of 4.3 around the broker: Streams, Connect and MirrorMaker.
+    Applications,
     /// 4.1: whose tools most tests use.
     V4_1,
     /// 0.11: the oldest that our client supports.
@@ -43,6 +45,12 @@ pub fn jars() -> Result<KafkaJars, Failure> {
 pub fn newest_jars() -> Result<KafkaJars, Failure> {
     static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
     JARS.get_or_init(|| KafkaJars::fetch(Release::V4_3)).clone()
+}
+
+/// The jars of Kafka Streams, Kafka Connect and MirrorMaker 4.3, without the broker.
+pub fn application_jars() -> Result<KafkaJars, Failure> {
+    static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
+    JARS.get_or_init(|| KafkaJars::fetch(Release::Applications)).clone()
 }
 
 /// The jars of Apache Kafka 0.11 and its ZooKeeper.
@@ -75,15 +83,25 @@ impl Release {
     /// The version in its pom.
     const fn version(self) -> &'static str {
         match self {
-            Self::V4_3 => "4.3.1",
+            Self::V4_3 | Self::Applications => "4.3.1",
             Self::V4_1 => "4.1.0",
             Self::V0_11 => "0.11.0.3",
+        }
+    }
+
+    const fn dir_name(self) -> &'static str {
+        match self {
+            Self::V4_3 => "kafka-4.3.1",
+            Self::Applications => "kafka-4.3.1-applications",
+            Self::V4_1 => "kafka-4.1.0",
+            Self::V0_11 => "kafka-0.11.0.3",
         }
     }
 
     const fn pom(self) -> &'static str {
         match self {
             Self::V4_3 => "interop/java/pom-4.3.xml",
+            Self::Applications => "interop/java/pom-applications.xml",
             Self::V4_1 => "interop/java/pom.xml",
             Self::V0_11 => "interop/java/pom-0.11.xml",
         }
@@ -92,7 +110,9 @@ impl Release {
     /// The logger's configuration file: 0.11 logs through log4j 1.
     const fn logger(self) -> (&'static str, &'static str) {
         match self {
-            Self::V4_3 | Self::V4_1 => ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties"),
+            Self::V4_3 | Self::Applications | Self::V4_1 => {
+                ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties")
+            }
             Self::V0_11 => ("-Dlog4j.configuration=file:", "interop/java/log4j.properties"),
         }
     }
@@ -104,7 +124,7 @@ impl KafkaJars {
     fn fetch(release: Release) -> Result<Self, Failure> {
         let pom = workspace_root().join(release.pom());
         let wanted = fs::read(&pom).map_err(|error| Failure::new(format!("{}: {error}", pom.display())))?;
-        let dir = interop_dir().join(format!("kafka-{}", release.version()));
+        let dir = interop_dir().join(release.dir_name());
         // Written last, with its pom: a partial copy or another list of jars is fetched again.
         let complete = dir.join("complete");
         let is_complete = || fs::read(&complete).is_ok_and(|made_from| made_from == wanted);

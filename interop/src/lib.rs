@@ -20,9 +20,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "the harness runs real processes and polls in real time")]
 
+mod applications;
 mod bindings;
 mod cluster;
 mod failure;
+mod foreign;
 mod jars;
 mod kafka;
 mod librdkafka;
@@ -35,10 +37,15 @@ mod workspace;
 
 pub mod probe;
 
+pub use applications::{
+    application_arguments, application_kills, java_application, kafka_for_applications,
+    on_application_brokers, ottla_for_applications,
+};
 pub use bindings::{build_stories, tell_story};
 pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
-pub use jars::{KafkaJars, jars, java_client, newest_jars, old_jars};
+pub use foreign::{foreign_go, foreign_python};
+pub use jars::{KafkaJars, application_jars, jars, java_client, newest_jars, old_jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;

@@ -27,6 +27,8 @@ pub enum Peer {
     Java,
     /// Apache Kafka 4.3: a JVM, and other jars.
     NewestJava,
+    /// Kafka Streams, Kafka Connect and MirrorMaker 4.3: a JVM, and other jars.
+    Applications,
     /// Apache Kafka 0.11 with its ZooKeeper: a JVM, and other jars.
     OldJava,
     /// kcat, on librdkafka.
@@ -56,9 +58,10 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order of lists.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Java,
         Self::NewestJava,
+        Self::Applications,
         Self::OldJava,
         Self::Kcat,
         Self::Librdkafka,
@@ -75,6 +78,7 @@ impl Peer {
         match self {
             Self::Java => "Apache Kafka 4.1",
             Self::NewestJava => "Apache Kafka 4.3",
+            Self::Applications => "Kafka Streams and Connect",
             Self::OldJava => "Apache Kafka 0.11",
             Self::Kcat => "kcat",
             Self::Librdkafka => "librdkafka",
@@ -92,7 +96,10 @@ impl Peer {
     /// # Panics
     /// With `CI=true`, if it cannot be installed: CI never skips a peer.
     pub fn require(self) -> Result<(), Missing> {
-        let starts_jvm = matches!(self, Self::Java | Self::NewestJava | Self::OldJava | Self::NumberedTests);
+        let starts_jvm = matches!(
+            self,
+            Self::Java | Self::NewestJava | Self::Applications | Self::OldJava | Self::NumberedTests
+        );
         if starts_jvm && std::env::var_os(QUICK).is_some() {
             return Err(self.missing("left out by --quick".to_owned()));
         }
@@ -108,6 +115,7 @@ impl Peer {
         let jars = match self {
             Self::Java => crate::jars(),
             Self::NewestJava => crate::newest_jars(),
+            Self::Applications => crate::application_jars(),
             Self::OldJava => crate::old_jars(),
             Self::NumberedTests => {
                 self.openssl_headers()?;
@@ -164,7 +172,7 @@ impl Peer {
     /// The required programs, with their Debian packages.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Java | Self::NewestJava | Self::OldJava => {
+            Self::Java | Self::NewestJava | Self::Applications | Self::OldJava => {
                 &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")]
             }
             Self::Kcat => &[("kcat", "kcat")],

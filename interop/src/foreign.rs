@@ -1,0 +1,55 @@
+//! Programs on Kafka clients without librdkafka: franz-go and Sarama for Go, kafka-python and aiokafka for Python.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::peer::locked;
+use crate::process::run;
+use crate::workspace::{interop_dir, workspace_root};
+
+/// A build without a cache, including downloads.
+const BUILT_WITHIN: Duration = Duration::from_secs(600);
+
+const PYTHON_PACKAGES: [&str; 2] = ["kafka-python==3.0.12", "aiokafka==0.14.0"];
+
+/// The program of the folder `interop/foreign/go`, which has stories for franz-go and Sarama.
+pub fn foreign_go() -> Result<Command, Failure> {
+    static PROGRAM: OnceLock<Result<PathBuf, Failure>> = OnceLock::new();
+    let build = || {
+        let program = interop_dir().join("foreign-go");
+        let mut go = Command::new("go");
+        go.args(["build", "-o"]).arg(&program).arg(".");
+        go.current_dir(workspace_root().join("interop/foreign/go"));
+        go.env("GOFLAGS", "-mod=readonly").env("CGO_ENABLED", "0");
+        locked("foreign-go", || run("go", &mut go, b"", BUILT_WITHIN)?.succeeded())?;
+        Ok(program)
+    };
+    PROGRAM.get_or_init(build).clone().map(Command::new)
+}
+
+/// The program of the folder `interop/foreign/python`, which has stories for kafka-python and aiokafka.
+pub fn foreign_python() -> Result<Command, Failure> {
+    let packages = interop_dir().join("foreign-python");
+    // Written last, with the versions: a partial copy or other versions are fetched again.
+    let complete = packages.join("complete");
+    let wanted = PYTHON_PACKAGES.join(" ");
+    locked("foreign-python", || {
+        if fs::read_to_string(&complete).is_ok_and(|made_from| made_from == wanted) {
+            return Ok(());
+        }
+        let _ = fs::remove_dir_all(&packages);
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-cache-dir", "--target"]).arg(&packages);
+        run("pip", pip.args(PYTHON_PACKAGES), b"", BUILT_WITHIN)?.succeeded()?;
+        fs::write(&complete, &wanted)
+            .map_err(|error| Failure::new(format!("{}: {error}", complete.display())))
+    })?;
+    let mut python = Command::new("python3");
+    python.arg(workspace_root().join("interop/foreign/python/transactions.py"));
+    python.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(python)
+}
