@@ -122,6 +122,27 @@ impl Cluster {
         self.node(node).is_some()
     }
 
+    /// Leaves nodes that accept no connections out of metadata. librdkafka's mock cluster does this.
+    pub fn set_unreachable_hidden(&self, hidden: bool) {
+        self.overrides.arrange(|state| state.hides_unreachable = hidden);
+    }
+
+    /// Removes a node for good: its connections are closed, the next node that is up leads its partitions, and
+    /// [`BrokerThread::add_node`](crate::BrokerThread::add_node) may add a node with its id. Returns `false` if there is
+    /// no such node.
+    pub fn decommission(&self, node: i32) -> bool {
+        self.overrides.arrange(|state| {
+            state.racks.remove(&node);
+            state.lags.remove(&node);
+        });
+        self.remove_node(node)
+    }
+
+    /// Ids of all nodes.
+    pub fn nodes(&self) -> Vec<i32> {
+        self.node_ids().collect()
+    }
+
     /// Sets the controller in metadata, while that node is up.
     pub fn set_controller(&self, node: i32) -> bool {
         self.overrides.arrange(|state| state.controller = Some(node));
@@ -248,7 +269,13 @@ impl Cluster {
 
     /// Sets the time that the first members of a group wait for others.
     pub fn set_group_initial_delay(&self, delay: Duration) {
-        self.groups.set_initial_delay(delay);
+        self.groups.change_waits(|waits| waits.initial = delay);
+    }
+
+    /// Lets every later rebalance of a group take its session timeout less a second, even if all members have joined
+    /// before. librdkafka's mock cluster does this.
+    pub fn set_group_full_waits(&self, full: bool) {
+        self.groups.change_waits(|waits| waits.full = full);
     }
 
     /// Starts or stops recording requests.

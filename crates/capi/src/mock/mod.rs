@@ -47,6 +47,8 @@ impl MockCluster {
         let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
         broker.cluster().set_commits_have_leader_epoch(true);
+        broker.cluster().set_group_full_waits(true);
+        broker.cluster().set_unreachable_hidden(true);
         let bootstraps = c_string(&broker.bootstrap_servers());
         Ok(Box::new(Self {
             broker,
@@ -96,9 +98,8 @@ impl MockCluster {
 
     /// Does something with each node that C's `broker_id` means: -1 is all.
     fn each_node(&self, broker_id: i32, each: impl Fn(&Cluster, i32) -> bool) -> rd_kafka_resp_err_t {
-        let count = i32::try_from(self.broker.addresses().len()).unwrap_or(i32::MAX);
-        let nodes = if broker_id == -1 { 1..=count } else { broker_id..=broker_id };
-        let missing = nodes.filter(|node| !each(self.cluster(), *node)).count();
+        let nodes = if broker_id == -1 { self.cluster().nodes() } else { vec![broker_id] };
+        let missing = nodes.into_iter().filter(|node| !each(self.cluster(), *node)).count();
         if missing == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE }
     }
 }
