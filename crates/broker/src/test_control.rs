@@ -222,8 +222,8 @@ impl Cluster {
         })
     }
 
-    /// The next metadata response has this leader and epoch for a partition, even if they are wrong. Several are used
-    /// one by one.
+    /// The next metadata response, or fetch response that names the current leader, has this leader and epoch for a
+    /// partition, even if they are wrong. Several are used one by one.
     pub fn tell_leader(&self, topic: &str, partition: i32, leader: i32, epoch: i32) -> bool {
         let at = (topic.to_owned(), partition);
         self.overrides.arrange(|state| state.leaders.entry(at).or_default().push_back((leader, epoch)));

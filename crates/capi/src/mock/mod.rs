@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Cluster};
+use ottla_broker::{Broker, BrokerThread, Cluster, KafkaLevel};
 use ottla_client::{Config, Error};
 
 use crate::client::handle::Handle;
@@ -23,6 +23,9 @@ use crate::ffi::*;
 const PARTITIONS_DEFAULT: i32 = 4;
 /// The time that the first members of a group wait for others, as in Apache Kafka.
 const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
+
+/// The release whose requests the original's mock cluster knows at most: it has no transactions of KIP-890.
+const LEVEL: KafkaLevel = KafkaLevel::V3_9;
 
 /// A cluster. `rd_kafka_mock_cluster_t` points to one in a box.
 pub(crate) struct MockCluster {
@@ -43,6 +46,7 @@ impl MockCluster {
         let configured = builder.configure(|config| {
             config.partitions_default = PARTITIONS_DEFAULT;
             config.group_initial_delay = GROUP_INITIAL_DELAY;
+            config.as_version = LEVEL;
         });
         let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;

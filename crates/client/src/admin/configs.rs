@@ -214,11 +214,15 @@ impl Admin {
     }
 }
 
-/// Groups resources by the broker that serves them: `None` for those that any broker serves.
+/// Groups resources by the broker that serves them: `None` for those that any broker serves. A call without resources needs
+/// a broker, too.
 fn by_broker<T>(items: &[T], resource: impl Fn(&T) -> &ConfigResource) -> BTreeMap<Option<i32>, Vec<&T>> {
     let mut by_broker: BTreeMap<Option<i32>, Vec<&T>> = BTreeMap::new();
     for item in items {
         by_broker.entry(resource(item).broker_id()).or_default().push(item);
+    }
+    if items.is_empty() {
+        by_broker.insert(None, Vec::new());
     }
     by_broker
 }
