@@ -511,3 +511,16 @@ fn configurations_of_several_brokers_time_out_as_a_whole_when_none_answers() {
         rd_kafka_AdminOptions_destroy(options);
     }
 }
+
+#[test]
+fn groups_without_a_broker_time_out_when_the_time_is_over() {
+    // Nothing listens there.
+    let admin = Asking::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]);
+    let mut groups = null();
+    for timeout_ms in [150, 700] {
+        let began = Instant::now();
+        let listed = unsafe { rd_kafka_list_groups(admin.rk, null(), &raw mut groups, timeout_ms) };
+        assert_eq!(listed, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        assert!(began.elapsed() >= Duration::from_millis(timeout_ms as u64), "{:?}", began.elapsed());
+    }
+}
