@@ -566,3 +566,26 @@ fn one_offset_can_be_stored_although_the_consumer_stores_offsets_itself() {
         rd_kafka_destroy(rk);
     }
 }
+
+#[test]
+fn a_topic_that_was_forbidden_is_allowed_again_when_metadata_has_come() {
+    let stage = Stage::of(1, 1);
+    let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let forbidden = RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+        rd_kafka_mock_push_request_errors(stage.cluster, c_int::from(PRODUCE), 1, forbidden);
+        produce(rk, c"orders", 0, "refused", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        let rkt = rdkafka::client::topic_handle::rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let value = c"value".as_ptr().cast_mut().cast();
+        let send = || {
+            rdkafka::produce::producer::rd_kafka_produce(rkt, 0, 0, value, 5, null(), 0, null_mut())
+        };
+        assert_eq!(send(), -1, "until metadata allows it");
+        described(rk, c"orders");
+        assert_eq!(send(), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rdkafka::client::topic_handle::rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+}
