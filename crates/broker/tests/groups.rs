@@ -1,5 +1,7 @@
 //! Offsets of subscribed topics are kept; all other offsets of a group can be deleted.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures time")]
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -578,9 +578,8 @@ fn a_topic_that_was_forbidden_is_allowed_again_when_metadata_has_come() {
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
         let rkt = rdkafka::client::topic_handle::rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
         let value = c"value".as_ptr().cast_mut().cast();
-        let send = || {
-            rdkafka::produce::producer::rd_kafka_produce(rkt, 0, 0, value, 5, null(), 0, null_mut())
-        };
+        let send =
+            || rdkafka::produce::producer::rd_kafka_produce(rkt, 0, 0, value, 5, null(), 0, null_mut());
         assert_eq!(send(), -1, "until metadata allows it");
         described(rk, c"orders");
         assert_eq!(send(), 0);

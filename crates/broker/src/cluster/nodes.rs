@@ -162,7 +162,7 @@ impl Cluster {
         let is_listed = move |node: &&Node| {
             node.is_up()
                 && node.has_address()
-                && !(hides_unreachable && !node.reachable.is_on())
+                && (node.reachable.is_on() || !hides_unreachable)
                 && !hidden.contains(&node.id)
         };
         self.nodes.iter().filter(is_listed)

@@ -164,7 +164,7 @@ pub(crate) struct Group {
     pub(super) assignments: Option<Kept>,
     /// The group's record in `__consumer_offsets`.
     pub(super) stored: StoredGroup,
-    /// As of the last join.
+    /// The waits that applied to the last join.
     waits: RebalanceWaits,
     /// The memory of the group itself.
     _kept: Kept,

@@ -106,7 +106,7 @@ pub struct Config {
     pub group_habits: GroupHabits,
     /// `true` if an administrative call repeats a request whose response has an error that may pass. With `false` a change of
     /// committed offsets and a lookup of offsets return it, as in librdkafka, and the lookup goes to the last known leader.
-    /// On by default.
+    /// The default is `true`.
     pub retry_admin_codes: bool,
     /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
     /// continues after it; otherwise the partition stops with [`Error::Corrupt`]. Off by default.
