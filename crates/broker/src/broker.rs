@@ -9,11 +9,11 @@ use ottla_log::storage::Storage;
 use ottla_log::storage::fs::{DirLock, FsStorage, LockError, lock};
 use ottla_log::storage::mem::MemStorage;
 use tokio::io::DuplexStream;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
-use crate::cluster::{Cluster, OpenError, Seams};
+use crate::cluster::{AddNodeError, Cluster, OpenError, Seams};
 use crate::config::{BrokerConfig, Durability, TopicConfig};
 use crate::connection::serve;
 use crate::partition::Syncer;
@@ -115,7 +115,16 @@ pub struct BrokerThread {
     cluster: Arc<Cluster>,
     addresses: Vec<SocketAddr>,
     stop: watch::Sender<bool>,
+    /// Nodes that are added while it runs.
+    added: mpsc::UnboundedSender<AddNode>,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// A node to add, and where the result goes.
+#[derive(Debug)]
+struct AddNode {
+    id: i32,
+    done: std::sync::mpsc::Sender<Result<(), AddNodeError>>,
 }
 
 impl Broker {
@@ -155,6 +164,20 @@ impl Broker {
         let (client, server) = tokio::io::duplex(MEMORY_PIPE_BYTES);
         self.tasks.spawn(serve(server, self.cluster.clone(), node));
         client
+    }
+
+    /// Adds a node to the running cluster, on an ephemeral port beside the first node, or a removed one again.
+    pub async fn add_node(&mut self, id: i32) -> Result<(), AddNodeError> {
+        let Some(first) = self.addresses.first().copied() else { return Err(AddNodeError::NoListener(id)) };
+        if self.cluster.add_node(id)?.has_address() {
+            return Ok(());
+        }
+        let listening = self.listen(id, SocketAddr::new(first.ip(), 0), None).await;
+        listening.map_err(|error| {
+            tracing::warn!(%error, node = id, "an added node cannot listen");
+            self.cluster.remove_node(id);
+            AddNodeError::NoListener(id)
+        })
     }
 
     /// Cuts every connection and closes the logs, so that the next start need not recover anything.
@@ -353,13 +376,22 @@ impl BrokerBuilder {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let (started, starting) = std::sync::mpsc::channel();
         let (stop, mut stopping) = watch::channel(false);
+        let (added, mut to_add) = mpsc::unbounded_channel::<AddNode>();
         let run = move || {
             runtime.block_on(async move {
                 match self.start().await {
-                    Ok(broker) => {
+                    Ok(mut broker) => {
                         let _ = started.send(Ok((broker.cluster.clone(), broker.addresses.clone())));
-                        // An error means that the handle was dropped, which stops the broker as well.
-                        let _ = stopping.wait_for(|stop| *stop).await;
+                        loop {
+                            tokio::select! {
+                                biased;
+                                // An error means that the handle was dropped, which stops the broker as well.
+                                _ = stopping.wait_for(|stop| *stop) => break,
+                                Some(AddNode { id, done }) = to_add.recv() => {
+                                    let _ = done.send(broker.add_node(id).await);
+                                }
+                            }
+                        }
                         broker.stop().await;
                     }
                     Err(error) => drop(started.send(Err(error))),
@@ -370,7 +402,7 @@ impl BrokerBuilder {
             std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
         match starting.recv() {
             Ok(Ok((cluster, addresses))) => {
-                Ok(BrokerThread { cluster, addresses, stop, thread: Some(thread) })
+                Ok(BrokerThread { cluster, addresses, stop, added, thread: Some(thread) })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StartError::Thread(io::Error::other("it ended at once"))),
@@ -409,6 +441,18 @@ impl BrokerThread {
     /// See [`Broker::cluster`].
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
+    }
+
+    /// Adds a node to the running cluster, on an ephemeral port beside the first node, or a removed one again. Waits
+    /// until it listens.
+    ///
+    /// # Errors
+    /// See [`AddNodeError`].
+    pub fn add_node(&self, id: i32) -> Result<(), AddNodeError> {
+        let (done, result) = std::sync::mpsc::channel();
+        let stopped = || AddNodeError::NoListener(id);
+        self.added.send(AddNode { id, done }).map_err(|_| stopped())?;
+        result.recv().map_err(|_| stopped())?
     }
 
     /// Stops the broker and waits until its logs are closed.

@@ -24,7 +24,8 @@ use tokio::task::JoinSet;
 use self::background::BackgroundThreads;
 pub(crate) use self::leadership::Election;
 use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
-use self::nodes::Node;
+pub use self::nodes::AddNodeError;
+use self::nodes::{Node, Nodes};
 use self::topic_store::TopicStore;
 use self::turns::Turns;
 use crate::cleaner_points::CleanerPoints;
@@ -79,7 +80,7 @@ pub struct Cluster {
     id: String,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Nodes,
     pub(crate) state: RwLock<TopicStore>,
     pub(crate) journal: Mutex<Journal>,
     /// Held during a change of topics, which can take long.
@@ -168,7 +169,7 @@ impl Cluster {
             .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
             .unwrap_or(0);
         let parts = Parts::of(config.memory_bytes_max);
-        let session_limits = SessionLimits { count: config.fetch_sessions_max, bytes: parts.fetch_sessions };
+        let session_limits = SessionLimits::of(&config);
         let nodes = (1..=nodes.max(1))
             .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
             .collect();
@@ -191,7 +192,7 @@ impl Cluster {
             id,
             storage,
             rng: Mutex::new(rng),
-            nodes,
+            nodes: Nodes::new(nodes),
             state: RwLock::default(),
             journal: Mutex::new(journal),
             topic_changes: Mutex::new(()),

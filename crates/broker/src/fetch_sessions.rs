@@ -11,6 +11,9 @@ use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::{FxHashMap, FxHasher};
 use tokio::time::Instant;
 
+use crate::config::BrokerConfig;
+use crate::memory::Parts;
+
 /// A request of epoch -1 wants no session, one of 0 a new one.
 const FINAL_EPOCH: i32 = -1;
 const INITIAL_EPOCH: i32 = 0;
@@ -95,6 +98,13 @@ pub(crate) struct SessionLimits {
     pub(crate) count: usize,
     /// The memory of all sessions. One may have an eighth of it; a larger request is answered without a session.
     pub(crate) bytes: usize,
+}
+
+impl SessionLimits {
+    pub(crate) fn of(config: &BrokerConfig) -> Self {
+        let bytes = Parts::of(config.memory_bytes_max).fetch_sessions;
+        Self { count: config.fetch_sessions_max, bytes }
+    }
 }
 
 /// The lock of all sessions is held for a moment only. The work for a request with many partitions happens under

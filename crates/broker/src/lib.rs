@@ -58,7 +58,7 @@ mod transactions;
 pub use api::advertised_apis;
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;
-pub use cluster::{Cluster, OpenError, Seams};
+pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
     BrokerConfig, Durability, Kind, Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings,
 };

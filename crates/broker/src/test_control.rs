@@ -122,6 +122,27 @@ impl Cluster {
         self.node(node).is_some()
     }
 
+    /// Leaves nodes that accept no connections out of metadata. librdkafka's mock cluster does this.
+    pub fn set_unreachable_hidden(&self, hidden: bool) {
+        self.overrides.arrange(|state| state.hides_unreachable = hidden);
+    }
+
+    /// Removes a node for good: its connections are closed, the next node that is up leads its partitions, and
+    /// [`BrokerThread::add_node`](crate::BrokerThread::add_node) may add a node with its id. Returns `false` if there is
+    /// no such node.
+    pub fn decommission(&self, node: i32) -> bool {
+        self.overrides.arrange(|state| {
+            state.racks.remove(&node);
+            state.lags.remove(&node);
+        });
+        self.remove_node(node)
+    }
+
+    /// Ids of all nodes.
+    pub fn nodes(&self) -> Vec<i32> {
+        self.node_ids().collect()
+    }
+
     /// Sets the controller in metadata, while that node is up.
     pub fn set_controller(&self, node: i32) -> bool {
         self.overrides.arrange(|state| state.controller = Some(node));
@@ -201,8 +222,8 @@ impl Cluster {
         })
     }
 
-    /// The next metadata response has this leader and epoch for a partition, even if they are wrong. Several are used
-    /// one by one.
+    /// The next metadata response, or fetch response that names the current leader, has this leader and epoch for a
+    /// partition, even if they are wrong. Several are used one by one.
     pub fn tell_leader(&self, topic: &str, partition: i32, leader: i32, epoch: i32) -> bool {
         let at = (topic.to_owned(), partition);
         self.overrides.arrange(|state| state.leaders.entry(at).or_default().push_back((leader, epoch)));
@@ -248,7 +269,13 @@ impl Cluster {
 
     /// Sets the time that the first members of a group wait for others.
     pub fn set_group_initial_delay(&self, delay: Duration) {
-        self.groups.set_initial_delay(delay);
+        self.groups.change_waits(|waits| waits.initial = delay);
+    }
+
+    /// Lets every later rebalance of a group take its session timeout less a second, even if all members have joined
+    /// before. librdkafka's mock cluster does this.
+    pub fn set_group_full_waits(&self, full: bool) {
+        self.groups.change_waits(|waits| waits.full = full);
     }
 
     /// Starts or stops recording requests.

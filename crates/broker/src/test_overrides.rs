@@ -46,6 +46,7 @@ pub(crate) struct State {
     pub(crate) lags: BTreeMap<i32, Duration>,
     pub(crate) throttle: Option<Duration>,
     pub(crate) hidden: BTreeSet<i32>,
+    pub(crate) hides_unreachable: bool,
     pub(crate) controller: Option<i32>,
     /// The number of replicas in metadata, by topic.
     pub(crate) replicas: BTreeMap<String, usize>,
@@ -99,6 +100,11 @@ impl TestOverrides {
     /// Nodes that metadata leaves out.
     pub(crate) fn hidden(&self) -> BTreeSet<i32> {
         self.look(|state| Some(state.hidden.clone())).unwrap_or_default()
+    }
+
+    /// Returns `true` if metadata leaves out nodes that accept no connections.
+    pub(crate) fn hides_unreachable(&self) -> bool {
+        self.look(|state| Some(state.hides_unreachable)).unwrap_or(false)
     }
 
     pub(crate) fn controller(&self) -> Option<i32> {

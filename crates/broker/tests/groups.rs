@@ -1,6 +1,10 @@
 //! Offsets of subscribed topics are kept; all other offsets of a group can be deleted.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures time")]
+
 mod common;
+
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::Raw;
@@ -9,6 +13,7 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
+use ottla_protocol::messages::leave_group::LeaveGroupRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -159,4 +164,56 @@ fn a_static_member_that_returns_keeps_the_generation_and_its_assignment() {
     let again = request_of_instance(first.member_id);
     let answer = connection.ask(9, &again).expect("an answer");
     assert_eq!(answer.error_code, ErrorCode::FencedInstanceId);
+}
+
+/// Joins `billing` as the only member, whose session is two seconds. Returns the time until the group has formed.
+fn time_to_join(connection: &mut Raw, member_id: &str) -> (JoinGroupResponse, Duration) {
+    let request = JoinGroupRequest {
+        session_timeout_ms: 2_000,
+        group_instance_id: None,
+        ..request_of_instance(member_id.to_owned())
+    };
+    let began = Instant::now();
+    let joined = connection.ask(3, &request).expect("an answer");
+    assert_eq!(joined.error_code, ErrorCode::None);
+    (joined, began.elapsed())
+}
+
+#[test]
+fn with_full_waits_a_rebalance_takes_the_session_timeout_less_a_second() {
+    let builder = Broker::builder().memory().configure(|config| config.session_timeout_min = Duration::ZERO);
+    let broker = builder.spawn().expect("a broker");
+    broker.cluster().set_group_full_waits(true);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let second = Duration::from_secs(1);
+    let (joined, took) = time_to_join(&mut connection, "");
+    assert!(took < second, "an empty group without an initial delay waits for nothing: {took:?}");
+    let (again, took) = time_to_join(&mut connection, &joined.member_id);
+    assert_eq!(again.generation_id, joined.generation_id + 1);
+    assert!(took >= second, "{took:?}");
+
+    broker.cluster().set_group_full_waits(false);
+    let (_, took) = time_to_join(&mut connection, &joined.member_id);
+    assert!(took < second, "the only member has joined: {took:?}");
+}
+
+#[test]
+fn an_empty_group_waits_its_initial_delay_each_time() {
+    let delay = Duration::from_millis(600);
+    let builder = Broker::builder().memory().configure(|config| {
+        config.session_timeout_min = Duration::ZERO;
+        config.group_initial_delay = delay;
+    });
+    let broker = builder.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for _ in 0..2 {
+        let (joined, took) = time_to_join(&mut connection, "");
+        assert!(took >= delay, "{took:?}");
+        let leave = LeaveGroupRequest {
+            group_id: "billing".into(),
+            member_id: joined.member_id,
+            ..Default::default()
+        };
+        assert_eq!(connection.ask(2, &leave).expect("an answer").error_code, ErrorCode::None);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault as RequestFault, KafkaLevel};
 use ottla_client::{
     Admin, Config, Consumer, GroupMetadata, Isolation, OffsetAt, Polled, Producer, Record, StartAt,
     TopicPartition, TransactionErrorKind,
@@ -234,6 +234,30 @@ fn committed_transactions_survive_a_power_cut_and_open_ones_can_go_on() {
         expected.sort();
         assert_eq!(read(&broker, Isolation::ReadCommitted, expected.len()).await, expected);
         drop(last);
+    });
+    broker.stop();
+}
+
+#[test]
+fn an_abort_reports_that_the_producer_is_fenced_when_it_raises_its_epoch() {
+    // Without KIP-890 the end of a transaction raises no epoch.
+    let builder = Broker::builder().memory().topic(ORDERS, 2);
+    let builder = builder.configure(|config| config.as_version = KafkaLevel::V3_9);
+    let broker = builder.spawn().expect("a broker");
+    run(async {
+        let producer = producer_with(&broker, "till-1", &[]).await;
+        producer.begin_transaction().expect("ready");
+        send(&producer, 0, "first").await;
+        let cluster = broker.cluster();
+        let forgotten = RequestFault::Fail(ErrorCode::UnknownProducerId);
+        cluster.intercept(ApiKey::Produce, None, 1, forgotten);
+        let fenced = RequestFault::Fail(ErrorCode::ProducerFenced);
+        cluster.intercept(ApiKey::InitProducerId, None, 1, fenced);
+        let record = Record::to(ORDERS).partition(0).value("second");
+        producer.send(record).await.expect_err("the sequence is broken");
+        let aborted = producer.abort_transaction(PATIENCE).await.expect_err("the epoch is not raised");
+        assert!(matches!(aborted.kind, TransactionErrorKind::Fenced { .. }), "{aborted}");
+        assert!(producer.begin_transaction().is_err(), "a fenced producer stays one");
     });
     broker.stop();
 }

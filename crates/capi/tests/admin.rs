@@ -489,3 +489,38 @@ fn a_request_has_its_time_and_ends_with_its_client() {
         assert!(began.elapsed() < long / 4, "{:?}", began.elapsed());
     }
 }
+
+#[test]
+fn configurations_of_several_brokers_time_out_as_a_whole_when_none_answers() {
+    // Nothing listens there.
+    let admin = Asking::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let options = rd_kafka_AdminOptions_new(admin.rk, RD_KAFKA_ADMIN_OP_ANY);
+        let set = rd_kafka_AdminOptions_set_request_timeout(options, 300, null_mut(), 0);
+        assert_eq!(set, RD_KAFKA_RESP_ERR_NO_ERROR);
+        let topic = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        let broker = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_BROKER, c"3".as_ptr());
+        let mut resources = [topic, broker];
+        rd_kafka_AlterConfigs(admin.rk, resources.as_mut_ptr(), 2, options, admin.queue);
+        let altered = admin.answer(RD_KAFKA_EVENT_ALTERCONFIGS_RESULT);
+        assert_eq!(altered.error().0, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        rd_kafka_DescribeConfigs(admin.rk, resources.as_mut_ptr(), 2, options, admin.queue);
+        let described = admin.answer(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT);
+        assert_eq!(described.error().0, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        rd_kafka_ConfigResource_destroy_array(resources.as_mut_ptr(), 2);
+        rd_kafka_AdminOptions_destroy(options);
+    }
+}
+
+#[test]
+fn groups_without_a_broker_time_out_when_the_time_is_over() {
+    // Nothing listens there.
+    let admin = Asking::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]);
+    let mut groups = null();
+    for timeout_ms in [150, 700] {
+        let began = Instant::now();
+        let listed = unsafe { rd_kafka_list_groups(admin.rk, null(), &raw mut groups, timeout_ms) };
+        assert_eq!(listed, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        assert!(began.elapsed() >= Duration::from_millis(timeout_ms as u64), "{:?}", began.elapsed());
+    }
+}

@@ -37,6 +37,7 @@ use rdkafka::produce::flush::*;
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
 const LIST_OFFSETS: i16 = 2;
+const FIND_COORDINATOR: i16 = 10;
 const JOIN_GROUP: i16 = 11;
 const SYNC_GROUP: i16 = 14;
 
@@ -443,6 +444,147 @@ fn a_client_starts_a_cluster_of_its_own_when_its_configuration_says_so() {
         rd_kafka_mock_cluster_destroy(cluster);
         produce(rk, c"orders", 1, "still there", null_mut());
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The ids of the brokers that a client knows.
+fn learned(rk: *mut rd_kafka_t) -> Vec<i32> {
+    unsafe {
+        let mut count = 0;
+        let ids = rdkafka::client::control::rd_kafka_brokers_learned_ids(rk, &raw mut count);
+        let learned = (0..count).map(|index| *ids.add(index)).collect();
+        libc::free(ids.cast());
+        learned
+    }
+}
+
+#[test]
+fn brokers_are_added_and_removed_and_clients_notice() {
+    let stage = Stage::of(1, 2);
+    unsafe {
+        let add = |id| rd_kafka_mock_broker_add(stage.cluster, id);
+        assert_eq!(add(1), RD_KAFKA_RESP_ERR__INVALID_ARG, "from the start");
+        assert_eq!(add(5), OK);
+        assert_eq!(add(5), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert_eq!(add(-5), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        assert_eq!(described(rk, c"orders").3, 2);
+        assert_eq!(learned(rk), [1, 5]);
+
+        assert_eq!(rd_kafka_mock_broker_decommission(stage.cluster, 1), OK);
+        let gone = rd_kafka_mock_broker_decommission(stage.cluster, 1);
+        assert_eq!(gone, RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE);
+        assert_eq!(described(rk, c"orders"), (Some((5, 1)), OK, 2, 1));
+        assert_eq!(learned(rk), [5]);
+        assert_eq!(add(1), OK);
+        described(rk, c"orders");
+        assert_eq!(learned(rk), [1, 5]);
+
+        assert_eq!(rd_kafka_mock_broker_set_down(stage.cluster, 1), OK);
+        assert_eq!(described(rk, c"orders").3, 1, "a broker that is down is not in metadata");
+        assert_eq!(rd_kafka_mock_broker_set_up(stage.cluster, 1), OK);
+        assert_eq!(described(rk, c"orders").3, 2);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_watermark_query_returns_that_the_leader_has_moved_once() {
+    let stage = Stage::of(2, 1);
+    unsafe {
+        let lead = |node| rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, node);
+        assert_eq!(lead(1), OK);
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        let (mut low, mut high) = (-1, -1);
+        let mut query = || {
+            let topic = c"orders".as_ptr();
+            rd_kafka_query_watermark_offsets(rk, topic, 0, &raw mut low, &raw mut high, 30_000)
+        };
+        assert_eq!(query(), OK);
+        assert_eq!(lead(2), OK);
+        assert_eq!(query(), RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION);
+        assert_eq!(query(), OK);
+        assert_eq!((low, high), (0, 0));
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_consumer_looks_up_its_coordinator_when_it_is_created() {
+    let stage = Stage::of(1, 1);
+    unsafe { rd_kafka_mock_start_request_tracking(stage.cluster) };
+    let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
+    until("a lookup of the coordinator", || !stage.nodes_asked(FIND_COORDINATOR).is_empty());
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+/// Stores an offset with a leader's epoch, commits what is stored, and returns the committed offset.
+fn commit_stored(rk: *mut rd_kafka_t, offset: i64, epoch: i32) -> i64 {
+    unsafe {
+        let offsets = rd_kafka_topic_partition_list_new(1);
+        let entry = rd_kafka_topic_partition_list_add(offsets, c"orders".as_ptr(), 0);
+        (*entry).offset = offset;
+        rd_kafka_topic_partition_set_leader_epoch(entry, epoch);
+        assert_eq!(rd_kafka_offsets_store(rk, offsets), OK);
+        rd_kafka_commit(rk, null(), 0);
+        assert_eq!(rd_kafka_committed(rk, offsets, 30_000), OK);
+        let committed = (*(*offsets).elems).offset;
+        rd_kafka_topic_partition_list_destroy(offsets);
+        committed
+    }
+}
+
+#[test]
+fn the_offset_of_an_earlier_leader_is_not_committed() {
+    let stage = Stage::of(2, 1);
+    let properties = [("enable.auto.offset.store", "false"), ("enable.auto.commit", "false")];
+    let rk = stage.client(RD_KAFKA_CONSUMER, &properties);
+    let partitions = list(&[(c"orders", 0)]);
+    unsafe {
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        assert_eq!(commit_stored(rk, 6, 1), 6);
+        assert_eq!(commit_stored(rk, 7, 0), 6, "epoch 0 came before epoch 1");
+        assert_eq!(commit_stored(rk, 8, 1), 8);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn one_offset_can_be_stored_although_the_consumer_stores_offsets_itself() {
+    let stage = Stage::of(1, 1);
+    let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
+    let partitions = list(&[(c"orders", 0)]);
+    unsafe {
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        let rkt = rdkafka::client::topic_handle::rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        assert_eq!(rd_kafka_offset_store(rkt, 0, -1), OK);
+        assert_eq!(rd_kafka_offsets_store(rk, partitions), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rdkafka::client::topic_handle::rd_kafka_topic_destroy(rkt);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_topic_that_was_forbidden_is_allowed_again_when_metadata_has_come() {
+    let stage = Stage::of(1, 1);
+    let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let forbidden = RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+        rd_kafka_mock_push_request_errors(stage.cluster, c_int::from(PRODUCE), 1, forbidden);
+        produce(rk, c"orders", 0, "refused", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        let rkt = rdkafka::client::topic_handle::rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let value = c"value".as_ptr().cast_mut().cast();
+        let send =
+            || rdkafka::produce::producer::rd_kafka_produce(rkt, 0, 0, value, 5, null(), 0, null_mut());
+        assert_eq!(send(), -1, "until metadata allows it");
+        described(rk, c"orders");
+        assert_eq!(send(), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rdkafka::client::topic_handle::rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
     }
 }

@@ -89,6 +89,16 @@ impl Client {
             asked.unwrap_or(Err(timed_out)).map(metadata_of)
         })
         .await
+        .inspect(|metadata| self.apply_permissions(metadata))
+    }
+
+    /// Lets records be produced at once to topics that a broker has forbidden before, and does not forbid any more.
+    fn apply_permissions(&self, metadata: &Metadata) {
+        for described in &metadata.topics {
+            if let Some(topic) = self.produce().topics.known(&described.name) {
+                topic.set_forbidden(described.error == ErrorCode::TopicAuthorizationFailed);
+            }
+        }
     }
 
     /// [`Client::metadata`] for threads without a runtime.

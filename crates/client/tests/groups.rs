@@ -161,6 +161,22 @@ fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
 }
 
 #[test]
+fn a_group_gives_up_a_topic_that_is_deleted() {
+    let broker = broker("orders", 2);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    block_on(admin.create_topics(&[NewTopic { partitions: Some(3), ..NewTopic::new("refunds") }]))
+        .expect("created");
+    // Otherwise the metadata requests of the members create it again.
+    let stays_deleted = [("allow.auto.create.topics", "false")];
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &stays_deleted), &["orders", "refunds"]);
+    seats.join("b", member(&broker, &stays_deleted), &["orders", "refunds"]);
+    seats.settle("two topics", 5);
+    broker.cluster().remove_topic("refunds").expect("deleted");
+    seats.settle("one topic", 2);
+}
+
+#[test]
 fn topics_of_the_blacklist_are_absent() {
     let broker = broker("orders-eu", 2);
     let admin = Admin::new(member(&broker, &[])).expect("an admin");

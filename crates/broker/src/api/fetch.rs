@@ -279,8 +279,10 @@ fn read_one(
     } else if let Err(code) = partition.check_leader(context.node(), want.current_leader_epoch) {
         let mut data = failed(want.partition, code);
         if context.version >= 12 && code != ErrorCode::UnknownTopicOrPartition {
-            data.current_leader =
-                LeaderIdAndEpoch { leader_id: partition.leader(), leader_epoch: partition.leader_epoch() };
+            let told = context.cluster().overrides.leader_told(&partition.topic, partition.index);
+            let (leader_id, leader_epoch) =
+                told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
+            data.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
         }
         return data;
     }

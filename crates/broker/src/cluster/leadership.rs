@@ -201,16 +201,26 @@ impl Cluster {
         if !node.up.turn(up) {
             return true;
         }
-        for topic in self.topics() {
-            for partition in &topic.partitions {
-                let leader = partition.leader();
-                if (!up && leader == id)
-                    || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
-                {
-                    self.lead(partition, self.preferred_leader(partition.index));
-                }
-            }
+        if up {
+            self.lead_preferred(id);
+        } else {
+            self.lead_where(|partition| partition.leader() == id);
         }
         true
+    }
+
+    /// Makes a node the leader of its preferred partitions, and gives a leader to partitions that have none.
+    pub(crate) fn lead_preferred(&self, id: i32) {
+        self.lead_where(|partition| {
+            partition.leader() == NO_LEADER || self.preferred_leader(partition.index) == id
+        });
+    }
+
+    fn lead_where(&self, is_affected: impl Fn(&Partition) -> bool) {
+        for topic in self.topics() {
+            for partition in topic.partitions.iter().filter(|partition| is_affected(partition)) {
+                self.lead(partition, self.preferred_leader(partition.index));
+            }
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The nodes of a cluster: the brokers that clients see.
 
-use std::sync::Mutex;
+use std::ops::Index;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::cluster::{Cluster, lock};
-use crate::fetch_sessions::FetchSessions;
+use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::partition::NO_LEADER;
 use crate::switch::Switch;
 
@@ -20,6 +21,92 @@ pub(crate) struct Node {
     pub(crate) sessions: FetchSessions,
     pub(crate) connections: AtomicUsize,
     has_address: AtomicBool,
+    /// True after a test has removed the node: it may be added again.
+    removed: AtomicBool,
+}
+
+/// Nodes that a test may add while the cluster runs. Each has a slot from the start, so that a lookup takes no lock.
+const ADDED_MAX: usize = 64;
+
+/// The nodes of the start with the ids from 1 up, and the nodes that were added later.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    first: Vec<Node>,
+    /// The first slots are set.
+    added: Vec<OnceLock<Box<Node>>>,
+    /// Held while a node is added.
+    adding: Mutex<()>,
+}
+
+/// The reasons why a node cannot be added to a running cluster.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddNodeError {
+    /// The cluster has the node.
+    #[error("node {0} exists")]
+    Exists(i32),
+    /// The id is below 0.
+    #[error("node id {0}: an id is 0 or above")]
+    InvalidId(i32),
+    /// No more nodes can be added.
+    #[error("node {0}: {ADDED_MAX} nodes were added to this cluster, which is the maximum")]
+    TooMany(i32),
+    /// The node has no listener: there is no address, or its broker has stopped.
+    #[error("node {0} cannot listen")]
+    NoListener(i32),
+}
+
+impl Nodes {
+    pub(crate) fn new(first: Vec<Node>) -> Self {
+        Self { first, added: (0..ADDED_MAX).map(|_| OnceLock::new()).collect(), adding: Mutex::default() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.first.iter().chain(self.added.iter().map_while(|slot| slot.get().map(|node| &**node)))
+    }
+
+    /// The number of nodes, with removed ones.
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// The node with that id, if it was not removed.
+    fn get(&self, id: i32) -> Option<&Node> {
+        self.find(id).filter(|node| !node.is_removed())
+    }
+
+    fn find(&self, id: i32) -> Option<&Node> {
+        let first = usize::try_from(id).ok().and_then(|id| self.first.get(id.checked_sub(1)?));
+        first.or_else(|| self.iter().skip(self.first.len()).find(|node| node.id == id))
+    }
+
+    /// Returns the node with that id; a new one is made by `node`.
+    fn add(&self, id: i32, node: impl FnOnce() -> Node) -> Result<&Node, AddNodeError> {
+        let _adding = lock(&self.adding);
+        match self.find(id) {
+            Some(node) if node.is_removed() => {
+                node.removed.store(false, Ordering::Release);
+                Ok(node)
+            }
+            Some(_) => Err(AddNodeError::Exists(id)),
+            None if id < 0 => Err(AddNodeError::InvalidId(id)),
+            None => {
+                let free = self.added.iter().find(|slot| slot.get().is_none());
+                Ok(free.ok_or(AddNodeError::TooMany(id))?.get_or_init(|| Box::new(node())))
+            }
+        }
+    }
+}
+
+impl Index<usize> for Nodes {
+    type Output = Node;
+
+    fn index(&self, index: usize) -> &Node {
+        match self.first.get(index) {
+            Some(node) => node,
+            None => self.added[index - self.first.len()].get().expect("an index below `len`"),
+        }
+    }
 }
 
 impl Node {
@@ -33,7 +120,17 @@ impl Node {
             sessions,
             connections: AtomicUsize::new(0),
             has_address: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
         }
+    }
+
+    fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    /// Returns `true` if a listener has set the node's address.
+    pub(crate) fn has_address(&self) -> bool {
+        self.has_address.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -55,19 +152,44 @@ impl Node {
 impl Cluster {
     /// The node with that id.
     pub(crate) fn node(&self, id: i32) -> Option<&Node> {
-        self.nodes.get(usize::try_from(id).ok()?.checked_sub(1)?)
+        self.nodes.get(id)
     }
 
     /// The nodes that metadata lists: up, with an address, and not hidden by a test.
     pub(crate) fn nodes_up(&self) -> impl Iterator<Item = &Node> {
         let hidden = self.overrides.hidden();
-        let known = |node: &&Node| node.is_up() && node.has_address.load(Ordering::Acquire);
-        self.nodes.iter().filter(known).filter(move |node| !hidden.contains(&node.id))
+        let hides_unreachable = self.overrides.hides_unreachable();
+        let is_listed = move |node: &&Node| {
+            node.is_up()
+                && node.has_address()
+                && (node.reachable.is_on() || !hides_unreachable)
+                && !hidden.contains(&node.id)
+        };
+        self.nodes.iter().filter(is_listed)
     }
 
-    /// Ids of all nodes, 1 and up.
-    pub(crate) fn node_ids(&self) -> impl Iterator<Item = i32> + use<> {
-        1..=self.nodes.len() as i32
+    /// Ids of all nodes.
+    pub(crate) fn node_ids(&self) -> impl Iterator<Item = i32> {
+        self.nodes.iter().filter(|node| !node.is_removed()).map(|node| node.id)
+    }
+
+    /// Adds a node without a listener, or a removed one again. The node is up, and leads its preferred partitions.
+    pub(crate) fn add_node(&self, id: i32) -> Result<&Node, AddNodeError> {
+        let node = self.nodes.add(id, || {
+            let sessions = FetchSessions::new(SessionLimits::of(&self.config), lock(&self.rng).fork());
+            Node::new(id, sessions)
+        })?;
+        node.up.turn(true);
+        self.lead_preferred(id);
+        Ok(node)
+    }
+
+    /// Takes a node down for good; only [`Cluster::add_node`] returns it. `false` if there is no such node.
+    pub(crate) fn remove_node(&self, id: i32) -> bool {
+        let Some(node) = self.node(id) else { return false };
+        self.set_node_up(id, false);
+        node.removed.store(true, Ordering::Release);
+        true
     }
 
     /// The node that answers for the cluster's metadata.

@@ -68,8 +68,9 @@ pub(crate) struct Join {
 pub(crate) enum State {
     /// No members.
     Empty,
-    /// Members join. Members that have not joined by this time are removed.
-    Joining { until: Instant },
+    /// Members join. Members that have not joined by this time are removed. With `full_wait` the group does not form
+    /// earlier, even if every member has joined.
+    Joining { until: Instant, full_wait: bool },
     /// The group waits for the leader's assignment.
     Syncing { until: Instant },
     /// Every member has an assignment.
@@ -115,6 +116,18 @@ impl Member {
     }
 }
 
+/// The times that groups wait for members.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RebalanceWaits {
+    /// The time that the first members of an empty group wait for others (`group.initial.rebalance.delay.ms`).
+    pub(crate) initial: Duration,
+    /// A later rebalance takes the session timeout less [`SESSION_MARGIN`], even if every member has joined.
+    pub(crate) full: bool,
+}
+
+/// The time that a full wait leaves to members: their sessions must not run out while they wait.
+const SESSION_MARGIN: Duration = Duration::from_secs(1);
+
 /// The topics that the members of a group subscribe to.
 #[derive(Debug)]
 pub(crate) enum Subscribed {
@@ -151,6 +164,8 @@ pub(crate) struct Group {
     pub(super) assignments: Option<Kept>,
     /// The group's record in `__consumer_offsets`.
     pub(super) stored: StoredGroup,
+    /// The waits that applied to the last join.
+    waits: RebalanceWaits,
     /// The memory of the group itself.
     _kept: Kept,
 }
@@ -178,6 +193,7 @@ impl Group {
             pending: BTreeMap::new(),
             assignments: None,
             stored: StoredGroup::default(),
+            waits: RebalanceWaits::default(),
         }
     }
 
@@ -219,9 +235,10 @@ impl Group {
         now: Instant,
         (join, kept): (Join, Kept),
         answer: oneshot::Sender<JoinAnswer>,
-        initial_delay: Duration,
+        waits: RebalanceWaits,
         members_max: usize,
     ) {
+        self.waits = waits;
         let Join {
             member_id,
             instance_id,
@@ -285,11 +302,10 @@ impl Group {
                 return;
             }
             State::Empty | State::Syncing { .. } | State::Stable => {
-                let delay = if was_empty { initial_delay } else { self.rebalance_timeout() };
-                self.begin_joining(now, delay);
+                self.begin_joining(now, was_empty);
             }
         }
-        self.form_if_complete(now, was_empty && !initial_delay.is_zero());
+        self.form_if_complete(now);
     }
 
     /// Removes the member that has the same instance under another id: the old incarnation is fenced, and the new one gets its
@@ -346,8 +362,21 @@ impl Group {
         self.members.values().map(|member| member.rebalance_timeout).max().unwrap_or_default()
     }
 
-    fn begin_joining(&mut self, now: Instant, limit: Duration) {
-        self.state = State::Joining { until: now + limit };
+    fn session_timeout(&self) -> Duration {
+        self.members.values().map(|member| member.session_timeout).max().unwrap_or_default()
+    }
+
+    fn begin_joining(&mut self, now: Instant, was_empty: bool) {
+        let (limit, full_wait) = match self.waits {
+            RebalanceWaits { initial, .. } if was_empty => (initial, !initial.is_zero()),
+            RebalanceWaits { full: false, .. } => (self.rebalance_timeout(), false),
+            RebalanceWaits { full: true, .. } => {
+                let session = self.session_timeout();
+                let shorter = session.saturating_sub(SESSION_MARGIN);
+                (if shorter.is_zero() { session } else { shorter }, true)
+            }
+        };
+        self.state = State::Joining { until: now + limit, full_wait };
         for member in self.members.values_mut() {
             if let Some(syncing) = member.syncing.take() {
                 let _ = syncing.send(Err(ErrorCode::RebalanceInProgress));
@@ -355,11 +384,12 @@ impl Group {
         }
     }
 
-    /// Forms the group when every member has joined.
-    fn form_if_complete(&mut self, now: Instant, wait_for_more: bool) {
+    /// Forms the group when every member has joined. A group without members does not wait.
+    fn form_if_complete(&mut self, now: Instant) {
+        let State::Joining { full_wait, .. } = self.state else { return };
         let complete =
             self.members.values().all(|member| member.joining.is_some()) && self.pending.is_empty();
-        if matches!(self.state, State::Joining { .. }) && complete && !wait_for_more {
+        if complete && (!full_wait || self.members.is_empty()) {
             self.form(now);
         }
     }
@@ -561,7 +591,7 @@ impl Group {
     /// A member leaves.
     pub(crate) fn leave(&mut self, now: Instant, member_id: &str) -> Result<(), ErrorCode> {
         if self.pending.remove(member_id).is_some() {
-            self.form_if_complete(now, false);
+            self.form_if_complete(now);
             return Ok(());
         }
         if !self.members.contains_key(member_id) {
@@ -589,10 +619,9 @@ impl Group {
     fn rebalance(&mut self, now: Instant) {
         match self.state {
             State::Empty => {}
-            State::Joining { .. } => self.form_if_complete(now, false),
+            State::Joining { .. } => self.form_if_complete(now),
             State::Syncing { .. } | State::Stable => {
-                let limit = self.rebalance_timeout();
-                self.begin_joining(now, limit);
+                self.begin_joining(now, false);
                 if self.members.is_empty() {
                     self.form(now);
                 }
@@ -619,8 +648,8 @@ impl Group {
             self.rebalance(now);
         }
         match self.state {
-            State::Joining { until } if until <= now => self.form(now),
-            State::Joining { .. } => self.form_if_complete(now, !self.initial_wait_over(now)),
+            State::Joining { until, .. } if until <= now => self.form(now),
+            State::Joining { .. } => self.form_if_complete(now),
             State::Syncing { until } if until <= now => {
                 // The leader has not sent the assignment in time: it is removed, and the waiting members join again.
                 if let Some(leader) = self.leader.clone() {
@@ -633,14 +662,6 @@ impl Group {
         self.next_deadline()
     }
 
-    /// The first generation waits for its full delay (`group.initial.rebalance.delay.ms`).
-    fn initial_wait_over(&self, now: Instant) -> bool {
-        match self.state {
-            State::Joining { until } => self.generation > 0 || until <= now,
-            State::Empty | State::Syncing { .. } | State::Stable => true,
-        }
-    }
-
     fn next_deadline(&self) -> Option<Instant> {
         let sessions = self
             .members
@@ -648,7 +669,7 @@ impl Group {
             .filter(|member| member.joining.is_none() && member.syncing.is_none())
             .map(|member| member.heard_at + member.session_timeout);
         let state = match self.state {
-            State::Joining { until } | State::Syncing { until } => Some(until),
+            State::Joining { until, .. } | State::Syncing { until } => Some(until),
             State::Empty | State::Stable => None,
         };
         sessions.chain(self.pending.values().map(|expected| expected.until)).chain(state).min()

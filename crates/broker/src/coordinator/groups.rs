@@ -9,7 +9,7 @@ use ottla_protocol::messages::consumer_offsets::GroupMetadataValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::group::{Group, Join, JoinAnswer, Member, State, Subscribed, SyncAnswer};
+use super::group::{Group, Join, JoinAnswer, Member, RebalanceWaits, State, Subscribed, SyncAnswer};
 use super::offsets::MembersForExpiry;
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
@@ -23,7 +23,7 @@ pub(crate) struct Groups {
     rng: Mutex<fastrand::Rng>,
     /// Notified when the next deadline may be earlier.
     changed: Notify,
-    initial_delay: Mutex<Duration>,
+    waits: Mutex<RebalanceWaits>,
     session_timeouts: (Duration, Duration),
     members_max: usize,
     /// The memory of the members' subscriptions and assignments.
@@ -65,7 +65,7 @@ impl Groups {
             by_id: Mutex::default(),
             rng: Mutex::new(rng),
             changed: Notify::new(),
-            initial_delay: Mutex::new(config.group_initial_delay),
+            waits: Mutex::new(RebalanceWaits { initial: config.group_initial_delay, full: false }),
             session_timeouts: (config.session_timeout_min, config.session_timeout_max),
             members_max: config.group_members_max,
             memory: KeptMemory::new(Parts::of(config.memory_bytes_max).groups),
@@ -77,13 +77,13 @@ impl Groups {
         &self.memory
     }
 
-    fn initial_delay(&self) -> Duration {
-        *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the times that groups wait for members, as they apply to the next joins.
+    pub(crate) fn change_waits(&self, change: impl FnOnce(&mut RebalanceWaits)) {
+        change(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Sets the time that the first members of a group wait for others.
-    pub(crate) fn set_initial_delay(&self, delay: Duration) {
-        *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
+    fn waits(&self) -> RebalanceWaits {
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Handles the deadlines of sessions and rebalances. Runs until the future is dropped.
@@ -157,7 +157,7 @@ impl Groups {
             return Joining::Refused(ErrorCode::GroupMaxSizeReached);
         };
         let (answer, receiver) = oneshot::channel();
-        group.join(now, (join, kept), answer, self.initial_delay(), self.members_max);
+        group.join(now, (join, kept), answer, self.waits(), self.members_max);
         self.changed.notify_one();
         Joining::Wait(receiver)
     }

@@ -213,6 +213,7 @@ impl Handle {
         config.done_when_returned = true;
         config.refuse_forbidden_topics = true;
         config.group_habits = GroupHabits::Librdkafka;
+        config.retry_admin_codes = false;
         config.bootstrap_later = true;
         // The property is about consumers: a broker may always create what is produced to.
         config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;

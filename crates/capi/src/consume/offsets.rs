@@ -315,19 +315,20 @@ pub unsafe extern "C" fn rd_kafka_position(
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-/// Stores an offset for the application. Fails if the consumer stores offsets automatically.
+/// Returns `true` if the consumer stores offsets itself: as in the original, `rd_kafka_offsets_store` is refused then, and
+/// the functions for one offset are not.
+fn stores_automatically(handle: &Handle) -> bool {
+    let config = &handle.config;
+    config.enable_auto_offset_store && config.group_id.is_some() && config.enable_auto_commit
+}
+
+/// Stores an offset for the application.
 fn store(
     handle: &Handle,
     consuming: &ConsumerState,
     at: &TopicPartition,
     offset: OffsetAndMetadata,
 ) -> rd_kafka_resp_err_t {
-    if handle.config.enable_auto_offset_store
-        && handle.config.group_id.is_some()
-        && handle.config.enable_auto_commit
-    {
-        return RD_KAFKA_RESP_ERR__INVALID_ARG;
-    }
     match consuming.control.store_offset(at, offset) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
         // As the original, which knows the topics that it has had to do with.
@@ -347,6 +348,9 @@ pub unsafe extern "C" fn rd_kafka_offsets_store(
         Ok(found) => found,
         Err(code) => return code,
     };
+    if stores_automatically(&handle) {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
     let (mut last, mut stored, mut count) = (RD_KAFKA_RESP_ERR_NO_ERROR, 0, 0);
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_offsets_store`).
     for entry in unsafe { list_conversion::entries(offsets) }.iter_mut() {
@@ -410,7 +414,8 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
     offset.leader_epoch = (epoch >= 0).then_some(epoch);
     match store(handle, consuming, &at, offset) {
         RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
-        code => refused(code, ""),
+        code @ RD_KAFKA_RESP_ERR__STATE => refused(code, "Partition is not assigned"),
+        code => refused(code, "Failed to store offset"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use ottla_broker::{ApiKey, Cluster};
+use ottla_broker::{AddNodeError, ApiKey, Cluster};
 
 use super::with;
 use crate::ffi::c_strings::text;
@@ -31,8 +31,24 @@ macro_rules! of_brokers {
 of_brokers! {
     rd_kafka_mock_broker_set_down => |cluster, node| cluster.set_reachable(node, false);
     rd_kafka_mock_broker_set_up => |cluster, node| cluster.set_reachable(node, true);
-    rd_kafka_mock_broker_decommission => Cluster::take_down;
+    rd_kafka_mock_broker_decommission => Cluster::decommission;
     rd_kafka_mock_broker_remove_from_metadata => |cluster, node| cluster.set_hidden(node, true);
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_broker_add(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    broker_id: i32,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h, `rd_kafka_mock_broker_add`).
+    unsafe {
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| match it.broker.add_node(broker_id) {
+            Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
+            Err(AddNodeError::Exists(_) | AddNodeError::InvalidId(_)) => RD_KAFKA_RESP_ERR__INVALID_ARG,
+            Err(_) => RD_KAFKA_RESP_ERR__FAIL,
+        })
+    }
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]

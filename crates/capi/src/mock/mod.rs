@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Cluster};
+use ottla_broker::{Broker, BrokerThread, Cluster, KafkaLevel};
 use ottla_client::{Config, Error};
 
 use crate::client::handle::Handle;
@@ -23,6 +23,9 @@ use crate::ffi::*;
 const PARTITIONS_DEFAULT: i32 = 4;
 /// The time that the first members of a group wait for others, as in Apache Kafka.
 const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
+
+/// The release whose requests the original's mock cluster knows at most: it has no transactions of KIP-890.
+const LEVEL: KafkaLevel = KafkaLevel::V3_9;
 
 /// A cluster. `rd_kafka_mock_cluster_t` points to one in a box.
 pub(crate) struct MockCluster {
@@ -43,10 +46,13 @@ impl MockCluster {
         let configured = builder.configure(|config| {
             config.partitions_default = PARTITIONS_DEFAULT;
             config.group_initial_delay = GROUP_INITIAL_DELAY;
+            config.as_version = LEVEL;
         });
         let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
         broker.cluster().set_commits_have_leader_epoch(true);
+        broker.cluster().set_group_full_waits(true);
+        broker.cluster().set_unreachable_hidden(true);
         let bootstraps = c_string(&broker.bootstrap_servers());
         Ok(Box::new(Self {
             broker,
@@ -96,9 +102,8 @@ impl MockCluster {
 
     /// Does something with each node that C's `broker_id` means: -1 is all.
     fn each_node(&self, broker_id: i32, each: impl Fn(&Cluster, i32) -> bool) -> rd_kafka_resp_err_t {
-        let count = i32::try_from(self.broker.addresses().len()).unwrap_or(i32::MAX);
-        let nodes = if broker_id == -1 { 1..=count } else { broker_id..=broker_id };
-        let missing = nodes.filter(|node| !each(self.cluster(), *node)).count();
+        let nodes = if broker_id == -1 { self.cluster().nodes() } else { vec![broker_id] };
+        let missing = nodes.into_iter().filter(|node| !each(self.cluster(), *node)).count();
         if missing == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE }
     }
 }

@@ -1,7 +1,6 @@
 //! The mock cluster: what the embedded broker cannot do, and everything in a build without it.
 
 unimplemented_functions! {
-    code rd_kafka_mock_broker_add;
     nothing rd_kafka_mock_cgrp_consumer_target_assignment;
     nothing rd_kafka_mock_cgrp_consumer_target_assignment_destroy;
     null rd_kafka_mock_cgrp_consumer_target_assignment_new;
@@ -25,6 +24,7 @@ unimplemented_functions! {
 #[cfg(not(feature = "mock"))]
 unimplemented_functions! {
     null rd_kafka_handle_mock_cluster;
+    code rd_kafka_mock_broker_add;
     code rd_kafka_mock_broker_decommission;
     code rd_kafka_mock_broker_error_stack_cnt;
     code rd_kafka_mock_broker_remove_from_metadata;

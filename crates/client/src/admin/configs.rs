@@ -214,29 +214,47 @@ impl Admin {
     }
 }
 
-/// Groups resources by the broker that serves them: `None` for those that any broker serves.
+/// Groups resources by the broker that serves them: `None` for those that any broker serves. A call without resources needs
+/// a broker, too.
 fn by_broker<T>(items: &[T], resource: impl Fn(&T) -> &ConfigResource) -> BTreeMap<Option<i32>, Vec<&T>> {
     let mut by_broker: BTreeMap<Option<i32>, Vec<&T>> = BTreeMap::new();
     for item in items {
         by_broker.entry(resource(item).broker_id()).or_default().push(item);
+    }
+    if items.is_empty() {
+        by_broker.insert(None, Vec::new());
     }
     by_broker
 }
 
 type Answers<V> = BTreeMap<ConfigResource, Result<V, Error>>;
 
-/// Reports a broker's failure for each of its resources, unless the failure concerns all resources.
-fn failed<V>(
-    answers: &mut Answers<V>,
-    alone: bool,
-    of: impl Iterator<Item = ConfigResource>,
-    error: Error,
-) -> Result<(), Error> {
-    if alone {
-        return Err(error);
+/// The brokers of a call that have not answered.
+struct Failures {
+    brokers: usize,
+    failed: usize,
+}
+
+impl Failures {
+    fn of<T>(by_broker: &BTreeMap<Option<i32>, Vec<&T>>) -> Self {
+        Self { brokers: by_broker.len(), failed: 0 }
     }
-    answers.extend(of.map(|resource| (resource, Err(error.clone()))));
-    Ok(())
+
+    /// Reports a broker's failure for each of its resources. The whole call fails with the last broker's error if no
+    /// broker answers.
+    fn add<V>(
+        &mut self,
+        answers: &mut Answers<V>,
+        of: impl Iterator<Item = ConfigResource>,
+        error: Error,
+    ) -> Result<(), Error> {
+        self.failed += 1;
+        if self.failed == self.brokers {
+            return Err(error);
+        }
+        answers.extend(of.map(|resource| (resource, Err(error.clone()))));
+        Ok(())
+    }
 }
 
 async fn describe(
@@ -245,13 +263,13 @@ async fn describe(
     what: DescribeConfigs,
 ) -> Result<KeyedResults<ConfigResource, Vec<ConfigEntry>>, Error> {
     let by_broker = by_broker(resources, |resource| resource);
-    let alone = by_broker.len() == 1;
+    let mut failures = Failures::of(&by_broker);
     let mut answers = Answers::new();
     for (broker, resources) in by_broker {
         let target = broker.map_or(Target::Any, Target::Node);
         match describe_at(operation, target, &resources, what).await {
             Ok(described) => answers.extend(described),
-            Err(error) => failed(&mut answers, alone, resources.into_iter().cloned(), error)?,
+            Err(error) => failures.add(&mut answers, resources.into_iter().cloned(), error)?,
         }
     }
     Ok(in_order(resources.iter().cloned(), answers, "settings of"))
@@ -345,7 +363,7 @@ async fn replace(
     validate_only: bool,
 ) -> Result<KeyedResults<ConfigResource, ()>, Error> {
     let by_broker = by_broker(resources, |(resource, _)| resource);
-    let alone = by_broker.len() == 1;
+    let mut failures = Failures::of(&by_broker);
     let mut answers = Answers::new();
     for (broker, resources) in by_broker {
         let target = broker.map_or(Target::Controller, Target::Node);
@@ -377,7 +395,7 @@ async fn replace(
             })),
             Err(error) => {
                 let of = resources.into_iter().map(|(resource, _)| resource.clone());
-                failed(&mut answers, alone, of, error)?;
+                failures.add(&mut answers, of, error)?;
             }
         }
     }
@@ -390,7 +408,7 @@ async fn alter(
     validate_only: bool,
 ) -> Result<KeyedResults<ConfigResource, ()>, Error> {
     let by_broker = by_broker(resources, |(resource, _)| resource);
-    let alone = by_broker.len() == 1;
+    let mut failures = Failures::of(&by_broker);
     let mut answers = Answers::new();
     for (broker, resources) in by_broker {
         let target = broker.map_or(Target::Controller, Target::Node);
@@ -417,7 +435,7 @@ async fn alter(
             })),
             Err(error) => {
                 let of = resources.into_iter().map(|(resource, _)| resource.clone());
-                failed(&mut answers, alone, of, error)?;
+                failures.add(&mut answers, of, error)?;
             }
         }
     }

@@ -252,7 +252,8 @@ async fn alter(
     };
     let codes = |response: &OffsetCommitResponse| {
         let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
-        wrong_coordinator(partitions.map(|partition| partition.error_code))
+        let code = wrong_coordinator(partitions.map(|partition| partition.error_code));
+        code.filter(|_| operation.cluster.config.retry_admin_codes)
     };
     let versions = 0..=OFFSET_COMMIT_VERSION_MAX;
     let response = operation.call(Target::Group(group), versions, Repeat::Yes, make, codes).await?;

@@ -23,6 +23,10 @@ pub(super) trait Question {
     /// The versions that support the request.
     const VERSIONS: RangeInclusive<i16>;
 
+    /// `true` if a response with an error that may pass is the result without
+    /// [`Config::retry_admin_codes`](crate::Config::retry_admin_codes).
+    const RETURNS_CODES: bool = false;
+
     fn versions(&self) -> RangeInclusive<i16> {
         Self::VERSIONS
     }
@@ -48,9 +52,15 @@ pub(super) async fn ask<Q: Question>(
     let mut left: Vec<TopicPartition> = partitions.into_iter().collect();
     left.sort();
     left.dedup();
+    let returns_codes = Q::RETURNS_CODES && !operation.cluster.config.retry_admin_codes;
+    let mut known = if returns_codes { known_leaders(operation, &left) } else { None };
     while !left.is_empty() {
         let mut problems = BTreeMap::new();
-        ask_once(operation, question, &left, &mut answers, &mut problems).await?;
+        let leaders = match known.take() {
+            Some(leaders) => leaders,
+            None => current_leaders(operation, question, &left, &mut answers, &mut problems).await?,
+        };
+        ask_once(operation, question, leaders, returns_codes, &mut answers, &mut problems).await?;
         left.retain(|at| !answers.contains_key(at));
         if left.is_empty() {
             break;
@@ -66,25 +76,36 @@ pub(super) async fn ask<Q: Question>(
     Ok(answers)
 }
 
-/// Sends one request to every leader at the same time. Retriable errors go to `problems`, all other results to
-/// `answers`.
-async fn ask_once<Q: Question>(
+/// Partitions by their leader.
+type ByLeader = BTreeMap<i32, ByTopic>;
+
+fn insert(by_leader: &mut ByLeader, leader: i32, at: &TopicPartition) {
+    let topics = by_leader.entry(leader).or_default();
+    topics.entry(at.topic.to_string()).or_default().push(at.clone());
+}
+
+/// The last known leaders, if each partition has one.
+fn known_leaders(operation: &Operation, partitions: &[TopicPartition]) -> Option<ByLeader> {
+    let mut by_leader = ByLeader::new();
+    for at in partitions {
+        insert(&mut by_leader, operation.cluster.leader(&at.topic, at.partition)?, at);
+    }
+    Some(by_leader)
+}
+
+/// The leaders from fresh metadata. Partitions without one go to `problems` or, for good, to `answers`.
+async fn current_leaders<Q: Question>(
     operation: &Operation,
     question: &Q,
     left: &[TopicPartition],
     answers: &mut Answers<Q::Answer>,
     problems: &mut BTreeMap<TopicPartition, Error>,
-) -> Result<(), Error> {
-    let mut topics: Vec<&str> = left.iter().map(|at| &*at.topic).collect();
-    topics.dedup();
-    let metadata = operation.metadata(Some(&topics), false).await?;
-    let mut by_leader: BTreeMap<i32, ByTopic> = BTreeMap::new();
+) -> Result<ByLeader, Error> {
+    let metadata = operation.metadata(Some(&topics_of(left)), false).await?;
+    let mut by_leader = ByLeader::new();
     for at in left {
         match leader(&metadata, at) {
-            Ok(Some(leader)) => {
-                let topics = by_leader.entry(leader).or_default();
-                topics.entry(at.topic.to_string()).or_default().push(at.clone());
-            }
+            Ok(Some(leader)) => insert(&mut by_leader, leader, at),
             Ok(None) => {
                 let code = ErrorCode::LeaderNotAvailable;
                 problems.insert(at.clone(), Error::Broker { what: question.what(at), code });
@@ -92,6 +113,27 @@ async fn ask_once<Q: Question>(
             Err(error) => drop(answers.insert(at.clone(), Err(error))),
         }
     }
+    Ok(by_leader)
+}
+
+/// The topics of sorted partitions.
+fn topics_of(partitions: &[TopicPartition]) -> Vec<&str> {
+    let mut topics: Vec<&str> = partitions.iter().map(|at| &*at.topic).collect();
+    topics.dedup();
+    topics
+}
+
+/// Sends one request to every leader at the same time. Retriable errors go to `problems`, all other results to
+/// `answers`. With `returns_codes`, an error in a response is a result, and the leaders are looked up for the next call.
+async fn ask_once<Q: Question>(
+    operation: &Operation,
+    question: &Q,
+    by_leader: ByLeader,
+    returns_codes: bool,
+    answers: &mut Answers<Q::Answer>,
+    problems: &mut BTreeMap<TopicPartition, Error>,
+) -> Result<(), Error> {
+    let mut moved = Vec::new();
     let asking = by_leader.into_iter().map(|(leader, topics)| async move {
         let make = |_version: i16| question.request(&topics);
         // One attempt, because the next one may have to go to another leader.
@@ -104,6 +146,11 @@ async fn ask_once<Q: Question>(
                 for (at, answer) in question.answers(response) {
                     match answer {
                         Ok(answer) => drop(answers.insert(at, Ok(answer))),
+                        Err(code) if returns_codes && code.is_retriable() => {
+                            let error = Error::Broker { what: question.what(&at), code };
+                            moved.push(at.clone());
+                            answers.insert(at, Err(error));
+                        }
                         Err(code) => {
                             let error = Error::Broker { what: question.what(&at), code };
                             sort_in(operation, at, error, answers, problems);
@@ -117,6 +164,10 @@ async fn ask_once<Q: Question>(
                 }
             }
         }
+    }
+    if !moved.is_empty() {
+        moved.sort();
+        operation.metadata(Some(&topics_of(&moved)), false).await?;
     }
     Ok(())
 }

@@ -157,6 +157,7 @@ impl Question for Offsets {
     type Answer = FoundOffset;
 
     const VERSIONS: RangeInclusive<i16> = 0..=LIST_OFFSETS_VERSION_MAX;
+    const RETURNS_CODES: bool = true;
 
     fn versions(&self) -> RangeInclusive<i16> {
         let highest = self.wanted.values().any(|at| *at == OffsetAt::MaxTimestamp);

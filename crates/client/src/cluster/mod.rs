@@ -434,6 +434,10 @@ impl Cluster {
     fn merge_brokers(&self, response: &MetadataResponse) {
         let brokers = response.brokers.iter();
         self.observer.learned_brokers(brokers.map(|broker| (broker.node_id, &*broker.host, broker.port)));
+        if !response.brokers.is_empty() {
+            self.observer
+                .unlisted_brokers(|node| response.brokers.iter().any(|broker| broker.node_id == node));
+        }
         for moved in self.brokers.merge(response) {
             self.observer.log.debug(Context::Broker, "UPDATE", || moved.to_string());
         }

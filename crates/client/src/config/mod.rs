@@ -104,6 +104,10 @@ pub struct Config {
     pub refuse_forbidden_topics: bool,
     /// The client whose habits a member of a classic group has. Java's by default.
     pub group_habits: GroupHabits,
+    /// `true` if an administrative call repeats a request whose response has an error that may pass. With `false` a change of
+    /// committed offsets and a lookup of offsets return it, as in librdkafka, and the lookup goes to the last known leader.
+    /// The default is `true`.
+    pub retry_admin_codes: bool,
     /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
     /// continues after it; otherwise the partition stops with [`Error::Corrupt`]. Off by default.
     pub corrupt_returned: bool,
@@ -395,6 +399,7 @@ impl Default for Config {
             done_when_returned: false,
             refuse_forbidden_topics: false,
             group_habits: GroupHabits::Java,
+            retry_admin_codes: true,
             corrupt_returned: false,
             delivery_report_only_error: false,
             delivery_report_records: false,

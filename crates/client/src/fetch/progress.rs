@@ -9,6 +9,8 @@ use crate::types::{OffsetAndMetadata, TopicPartition};
 
 /// The value of an unknown offset.
 const NONE: i64 = -1;
+/// The value of an unknown leader epoch.
+const NO_EPOCH: i32 = -1;
 
 /// The progress of one partition within one assignment. A partition that is revoked and assigned again gets a new one,
 /// and writes to the old one have no effect.
@@ -24,6 +26,8 @@ pub(crate) struct PartitionProgress {
     /// The epoch of the leader that wrote the last records given to the application.
     epoch: AtomicI32,
     committed: AtomicI64,
+    /// The leader epoch of the committed offset.
+    committed_epoch: AtomicI32,
     log_start: AtomicI64,
     last_stable: AtomicI64,
     high_watermark: AtomicI64,
@@ -55,8 +59,9 @@ impl PartitionProgress {
             start: none(),
             done: none(),
             stored: Mutex::default(),
-            epoch: AtomicI32::new(-1),
+            epoch: AtomicI32::new(NO_EPOCH),
             committed: none(),
+            committed_epoch: AtomicI32::new(NO_EPOCH),
             log_start: none(),
             last_stable: none(),
             high_watermark: none(),
@@ -124,6 +129,11 @@ impl PartitionProgress {
     pub(crate) fn uncommitted(&self) -> Option<OffsetAndMetadata> {
         let done = self.done().filter(|done| *done != self.committed.load(Ordering::Relaxed))?;
         let stored = self.stored().clone().filter(|stored| stored.offset == done);
+        // The application stored an offset of a leader before the one whose offset is committed.
+        let stored_epoch = stored.as_ref().and_then(|stored| stored.leader_epoch);
+        if stored_epoch.is_some_and(|epoch| epoch < self.committed_epoch.load(Ordering::Relaxed)) {
+            return None;
+        }
         let epoch = || Some(self.epoch.load(Ordering::Relaxed)).filter(|epoch| *epoch >= 0);
         Some(stored.unwrap_or_else(|| OffsetAndMetadata { leader_epoch: epoch(), ..done.into() }))
     }
@@ -136,7 +146,8 @@ impl PartitionProgress {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_committed(&self, offset: i64) {
+    pub(crate) fn set_committed(&self, offset: i64, leader_epoch: Option<i32>) {
+        self.committed_epoch.store(leader_epoch.unwrap_or(NO_EPOCH), Ordering::Relaxed);
         self.committed.store(offset, Ordering::Relaxed);
     }
 

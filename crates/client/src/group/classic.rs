@@ -470,13 +470,18 @@ async fn topics_change(
     }
 }
 
-/// Returns when the number of partitions of a topic differs from the assigned one. Only the leader watches.
+/// Returns when the number of partitions of a topic differs from the assigned one, or the topic was deleted. Only the leader watches.
 async fn counts_change(shared: &Shared, leads_over: Option<&[Arc<str>]>, counts: &Counts) {
     let mut changes = shared.cluster.changes();
     loop {
         let differs = |topic: &&Arc<str>| {
-            let known = shared.cluster.topic(topic).filter(|layout| layout.error == ErrorCode::None);
-            known.is_some_and(|layout| layout.partitions.len() != counts[*topic])
+            let count = shared.cluster.topic(topic).and_then(|layout| match layout.error {
+                ErrorCode::None => Some(layout.partitions.len()),
+                // It was deleted.
+                ErrorCode::UnknownTopicOrPartition => Some(0),
+                _ => None,
+            });
+            count.is_some_and(|count| count != counts[*topic])
         };
         if leads_over.unwrap_or_default().iter().any(|topic| differs(&topic)) {
             return;

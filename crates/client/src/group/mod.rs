@@ -38,7 +38,7 @@ use self::membership_status::{MembershipStatus, MembershipStep};
 use self::poll_activity::PollActivity;
 use self::unavailable_topics::UnavailableTopics;
 use crate::cluster::Cluster;
-use crate::config::{OffsetReset, Rebalance};
+use crate::config::{GroupHabits, OffsetReset, Rebalance};
 use crate::error::Error;
 use crate::fetch::cursor::Position;
 use crate::fetch::cursors::Cursors;
@@ -215,7 +215,7 @@ impl Shared {
     pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) {
         for (at, offset) in offsets {
             if let Some(progress) = self.inbox.progress(at) {
-                progress.set_committed(offset.offset);
+                progress.set_committed(offset.offset, offset.leader_epoch);
             }
         }
     }
@@ -333,6 +333,9 @@ pub(crate) async fn run(
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     tasks.spawn_local(watch::run(shared.clone()));
     tasks.spawn_local(unavailable_topics::run(shared.clone()));
+    if cluster.config.group_habits == GroupHabits::Librdkafka {
+        tasks.spawn_local(find_coordinator_early(shared.clone()));
+    }
     let mut membership: Option<Membership> = None;
     let mut commit_at = Instant::now() + cluster.config.auto_commit_interval;
     // Only one automatic commit runs at a time, so that commits do not pile up while the coordinator does not
@@ -366,6 +369,15 @@ pub(crate) async fn run(
                 });
             }
         }
+    }
+}
+
+/// Looks the coordinator up before it is needed, once. A request that needs it repeats a failed lookup.
+async fn find_coordinator_early(shared: Rc<Shared>) {
+    let Some(coordinator) = &shared.coordinator else { return };
+    coordinator.debug("CGRPSTATE", || "changed state init -> query-coord (join-state init)".into());
+    if let Err(error) = coordinator.find().await {
+        coordinator.debug("CGRPQUERY", || format!("no coordinator found: {error}"));
     }
 }
 

@@ -79,7 +79,8 @@ impl Operation {
         if transactions.update(Machine::drained)? {
             end(&self.calls(), TxnRequest::Abort).await?;
         }
-        Ok(())
+        // As in Java's client and librdkafka, the call reports that the producer was fenced meanwhile.
+        ensure_epoch(&self.calls()).await
     }
 
     /// Waits, without lingering, until every record has an outcome and every request a response.

@@ -295,6 +295,23 @@ impl Observer {
         }
     }
 
+    /// Forgets the nodes that metadata does not list any more.
+    pub(crate) fn unlisted_brokers(&self, is_listed: impl Fn(i32) -> bool) {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        state.nodes.retain(|node, address| {
+            let keeps = is_listed(*node);
+            if !keeps {
+                gone.push(format!("{address}/{node} is not in metadata any more"));
+            }
+            keeps
+        });
+        drop(state);
+        for text in gone {
+            self.log.debug(Context::Broker, "BROKER", || text);
+        }
+    }
+
     /// Applies the topics of a metadata response.
     pub(crate) fn learned_topics<'a>(&self, topics: impl Iterator<Item = &'a str>) {
         let now = Instant::now();

@@ -47,6 +47,8 @@ pub(crate) struct Machine {
     added: bool,
     /// A batch with a sequence number failed, so later batches would be out of order.
     gap: bool,
+    /// The last transaction was aborted, and a higher epoch is to follow.
+    owes_epoch: bool,
     /// Requests without a response: a copy may still arrive at any time.
     unanswered: u32,
     /// Counts transactions.
@@ -77,6 +79,7 @@ impl Machine {
             touched: false,
             added: false,
             gap: false,
+            owes_epoch: false,
             unanswered: 0,
             serial: 0,
             last_problem: String::new(),
@@ -216,6 +219,11 @@ impl Machine {
                 self.state = State::Aborting;
                 Ok(())
             }
+            // The call was repeated: the transaction is aborted, and the epoch is not raised yet.
+            State::Ready if self.owes_epoch && self.needs_epoch() => {
+                self.state = State::Aborting;
+                Ok(())
+            }
             _ => Err(self.refuse("abort_transaction")),
         }
     }
@@ -277,6 +285,7 @@ impl Machine {
     }
 
     fn close(&mut self) {
+        self.owes_epoch = matches!(self.state, State::Aborting) && self.needs_epoch();
         self.state = State::Ready;
         (self.touched, self.added, self.gap) = (false, false, false);
     }

@@ -1,0 +1,85 @@
+//! A test adds nodes to a running cluster, and removes them.
+
+mod common;
+
+use std::net::SocketAddr;
+
+use common::Raw;
+use ottla_broker::{AddNodeError, Broker, BrokerThread};
+use ottla_protocol::messages::metadata::MetadataResponse;
+
+fn one_node() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 4).spawn().expect("a broker")
+}
+
+fn metadata(connection: &mut Raw) -> MetadataResponse {
+    connection.ask(12, &common::metadata_of("orders")).expect("an answer")
+}
+
+/// Ids of the nodes in metadata.
+fn nodes(connection: &mut Raw) -> Vec<i32> {
+    metadata(connection).brokers.iter().map(|broker| broker.node_id).collect()
+}
+
+#[test]
+fn an_added_node_is_in_metadata_leads_partitions_and_answers() {
+    let broker = one_node();
+    let mut first = Raw::connect(broker.addresses()[0]);
+    assert_eq!(broker.add_node(7), Ok(()));
+    assert_eq!(nodes(&mut first), [1, 7]);
+    let leaders: Vec<i32> =
+        metadata(&mut first).topics[0].partitions.iter().map(|partition| partition.leader_id).collect();
+    assert_eq!(leaders, [1, 7, 1, 7]);
+    let answer = metadata(&mut first);
+    let address = format!("{}:{}", answer.brokers[1].host, answer.brokers[1].port);
+    let mut added = Raw::connect(address.parse::<SocketAddr>().expect("an address"));
+    assert_eq!(nodes(&mut added), [1, 7]);
+}
+
+#[test]
+fn a_removed_node_leads_nothing_and_can_be_added_again() {
+    let broker = one_node();
+    broker.add_node(2).expect("a new node");
+    let mut second = {
+        let answer = metadata(&mut Raw::connect(broker.addresses()[0]));
+        let address = format!("{}:{}", answer.brokers[1].host, answer.brokers[1].port);
+        Raw::connect(address.parse::<SocketAddr>().expect("an address"))
+    };
+    assert!(broker.cluster().decommission(1));
+    assert!(!broker.cluster().decommission(1), "it is gone");
+    assert!(!broker.cluster().take_up(1), "it is gone");
+    assert_eq!(broker.cluster().nodes(), [2]);
+    let answer = metadata(&mut second);
+    assert!(answer.topics[0].partitions.iter().all(|partition| partition.leader_id == 2));
+    assert_eq!(nodes(&mut second), [2]);
+
+    assert_eq!(broker.add_node(1), Ok(()));
+    assert_eq!(nodes(&mut second), [1, 2]);
+    assert_eq!(nodes(&mut Raw::connect(broker.addresses()[0])), [1, 2]);
+}
+
+#[test]
+fn a_node_that_exists_and_an_id_below_zero_are_refused() {
+    let broker = one_node();
+    assert_eq!(broker.add_node(1), Err(AddNodeError::Exists(1)));
+    assert_eq!(broker.add_node(-1), Err(AddNodeError::InvalidId(-1)));
+    assert_eq!(broker.add_node(2), Ok(()));
+    assert_eq!(broker.add_node(2), Err(AddNodeError::Exists(2)));
+    for id in 3..66 {
+        assert_eq!(broker.add_node(id), Ok(()));
+    }
+    assert_eq!(broker.add_node(66), Err(AddNodeError::TooMany(66)));
+}
+
+#[test]
+fn unreachable_nodes_can_be_left_out_of_metadata() {
+    let broker = one_node();
+    broker.add_node(2).expect("a new node");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert!(broker.cluster().set_reachable(2, false));
+    assert_eq!(nodes(&mut connection), [1, 2]);
+    broker.cluster().set_unreachable_hidden(true);
+    assert_eq!(nodes(&mut connection), [1]);
+    assert!(broker.cluster().set_reachable(2, true));
+    assert_eq!(nodes(&mut connection), [1, 2]);
+}
