@@ -389,7 +389,7 @@ impl Cluster {
         let record = record_of(topic.id, topic.partitions.len() as i32, &config, topic.replication);
         self.put_durably(&[(topic_key(name), Some(json(&record)?))])?;
         for partition in &topic.partitions {
-            partition.log().update_config(self.log_config(name, &config));
+            partition.update_config(self.log_config(name, &config));
         }
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())

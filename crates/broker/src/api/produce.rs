@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::durable_append::{await_durable, refusal, reserve};
 use crate::partition::Partition;
+use crate::recompression::check_and_recompress;
 use crate::transaction_approval::ApprovalRequest;
 
 /// The value of `acks` for all in-sync replicas.
@@ -255,10 +256,17 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
     topics
 }
 
-/// Checks the batches of a part if they are compressed or large.
+/// Checks the batches of a part if they are compressed or large, and recompresses those of another codec than the topic's.
 async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) {
     let Ok(partition) = &part.partition else { return };
     if part.records.is_empty() || partition.check_leader(node, -1).is_err() {
+        return;
+    }
+    if partition.stored_codec.differs_from(&part.records) {
+        let records = std::mem::take(&mut part.records);
+        let stored = check_and_recompress(cluster, partition, now_ms, records, part.transactional).await;
+        part.check = Check::Trusted;
+        part.refused = stored.map(|records| part.records = records).err();
         return;
     }
     let sound = match check_at_once(partition, now_ms, &mut part.records, part.transactional) {
@@ -267,7 +275,7 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
         Ok(CheckedAtOnce::Expensive) => {
             let records = std::mem::take(&mut part.records);
             let checked = check_in_steps(cluster, partition, now_ms, records, part.transactional).await;
-            checked.map(|records| part.records = records)
+            checked.map(|checked| part.records = checked.batches)
         }
         Err(error) => Err(error),
     };
