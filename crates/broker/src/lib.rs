@@ -28,6 +28,7 @@ mod coordinator;
 mod data_dir;
 mod durable_append;
 mod fetch_sessions;
+mod flush;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

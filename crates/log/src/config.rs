@@ -40,6 +40,11 @@ pub struct LogConfig {
     pub gzip_level: Option<i32>,
     /// `compression.zstd.level`. Default `None`, which is 3.
     pub zstd_level: Option<i32>,
+    /// `flush.messages`: the number of records that may wait for a sync: see [`Log::is_flush_due`](crate::Log::is_flush_due).
+    /// Default any.
+    pub flush_messages: i64,
+    /// `flush.ms`: the time that a record may wait for a sync. Default any.
+    pub flush_ms: i64,
     /// The most bytes a compressed batch may have when its records are checked. Default 64 MiB.
     pub decompressed_bytes_max: usize,
     /// `message.timestamp.type`: whose clock the records have. Default the producer's.
@@ -78,6 +83,8 @@ impl Default for LogConfig {
             compression: None,
             gzip_level: None,
             zstd_level: None,
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
             decompressed_bytes_max: 64 << 20,
             timestamp_type: TimestampType::CreateTime,
             timestamp_before_max_ms: i64::MAX,

@@ -24,6 +24,15 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ),
     ("compression.zstd.level", "The level for `compression.type=zstd`. Levels below 1 count as 1, 0 as 3."),
     ("delete.retention.ms", "The time for which a tombstone stays after the first compaction of it."),
+    (
+        "flush.messages",
+        "With --durability os, a produce request waits for a sync when so many records of the partition are not on disk. With \
+         disk, each one waits.",
+    ),
+    (
+        "flush.ms",
+        "With --durability os, records are synced after this time; it is checked twice a second. With disk, they are at once.",
+    ),
     ("index.interval.bytes", "Bytes of log per index entry."),
     ("max.compaction.lag.ms", "Records are compacted after this time, however few of them are dirty."),
     ("max.message.bytes", "The largest batch."),
@@ -128,6 +137,8 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
             config.zstd_level = zstd_level(number(name, value, i64::from(i32::MIN), 22)?);
         }
         "delete.retention.ms" => config.delete_retention_ms = number(name, value, 0, i64::MAX)?,
+        "flush.messages" => config.flush_messages = number(name, value, 1, i64::MAX)?,
+        "flush.ms" => config.flush_ms = number(name, value, 0, i64::MAX)?,
         "max.compaction.lag.ms" => config.max_compaction_lag_ms = number(name, value, 1, i64::MAX)?,
         "min.cleanable.dirty.ratio" => config.dirty_ratio_min = ratio(name, value)?,
         "min.compaction.lag.ms" => config.min_compaction_lag_ms = number(name, value, 0, i64::MAX)?,
