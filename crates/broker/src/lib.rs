@@ -34,6 +34,7 @@ mod flush;
 pub mod fuzzing;
 mod intercept;
 mod internal_topics;
+mod kafka_import;
 mod kafka_level;
 mod lifecycle;
 mod memory;
@@ -68,6 +69,7 @@ pub use config::{
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;
 pub use intercept::Fault;
+pub use kafka_import::{ImportError, ImportOptions, ImportReport, ImportedTopicReport, import_kafka};
 pub use kafka_level::KafkaLevel;
 pub use ottla_protocol::{ApiKey, ErrorCode};
 pub use partition::Syncer;

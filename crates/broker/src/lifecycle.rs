@@ -12,6 +12,8 @@
 //! These calls block for syncs. Requests make them through [`Cluster::change_topics`], on a thread that may block. One
 //! change runs at a time; the journal's lock is free during syncs and directory changes, because appends need it, too.
 
+pub(crate) mod import;
+
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
