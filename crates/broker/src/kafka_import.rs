@@ -181,7 +181,9 @@ fn partition_of<'s>(
             image.replicas
         ));
     }
-    if !image.isr.contains(&node) {
+    // No other node has more of a partition with one replica.
+    let is_alone = image.replicas == [node];
+    if !is_alone && !image.isr.contains(&node) && !image.eligible.contains(&node) {
         return Err(format!(
             "partition {index} of topic `{name}`: node {node} is not in sync, its last records may be missing; the nodes {:?} \
              have them",

@@ -341,7 +341,7 @@ impl<'a> RecordIter<'a> {
         let rest = &rest[n..];
         let (offset_delta, n) = read_i32(rest).map_err(|source| self.varint(source))?;
         // The next offset of a batch is in range, and with this check that of each record. Offsets that do not rise would
-        // be handed out twice.
+        // be returned twice.
         let offset_delta = offset_delta as u32;
         if offset_delta < self.offset_delta_min || offset_delta > self.last_offset_delta {
             return Err(self.outside());

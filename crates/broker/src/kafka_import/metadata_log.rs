@@ -34,6 +34,8 @@ pub(super) struct TopicImage {
 pub(super) struct PartitionImage {
     pub(super) replicas: Vec<i32>,
     pub(super) isr: Vec<i32>,
+    /// Replicas that have all committed records and are down (KIP-966).
+    pub(super) eligible: Vec<i32>,
 }
 
 /// The state of the cluster, as far as an import needs it.
@@ -131,10 +133,10 @@ impl Reader {
                  Apache Kafka 4.3"
             ));
         }
-        self.apply(kind, &mut input).map_err(failed)
+        self.apply(kind, version, &mut input).map_err(failed)
     }
 
-    fn apply(&mut self, kind: u32, input: &mut Decoder) -> Result<(), DecodeError> {
+    fn apply(&mut self, kind: u32, version: u32, input: &mut Decoder) -> Result<(), DecodeError> {
         match kind {
             TOPIC => {
                 let name = string(input)?.unwrap_or_default();
@@ -145,8 +147,22 @@ impl Reader {
                 let index = input.i32()?;
                 let id = Uuid(input.array()?);
                 let (replicas, isr) = (ints(input)?.unwrap_or_default(), ints(input)?.unwrap_or_default());
+                let (_removing, _adding) = (ints(input)?, ints(input)?);
+                let (_leader, _leader_epoch, _epoch) = (input.i32()?, input.i32()?, input.i32()?);
+                if version >= DIRECTORIES_FROM {
+                    let count = input.array_length(LengthKind::Compact, size_of::<Uuid>())?;
+                    input.skip(count.unwrap_or(0) * size_of::<Uuid>())?;
+                }
+                let mut eligible = None;
+                for _ in 0..input.unsigned_varint()? {
+                    match input.tag()? {
+                        (PARTITION_ELIGIBLE_TAG, _) => eligible = ints(input)?,
+                        (_, size) => input.skip(size)?,
+                    }
+                }
                 if let Some(topic) = self.image.topics.get_mut(&id) {
-                    topic.partitions.insert(index, PartitionImage { replicas, isr });
+                    let eligible = eligible.unwrap_or_default();
+                    topic.partitions.insert(index, PartitionImage { replicas, isr, eligible });
                 }
             }
             PARTITION_CHANGE => self.change(input)?,
@@ -187,18 +203,20 @@ impl Reader {
     fn change(&mut self, input: &mut Decoder) -> Result<(), DecodeError> {
         let index = input.i32()?;
         let id = Uuid(input.array()?);
-        let (mut isr, mut replicas) = (None, None);
+        let (mut isr, mut replicas, mut eligible) = (None, None, None);
         for _ in 0..input.unsigned_varint()? {
             let (tag, size) = input.tag()?;
             match tag {
                 ISR_TAG => isr = ints(input)?,
                 REPLICAS_TAG => replicas = ints(input)?,
+                ELIGIBLE_TAG => eligible = ints(input)?,
                 _ => input.skip(size)?,
             }
         }
         let topic = self.image.topics.get_mut(&id);
         if let Some(partition) = topic.and_then(|topic| topic.partitions.get_mut(&index)) {
             partition.isr = isr.unwrap_or_else(|| std::mem::take(&mut partition.isr));
+            partition.eligible = eligible.unwrap_or_else(|| std::mem::take(&mut partition.eligible));
             partition.replicas = replicas.unwrap_or_else(|| std::mem::take(&mut partition.replicas));
         }
         Ok(())
@@ -223,6 +241,11 @@ const ABORT: u32 = 25;
 /// Tags of a `PARTITION_CHANGE`.
 const ISR_TAG: u32 = 0;
 const REPLICAS_TAG: u32 = 2;
+const ELIGIBLE_TAG: u32 = 6;
+/// The tag of the same field in a `PARTITION`.
+const PARTITION_ELIGIBLE_TAG: u32 = 1;
+/// From this version on, a `PARTITION` has the directories of its replicas.
+const DIRECTORIES_FROM: u32 = 1;
 
 fn string(input: &mut Decoder) -> Result<Option<String>, DecodeError> {
     let length = input.length(LengthKind::CompactString)?;
@@ -250,7 +273,7 @@ mod tests {
     /// Partition 0 on the nodes 1 and 2.
     fn partition(id: u8) -> Vec<u8> {
         let nodes = [3, 0, 0, 0, 1, 0, 0, 0, 2];
-        let rest = [&[1, 1][..], &[0; 12], &[1, 0]].concat();
+        let rest = [&[1, 1][..], &[0; 12], &[1, 0]].concat(); // nodes, epochs, directories, tags
         frame(3, 1, &[&[0; 4][..], &[id; 16], &nodes, &nodes, &rest].concat())
     }
 
@@ -292,6 +315,11 @@ mod tests {
         assert_eq!(image.next_producer_id, 2000);
         let partition = &image.topics[&Uuid([7; 16])].partitions[&0];
         assert_eq!((&partition.replicas[..], &partition.isr[..]), (&[1, 2][..], &[1, 2][..]));
+        // The last replica that stops: no replica is in sync, and this one may lead.
+        let stopped = frame(5, 2, &[&[0; 4][..], &[7; 16], &[2, 0, 1, 1, 6, 5, 2, 0, 0, 0, 2]].concat());
+        let after = read(&[&records[..2], &[stopped]].concat()).expect("readable");
+        let partition = &after.topics[&Uuid([7; 16])].partitions[&0];
+        assert_eq!((&partition.isr[..], &partition.eligible[..]), (&[][..], &[2][..]));
         let image = read(&[&records[..2], &[change]].concat()).expect("readable");
         assert_eq!(image.topics[&Uuid([7; 16])].partitions[&0].isr, [1]);
     }
