@@ -46,12 +46,11 @@ pub(super) fn offset_of(name: &str, suffix: &str) -> Option<i64> {
     is_offset.then(|| digits.parse().ok())?
 }
 
+/// Receives a batch with its header.
+pub(super) type OnBatch<'a> = dyn FnMut(&BatchHeader, &[u8]) -> Result<(), ImportError> + 'a;
+
 /// Passes every batch of a file to `on_batch`, with its header, after a check of its checksum.
-pub(super) fn walk(
-    path: &Path,
-    bytes: u64,
-    on_batch: &mut dyn FnMut(&BatchHeader, &[u8]) -> Result<(), ImportError>,
-) -> Result<(), ImportError> {
+pub(super) fn walk(path: &Path, bytes: u64, on_batch: &mut OnBatch<'_>) -> Result<(), ImportError> {
     let file = File::open(path).map_err(|source| io_failed(path, source))?;
     let mut reader = BufReader::with_capacity(READ_BYTES, file);
     let mut batch = Vec::new();
