@@ -76,15 +76,22 @@ pub(crate) fn check_at_once(
     }
 }
 
-/// Checks the batches of one partition on a thread that may block, and returns them. They can be appended without further
-/// checks.
+/// Batches that can be appended without further checks.
+#[derive(Debug)]
+pub(crate) struct SoundBatches {
+    pub(crate) batches: BytesMut,
+    /// The largest number of bytes that the records of one batch have without compression.
+    pub(crate) records_bytes_max: usize,
+}
+
+/// Checks the batches of one partition on a thread that may block, and returns them.
 pub(crate) async fn check_in_steps(
     cluster: &Arc<Cluster>,
     partition: &Partition,
     now_ms: i64,
     batches: BytesMut,
     transactional: Transactional,
-) -> Result<BytesMut, AppendError> {
+) -> Result<SoundBatches, AppendError> {
     let options = AppendOptions { transactional, ..AppendOptions::default() };
     let (dir, config) = {
         let log = partition.log();
@@ -99,7 +106,8 @@ pub(crate) async fn check_in_steps(
         };
         let (next, has_more) = cluster.run_check(step).await?;
         if !has_more {
-            return Ok(next.finish());
+            let records_bytes_max = next.records_bytes_max();
+            return Ok(SoundBatches { batches: next.finish(), records_bytes_max });
         }
         check = next;
     }

@@ -508,7 +508,7 @@ impl FileLimits {
     }
 }
 
-/// Runs the periodic work: sessions, rebalances, retention, the scrub, compactions.
+/// Runs the periodic work: sessions, rebalances, retention, flushes, the scrub, compactions.
 async fn keep(cluster: Arc<Cluster>) {
     let retention = async {
         loop {
@@ -522,6 +522,7 @@ async fn keep(cluster: Arc<Cluster>) {
         cluster.groups.keep_time(&cluster),
         cluster.keep_offsets(),
         cluster.keep_transactions(),
+        cluster.keep_flushing(),
         scrub,
         compactor
     );

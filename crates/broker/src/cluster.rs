@@ -45,7 +45,7 @@ use crate::test_overrides::TestOverrides;
 use crate::transactions::coordinator::TransactionCoordinator;
 
 const CLUSTER_ID_KEY: &[u8] = b"cluster";
-const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
+pub(crate) const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
 /// Producer ids taken from the journal at a time: a crash wastes at most so many.
 const PRODUCER_ID_BLOCK: i64 = 1000;
 

@@ -44,7 +44,7 @@ pub enum FormatError {
     /// Apache Kafka's data.
     #[error(
         "it has a file `{KAFKA_FILE}`: it is in Apache Kafka's format and not in Ottla's (`{FORMAT_FILE}`, version \
-         {FORMAT_VERSION}); choose another directory, and copy topics with a mirroring tool"
+         {FORMAT_VERSION}); choose another directory, and import the topics of a stopped Apache Kafka with `ottla log import`"
     )]
     Kafka,
     /// A later program's data.

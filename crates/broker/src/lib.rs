@@ -28,11 +28,13 @@ mod coordinator;
 mod data_dir;
 mod durable_append;
 mod fetch_sessions;
+mod flush;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod intercept;
 mod internal_topics;
+mod kafka_import;
 mod kafka_level;
 mod lifecycle;
 mod memory;
@@ -40,12 +42,14 @@ mod offset_floors;
 mod partition;
 mod partition_transactions;
 mod peer;
+mod recompression;
 mod repair;
 mod request_memory;
 mod request_observer;
 mod scrub;
 mod server;
 mod skip;
+mod stored_codec;
 mod switch;
 mod sync_flag;
 mod test_control;
@@ -65,6 +69,7 @@ pub use config::{
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;
 pub use intercept::Fault;
+pub use kafka_import::{ImportError, ImportOptions, ImportReport, ImportedTopicReport, import_kafka};
 pub use kafka_level::KafkaLevel;
 pub use ottla_protocol::{ApiKey, ErrorCode};
 pub use partition::Syncer;

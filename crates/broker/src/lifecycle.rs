@@ -12,6 +12,8 @@
 //! These calls block for syncs. Requests make them through [`Cluster::change_topics`], on a thread that may block. One
 //! change runs at a time; the journal's lock is free during syncs and directory changes, because appends need it, too.
 
+pub(crate) mod import;
+
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -389,7 +391,7 @@ impl Cluster {
         let record = record_of(topic.id, topic.partitions.len() as i32, &config, topic.replication);
         self.put_durably(&[(topic_key(name), Some(json(&record)?))])?;
         for partition in &topic.partitions {
-            partition.log().update_config(self.log_config(name, &config));
+            partition.update_config(self.log_config(name, &config));
         }
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())

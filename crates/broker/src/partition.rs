@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ottla_log::{
-    CompactionError, CompactionOptions, CompactionReport, Log, LogError, PendingSync, RetentionStep, Synced,
-    Tail,
+    CompactionError, CompactionOptions, CompactionReport, Log, LogConfig, LogError, PendingSync,
+    RetentionStep, Synced, Tail,
 };
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use crate::config::Durability;
 use crate::internal_topics::is_internal;
+use crate::stored_codec::StoredCodec;
 use crate::sync_flag::SyncFlag;
 
 /// Threads that open, create or close logs at a time. They wait for the disk most of the time.
@@ -31,6 +32,8 @@ pub(crate) struct Partition {
     pub(crate) index: i32,
     /// True if it belongs to a topic of the coordinators, which no producer writes.
     pub(crate) is_internal: bool,
+    /// The codec of `compression.type`.
+    pub(crate) stored_codec: StoredCodec,
     log: Mutex<Log>,
     tail: Tail,
     leader: AtomicI32,
@@ -75,6 +78,7 @@ impl Partition {
             topic_id,
             index,
             tail: log.tail().clone(),
+            stored_codec: StoredCodec::new(log.config()),
             log: Mutex::new(log),
             leader: AtomicI32::new(leader),
             leader_epoch: AtomicI32::new(epoch),
@@ -102,6 +106,12 @@ impl Partition {
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the settings of its log.
+    pub(crate) fn update_config(&self, config: LogConfig) {
+        self.stored_codec.set(&config);
+        self.log().update_config(config);
     }
 
     /// The log. Its files stay open for a while.

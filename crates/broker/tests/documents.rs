@@ -39,6 +39,10 @@ fn document() -> String {
          ## APIs\n\n\
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
          have no finalized features; 4.1 and 4.3 have `transaction.version` 2.\n\n\
+         ApiVersions announces a finalized feature only if the broker has all of it. `group.version` is missing: the\n\
+         consumer group protocol of KIP-848 is. `metadata.version` is missing: it is the level of the records in KRaft's\n\
+         metadata log, and this broker has no such log. Java's clients of 4.3 decide by `transaction.version` alone; for\n\
+         everything else they read the versions of the APIs.\n\n\
          | Key | API | from | 0.11 | 2.8 | 3.9 | 4.1 | 4.3 |\n|--:|---|--:|--:|--:|--:|--:|--:|\n",
     );
     for (key, (min, _)) in advertised_apis(KafkaLevel::V4_3) {

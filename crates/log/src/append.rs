@@ -100,6 +100,9 @@ impl Log {
             duplicate: false,
         };
         self.sync.now_ms = now_ms;
+        if self.sync.synced_offset == base_offset {
+            self.sync.unsynced_since_ms = now_ms;
+        }
         let end_offset = last_offset + 1;
         let span = Span { base_offset, end_offset, segment: self.active().base_offset, position };
         if let Some(ring) = &self.ring {

@@ -165,6 +165,7 @@ pub struct BatchesCheck {
     batches: Bytes,
     at: usize,
     reading: Option<Reading>,
+    records_bytes_max: usize,
     /// Positions of batches, and their largest timestamps.
     wrong_timestamps: Vec<(usize, i64)>,
 }
@@ -197,6 +198,7 @@ impl BatchesCheck {
             batches: batches.freeze(),
             at: 0,
             reading: None,
+            records_bytes_max: 0,
             wrong_timestamps: Vec::new(),
         }
     }
@@ -211,6 +213,11 @@ impl BatchesCheck {
             at = end;
         }
         max
+    }
+
+    /// The largest number of bytes that the records of one of the checked batches have without compression.
+    pub fn records_bytes_max(&self) -> usize {
+        self.records_bytes_max
     }
 
     /// Checks until about `bytes_max` bytes were decompressed. Returns `false` after the last step.
@@ -232,6 +239,7 @@ impl BatchesCheck {
                 self.reading = Some(reading);
             } else {
                 let records = reading.finish().map_err(|source| checker.invalid(source))?;
+                self.records_bytes_max = self.records_bytes_max.max(reading.records.bytes());
                 self.end_batch(&reading.header, &records)?;
             }
         }
@@ -267,6 +275,7 @@ impl BatchesCheck {
         checker.before_records(&header, &batch)?;
         if header.compression().is_ok_and(|codec| codec == Compression::None) {
             let records = check_records(&header, &batch, 0).map_err(|source| checker.invalid(source))?;
+            self.records_bytes_max = self.records_bytes_max.max(need);
             self.end_batch(&header, &records)?;
         } else {
             let records = RecordStream::new(&header, batch, self.config.decompressed_bytes_max)

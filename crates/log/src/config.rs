@@ -1,6 +1,6 @@
 //! The settings of a log: Kafka's topic settings that concern one partition, and a few of our own.
 
-use ottla_wire::TimestampType;
+use ottla_wire::{Compression, TimestampType};
 
 /// Settings of one log. Plain fields; [`LogConfig::default`] has Kafka's defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,18 @@ pub struct LogConfig {
     pub max_compaction_lag_ms: i64,
     /// `max.message.bytes`: the largest batch. Default 1 MiB and 12 bytes.
     pub message_bytes_max: u32,
+    /// `compression.type`: the codec in which the batches of clients are to be stored; `None` leaves them as they are. The
+    /// caller of [`Log::append`](crate::Log::append) recompresses. Default `None`.
+    pub compression: Option<Compression>,
+    /// `compression.gzip.level`; `None` is the codec's default. Default `None`.
+    pub gzip_level: Option<i32>,
+    /// `compression.zstd.level`. Default `None`, which is 3.
+    pub zstd_level: Option<i32>,
+    /// `flush.messages`: the number of records that may wait for a sync: see [`Log::is_flush_due`](crate::Log::is_flush_due).
+    /// Default any.
+    pub flush_messages: i64,
+    /// `flush.ms`: the time that a record may wait for a sync. Default any.
+    pub flush_ms: i64,
     /// The most bytes a compressed batch may have when its records are checked. Default 64 MiB.
     pub decompressed_bytes_max: usize,
     /// `message.timestamp.type`: whose clock the records have. Default the producer's.
@@ -68,6 +80,11 @@ impl Default for LogConfig {
             min_compaction_lag_ms: 0,
             max_compaction_lag_ms: i64::MAX,
             message_bytes_max: (1 << 20) + 12,
+            compression: None,
+            gzip_level: None,
+            zstd_level: None,
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
             decompressed_bytes_max: 64 << 20,
             timestamp_type: TimestampType::CreateTime,
             timestamp_before_max_ms: i64::MAX,
@@ -81,6 +98,15 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
+    /// The level for the codec of `compression.type`; `None` is the codec's default.
+    pub fn compression_level(&self) -> Option<i32> {
+        match self.compression? {
+            Compression::Gzip => self.gzip_level,
+            Compression::Zstd => self.zstd_level,
+            Compression::None | Compression::Snappy | Compression::Lz4 => None,
+        }
+    }
+
     /// The age at which a segment is closed. A compacted log closes segments in time for `max.compaction.lag.ms`.
     pub(crate) fn segment_ms_max(&self) -> i64 {
         if self.compact { self.segment_ms.min(self.max_compaction_lag_ms) } else { self.segment_ms }

@@ -85,11 +85,10 @@ impl Log {
 }
 
 /// A batch without records that spans the offsets from `base_offset` up to `next_offset`.
-pub(crate) fn empty_batch(
-    base_offset: i64,
-    next_offset: i64,
-    epoch: i32,
-) -> (BatchHeader, [u8; HEADER_BYTES]) {
+///
+/// # Panics
+/// If there is no offset between the two, or more than `i32::MAX`.
+pub fn empty_batch(base_offset: i64, next_offset: i64, epoch: i32) -> (BatchHeader, [u8; HEADER_BYTES]) {
     let span = next_offset - base_offset;
     let last_offset_delta = i32::try_from(span - 1).expect("the caller keeps the batch inside its segment");
     assert!(last_offset_delta >= 0, "a gap from {base_offset} to {next_offset} has no offset");

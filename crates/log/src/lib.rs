@@ -110,6 +110,7 @@ pub use compaction::{
 pub use config::{LogConfig, Visible};
 pub use error::{AppendError, LogError, Loss, ReadError, repair_step};
 pub use examine::{LogCheck, check_log};
+pub use gap::empty_batch;
 pub use journal::{Journal, JournalConfig, JournalError, check_journal};
 pub use log::Log;
 pub use marker::{EndMarker, TransactionOutcome};

@@ -83,6 +83,8 @@ pub(crate) struct SyncState {
     pub(crate) note: Option<Arc<SyncedFile>>,
     /// The time of the last append.
     pub(crate) now_ms: i64,
+    /// The time of the first append that is not durable.
+    pub(crate) unsynced_since_ms: i64,
 }
 
 #[derive(Clone, Debug)]

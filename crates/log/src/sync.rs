@@ -117,6 +117,18 @@ impl Log {
         }
     }
 
+    /// Returns `true` if `flush.messages` records or more are not durable. The caller syncs.
+    #[inline]
+    pub fn is_flush_due(&self) -> bool {
+        self.end_offset() - self.sync.synced_offset >= self.config.flush_messages
+    }
+
+    /// Returns `true` if records have waited for a sync for `flush.ms` or more.
+    pub fn is_flush_overdue(&self, now_ms: i64) -> bool {
+        self.sync.synced_offset < self.end_offset()
+            && now_ms.saturating_sub(self.sync.unsynced_since_ms) >= self.config.flush_ms
+    }
+
     /// Applies the result of a sync and returns the synced offset.
     ///
     /// A failed sync takes the log offline: the kernel may have dropped the pages that it could not write, and no later
@@ -130,6 +142,8 @@ impl Log {
             return Ok(self.sync.synced_offset);
         }
         self.sync.synced_offset = self.sync.synced_offset.max(synced.target);
+        // The records that came in during the sync are no older than that.
+        self.sync.unsynced_since_ms = self.sync.now_ms;
         self.sync.dir_synced = self.sync.dir_synced.max(synced.dir_changes);
         self.sync.older.retain(|older| older.change > synced.dir_changes);
         // Before the records become visible: their loss must not go unnoticed.

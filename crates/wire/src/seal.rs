@@ -229,7 +229,12 @@ impl Summed {
 }
 
 /// Sets length and checksum and writes the header at the front of `buf`; `shared` payloads are spliced in between.
-fn finish_header(header: &mut BatchHeader, buf: &mut [u8], shared: &[(usize, Bytes)], summed: Summed) {
+pub(crate) fn finish_header(
+    header: &mut BatchHeader,
+    buf: &mut [u8],
+    shared: &[(usize, Bytes)],
+    summed: Summed,
+) {
     let shared_bytes: usize = shared.iter().map(|(_, bytes)| bytes.len()).sum();
     header.batch_length = (buf.len() + shared_bytes - LOG_OVERHEAD_BYTES) as i32;
     if let Some(front) = buf.first_chunk_mut::<HEADER_BYTES>() {

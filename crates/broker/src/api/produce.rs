@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::durable_append::{await_durable, refusal, reserve};
 use crate::partition::Partition;
+use crate::recompression::check_and_recompress;
 use crate::transaction_approval::ApprovalRequest;
 
 /// The value of `acks` for all in-sync replicas.
@@ -55,6 +56,8 @@ struct Done {
     index: i32,
     partition: Option<Arc<Partition>>,
     result: Result<Appended, (ErrorCode, Option<String>)>,
+    /// True if `flush.messages` asks for a sync before the response.
+    needs_flush: bool,
     /// The number of the record in its batch for which the batch was refused.
     rejected: Option<u32>,
 }
@@ -77,13 +80,17 @@ impl Api for ProduceRequest {
         let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = ProduceResponse { throttle_time_ms, ..Default::default() };
         for (mut topic, parts) in topics {
-            for Done { index, partition, mut result, rejected } in parts {
+            for Done { index, partition, mut result, needs_flush, rejected } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
                     let end = appended.last_offset + 1;
                     result = match await_durable(&cluster, partition, end, deadline).await {
                         Ok(()) => result,
                         Err(code) => Err((code, None)),
                     };
+                }
+                if let (true, Ok(_), Some(partition)) = (needs_flush, &result, &partition) {
+                    let flushed = cluster.flush(partition).await;
+                    result = flushed.and(result.map_err(|(code, _)| code)).map_err(|code| (code, None));
                 }
                 let mut answer = answer(index, partition.as_deref(), result, context.version);
                 answer.record_errors.extend(rejected.map(|record| BatchIndexAndErrorMessage {
@@ -255,10 +262,17 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
     topics
 }
 
-/// Checks the batches of a part if they are compressed or large.
+/// Checks the batches of a part if they are compressed or large, and recompresses those of another codec than the topic's.
 async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) {
     let Ok(partition) = &part.partition else { return };
     if part.records.is_empty() || partition.check_leader(node, -1).is_err() {
+        return;
+    }
+    if partition.stored_codec.differs_from(&part.records) {
+        let records = std::mem::take(&mut part.records);
+        let stored = check_and_recompress(cluster, partition, now_ms, records, part.transactional).await;
+        part.check = Check::Trusted;
+        part.refused = stored.map(|records| part.records = records).err();
         return;
     }
     let sound = match check_at_once(partition, now_ms, &mut part.records, part.transactional) {
@@ -267,7 +281,7 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
         Ok(CheckedAtOnce::Expensive) => {
             let records = std::mem::take(&mut part.records);
             let checked = check_in_steps(cluster, partition, now_ms, records, part.transactional).await;
-            checked.map(|records| part.records = records)
+            checked.map(|checked| part.records = checked.batches)
         }
         Err(error) => Err(error),
     };
@@ -288,17 +302,19 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
             })
     });
     let mut rejected = refused.as_ref().and_then(rejected_record);
-    let (result, has_closed) = match (led, range, refused) {
-        (Err(code), ..) => (Err((code, None)), false),
-        (Ok(_), None, _) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
-        (Ok(_), Some(_), Some(error)) => (Err(refusal(&error)), false),
+    let (result, pending) = match (led, range, refused) {
+        (Err(code), ..) => (Err((code, None)), Pending::default()),
+        (Ok(_), None, _) => {
+            (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), Pending::default())
+        }
+        (Ok(_), Some(_), Some(error)) => (Err(refusal(&error)), Pending::default()),
         (Ok(partition), Some(_), None) if has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend) => {
-            (Ok(append_later(cluster, partition, now_ms, records, check)), false)
+            (Ok(append_later(cluster, partition, now_ms, records, check)), Pending::default())
         }
         (Ok(partition), Some(_), None) => {
-            let (result, has_closed) = append_one(cluster, partition, now_ms, records, check, transactional);
+            let (result, pending) = append_one(cluster, partition, now_ms, records, check, transactional);
             rejected = result.as_ref().err().and_then(rejected_record);
-            (result.map_err(|error| refusal(&error)), has_closed)
+            (result.map_err(|error| refusal(&error)), pending)
         }
     };
     let partition = partition.ok();
@@ -309,9 +325,10 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
         (result, _) => result,
     };
     if let (Ok(_), Some(partition)) = (&result, &partition) {
-        partition.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
+        partition.start_sync(cluster.config.durability, pending.has_closed, cluster.syncer, &cluster.syncs);
     }
-    Done { index, partition, result, rejected }
+    let needs_flush = pending.is_flush_due && cluster.config.durability == Durability::Os;
+    Done { index, partition, result, needs_flush, rejected }
 }
 
 /// The record for which a batch is refused, if it is one record: the producer reports the others as unsent (KIP-467).
@@ -322,7 +339,16 @@ fn rejected_record(error: &AppendError) -> Option<u32> {
     }
 }
 
-/// Appends, and returns also whether the log has closed segments that are not durable.
+/// The parts of a log that are not durable after an append.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    /// Closed segments.
+    has_closed: bool,
+    /// As many records as `flush.messages` allows, or more.
+    is_flush_due: bool,
+}
+
+/// Appends, and returns also what is not durable.
 fn append_one(
     cluster: &Cluster,
     partition: &Partition,
@@ -330,11 +356,12 @@ fn append_one(
     records: BytesMut,
     check: Check,
     transactional: Transactional,
-) -> (Result<Appended, AppendError>, bool) {
+) -> (Result<Appended, AppendError>, Pending) {
     let leader_epoch = partition.leader_epoch();
     let options = AppendOptions { leader_epoch, check, transactional, ..AppendOptions::default() };
     let mut log = cluster.log_with_files(partition);
-    (log.append(now_ms, records, options), log.has_unsynced_segments())
+    let appended = log.append(now_ms, records, options);
+    (appended, Pending { has_closed: log.has_unsynced_segments(), is_flush_due: log.is_flush_due() })
 }
 
 /// The deliberate fault: appends after some time, and returns at once what an append would have returned.
@@ -355,10 +382,10 @@ fn append_later(
     let (cluster_then, partition) = (cluster.clone(), partition.clone());
     let later = async move {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        let (_, has_closed) =
+        let (_, pending) =
             append_one(&cluster_then, &partition, now_ms, records, check, Transactional::Refused);
         let (durability, syncer) = (cluster_then.config.durability, cluster_then.syncer);
-        partition.start_sync(durability, has_closed, syncer, &cluster_then.syncs);
+        partition.start_sync(durability, pending.has_closed, syncer, &cluster_then.syncs);
     };
     cluster.syncs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).spawn(later);
     Appended {

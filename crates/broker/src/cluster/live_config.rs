@@ -71,7 +71,7 @@ impl Cluster {
         for topic in self.topics() {
             let config = self.log_config(&topic.name, &topic.config);
             for partition in &topic.partitions {
-                partition.log().update_config(config.clone());
+                partition.update_config(config.clone());
             }
         }
     }

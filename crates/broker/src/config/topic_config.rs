@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ottla_log::{LogConfig, Visible};
-use ottla_wire::TimestampType;
+use ottla_wire::{Compression, TimestampType};
 
 use super::settings::{Scope, find};
 use super::{Durability, number};
@@ -17,7 +17,22 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "cleanup.policy",
         "The clean-up of old records: `delete` by age and size, `compact` all but the newest of each key, or both.",
     ),
+    ("compression.gzip.level", "The level for `compression.type=gzip`; -1 is level 6."),
+    (
+        "compression.type",
+        "The codec of stored batches. `producer` keeps that of the producer; batches of another codec are recompressed.",
+    ),
+    ("compression.zstd.level", "The level for `compression.type=zstd`. Levels below 1 count as 1, 0 as 3."),
     ("delete.retention.ms", "The time for which a tombstone stays after the first compaction of it."),
+    (
+        "flush.messages",
+        "With --durability os, a produce request waits for a sync when so many records of the partition are not on disk. With \
+         disk, each one waits.",
+    ),
+    (
+        "flush.ms",
+        "With --durability os, records are synced after this time; it is checked twice a second. With disk, they are at once.",
+    ),
     ("index.interval.bytes", "Bytes of log per index entry."),
     ("max.compaction.lag.ms", "Records are compacted after this time, however few of them are dirty."),
     ("max.message.bytes", "The largest batch."),
@@ -114,7 +129,16 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
     let value = value.trim();
     match name {
         "cleanup.policy" => (config.delete, config.compact) = cleanup_policy(value)?,
+        "compression.gzip.level" => {
+            config.gzip_level = Some(number(name, value, -1, 9)? as i32).filter(|level| *level > 0);
+        }
+        "compression.type" => config.compression = compression_type(name, value)?,
+        "compression.zstd.level" => {
+            config.zstd_level = zstd_level(number(name, value, i64::from(i32::MIN), 22)?);
+        }
         "delete.retention.ms" => config.delete_retention_ms = number(name, value, 0, i64::MAX)?,
+        "flush.messages" => config.flush_messages = number(name, value, 1, i64::MAX)?,
+        "flush.ms" => config.flush_ms = number(name, value, 0, i64::MAX)?,
         "max.compaction.lag.ms" => config.max_compaction_lag_ms = number(name, value, 1, i64::MAX)?,
         "min.cleanable.dirty.ratio" => config.dirty_ratio_min = ratio(name, value)?,
         "min.compaction.lag.ms" => config.min_compaction_lag_ms = number(name, value, 0, i64::MAX)?,
@@ -148,6 +172,28 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
         _ => {}
     }
     Ok(())
+}
+
+/// The codec of stored batches; `None` is that of the producer.
+fn compression_type(name: &str, value: &str) -> Result<Option<Compression>, String> {
+    match value {
+        "producer" => Ok(None),
+        "uncompressed" => Ok(Some(Compression::None)),
+        codec => {
+            let found = codec.parse().ok().filter(|codec| *codec != Compression::None);
+            found.map(Some).ok_or_else(|| {
+                format!("{name}=`{value}`: use producer, uncompressed, gzip, snappy, lz4 or zstd")
+            })
+        }
+    }
+}
+
+/// The codec has levels from 1 on; its level 0 is the default, and negative ones are faster than 1.
+fn zstd_level(level: i64) -> Option<i32> {
+    match level {
+        0 => None,
+        level => Some(level.max(1) as i32),
+    }
 }
 
 /// Returns whether the policy has `delete`, and whether it has `compact`.

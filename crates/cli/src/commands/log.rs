@@ -1,6 +1,7 @@
 //! `ottla log`: a log without a broker.
 
 mod dir_watch;
+mod import;
 mod tail;
 
 use std::path::{Path, PathBuf};
@@ -35,6 +36,12 @@ pub(crate) enum Log {
     ///
     /// Without --accept-loss nothing is changed; the exit code is 1 when damage was found, 0 when there is none.
     Repair(RepairArgs),
+    /// Copies topics, committed offsets and transactions of a stopped Apache Kafka into a data directory
+    ///
+    /// The directories of Apache Kafka are only read. Each batch is checked. A topic that exists already is refused, and then
+    /// nothing is imported. Settings of Apache Kafka's server.properties are not imported: start the broker with --config
+    /// server.properties, or topics without retention.ms lose records that are older than 7 days.
+    Import(import::ImportArgs),
     /// Lists the damaged ranges of a partition, and with --accept-loss lets consumers pass them
     ///
     /// Consumers of a damaged range receive KAFKA_STORAGE_ERROR and wait. After --accept-loss they continue behind it.
@@ -102,6 +109,7 @@ pub(crate) fn run(log: &Log) -> Result<(), Failure> {
         Log::Tail(args) => runtime()?.block_on(tail::tail(args)),
         Log::Repair(args) => repair(args),
         Log::Skip(args) => skip(args),
+        Log::Import(args) => import::import(args),
     }
 }
 

@@ -1,0 +1,68 @@
+//! `flush.messages` and `flush.ms`, for the durability `os`: an append does not wait for the disk, except for these settings. With the
+//! durability `disk` each acknowledged append is on disk without them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+
+use crate::cluster::{Cluster, lock};
+use crate::config::Durability;
+use crate::partition::Partition;
+
+/// The pause between two looks for partitions whose `flush.ms` has passed.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Cluster {
+    /// Makes everything that was appended to a partition durable. The sync ends even if the caller goes away: the log must
+    /// learn of one that fails.
+    pub(crate) async fn flush(&self, partition: &Arc<Partition>) -> Result<(), ErrorCode> {
+        let pending = partition.log().pending_sync();
+        let Some(pending) = pending else { return Ok(()) };
+        let (done, flushed) = tokio::sync::oneshot::channel();
+        let (partition, syncer) = (partition.clone(), self.syncer);
+        let task = async move {
+            let synced = syncer.run(pending).await;
+            let applied = partition.log().sync_done(synced);
+            let result = match applied {
+                Ok(_) => Ok(()),
+                Err(_) if partition.is_deleted() => Err(ErrorCode::UnknownTopicOrPartition),
+                Err(error) => {
+                    tracing::error!(%error, topic = %partition.topic, partition = partition.index, "a flush failed");
+                    Err(ErrorCode::KafkaStorageError)
+                }
+            };
+            // The connection may be closed.
+            let _ = done.send(result);
+        };
+        {
+            let mut tasks = lock(&self.syncs);
+            // Tasks that have ended leave the set here.
+            while tasks.try_join_next().is_some() {}
+            tasks.spawn(task);
+        }
+        flushed.await.unwrap_or(Err(ErrorCode::KafkaStorageError))
+    }
+
+    /// Flushes each partition whose oldest record that is not durable has waited for `flush.ms`.
+    pub(crate) async fn keep_flushing(self: &Arc<Self>) {
+        if self.config.durability != Durability::Os {
+            return;
+        }
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let now_ms = self.clock.now_ms();
+            let due = |partition: &&Arc<Partition>| {
+                partition.unavailable().is_none()
+                    && !partition.is_deleted()
+                    && partition.log().is_flush_overdue(now_ms)
+            };
+            for topic in self.topics() {
+                for partition in topic.partitions.iter().filter(due) {
+                    // An error is in the broker's log.
+                    let _ = self.flush(partition).await;
+                }
+            }
+        }
+    }
+}
