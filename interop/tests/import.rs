@@ -1,5 +1,8 @@
 //! Data of Apache Kafka 4.3 in Ottla, and data of Ottla in Apache Kafka 4.3.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+#![allow(clippy::format_collect, reason = "a copy costs nothing in a test")]
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

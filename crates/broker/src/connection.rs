@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use ottla_protocol::{ApiKey, Decoder, RequestHeader};
 use ottla_wire::frames::FrameBuffer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -32,6 +32,9 @@ use response_writer::write_response;
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
+/// The bytes of a frame that are read at a time. The kernel copies them, which takes as long as some requests: other connections are
+/// served before the next part.
+const READ_PART_BYTES: usize = 512 << 10;
 /// Slowest rate at which a large frame may arrive.
 const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;
 /// While others wait for memory, a connection that has some may pause for this time, and must send at least at this rate
@@ -276,10 +279,13 @@ impl<T: Transport> Connection<T> {
 
 /// Reads what has arrived. A connection that waits holds no buffer, and what it has of a small frame in no more than its size.
 async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Result<usize> {
-    poll_fn(|cx| {
+    let read = poll_fn(|cx| {
         let readiness = io.tcp().map_or(Poll::Ready(Ok(())), |socket| socket.poll_read_ready(cx));
         let read = match readiness {
-            Poll::Ready(Ok(())) => pin!(io.read_buf(frames.spare())).poll(cx),
+            Poll::Ready(Ok(())) => {
+                let mut part = frames.spare().limit(READ_PART_BYTES);
+                pin!(io.read_buf(&mut part)).poll(cx)
+            }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         };
@@ -287,8 +293,13 @@ async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Resu
             frames.shrink();
         }
         read
-    })
-    .await
+    });
+    let read = read.await?;
+    if read == READ_PART_BYTES {
+        // The bytes are in the buffer, even if the wait ends here.
+        tokio::task::yield_now().await;
+    }
+    Ok(read)
 }
 
 /// Returns `true` for requests whose response can have many times their size. Records are sent from their files.

@@ -19,8 +19,8 @@ const FETCH_MEMORY_PER_BYTE: usize = 16;
 const DECODED_BYTES_MAX: usize = 64 << 20;
 
 /// The same for requests that consist of names, which can have one byte each: the description of a group is ten times as large
-/// as the name in memory. About 80,000 names fit.
-const NAMES_BYTES_MAX: usize = 2 << 20;
+/// as the name in memory. About 60,000 names fit.
+const NAMES_BYTES_MAX: usize = 3 << 19;
 
 /// Returns the memory of the next request, if it must be charged. Its size and its API must have arrived.
 pub(crate) fn charge_for(frames: &FrameBuffer) -> Option<usize> {

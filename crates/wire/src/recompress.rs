@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_bomb_and_an_unknown_level_are_refused() {
         let mut builder = BatchBuilder::new();
-        builder.push(0, None, Some(&[0; 1 << 20]), &[]);
+        builder.push(0, None, Some(&vec![0; 1 << 20]), &[]);
         let bomb = builder.seal(&Seal { compression: Compression::Zstd, ..Seal::default() });
         let bomb = bomb.expect("sealed").to_bytes();
         let error = recompress(&bomb, Compression::Gzip, None, 1 << 16).expect_err("too large");

@@ -178,7 +178,7 @@ fn groups() -> Vec<Wide> {
     let delete = m::DeleteGroupsRequest { groups_names: names().collect() };
     vec![
         ("DescribeGroups", framed(5, &describe)),
-        ("DescribeGroups of short names", short(80_000)),
+        ("DescribeGroups of short names", short(MANY)),
         ("DescribeGroups of too many short names", short(2_000_000)),
         ("FindCoordinator", framed(4, &find)),
         ("JoinGroup", framed(9, &join)),
