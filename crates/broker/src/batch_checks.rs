@@ -19,8 +19,11 @@ const COMPRESSED_BYTES_AT_ONCE_MAX: usize = 16 << 10;
 const BYTES_AT_ONCE_MAX: usize = 64 << 10;
 /// The batches of a partition that are checked at once without being compressed.
 const UNCOMPRESSED_BYTES_AT_ONCE_MAX: usize = 4 << 20;
-/// The decompressed bytes of a step: some milliseconds.
-const STEP_BYTES: usize = 1 << 20;
+/// The parts of a step, which takes some milliseconds.
+const PARTS_OF_STEP: usize = 16;
+/// The decompressed bytes of a part. After each, the thread lets those run that wait for its processor: Linux interrupts a thread
+/// only every few milliseconds, whatever its priority is.
+const PART_BYTES: usize = 64 << 10;
 
 /// The outcome of the checks that need no other thread.
 #[derive(Debug)]
@@ -101,7 +104,14 @@ pub(crate) async fn check_in_steps(
     let _memory = cluster.decoder_memory.charge(check.memory_bytes()).await;
     loop {
         let step = move |_: &Cluster| {
-            let has_more = check.step(STEP_BYTES)?;
+            let mut has_more = true;
+            for _ in 0..PARTS_OF_STEP {
+                has_more = check.step(PART_BYTES)?;
+                if !has_more {
+                    break;
+                }
+                std::thread::yield_now();
+            }
             Ok((check, has_more))
         };
         let (next, has_more) = cluster.run_check(step).await?;
