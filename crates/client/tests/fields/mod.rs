@@ -53,7 +53,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             (
                 "brokers",
                 Objects("broker"),
-                "By `host:port/id`, or `host:port/bootstrap` while the id is not known.",
+                "By `host:port/id`, or `host:port/bootstrap` while the id is not known. A broker that the metadata does not list any more is left out.",
             ),
             ("topics", Objects("topic"), "By name."),
             ("cgrp", Maybe("cgrp"), "The consumer group, once it has assigned something."),
