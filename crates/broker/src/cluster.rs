@@ -4,6 +4,7 @@
 //! cluster: leaders on several brokers, leaders that move, coordinators that move, brokers that are down.
 
 mod background;
+#[cfg(target_os = "linux")]
 mod background_priority;
 mod files;
 mod leadership;

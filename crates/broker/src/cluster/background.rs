@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+#[cfg(target_os = "linux")]
 use super::background_priority;
 use crate::cluster::Cluster;
 use crate::partition::{Syncer, finished};
@@ -20,11 +21,10 @@ impl BackgroundThreads {
     fn runtime(&self) -> Option<&Runtime> {
         let start = || {
             let mut builder = Builder::new_multi_thread();
-            builder
-                .worker_threads(1)
-                .thread_name("ottla-heavy")
-                .enable_all()
-                .on_thread_start(background_priority::lower);
+            builder.worker_threads(1).thread_name("ottla-heavy").enable_all();
+            // Other systems count a priority for the whole process: there it stays.
+            #[cfg(target_os = "linux")]
+            builder.on_thread_start(background_priority::lower);
             let started = builder.build();
             started
                 .inspect_err(

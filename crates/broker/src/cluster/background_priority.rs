@@ -1,4 +1,4 @@
-//! The priority of the threads that work in the background.
+//! The priority of the threads that work in the background. Linux counts it for each thread.
 
 use std::io;
 
@@ -23,9 +23,8 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// Lowers the priority of this thread. Linux counts it for each thread, other systems for the process: there it stays.
+/// Lowers the priority of this thread.
 pub(super) fn lower() {
-    #[cfg(target_os = "linux")]
     if let Err(error) = set_attributes() {
         tracing::debug!(%error, "the time slice of a background thread stays");
         if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
@@ -34,7 +33,6 @@ pub(super) fn lower() {
     }
 }
 
-#[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "a system call that no library wraps")]
 fn set_attributes() -> io::Result<()> {
     const NORMAL: u32 = 0;
