@@ -12,6 +12,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use ottla_broker::Broker;
 use rdkafka::client::handle::*;
@@ -133,4 +134,24 @@ fn a_function_alone_is_called_and_the_rest_is_done_as_ever() {
     assert_eq!(count(&seen, "close"), 0);
     unsafe { rd_kafka_destroy(rk) };
     assert!(count(&seen, "close") > 0, "{seen:?}");
+}
+
+/// librdkafka's test 0075 waits for the second connection, which leads to a learned broker.
+#[test]
+fn a_client_connects_to_a_broker_that_metadata_names() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let seen = Seen::default();
+    let rk = producer(&broker.addresses()[0].to_string(), &seen, |conf| unsafe {
+        rd_kafka_conf_set_connect_cb(conf, Some(connect));
+    });
+    unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while count(&seen, "connect") < 2 {
+            assert!(Instant::now() < deadline, "{seen:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
 }

@@ -66,6 +66,9 @@ impl Engine {
             .run_until(async move {
                 let mut tasks = JoinSet::new();
                 tasks.spawn_local(cluster.clone().keep_fresh());
+                if cluster.config.connect_to_learned_broker {
+                    tasks.spawn_local(cluster.clone().keep_learned_broker());
+                }
                 if let Some(authenticator) = cluster.brokers.authenticator().cloned() {
                     tasks.spawn_local(async move { authenticator.keep_token_fresh().await });
                 }

@@ -215,6 +215,7 @@ impl Handle {
         config.group_habits = GroupHabits::Librdkafka;
         config.retry_admin_codes = false;
         config.bootstrap_later = true;
+        config.connect_to_learned_broker = true;
         // The property is about consumers: a broker may always create what is produced to.
         config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;
         let hooked = !conf.interceptors().on_new.is_empty();

@@ -219,9 +219,7 @@ impl Brokers {
             known.extend(bootstrap);
         }
         for peer in &known {
-            let open =
-                peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.connection.clone());
-            if let Some(connection) = open.filter(|connection| connection.is_open()) {
+            if let Some(connection) = open_control(peer) {
                 return Ok(connection);
             }
         }
@@ -245,6 +243,20 @@ impl Brokers {
             }
         }
         Err(self.unreachable(started.elapsed()))
+    }
+
+    /// Connects to one of the brokers that metadata names, unless there is a connection to one.
+    pub(crate) async fn connect_to_learned(&self) {
+        let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
+        if known.iter().any(|peer| open_control(peer).is_some()) {
+            return;
+        }
+        self.rng.borrow_mut().shuffle(&mut known);
+        for peer in &known {
+            if self.connect(peer, Lane::Control).await.is_ok() {
+                return;
+            }
+        }
     }
 
     /// The error for when no broker is reachable.
@@ -299,6 +311,12 @@ impl Brokers {
     fn jittered(&self, backoff: Duration) -> Duration {
         backoff.mul_f64(0.5 + self.rng.borrow_mut().f64())
     }
+}
+
+/// The peer's open connection for requests to any broker.
+fn open_control(peer: &BrokerConnections) -> Option<Rc<Connection>> {
+    let slot = peer.lanes[Lane::Control as usize].try_lock().ok()?;
+    slot.connection.clone().filter(|connection| connection.is_open())
 }
 
 /// Fails if a bootstrap server is malformed.

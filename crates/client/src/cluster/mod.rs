@@ -138,6 +138,15 @@ impl Cluster {
         }
     }
 
+    /// Connects to a broker that metadata names: `Config::connect_to_learned_broker`.
+    pub(crate) async fn keep_learned_broker(self: Rc<Self>) {
+        let mut changes = self.changes();
+        loop {
+            changes.changed().await;
+            self.brokers.connect_to_learned().await;
+        }
+    }
+
     /// Returns to the bootstrap servers if no broker has returned metadata for too long, or if a broker reports that
     /// it belongs to another cluster.
     fn rebootstrap_if_lost(&self, error: &Error, fresh_at: &mut Instant) {

@@ -52,6 +52,9 @@ pub struct Config {
     /// `true` if `bootstrap_servers` may be empty, because
     /// [`Client::add_bootstrap_servers`](crate::Client::add_bootstrap_servers) adds servers later.
     pub bootstrap_later: bool,
+    /// `true` to connect to a broker of the cluster as soon as metadata names them, as librdkafka does, and not when a
+    /// request needs it: a program learns early that the advertised addresses cannot be reached.
+    pub connect_to_learned_broker: bool,
     /// `client.id`, sent with each request.
     pub client_id: String,
     /// The client's name in its log lines and statistics; by default its `client.id` and a number.
@@ -376,6 +379,7 @@ impl Default for Config {
         Self {
             bootstrap_servers: String::new(),
             bootstrap_later: false,
+            connect_to_learned_broker: false,
             name: None,
             client_id: "ottla".into(),
             acks: Acks::All,
