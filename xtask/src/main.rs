@@ -12,6 +12,7 @@ mod sanitize;
 mod shell;
 mod soak;
 mod test;
+mod test_programs;
 mod tidy;
 
 use std::process::ExitCode;

@@ -26,6 +26,20 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 
 /// Runs `command` with its output passed on. Past the deadline it is ended, with every process below it.
 pub(crate) fn run(command: &mut Command, within: Duration) -> Result<Done, String> {
+    run_to(command, within, io::stdout(), io::stderr())
+}
+
+/// [`run`], without passing the output on.
+pub(crate) fn run_quietly(command: &mut Command, within: Duration) -> Result<Done, String> {
+    run_to(command, within, io::sink(), io::sink())
+}
+
+fn run_to(
+    command: &mut Command,
+    within: Duration,
+    out: impl Write + Send + 'static,
+    err: impl Write + Send + 'static,
+) -> Result<Done, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdin(Stdio::null())
@@ -34,8 +48,8 @@ pub(crate) fn run(command: &mut Command, within: Duration) -> Result<Done, Strin
         .spawn()
         .map_err(|error| format!("{name} does not start: {error}"))?;
     let (sender, lines) = mpsc::channel();
-    let stdout = pass_on(child.stdout.take().expect("piped above"), io::stdout(), sender.clone());
-    let stderr = pass_on(child.stderr.take().expect("piped above"), io::stderr(), sender);
+    let stdout = pass_on(child.stdout.take().expect("piped above"), out, sender.clone());
+    let stderr = pass_on(child.stderr.take().expect("piped above"), err, sender);
 
     let deadline = Instant::now() + within;
     let mut seen = Vec::new();

@@ -12,6 +12,7 @@ use crate::card;
 use crate::dist;
 use crate::install;
 use crate::shell::{self, cargo};
+use crate::test_programs::TestRun;
 use crate::tidy;
 
 /// A cold build of everything on two cores, several times over.
@@ -189,32 +190,30 @@ fn install_librdkafka(_: &Options) -> Outcome {
 }
 
 fn tests(options: &Options) -> Outcome {
-    let mut args = vec!["test", "--workspace", "--exclude", "ottla-interop", "--no-fail-fast"];
-    args.extend(options.filter.as_deref());
-    cargo_test(&mut cargo(&args))
+    let select = vec!["--workspace", "--exclude", "ottla-interop"];
+    let filter = options.filter.as_deref();
+    run_programs(TestRun { select, with_documentation: true, filter, ..TestRun::default() })
 }
 
 /// The simulation with faults in broker and processor, all of which it must find. They need a build of their own.
 fn deliberate_faults(options: &Options) -> Outcome {
-    let features = ["--features", "deliberate-faults", "--test", "deliberate_faults"];
-    let mut args = vec!["test", "--package", "ottla-sim", "--no-fail-fast"];
-    args.extend(features);
-    args.extend(options.filter.as_deref());
-    cargo_test(&mut cargo(&args))
+    let select =
+        vec!["--package", "ottla-sim", "--features", "deliberate-faults", "--test", "deliberate_faults"];
+    run_programs(TestRun { select, filter: options.filter.as_deref(), ..TestRun::default() })
 }
 
 fn interop(options: &Options) -> Outcome {
-    let mut args = vec!["test", "--package", "ottla-interop", "--no-fail-fast"];
-    match options.filter.as_deref() {
-        Some(filter) if interop_test_file(filter) => args.extend(["--test", filter]),
-        Some(filter) => args.push(filter),
-        None => {}
+    let mut select = vec!["--package", "ottla-interop"];
+    let mut filter = options.filter.as_deref();
+    if let Some(name) = filter.take_if(|name| interop_test_file(name)) {
+        select.extend(["--test", name]);
     }
-    let mut cargo = cargo(&args);
+    let mut environment = Vec::new();
     if options.quick {
-        cargo.env(QUICK, "1");
+        environment.push((QUICK, "1".to_owned()));
     }
-    let mut outcome = cargo_test(&mut cargo);
+    let with_documentation = options.filter.is_none();
+    let mut outcome = run_programs(TestRun { select, with_documentation, filter, environment });
     // A test without its peer returns early, and counts as passed for its runner.
     outcome.skipped = fs::read_to_string(interop_dir().join(SKIPPED_FILE))
         .unwrap_or_default()
@@ -267,14 +266,12 @@ fn interop_test_file(name: &str) -> bool {
     workspace_root().join("interop/tests").join(format!("{name}.rs")).exists()
 }
 
-fn cargo_test(cargo: &mut Command) -> Outcome {
-    cargo.env("OTTLA_BIN", target_dir().join("debug/ottla"));
-    match shell::run(cargo, TESTS_WITHIN) {
-        Ok(done) => {
-            let mut outcome = read_results(&done.lines);
-            if !done.status.success() && outcome.failed.is_empty() {
-                outcome.failed.push(format!("{} ({})", words(cargo), done.status));
-            }
+fn run_programs(mut run: TestRun<'_>) -> Outcome {
+    run.environment.push(("OTTLA_BIN", target_dir().join("debug/ottla").to_string_lossy().into_owned()));
+    match run.run(BUILD_WITHIN, TESTS_WITHIN) {
+        Ok(ran) => {
+            let mut outcome = read_results(&ran.lines);
+            outcome.failed.extend(ran.failed);
             outcome
         }
         Err(why) => Outcome::check(Err(why)),
