@@ -5,6 +5,7 @@
 mod diagnoses;
 mod groups;
 mod handlers;
+mod imports;
 mod interrupts;
 mod letters;
 mod logs;
