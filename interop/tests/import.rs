@@ -13,6 +13,9 @@ use ottla_interop::{
 
 const TOPIC: &str = "orders";
 const COMPACTED: &str = "prices";
+/// It is written in transactions.
+const PAID: &str = "payments";
+const TRANSACTIONAL_ID: &str = "cashier";
 const GROUP: &str = "billing";
 const SOON: Duration = Duration::from_secs(60);
 
@@ -42,6 +45,8 @@ fn ottla_imports_the_topics_records_and_offsets_of_kafka() -> Result<(), Failure
     wait_for_cleaner(&kafka.log_dir(1).join(format!("{COMPACTED}-0")))?;
     let orders = consumed(&bootstrap, TOPIC, &[])?;
     let prices = consumed(&bootstrap, COMPACTED, &[])?;
+    let paid = consumed(&bootstrap, PAID, &COMMITTED_ONLY)?;
+    assert_eq!(paid.len(), 50);
     let source = kafka.log_dir(1).display().to_string();
     let data = scratch()?;
     let target = data.path().join("ottla").display().to_string();
@@ -64,6 +69,13 @@ fn ottla_imports_the_topics_records_and_offsets_of_kafka() -> Result<(), Failure
     let bootstrap = broker.bootstrap();
     assert_eq!(consumed(&bootstrap, TOPIC, &[])?, orders);
     assert_eq!(consumed(&bootstrap, COMPACTED, &[])?, prices);
+    assert_eq!(consumed(&bootstrap, PAID, &COMMITTED_ONLY)?, paid);
+    // The coordinator knows the last transaction, and the producer goes on under its id.
+    let transactions = tool(&bootstrap, console::TRANSACTIONS, &["list"], b"")?.succeeded()?.stdout_text();
+    let cashier = transactions.lines().find(|line| line.contains(TRANSACTIONAL_ID)).unwrap_or_default();
+    assert!(cashier.contains("CompleteCommit"), "{transactions}");
+    pay(&bootstrap)?;
+    assert_eq!(consumed(&bootstrap, PAID, &COMMITTED_ONLY)?.len(), 100);
     let described = tool(&bootstrap, console::TOPICS, &["--describe", "--topic", TOPIC], b"")?.succeeded()?;
     let described = described.stdout_text();
     assert!(
@@ -113,7 +125,17 @@ fn kafka_reads_a_partition_directory_of_ottla() -> Result<(), Failure> {
     broker.stop()
 }
 
-/// Two topics, one of them compacted, and a group that has not read all.
+const COMMITTED_ONLY: [&str; 2] = ["--isolation-level", "read_committed"];
+
+/// Writes 50 records in transactions that are committed.
+fn pay(bootstrap: &str) -> Result<(), Failure> {
+    let records = ["--num-records", "50", "--record-size", "20", "--throughput", "1000"];
+    let transactions = ["--transactional-id", TRANSACTIONAL_ID, "--transaction-duration-ms", "10"];
+    let args = [&["--topic", PAID][..], &records, &transactions].concat();
+    tool(bootstrap, console::PRODUCER_PERF, &args, b"")?.succeeded().map(|_| ())
+}
+
+/// Three topics, one of them compacted and one written in transactions, and a group that has not read all.
 fn fill(bootstrap: &str) -> Result<(), Failure> {
     let create = |topic: &str, rest: &[&str]| {
         let create = [&["--create", "--topic", topic][..], rest].concat();
@@ -128,6 +150,8 @@ fn fill(bootstrap: &str) -> Result<(), Failure> {
         "max.compaction.lag.ms=300",
     ];
     create(COMPACTED, &compacted.map(|config| ["--config", config]).concat())?;
+    create(PAID, &["--partitions", "1"])?;
+    pay(bootstrap)?;
     let lines = |from: usize, to: usize| (from..to).map(|n| format!("{n}:value {n}\n")).collect::<String>();
     let keyed = ["--property", "parse.key=true", "--property", "key.separator=:"];
     let produce = |topic: &str, codec: &str, lines: &str| {

@@ -132,27 +132,30 @@ pub(crate) enum Metadata {
 pub(crate) fn read_metadata(storage: &dyn Storage, dir: &str) -> Result<Metadata, LogError> {
     let failed =
         |source| LogError::Io { dir: dir.to_owned(), doing: format!("read {METADATA_FILE}"), source };
-    match storage.list(dir) {
-        Ok(entries) if entries.iter().any(|entry| entry.is_dir && entry.name == METADATA_FILE) => {
-            return Ok(Metadata::WrongKind("contains a directory named partition.metadata"));
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Metadata::NoDirectory),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            return Ok(Metadata::WrongKind("is a file and not a directory"));
-        }
-        Err(error) => return Err(failed(error)),
-    }
     let bytes = match read_file(storage, &format!("{dir}/{METADATA_FILE}"), SMALL_FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Metadata::Missing),
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
             return Ok(Metadata::Damaged(error.to_string()));
         }
-        Err(error) => return Err(failed(error)),
+        Err(error) => return without_metadata(storage, dir, error.kind()).map_or(Err(failed(error)), Ok),
     };
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(parse_metadata(dir, &text).unwrap_or(Metadata::Damaged(text)))
+}
+
+/// The reason why the file could not be read, if that is not a failure of the storage.
+fn without_metadata(storage: &dyn Storage, dir: &str, error: io::ErrorKind) -> Option<Metadata> {
+    match storage.list(dir) {
+        Ok(entries) if entries.iter().any(|entry| entry.is_dir && entry.name == METADATA_FILE) => {
+            Some(Metadata::WrongKind("contains a directory named partition.metadata"))
+        }
+        Ok(_) => (error == io::ErrorKind::NotFound).then_some(Metadata::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Metadata::NoDirectory),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            Some(Metadata::WrongKind("is a file and not a directory"))
+        }
+        Err(_) => None,
+    }
 }
 
 fn parse_metadata(dir: &str, text: &str) -> Option<Metadata> {
@@ -212,7 +215,16 @@ pub(crate) fn remove_partition(
     if entries.iter().any(|entry| entry.is_dir) {
         return Ok(false);
     }
-    let has_records = entries.iter().any(|entry| entry.name.ends_with(LOG_SUFFIX) && entry.len > 0);
+    let segments = entries.iter().filter(|entry| entry.name.ends_with(LOG_SUFFIX));
+    let mut has_records = false;
+    for segment in segments {
+        match storage.file_len(&format!("{dir}/{}", segment.name)) {
+            Ok(bytes) => has_records |= bytes > 0,
+            // Retention has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
     let is_ours = match metadata {
         Metadata::Id(found) | Metadata::IdOnly(found) | Metadata::OtherPartition { id: found, .. } => {
             found == id && !(only_begun && has_records)

@@ -81,6 +81,10 @@ impl Storage for Watched {
         self.disk.list(dir)
     }
 
+    fn file_len(&self, path: &str) -> io::Result<u64> {
+        self.disk.file_len(path)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.disk.rename(from, to)
     }

@@ -47,26 +47,31 @@ pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
         entries
             .iter()
             .filter(|entry| !entry.is_dir)
-            .filter_map(move |entry| Some((parse_name(&entry.name)?, entry.len)))
-            .filter(move |((_, suffix), _)| *suffix == wanted)
-            .map(|((offset, _), len)| (offset, len))
+            .filter_map(|entry| parse_name(&entry.name))
+            .filter(move |(_, suffix)| *suffix == wanted)
+            .map(|(offset, _)| offset)
     };
-    let mut segments: Vec<(i64, u64)> = of_suffix(LOG_SUFFIX).collect();
+    let sized = |suffix: &'static str, base: i64| -> io::Result<(i64, u64)> {
+        Ok((base, storage.file_len(&format!("{dir}/{}", file_name(base, suffix)))?))
+    };
+    let segments = of_suffix(LOG_SUFFIX).map(|base| sized(LOG_SUFFIX, base));
+    let mut segments: Vec<(i64, u64)> = segments.collect::<io::Result<_>>()?;
     segments.sort_unstable();
     let has_log = |base: i64| segments.binary_search_by_key(&base, |(base, _)| *base).is_ok();
     let mut leftovers = Vec::new();
     for suffix in [INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX] {
-        let orphans = of_suffix(suffix).filter(|(base, _)| !has_log(*base));
-        leftovers.extend(orphans.map(|(base, _)| file_name(base, suffix)));
+        let orphans = of_suffix(suffix).filter(|base| !has_log(*base));
+        leftovers.extend(orphans.map(|base| file_name(base, suffix)));
     }
     let fresh = entries.iter().filter(|entry| entry.name.ends_with(FRESH_SUFFIX) && !entry.is_dir);
     leftovers.extend(fresh.map(|entry| entry.name.clone()));
     for suffix in swap::LEFTOVERS {
-        leftovers.extend(of_suffix(suffix).map(|(base, _)| file_name(base, suffix)));
+        leftovers.extend(of_suffix(suffix).map(|base| file_name(base, suffix)));
     }
     let not_files = entries.iter().filter(|entry| entry.is_dir && is_file_of_a_log(&entry.name));
     let not_files = not_files.map(|entry| entry.name.clone()).collect();
-    let aborted = of_suffix(TXN_INDEX_SUFFIX).filter(|(base, _)| has_log(*base)).collect();
+    let aborted = of_suffix(TXN_INDEX_SUFFIX).filter(|base| has_log(*base));
+    let aborted = aborted.map(|base| sized(TXN_INDEX_SUFFIX, base)).collect::<io::Result<_>>()?;
     Ok(Directory { exists, segments, aborted, leftovers, not_files })
 }
 

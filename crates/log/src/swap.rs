@@ -15,6 +15,7 @@
 //! `.swap` file: the next opening removes the segments inside of its offsets and completes step 3. The names are Apache
 //! Kafka's.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -70,39 +71,42 @@ fn find_changes(storage: &dyn Storage, dir: &str) -> io::Result<Option<Changes>>
     };
     let of_suffix = |wanted: &'static str| {
         let files = entries.iter().filter(|entry| !entry.is_dir);
-        let named = files.filter_map(|entry| Some((parse_name(&entry.name)?, entry.len)));
-        named.filter(move |((_, suffix), _)| *suffix == wanted).map(|((base, _), len)| (base, len))
+        let named = files.filter_map(|entry| parse_name(&entry.name));
+        named.filter(move |(_, suffix)| *suffix == wanted).map(|(base, _)| base)
     };
-    let swaps: Vec<(i64, u64)> = of_suffix(LOG_SWAP).collect();
+    let swaps: Vec<i64> = of_suffix(LOG_SWAP).collect();
     if swaps.is_empty() {
         return Ok(None);
     }
     let mut changes = Changes::default();
-    let ends = swaps.iter().map(|(base, len)| end_of(storage, dir, *base, *len));
+    let ends = swaps.iter().map(|base| {
+        let len = storage.file_len(&format!("{dir}/{}", file_name(*base, LOG_SWAP)))?;
+        end_of(storage, dir, *base, len)
+    });
     let ends: Vec<Option<i64>> = ends.collect::<io::Result<_>>()?;
     // The lowest output of a replacement is renamed last: while it is `.cleaned`, nothing is decided.
-    let is_undecided = of_suffix(LOG_CLEANED).any(|(base, _)| swaps.iter().any(|(swap, _)| *swap > base));
+    let is_undecided = of_suffix(LOG_CLEANED).any(|base| swaps.iter().any(|swap| *swap > base));
     if is_undecided || ends.contains(&None) {
-        changes.removals.extend(swaps.iter().map(|(base, _)| file_name(*base, LOG_SWAP)));
-        let deleted = of_suffix(LOG_DELETED).map(|(base, _)| base);
+        changes.removals.extend(swaps.iter().map(|base| file_name(*base, LOG_SWAP)));
+        let deleted = of_suffix(LOG_DELETED);
         changes
             .renames
             .extend(deleted.map(|base| (file_name(base, LOG_DELETED), file_name(base, LOG_SUFFIX))));
         return Ok(Some(changes));
     }
-    for ((base, _), end) in swaps.iter().zip(ends.into_iter().flatten()) {
+    for (base, end) in swaps.iter().zip(ends.into_iter().flatten()) {
         // The indexes are those of the replaced segments; new ones are built when they are needed.
         for suffix in [INDEX_SUFFIX, TIME_INDEX_SUFFIX] {
-            let inside = of_suffix(suffix).filter(|(at, _)| (*base..end).contains(at));
-            changes.removals.extend(inside.map(|(at, _)| file_name(at, suffix)));
+            let inside = of_suffix(suffix).filter(|at| (*base..end).contains(at));
+            changes.removals.extend(inside.map(|at| file_name(at, suffix)));
         }
         for suffix in [LOG_SUFFIX, TXN_INDEX_SUFFIX] {
-            let inside = of_suffix(suffix).filter(|(at, _)| (base + 1..end).contains(at));
-            changes.removals.extend(inside.map(|(at, _)| file_name(at, suffix)));
+            let inside = of_suffix(suffix).filter(|at| (base + 1..end).contains(at));
+            changes.removals.extend(inside.map(|at| file_name(at, suffix)));
         }
         changes.renames.push((file_name(*base, LOG_SWAP), file_name(*base, LOG_SUFFIX)));
         // Reversed below: before the log, because without the `.swap` file this would not be repeated.
-        if of_suffix(TXN_INDEX_CLEANED).any(|(at, _)| at == *base) {
+        if of_suffix(TXN_INDEX_CLEANED).any(|at| at == *base) {
             changes.renames.push((file_name(*base, TXN_INDEX_CLEANED), file_name(*base, TXN_INDEX_SUFFIX)));
         }
     }
@@ -142,6 +146,16 @@ impl SettledView {
         Ok(Arc::new(Self { inner, dir, removed: changes.removals, renamed }))
     }
 
+    /// The path on disk of a path that is shown.
+    fn on_disk<'p>(&self, path: &'p str) -> io::Result<Cow<'p, str>> {
+        let name = path.strip_prefix(&self.dir).and_then(|rest| rest.strip_prefix('/'));
+        let Some(name) = name else { return Ok(path.into()) };
+        if self.removed.iter().any(|removed| removed == name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(self.renamed.get(name).map_or(path.into(), |name| format!("{}/{name}", self.dir).into()))
+    }
+
     fn refused(&self) -> io::Error {
         io::Error::new(io::ErrorKind::ReadOnlyFilesystem, format!("{} is only checked", self.dir))
     }
@@ -153,17 +167,11 @@ impl Storage for SettledView {
     }
 
     fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>> {
-        let name = path.strip_prefix(&self.dir).and_then(|rest| rest.strip_prefix('/'));
-        match name {
-            Some(name) if self.removed.iter().any(|removed| removed == name) => {
-                Err(io::ErrorKind::NotFound.into())
-            }
-            Some(name) => match self.renamed.get(name) {
-                Some(on_disk) => self.inner.open(&format!("{}/{on_disk}", self.dir), how),
-                None => self.inner.open(path, how),
-            },
-            None => self.inner.open(path, how),
-        }
+        self.inner.open(&self.on_disk(path)?, how)
+    }
+
+    fn file_len(&self, path: &str) -> io::Result<u64> {
+        self.inner.file_len(&self.on_disk(path)?)
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {

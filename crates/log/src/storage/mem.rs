@@ -318,6 +318,15 @@ impl Storage for MemStorage {
         Ok(Arc::new(file))
     }
 
+    fn file_len(&self, path: &str) -> io::Result<u64> {
+        check_path(path)?;
+        self.disk.begin(OpKind::Read, path)?;
+        let names = lock(&self.disk.names);
+        let inode = names.live.files.get(path).ok_or_else(|| not_found(path))?;
+        let len = lock(inode).live.len;
+        Ok(len as u64)
+    }
+
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
         let is_root = dir.is_empty();
         if !is_root {
@@ -334,13 +343,9 @@ impl Storage for MemStorage {
         let mut entries: Vec<Entry> = names
             .live
             .files
-            .iter()
-            .filter_map(|(path, inode)| {
-                Some(Entry { name: child(path)?, len: lock(inode).live.len as u64, is_dir: false })
-            })
-            .chain(
-                names.live.dirs.iter().filter_map(|p| Some(Entry { name: child(p)?, len: 0, is_dir: true })),
-            )
+            .keys()
+            .filter_map(|path| Some(Entry { name: child(path)?, is_dir: false }))
+            .chain(names.live.dirs.iter().filter_map(|path| Some(Entry { name: child(path)?, is_dir: true })))
             .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)

@@ -41,6 +41,9 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Lists a directory, sorted by name, without names that are not UTF-8. `""` is the storage's root.
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>>;
 
+    /// Returns the size of a file in bytes.
+    fn file_len(&self, path: &str) -> io::Result<u64>;
+
     /// Renames a file in its directory, and replaces a file that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
@@ -91,8 +94,6 @@ pub enum Open {
 pub struct Entry {
     /// The name, without the directory.
     pub name: String,
-    /// Bytes; 0 for a directory.
-    pub len: u64,
     /// `true` for a directory.
     pub is_dir: bool,
 }
