@@ -190,7 +190,7 @@ impl Member {
                 self.application.lose();
                 Ok(Left::Rejoin)
             }
-            GenerationEnd::Refused(code) => Err(self.refused(code, "Heartbeat").into()),
+            GenerationEnd::Refused(code, request) => Err(self.refused(code, request).into()),
         }
     }
 
