@@ -94,13 +94,16 @@ pub(crate) fn action_for(call: TxnRequest, code: ErrorCode, protocol: Transactio
             ResponseAction::Again
         }
         code if code.is_retriable() => ResponseAction::Again,
+        // An error without a meaning may have occurred after the marker was written.
+        ErrorCode::UnknownServerError | ErrorCode::Unknown(_) if call.is_end() => ResponseAction::Unknown,
         _ => match call {
             TxnRequest::InitProducerId => ResponseAction::Fatal,
-            TxnRequest::Commit | TxnRequest::Abort => ResponseAction::Unknown,
             TxnRequest::FindCoordinator
             | TxnRequest::AddPartitions
             | TxnRequest::AddOffsets
-            | TxnRequest::CommitOffsets => ResponseAction::Abortable,
+            | TxnRequest::CommitOffsets
+            | TxnRequest::Commit
+            | TxnRequest::Abort => ResponseAction::Abortable,
         },
     }
 }
@@ -167,11 +170,19 @@ mod tests {
             ),
             (
                 E::TopicAuthorizationFailed,
-                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Unknown, V::Unknown],
+                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Abortable, V::Abortable],
+            ),
+            (
+                E::GroupAuthorizationFailed,
+                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Abortable, V::Abortable],
+            ),
+            (
+                E::InvalidRequest,
+                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Abortable, V::Abortable],
             ),
             (
                 E::IllegalGeneration,
-                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Unknown, V::Unknown],
+                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Abortable, V::Abortable],
             ),
             (
                 E::UnknownServerError,
