@@ -48,7 +48,7 @@ struct Refusal {
 
 impl CommitRefusals {
     /// Records the error of a commit, if it ends the generation of the commit.
-    pub(super) fn note(&self, member: &Option<(i32, String)>, error: &Error) {
+    pub(super) fn note(&self, member: Option<&(i32, String)>, error: &Error) {
         let Error::Broker { code, .. } = error else { return };
         let ends = matches!(
             code,

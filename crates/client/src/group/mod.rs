@@ -401,7 +401,7 @@ async fn commit_as_member(
         loop {
             let committed = commit_offsets(coordinator, offsets, member.clone()).await;
             if let Err(error) = &committed {
-                shared.commit_refusals.note(&member, error);
+                shared.commit_refusals.note(member.as_ref(), error);
             }
             // In the KIP-848 protocol, the epoch may have changed; the next heartbeat returns the new one. With the new
             // epoch, only partitions that are still owned may be committed, because the coordinator does not check the
