@@ -112,14 +112,12 @@ impl Suite for NodeTests {
                 (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new())
             }
             // Mocha ends with the number of failed tests.
-            Exit::Status(status) => match first_failure(output) {
-                Some(failure) => (Verdict::Failed, failure),
-                None => {
-                    let crashed = status.code().is_none();
-                    let detail = format!("{status} after: {}", last_line(output).unwrap_or_default());
-                    (if crashed { Verdict::Crashed } else { Verdict::Failed }, detail)
-                }
-            },
+            Exit::Status(status) => {
+                let unclear = || format!("{status} after: {}", last_line(output).unwrap_or_default());
+                let failure = first_failure(output);
+                let crashed = failure.is_none() && status.code().is_none();
+                (if crashed { Verdict::Crashed } else { Verdict::Failed }, failure.unwrap_or_else(unclear))
+            }
         };
         Outcome::new(verdict, took, &detail)
     }
