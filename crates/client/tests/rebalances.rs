@@ -135,6 +135,50 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
     assert_eq!(committed.values().copied().collect::<Vec<_>>(), [10, 10], "what was done is committed first");
 }
 
+/// librdkafka's test 0113 counts the calls of its callback, also those without partitions.
+#[test]
+fn an_application_that_assigns_itself_gets_each_assignment_of_a_cooperative_group() {
+    let broker = broker();
+    let join = || {
+        let mut config = member(&broker, Rebalance::Application);
+        config.set("partition.assignment.strategy", "cooperative-sticky").expect("a known property");
+        let consumer = Consumer::new(config).expect("a consumer");
+        consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+        consumer
+    };
+    // Applies the next event, if there is one. Returns the number of partitions of an assignment.
+    let apply = |consumer: &mut Consumer| {
+        let polled = consumer.poll_blocking(Duration::from_millis(50)).expect("no error");
+        let control = consumer.control().clone();
+        match polled {
+            Some(Polled::Event(Event::Assigned(given))) => {
+                let starts: Vec<_> = given.iter().map(|at| (at.clone(), StartAt::Beginning)).collect();
+                control.incremental_assign(&starts).wait(PATIENCE).expect("assigned");
+                Some(given.len())
+            }
+            Some(Polled::Event(Event::Revoked(gone))) => {
+                control.incremental_unassign(&gone).wait(PATIENCE).expect("removed");
+                None
+            }
+            _ => None,
+        }
+    };
+    let mut first = join();
+    let deadline = Instant::now() + PATIENCE;
+    let mut given = [Vec::new(), Vec::new()];
+    while given[0].is_empty() {
+        assert!(Instant::now() < deadline);
+        given[0].extend(apply(&mut first));
+    }
+    let mut second = join();
+    while given[1].last() != Some(&1) || given[0].len() < 3 {
+        assert!(Instant::now() < deadline, "{given:?}");
+        given[0].extend(apply(&mut first));
+        given[1].extend(apply(&mut second));
+    }
+    assert_eq!(given, [vec![2, 0, 0], vec![0, 1]]);
+}
+
 #[test]
 fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_committed() {
     let broker = broker();

@@ -23,7 +23,7 @@ use super::wire::{decode_assignment, decode_member, encode_assignment, encode_su
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
 use crate::cluster::brokers::Lane;
 use crate::cluster::metadata::PartitionRacks;
-use crate::config::{Config, GroupHabits};
+use crate::config::{Config, GroupHabits, Rebalance};
 use crate::error::Error;
 use crate::log::Context;
 use crate::types::TopicPartition;
@@ -224,7 +224,9 @@ impl Member {
         if let Err(Late) = self.application.give_up(gone).await {
             return Ok(Some(Left::Late));
         }
-        self.application.take(new, !self.is_cooperative()).await?;
+        // librdkafka's applications get each assignment in this protocol, also one that adds nothing.
+        let always = !self.is_cooperative() || self.config().rebalance == Rebalance::Application;
+        self.application.take(new, always).await?;
         Ok(lets_go.then_some(Left::Rejoin))
     }
 
