@@ -160,7 +160,8 @@ fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
     assert_eq!(all, ["orders-eu", "orders-us"].map(Arc::from).into());
 }
 
-/// Node 1 has the replica of partition 0, node 2 that of partition 1. The leader has no rack itself.
+/// Node 1 has the replica of partition 0, node 2 that of partition 1. A member without a rack would match both: the order of
+/// the member ids would decide.
 #[test]
 fn a_group_with_racks_rebalances_when_the_racks_of_replicas_change() {
     let broker = broker("orders", 2);
@@ -170,7 +171,7 @@ fn a_group_with_racks_rebalances_when_the_racks_of_replicas_change() {
     racks("east", "west");
     let rangewise = ("partition.assignment.strategy", "range");
     let mut seats = Seats::default();
-    seats.join("a", member(&broker, &[rangewise]), &["orders"]);
+    seats.join("a", member(&broker, &[rangewise, ("client.rack", "east")]), &["orders"]);
     seats.settle("one member", 2);
     seats.join("b", member(&broker, &[rangewise, ("client.rack", "west")]), &["orders"]);
     let second = |partition| BTreeSet::from([TopicPartition::new("orders", partition)]);

@@ -27,6 +27,11 @@ const BUILT_WITHIN: Duration = Duration::from_secs(25 * 60);
 /// A test and each of its hooks take seconds; node-rdkafka's Makefile allows two minutes.
 const MOCHA_TIMEOUT_MS: u32 = 30_000;
 
+/// A consumer that still polls in a thread keeps Node from its end.
+const ENDED_WITHIN_S: u32 = 120;
+/// The exit code of `timeout` after SIGKILL.
+const KILLED: i32 = 128 + 9;
+
 /// The built addon and its tests.
 pub(super) struct NodeTests {
     original: PathBuf,
@@ -111,6 +116,9 @@ impl Suite for NodeTests {
                 let ran = output.lines().any(|line| line.starts_with("ok ") && !line.contains("# SKIP"));
                 (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new())
             }
+            Exit::Status(status) if status.code() == Some(KILLED) => {
+                (Verdict::Hung, format!("not done within {ENDED_WITHIN_S} s"))
+            }
             // Mocha ends with the number of failed tests.
             Exit::Status(status) => {
                 let unclear = || format!("{status} after: {}", last_line(output).unwrap_or_default());
@@ -175,7 +183,8 @@ fn build(dir: &Path, package: &Path, original: &Path) -> Result<(), Failure> {
 
 /// The runner for one file of tests.
 fn mocha(package: &Path, file: &str) -> Command {
-    let mut command = Command::new("node");
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", &ENDED_WITHIN_S.to_string(), "node"]);
     command.arg(package.join("../node_modules/mocha/bin/mocha.js"));
     command.arg(format!("e2e/{file}.spec.js")).current_dir(package);
     command
