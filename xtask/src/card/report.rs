@@ -183,7 +183,6 @@ in the same environment.
   sources.
 - `rust-rdkafka`: the tests of the crate `rdkafka`, with the feature `dynamic-linking`.
 - `confluent-kafka-go`: the tests of its package `kafka`, with the tag `dynamic`.
-- `node-rdkafka`: its end-to-end tests. The addon is linked with the libraries of the suite `librdkafka`, in C and C++.
 
 The original of the bindings for Rust and Go is the library in confluent-kafka's wheel. `LD_LIBRARY_PATH` selects the
 library.
