@@ -6,6 +6,7 @@
 mod go;
 mod kafka;
 mod librdkafka;
+mod node;
 mod outcome;
 mod report;
 mod results;
@@ -22,6 +23,7 @@ use ottla_interop::{Failure, our_prefix, workspace_root};
 
 use self::go::GoTests;
 use self::librdkafka::NumberedTests;
+use self::node::NodeTests;
 use self::outcome::Outcome;
 use self::report::{Reasons, Table};
 use self::results::Results;
@@ -49,6 +51,7 @@ const SUITES: &[(&str, Prepare)] = &[
     (librdkafka::NAME, || Ok(Box::new(NumberedTests::prepare()?))),
     (rust::NAME, || Ok(Box::new(RustTests::prepare()?))),
     (go::NAME, || Ok(Box::new(GoTests::prepare()?))),
+    (node::NAME, || Ok(Box::new(NodeTests::prepare()?))),
 ];
 
 /// The options of the command.

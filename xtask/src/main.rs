@@ -37,7 +37,7 @@ usage: cargo xtask COMMAND
       --twice               builds again from a copy of the sources, and compares all bytes
       --dev                 only packs and uses the binaries of the tests, as cargo xtask test does
   card [SUITE]              test suites of others on the original librdkafka and on ours; writes docs/REPORT_CARD.md
-      SUITE                 librdkafka (its numbered tests), rust-rdkafka, confluent-kafka-go
+      SUITE                 librdkafka (its numbered tests), rust-rdkafka, confluent-kafka-go, node-rdkafka
       --quick               only what passed when the report was written, at most 6 minutes; fails on a regression
       --report              only writes the report again, after a change of xtask/src/card/reasons.txt
       --test N,...          only these tests; writes no report

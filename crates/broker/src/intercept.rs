@@ -16,6 +16,8 @@ pub enum Fault {
     FailAfter(ErrorCode, Duration),
     /// The request is handled after this time.
     Delay(Duration),
+    /// The request is handled at once, and its response is sent after this time.
+    AnswerAfter(Duration),
     /// The request has no effect, and its connection is closed.
     Cut,
     /// The request is handled, but its connection is closed instead of a response.

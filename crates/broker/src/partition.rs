@@ -188,6 +188,12 @@ impl Partition {
         }
     }
 
+    /// Begins the next epoch of the same leader, and wakes waiting fetches.
+    pub(crate) fn lead_again(&self) {
+        self.leader_epoch.fetch_add(1, Ordering::AcqRel);
+        self.tail.wake_all();
+    }
+
     /// Returns the error of a request for this partition at `node` under the client's `epoch` (-1: unknown), if there
     /// is one.
     pub(crate) fn check_leader(&self, node: i32, epoch: i32) -> Result<(), ErrorCode> {

@@ -61,6 +61,18 @@ impl Cluster {
         self.move_leader(topic, partition, node)
     }
 
+    /// [`Self::set_leader`], in a new epoch even if `node` leads already, as after an election that it has won.
+    pub fn reelect_leader(&self, topic: &str, partition: i32, node: i32) -> bool {
+        let leads = self.partition(topic, partition).filter(|found| node >= 0 && found.leader() == node);
+        match leads {
+            Some(partition) => {
+                self.lead_again(&partition);
+                true
+            }
+            None => self.move_leader(topic, partition, node),
+        }
+    }
+
     /// Makes `node` the coordinator of a group, whose members must join again. Returns `false` if the node is down.
     pub fn set_coordinator(&self, group: &str, node: i32) -> bool {
         self.move_coordinator(group, node)

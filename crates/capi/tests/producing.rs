@@ -305,6 +305,29 @@ fn a_transactional_call_that_timed_out_has_to_be_repeated_before_another() {
     }
 }
 
+/// librdkafka's test 0105: a commit without a timeout ended after the transaction timeout.
+#[test]
+fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let properties = [
+        ("bootstrap.servers", servers.as_str()),
+        ("transactional.id", "payments"),
+        ("transaction.timeout.ms", "1000"),
+    ];
+    let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+    unsafe {
+        assert!(rd_kafka_init_transactions(rk, -1).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        produce(rk, c"orders", 0, "paid", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        broker.cluster().intercept(ApiKey::EndTxn, None, 1, Fault::Delay(Duration::from_millis(2_500)));
+        let error = rd_kafka_commit_transaction(rk, -1);
+        assert!(error.is_null(), "{:?}", rd_kafka_error_code(error));
+        rd_kafka_destroy(rk);
+    }
+}
+
 /// confluent-kafka-go passes NULL for `nil` offsets, and an empty list for none.
 #[test]
 fn a_transaction_needs_a_list_of_offsets_but_the_list_may_be_empty() {

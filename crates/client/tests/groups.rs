@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread};
 use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
 use ottla_client::{
     Admin, Config, Consumer, Error, ErrorCode, Event, NewTopic, Producer, Record, TopicPartition,
@@ -158,6 +158,46 @@ fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
     let all: BTreeSet<_> =
         seats.list.iter().flat_map(|seat| &seat.owned).map(|at| at.topic.clone()).collect();
     assert_eq!(all, ["orders-eu", "orders-us"].map(Arc::from).into());
+}
+
+/// Node 1 has the replica of partition 0, node 2 that of partition 1. A member without a rack would match both: the order of
+/// the member ids would decide.
+#[test]
+fn a_group_with_racks_rebalances_when_the_racks_of_replicas_change() {
+    let broker = broker("orders", 2);
+    let racks = |first, second| {
+        assert!(broker.cluster().set_rack(1, Some(first)) && broker.cluster().set_rack(2, Some(second)));
+    };
+    racks("east", "west");
+    let rangewise = ("partition.assignment.strategy", "range");
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &[rangewise, ("client.rack", "east")]), &["orders"]);
+    seats.settle("one member", 2);
+    seats.join("b", member(&broker, &[rangewise, ("client.rack", "west")]), &["orders"]);
+    let second = |partition| BTreeSet::from([TopicPartition::new("orders", partition)]);
+    seats.drive("the member in the west has the partition there", |seats| seats.owned_by("b") == second(1));
+    racks("west", "east");
+    seats.drive("the replicas have changed places", |seats| seats.owned_by("b") == second(0));
+
+    // A node that is down keeps its rack: the group does not rebalance.
+    let joins = broker.cluster().requests(ApiKey::JoinGroup);
+    broker.cluster().set_hidden(1, true);
+    let until = Instant::now() + Duration::from_secs(1);
+    seats.drive("metadata without the node", |_| Instant::now() > until);
+    assert_eq!(broker.cluster().requests(ApiKey::JoinGroup), joins);
+}
+
+#[test]
+fn the_racks_of_replicas_are_nothing_to_a_group_without_racks() {
+    let broker = broker("orders", 2);
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &[]), &["orders"]);
+    seats.settle("one member", 2);
+    let joins = broker.cluster().requests(ApiKey::JoinGroup);
+    assert!(broker.cluster().set_rack(1, Some("east")));
+    let until = Instant::now() + Duration::from_secs(1);
+    seats.drive("new metadata", |_| Instant::now() > until);
+    assert_eq!(broker.cluster().requests(ApiKey::JoinGroup), joins);
 }
 
 #[test]

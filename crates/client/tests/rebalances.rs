@@ -135,6 +135,50 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
     assert_eq!(committed.values().copied().collect::<Vec<_>>(), [10, 10], "what was done is committed first");
 }
 
+/// librdkafka's test 0113 counts the calls of its callback, also those without partitions.
+#[test]
+fn an_application_that_assigns_itself_gets_each_assignment_of_a_cooperative_group() {
+    let broker = broker();
+    let join = || {
+        let mut config = member(&broker, Rebalance::Application);
+        config.set("partition.assignment.strategy", "cooperative-sticky").expect("a known property");
+        let consumer = Consumer::new(config).expect("a consumer");
+        consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+        consumer
+    };
+    // Applies the next event, if there is one. Returns the number of partitions of an assignment.
+    let apply = |consumer: &mut Consumer| {
+        let polled = consumer.poll_blocking(Duration::from_millis(50)).expect("no error");
+        let control = consumer.control().clone();
+        match polled {
+            Some(Polled::Event(Event::Assigned(given))) => {
+                let starts: Vec<_> = given.iter().map(|at| (at.clone(), StartAt::Beginning)).collect();
+                control.incremental_assign(&starts).wait(PATIENCE).expect("assigned");
+                Some(given.len())
+            }
+            Some(Polled::Event(Event::Revoked(gone))) => {
+                control.incremental_unassign(&gone).wait(PATIENCE).expect("removed");
+                None
+            }
+            _ => None,
+        }
+    };
+    let mut first = join();
+    let deadline = Instant::now() + PATIENCE;
+    let mut given = [Vec::new(), Vec::new()];
+    while given[0].is_empty() {
+        assert!(Instant::now() < deadline);
+        given[0].extend(apply(&mut first));
+    }
+    let mut second = join();
+    while given[1].last() != Some(&1) || given[0].len() < 3 {
+        assert!(Instant::now() < deadline, "{given:?}");
+        given[0].extend(apply(&mut first));
+        given[1].extend(apply(&mut second));
+    }
+    assert_eq!(given, [vec![2, 0, 0], vec![0, 1]]);
+}
+
 #[test]
 fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_committed() {
     let broker = broker();
@@ -195,6 +239,58 @@ fn group_metadata_is_that_of_the_lost_assignment_until_the_loss_is_polled() {
     poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
     let after = control.group_metadata().wait(PATIENCE).expect("a member");
     assert!(after != before && after.generation >= 0, "{after:?}");
+}
+
+/// The member kept its partitions until a heartbeat was refused, and other members could own them by then.
+#[test]
+fn a_commit_that_is_refused_loses_the_assignment_and_the_member_joins_again() {
+    for code in [ErrorCode::IllegalGeneration, ErrorCode::UnknownMemberId] {
+        let broker = broker();
+        let mut consumer = Consumer::new(member(&broker, Rebalance::Polled)).expect("a consumer");
+        let control = consumer.control().clone();
+        control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+        poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+        let before = control.group_metadata().wait(PATIENCE).expect("a member");
+
+        broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, Fault::Fail(code));
+        let at = TopicPartition::new("orders", 0);
+        let commit = control.commit_offsets(&[(at.clone(), 3.into())]).wait(PATIENCE);
+        assert!(
+            matches!(&commit, Err(ottla_client::Error::Broker { code: found, .. }) if *found == code),
+            "{commit:?}"
+        );
+        poll_until(
+            &mut consumer,
+            |polled| matches!(polled, Polled::Event(Event::Lost(lost)) if lost.contains(&at)),
+        );
+        poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+        let after = control.group_metadata().wait(PATIENCE).expect("a member");
+        assert!(after != before && after.generation >= 0, "{after:?}");
+        control.commit_offsets(&[(at, 3.into())]).wait(PATIENCE).expect("a member again");
+    }
+}
+
+#[test]
+fn a_static_member_whose_commit_is_fenced_is_out_of_the_group() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Polled);
+    config.set("group.instance.id", "till-1").expect("a known property");
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    let control = consumer.control().clone();
+    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+
+    broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, Fault::Fail(ErrorCode::FencedInstanceId));
+    let commit = control.commit_offsets(&[(TopicPartition::new("orders", 0), 3.into())]).wait(PATIENCE);
+    assert!(commit.is_err(), "{commit:?}");
+    let deadline = Instant::now() + PATIENCE;
+    let fenced = loop {
+        match consumer.poll_blocking(Duration::from_millis(100)) {
+            Err(error) => break error,
+            Ok(_) => assert!(Instant::now() < deadline, "it learns that it is fenced"),
+        }
+    };
+    assert!(fenced.to_string().contains("OffsetCommit") && fenced.to_string().contains("till-1"), "{fenced}");
 }
 
 #[test]

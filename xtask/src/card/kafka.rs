@@ -7,6 +7,8 @@ use std::process::Command;
 
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, console, java_command};
 
+use super::suite::ONE_PARTITION;
+
 const NODES: usize = 3;
 
 /// The broker version for `TEST_KAFKA_VERSION`.
@@ -23,7 +25,9 @@ impl Kafka {
     /// Starts the cluster that a scenario of the tests needs; `dir` holds its tools.
     pub(super) fn start(scenario: &str, dir: &Path) -> Result<Self, Failure> {
         let creates_topics = if scenario == "noautocreate" { "false" } else { "true" };
-        let properties = [&[("auto.create.topics.enable", creates_topics)], PROPERTIES].concat();
+        let partitions = if scenario == ONE_PARTITION { "1" } else { "4" };
+        let of_scenario = [("auto.create.topics.enable", creates_topics), ("num.partitions", partitions)];
+        let properties = [&of_scenario, PROPERTIES].concat();
         let racks = [[("broker.rack", "RACK1")], [("broker.rack", "RACK2")], [("broker.rack", "RACK3")]];
         let options = KafkaOptions {
             properties: &properties,
@@ -50,9 +54,8 @@ impl Kafka {
     }
 }
 
-/// As the tests' own clusters: replicated, several partitions, access lists, fetches from followers, short sessions.
+/// As the tests' own clusters: replicated, access lists, fetches from followers, short sessions.
 const PROPERTIES: &[(&str, &str)] = &[
-    ("num.partitions", "4"),
     ("default.replication.factor", "3"),
     ("offsets.topic.replication.factor", "3"),
     ("transaction.state.log.replication.factor", "3"),

@@ -20,7 +20,7 @@ use super::suite::{DEFAULT_SCENARIO, Suite, Test, suite_dir};
 pub(super) const NAME: &str = "librdkafka";
 
 /// The release of `node-rdkafka` whose package contains the sources.
-const NODE_RDKAFKA: &str = "3.6.1";
+pub(super) const NODE_RDKAFKA: &str = "3.6.1";
 
 const FETCHED_WITHIN: Duration = Duration::from_secs(300);
 /// The library and 150 tests, on two busy cores.

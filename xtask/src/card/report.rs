@@ -184,7 +184,8 @@ in the same environment.
 - `rust-rdkafka`: the tests of the crate `rdkafka`, with the feature `dynamic-linking`.
 - `confluent-kafka-go`: the tests of its package `kafka`, with the tag `dynamic`.
 
-The original of the bindings is the library in confluent-kafka's wheel. `LD_LIBRARY_PATH` selects the library.
+The original of the bindings for Rust and Go is the library in confluent-kafka's wheel. `LD_LIBRARY_PATH` selects the
+library.
 
 Each test runs in a process of its own, against Apache Kafka 4.1 with three nodes or against the mock cluster. A test that
 fails beside others runs a second time alone.

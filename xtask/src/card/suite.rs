@@ -16,6 +16,9 @@ const COPIED_WITHIN: Duration = Duration::from_secs(60);
 /// The scenario of a test that names none.
 pub(super) const DEFAULT_SCENARIO: &str = "default";
 
+/// The scenario of a suite for which new topics have one partition.
+pub(super) const ONE_PARTITION: &str = "onepartition";
+
 /// One test, or the tests of one number, in a cluster of one scenario. It runs in a process of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Test {
@@ -27,7 +30,8 @@ pub(super) struct Test {
 impl Test {
     /// The name in results and reports, for instance `0045` or `0045-noautocreate`.
     pub(super) fn name(&self) -> String {
-        if self.scenario == DEFAULT_SCENARIO {
+        // A suite with topics of one partition has no other scenario.
+        if [DEFAULT_SCENARIO, ONE_PARTITION].contains(&self.scenario.as_str()) {
             return self.id.clone();
         }
         format!("{}-{}", self.id, self.scenario)

@@ -266,6 +266,10 @@ fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) 
         }
     };
     let fault = context.cluster.intercepts.take(api_key, context.node);
+    let lag = match fault {
+        Some(Fault::AnswerAfter(time)) => Some(lag.map_or(time, |lag| lag.max(time))),
+        _ => lag,
+    };
     let context = RequestContext {
         connection: context,
         version,
@@ -311,7 +315,7 @@ async fn answer_one<R: Api>(
             let _ = request.handle(context).await;
             return Reply::Close("cut by an intercept after the fact".into());
         }
-        None => request.handle(context).await,
+        Some(Fault::AnswerAfter(_)) | None => request.handle(context).await,
     };
     observe(Some(&response));
     if let Some(reason) = R::closes(answered, &response) {

@@ -128,9 +128,20 @@ impl Cluster {
     }
 
     fn lead(&self, partition: &Partition, node: i32) {
-        if partition.unavailable().is_some() {
-            return;
+        if partition.unavailable().is_none() {
+            partition.lead(node, self.reserve_epoch(partition));
         }
+    }
+
+    /// Begins another epoch of the same leader.
+    pub(crate) fn lead_again(&self, partition: &Partition) {
+        if partition.unavailable().is_none() && self.reserve_epoch(partition) {
+            partition.lead_again();
+        }
+    }
+
+    /// Returns `true` if the partition's next epoch is above every epoch that a restart would use again.
+    fn reserve_epoch(&self, partition: &Partition) -> bool {
         let epoch = partition.leader_epoch() + 1;
         let mut end = lock(&self.leader_epochs.end);
         if epoch >= *end {
@@ -142,12 +153,11 @@ impl Cluster {
                 // The nodes share one log: a leader without an epoch of its own does no harm, one that is forgotten
                 // at the next start does.
                 tracing::warn!(%error, "the leader changes without a new epoch");
-                return partition.lead(node, false);
+                return false;
             }
             *end = next;
         }
-        drop(end);
-        partition.lead(node, true);
+        true
     }
 
     /// The node that coordinates a group: the leader of its partition of `__consumer_offsets`.

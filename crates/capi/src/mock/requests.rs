@@ -22,7 +22,8 @@ fn fault(err: rd_kafka_resp_err_t, rtt_ms: c_int) -> Option<Fault> {
     let delay = Duration::from_millis(u64::try_from(rtt_ms).unwrap_or_default());
     Some(match (err, i16::try_from(err)) {
         (RD_KAFKA_RESP_ERR__TRANSPORT, _) => Fault::Cut,
-        (RD_KAFKA_RESP_ERR_NO_ERROR, _) => Fault::Delay(delay),
+        // The round-trip time of a request that has its effect at once.
+        (RD_KAFKA_RESP_ERR_NO_ERROR, _) => Fault::AnswerAfter(delay),
         (-1 | 1.., Ok(code)) if delay.is_zero() => Fault::Fail(ErrorCode::from_i16(code)),
         (-1 | 1.., Ok(code)) => Fault::FailAfter(ErrorCode::from_i16(code), delay),
         _ => return None,

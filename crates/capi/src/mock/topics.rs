@@ -122,7 +122,8 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_leader(
     // `rd_kafka_mock_partition_set_leader`).
     unsafe {
         with_partition(mcluster, topic, partition, |cluster, topic| {
-            let moved = cluster.set_leader(topic, partition, broker_id);
+            // The original counts an epoch per call, also if the broker leads already.
+            let moved = cluster.reelect_leader(topic, partition, broker_id);
             if moved { Ok(()) } else { Err(ErrorCode::BrokerNotAvailable) }
         })
     }

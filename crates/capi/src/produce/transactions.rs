@@ -74,7 +74,8 @@ pub unsafe extern "C" fn rd_kafka_init_transactions(
         Ok(running) => running,
         Err(error) => return error.into_raw(),
     };
-    let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+    // The original's limit: the coordinator may have to end an earlier transaction first.
+    let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout * 2);
     match handle.transaction_calls.init(client, producer, timeout) {
         Some(Ok(())) => null_mut(),
         Some(Err(error)) => {
@@ -148,6 +149,9 @@ struct EndTransaction {
     flush: Option<Flush>,
     running: TransactionCall,
 }
+
+/// The time for a commit or an abort without a timeout from the caller: the longest that a caller can set.
+const NO_LIMIT: Duration = Duration::from_millis(c_int::MAX as u64);
 
 #[derive(Clone, Copy)]
 enum Ending {
@@ -223,7 +227,7 @@ unsafe fn end_transaction(
     });
     match begun {
         Ok((handle, running)) => {
-            let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+            let timeout = timeout_of(timeout_ms).unwrap_or(NO_LIMIT);
             let task = EndTransaction { ending, timeout, begun: Instant::now(), flush: None, running };
             start(state, handle, task);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ottla_protocol::messages::metadata::MetadataResponse;
+use ottla_protocol::messages::metadata::{MetadataResponse, MetadataResponsePartition};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,12 @@ use rustc_hash::FxHashMap;
 pub(crate) struct Layout {
     pub(crate) topics: FxHashMap<Arc<str>, TopicLayout>,
     pub(crate) controller: Option<i32>,
+    /// The racks of nodes. A node that is down is in no response and keeps its rack.
+    racks: FxHashMap<i32, Arc<str>>,
 }
+
+/// The racks that have a replica of each partition, by partition number.
+pub(crate) type PartitionRacks = Vec<BTreeSet<Arc<str>>>;
 
 /// The partitions of a topic, or the error that replaces them.
 #[derive(Clone, Debug)]
@@ -24,6 +29,8 @@ pub(crate) struct TopicLayout {
     internal: bool,
     /// By partition number.
     pub(crate) partitions: Arc<Vec<PartitionLayout>>,
+    /// `None` if no node has a rack.
+    pub(crate) racks: Option<Arc<PartitionRacks>>,
 }
 
 /// One partition's leader.
@@ -57,6 +64,12 @@ pub(crate) enum LayoutState {
 impl Layout {
     pub(crate) fn merge(&mut self, response: MetadataResponse) {
         self.controller = (response.controller_id >= 0).then_some(response.controller_id);
+        for broker in &response.brokers {
+            match &broker.rack {
+                Some(rack) => self.racks.insert(broker.node_id, rack.as_str().into()),
+                None => self.racks.remove(&broker.node_id),
+            };
+        }
         for topic in response.topics {
             let Some(name) = topic.name else { continue };
             // A topic that was recreated under the same name shares no state with the old one.
@@ -83,12 +96,14 @@ impl Layout {
                     *slot = *known;
                 }
             }
+            let mut racks = self.racks_of(&topic.partitions, count);
             // A topic that disappears briefly keeps its partitions, and producers continue with them (KAFKA C7).
             if topic.error_code != ErrorCode::None
                 && partitions.is_empty()
                 && let Some(old) = old
             {
                 partitions.clone_from(&old.partitions);
+                racks.clone_from(&old.racks);
                 for partition in &mut partitions {
                     if is_temporary(topic.error_code) {
                         // The topic exists. Requests to its leaders show whether they still lead.
@@ -108,9 +123,29 @@ impl Layout {
                 id,
                 internal: topic.is_internal,
                 partitions: Arc::new(partitions),
+                racks,
             };
             self.topics.insert(name.into(), layout);
         }
+    }
+
+    /// The racks of the replicas, for partitions from 0 to `count`.
+    fn racks_of(
+        &self,
+        partitions: &[MetadataResponsePartition],
+        count: usize,
+    ) -> Option<Arc<PartitionRacks>> {
+        if self.racks.is_empty() {
+            return None;
+        }
+        let mut racks = vec![BTreeSet::new(); count];
+        for partition in partitions {
+            if let Some(of_partition) = racks.get_mut(partition.partition_index as usize) {
+                let replicas = partition.replica_nodes.iter();
+                of_partition.extend(replicas.filter_map(|node| self.racks.get(node).cloned()));
+            }
+        }
+        Some(Arc::new(racks))
     }
 
     /// `true` if the topic exists and has partitions.

@@ -4,7 +4,7 @@
 //! joins. A cooperative one (KIP-429) keeps its partitions, revokes those that are assigned to other members, and
 //! rejoins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,8 @@ use super::membership_status::MembershipStep;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
 use crate::cluster::brokers::Lane;
-use crate::config::{Config, GroupHabits};
+use crate::cluster::metadata::PartitionRacks;
+use crate::config::{Config, GroupHabits, Rebalance};
 use crate::error::Error;
 use crate::log::Context;
 use crate::types::TopicPartition;
@@ -69,8 +70,13 @@ impl From<Error> for Stop {
     }
 }
 
-/// The number of partitions of each topic.
-type Counts = BTreeMap<Arc<str>, usize>;
+/// The topics for which the leader computed the group's assignment.
+#[derive(Default)]
+struct AssignedTopics {
+    topics: Topics,
+    /// A member has a rack, so the assignment depends on the racks of replicas.
+    uses_racks: bool,
+}
 
 impl Member {
     pub(super) fn new(shared: Rc<Shared>, application: Application) -> Self {
@@ -145,7 +151,7 @@ impl Member {
         }
         let joined = self.join(&topics).await?;
         let leads = joined.leader == joined.member_id;
-        let (assignments, counts) =
+        let (assignments, assigned_topics) =
             if leads && !joined.skip_assignment { self.assign(&joined).await? } else { Default::default() };
         let assigned = self.sync(&joined, assignments).await?;
         let heartbeat = HeartbeatTask::start(self.shared.clone());
@@ -154,13 +160,12 @@ impl Member {
             return Ok(left);
         }
         self.shared.step(MembershipStep::Settled);
-        let leads_over = leads.then(|| counts.keys().cloned().collect::<Vec<_>>());
         let left = tokio::select! {
             biased;
             ended = heartbeat.wait_for_end() => return self.on_end(ended).await,
             late = self.application.wants_or_is_late() => late.map_or(Left::Late, |()| Left::Rejoin),
             () = topics_change(&self.shared, &subscription, &topics) => Left::Rejoin,
-            () = counts_change(&self.shared, leads_over.as_deref(), &counts) => Left::Rejoin,
+            () = partitions_change(&self.shared, &assigned_topics) => Left::Rejoin,
         };
         if let (Left::Rejoin, false) = (&left, self.is_cooperative()) {
             // Heartbeats continue while the application finishes.
@@ -190,7 +195,7 @@ impl Member {
                 self.application.lose();
                 Ok(Left::Rejoin)
             }
-            GenerationEnd::Refused(code) => Err(self.refused(code, "Heartbeat").into()),
+            GenerationEnd::Refused(code, request) => Err(self.refused(code, request).into()),
         }
     }
 
@@ -219,7 +224,9 @@ impl Member {
         if let Err(Late) = self.application.give_up(gone).await {
             return Ok(Some(Left::Late));
         }
-        self.application.take(new, !self.is_cooperative()).await?;
+        // librdkafka's applications get each assignment in this protocol, also one that adds nothing.
+        let always = !self.is_cooperative() || self.config().rebalance == Rebalance::Application;
+        self.application.take(new, always).await?;
         Ok(lets_go.then_some(Left::Rejoin))
     }
 
@@ -259,11 +266,11 @@ impl Member {
         }
     }
 
-    /// Computes the assignment of the group, and returns the number of partitions of each topic.
+    /// Computes the assignment of the group.
     async fn assign(
         &self,
         joined: &JoinGroupResponse,
-    ) -> Result<(Vec<SyncGroupRequestAssignment>, Counts), Error> {
+    ) -> Result<(Vec<SyncGroupRequestAssignment>, AssignedTopics), Error> {
         let name = joined.protocol_name.as_deref().unwrap_or_default();
         let assignors = self.config().assignors();
         let chosen = assignors.iter().find(|assignor| assignor.name() == name);
@@ -287,8 +294,9 @@ impl Member {
             let partitions = assignment.remove(&id).unwrap_or_default();
             Ok(SyncGroupRequestAssignment { assignment: encode_assignment(&partitions)?, member_id: id })
         };
+        let uses_racks = members.values().any(|member| member.rack.is_some());
         let assignments = members.into_keys().map(of_member).collect::<Result<_, Error>>()?;
-        Ok((assignments, topics.into_iter().map(|(topic, partitions)| (topic, partitions.len())).collect()))
+        Ok((assignments, AssignedTopics { topics, uses_racks }))
     }
 
     /// The partitions of all subscribed topics. A topic that does not exist has no partitions yet.
@@ -306,21 +314,16 @@ impl Member {
             return Ok(topics);
         }
         let described = self.shared.cluster.describe(Some(&names)).await?;
-        let racks: BTreeMap<i32, Arc<str>> = described
-            .brokers
-            .iter()
-            .filter_map(|broker| Some((broker.node_id, Arc::from(broker.rack.as_deref()?))))
+        let counts: Vec<_> = (described.topics.iter())
+            .filter_map(|topic| Some((Arc::<str>::from(topic.name.as_deref()?), topic.partitions.len())))
             .collect();
-        for topic in &described.topics {
-            let Some(partitions) = topic.name.as_deref().and_then(|name| topics.get_mut(name)) else {
-                continue;
-            };
-            let mut numbered: Vec<_> = topic.partitions.iter().collect();
-            numbered.sort_by_key(|partition| partition.partition_index);
-            let racks_of = |nodes: &[i32]| nodes.iter().filter_map(|node| racks.get(node).cloned()).collect();
-            *partitions = numbered.into_iter().map(|partition| racks_of(&partition.replica_nodes)).collect();
-        }
         self.shared.cluster.merge(described);
+        for (topic, count) in counts {
+            let Some(partitions) = topics.get_mut(&topic) else { continue };
+            let racks = self.shared.cluster.topic(&topic).and_then(|layout| layout.racks);
+            partitions.clone_from(racks.as_deref().unwrap_or(&Vec::new()));
+            partitions.resize_with(count, BTreeSet::new);
+        }
         Ok(topics)
     }
 
@@ -470,22 +473,28 @@ async fn topics_change(
     }
 }
 
-/// Returns when the number of partitions of a topic differs from the assigned one, or the topic was deleted. Only the leader watches.
-async fn counts_change(shared: &Shared, leads_over: Option<&[Arc<str>]>, counts: &Counts) {
+/// Returns when the number of partitions of a topic, or the racks of their replicas, differ from the assigned ones, or the
+/// topic was deleted. Only the leader has assigned topics.
+async fn partitions_change(shared: &Shared, assigned: &AssignedTopics) {
     let mut changes = shared.cluster.changes();
-    loop {
-        let differs = |topic: &&Arc<str>| {
-            let count = shared.cluster.topic(topic).and_then(|layout| match layout.error {
-                ErrorCode::None => Some(layout.partitions.len()),
-                // It was deleted.
-                ErrorCode::UnknownTopicOrPartition => Some(0),
-                _ => None,
-            });
-            count.is_some_and(|count| count != counts[*topic])
-        };
-        if leads_over.unwrap_or_default().iter().any(|topic| differs(&topic)) {
-            return;
-        }
+    while !assigned
+        .topics
+        .iter()
+        .any(|(topic, partitions)| differs(shared, topic, partitions, assigned.uses_racks))
+    {
         changes.changed().await;
+    }
+}
+
+fn differs(shared: &Shared, topic: &str, assigned: &PartitionRacks, uses_racks: bool) -> bool {
+    let Some(layout) = shared.cluster.topic(topic) else { return false };
+    match layout.error {
+        ErrorCode::None => {
+            let racks = layout.racks.as_deref().filter(|_| uses_racks);
+            layout.partitions.len() != assigned.len() || racks.is_some_and(|racks| racks != assigned)
+        }
+        // It was deleted.
+        ErrorCode::UnknownTopicOrPartition => !assigned.is_empty(),
+        _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! The heartbeats of the classic protocol, in a separate task, so that the application cannot delay them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,8 +25,52 @@ pub(super) enum GenerationEnd {
     Rebalance,
     /// The coordinator no longer knows this member or this generation.
     Lost(ErrorCode),
-    /// The coordinator refuses the member.
-    Refused(ErrorCode),
+    /// The coordinator refuses the member, in the response to this request.
+    Refused(ErrorCode, &'static str),
+}
+
+/// The commits that the coordinator refused because it no longer knows the member or its generation.
+///
+/// The member loses its assignment at once, as in Java's client and librdkafka: another member may own the partitions
+/// before the next heartbeat is refused.
+#[derive(Debug, Default)]
+pub(super) struct CommitRefusals {
+    last: RefCell<Option<Refusal>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    /// The generation and the member id of the commit.
+    member: (i32, String),
+    code: ErrorCode,
+}
+
+impl CommitRefusals {
+    /// Records the error of a commit, if it ends the generation of the commit.
+    pub(super) fn note(&self, member: Option<&(i32, String)>, error: &Error) {
+        let Error::Broker { code, .. } = error else { return };
+        let ends = matches!(
+            code,
+            ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration | ErrorCode::FencedInstanceId
+        );
+        if let (true, Some(member)) = (ends, member) {
+            *self.last.borrow_mut() = Some(Refusal { member: member.clone(), code: *code });
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits for a refusal in the member's current generation. Refusals of earlier generations are ignored.
+    async fn next(&self, coordinator: &Coordinator) -> ErrorCode {
+        loop {
+            if let Some(refusal) = self.last.borrow_mut().take()
+                && coordinator.member().ok().flatten().as_ref() == Some(&refusal.member)
+            {
+                return refusal.code;
+            }
+            self.changed.notified().await;
+        }
+    }
 }
 
 /// Sends the heartbeats of one generation until it is dropped.
@@ -86,7 +130,21 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
             beat_once(coordinator, config.session_timeout).await
         };
         // The coordinator gives the partitions to others after this time, whatever happens to the heartbeats.
-        let Ok(result) = tokio::time::timeout_at(heard_at + config.session_timeout, next).await else {
+        let heartbeat = tokio::time::timeout_at(heard_at + config.session_timeout, next);
+        // During a rebalance, the member gets its next generation soon, in which the refusal has no meaning.
+        let is_rebalancing = state.end.get().is_some();
+        let result = tokio::select! {
+            biased;
+            code = shared.commit_refusals.next(coordinator), if !is_rebalancing => {
+                state.end(match code {
+                    ErrorCode::FencedInstanceId => GenerationEnd::Refused(code, "OffsetCommit"),
+                    code => GenerationEnd::Lost(code),
+                });
+                return;
+            }
+            result = heartbeat => result,
+        };
+        let Ok(result) = result else {
             state.end(GenerationEnd::Lost(ErrorCode::CoordinatorNotAvailable));
             return;
         };
@@ -100,7 +158,7 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
             Ok(code @ (ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration)) => {
                 GenerationEnd::Lost(code)
             }
-            Ok(code) if !code.is_retriable() => GenerationEnd::Refused(code),
+            Ok(code) if !code.is_retriable() => GenerationEnd::Refused(code, "Heartbeat"),
             problem => {
                 if let Ok(code) = problem {
                     coordinator.went_wrong(StallReason::of_code(code));

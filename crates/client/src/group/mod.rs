@@ -33,6 +33,7 @@ use self::commands::ConsumerCommand;
 use self::commit::{commit_offsets, fetch_committed};
 use self::control::on_control;
 use self::coordinator::Coordinator;
+use self::heartbeat::CommitRefusals;
 use self::membership::{LeavingFor, Membership};
 use self::membership_status::{MembershipStatus, MembershipStep};
 use self::poll_activity::PollActivity;
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     /// The partitions that were started one by one.
     standalone: RefCell<BTreeMap<TopicPartition, StandaloneCommits>>,
     unavailable: UnavailableTopics,
+    commit_refusals: CommitRefusals,
     /// Commits are sent one after the other, in the order of their calls.
     commit_order: tokio::sync::Mutex<()>,
 }
@@ -327,6 +329,7 @@ pub(crate) async fn run(
         lost_as: RefCell::default(),
         standalone: RefCell::default(),
         unavailable: UnavailableTopics::default(),
+        commit_refusals: CommitRefusals::default(),
         commit_order: tokio::sync::Mutex::default(),
     });
     let mut tasks = JoinSet::new();
@@ -396,7 +399,10 @@ async fn commit_as_member(
         // A commit that was refused is sent again. A later one waits: otherwise the earlier offset would replace its own.
         let _turn = shared.commit_order.lock().await;
         loop {
-            let committed = commit_offsets(coordinator, offsets, member).await;
+            let committed = commit_offsets(coordinator, offsets, member.clone()).await;
+            if let Err(error) = &committed {
+                shared.commit_refusals.note(member.as_ref(), error);
+            }
             // In the KIP-848 protocol, the epoch may have changed; the next heartbeat returns the new one. With the new
             // epoch, only partitions that are still owned may be committed, because the coordinator does not check the
             // owner.

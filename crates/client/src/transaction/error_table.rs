@@ -94,13 +94,16 @@ pub(crate) fn action_for(call: TxnRequest, code: ErrorCode, protocol: Transactio
             ResponseAction::Again
         }
         code if code.is_retriable() => ResponseAction::Again,
+        // An error without a meaning may have occurred after the marker was written.
+        ErrorCode::UnknownServerError | ErrorCode::Unknown(_) if call.is_end() => ResponseAction::Unknown,
         _ => match call {
             TxnRequest::InitProducerId => ResponseAction::Fatal,
-            TxnRequest::Commit | TxnRequest::Abort => ResponseAction::Unknown,
             TxnRequest::FindCoordinator
             | TxnRequest::AddPartitions
             | TxnRequest::AddOffsets
-            | TxnRequest::CommitOffsets => ResponseAction::Abortable,
+            | TxnRequest::CommitOffsets
+            | TxnRequest::Commit
+            | TxnRequest::Abort => ResponseAction::Abortable,
         },
     }
 }
@@ -140,11 +143,19 @@ mod tests {
         }
     }
 
+    /// The row of an error that only the end of a transaction treats in its own way.
+    fn refused_with(at_end: ResponseAction) -> [ResponseAction; 7] {
+        use ResponseAction as V;
+        [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, at_end, at_end]
+    }
+
     #[test]
     fn the_errors_that_coordinators_answer_mean_what_the_table_says() {
         use ErrorCode as E;
         use ResponseAction as V;
         // FindCoordinator, InitProducerId, AddPartitions, AddOffsets, CommitOffsets, Commit, Abort.
+        let refused = refused_with(V::Abortable);
+        let unclear = refused_with(V::Unknown);
         let table = [
             (E::NotCoordinator, [V::Elsewhere; 7]),
             (E::CoordinatorNotAvailable, [V::Elsewhere; 7]),
@@ -165,22 +176,12 @@ mod tests {
                 E::TransactionAbortable,
                 [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Abortable, V::Unknown],
             ),
-            (
-                E::TopicAuthorizationFailed,
-                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Unknown, V::Unknown],
-            ),
-            (
-                E::IllegalGeneration,
-                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Unknown, V::Unknown],
-            ),
-            (
-                E::UnknownServerError,
-                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Unknown, V::Unknown],
-            ),
-            (
-                E::Unknown(9999),
-                [V::Abortable, V::Fatal, V::Abortable, V::Abortable, V::Abortable, V::Unknown, V::Unknown],
-            ),
+            (E::TopicAuthorizationFailed, refused),
+            (E::GroupAuthorizationFailed, refused),
+            (E::InvalidRequest, refused),
+            (E::IllegalGeneration, refused),
+            (E::UnknownServerError, unclear),
+            (E::Unknown(9999), unclear),
         ];
         for (code, expected) in table {
             for (call, expected) in CALLS.into_iter().zip(expected) {

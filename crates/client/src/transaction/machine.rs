@@ -302,10 +302,13 @@ impl Machine {
             ResponseAction::Fenced => TransactionErrorKind::Fenced { code },
             _ => TransactionErrorKind::Coordinator { request: call.request(), what: what.to_owned(), code },
         };
-        // An earlier copy of the commit may have succeeded before the producer was fenced or the coordinator was
-        // lost.
-        let lost =
-            self.unanswered > 0 && (action >= ResponseAction::Fatal || call == TxnRequest::FindCoordinator);
+        // An earlier copy of the commit may have succeeded before the producer was fenced, the coordinator was lost,
+        // or the permission was withdrawn. TRANSACTION_ABORTABLE says that it has not.
+        let is_silent_on_copies = match action {
+            ResponseAction::Abortable => code != ErrorCode::TransactionAbortable,
+            action => action >= ResponseAction::Fatal,
+        };
+        let lost = self.unanswered > 0 && (is_silent_on_copies || call == TxnRequest::FindCoordinator);
         let unknown = matches!(self.state, State::Committing) && (action == ResponseAction::Unknown || lost);
         let then = match action {
             ResponseAction::Done | ResponseAction::Again | ResponseAction::Elsewhere => Recovery::Retry,

@@ -175,6 +175,24 @@ fn a_fenced_commit_after_a_lost_answer_says_that_its_outcome_is_unknown() {
     assert!(error.to_string().contains("not known"), "{error}");
 }
 
+/// librdkafka's applications abort a transaction whose commit is refused. After a lost response, an earlier copy of the
+/// commit may have succeeded.
+#[test]
+fn a_commit_that_is_refused_can_be_aborted_unless_a_copy_of_it_has_no_answer() {
+    for (copies, after) in [(1, "Abortable"), (2, "Undecided")] {
+        let mut machine = in_state("Committing");
+        for _copy in 0..copies {
+            machine.asked();
+        }
+        machine.answered();
+        let code = ErrorCode::GroupAuthorizationFailed;
+        let action = machine.action_for(TxnRequest::Commit, code);
+        let error = machine.refused(TxnRequest::Commit, code, "", action);
+        assert_eq!(state(&machine), after, "{error}");
+        assert_eq!(error.outcome_is_unknown(), after == "Undecided", "{error}");
+    }
+}
+
 #[test]
 fn a_transaction_of_nothing_ends_without_the_coordinator() {
     for protocol in [TransactionProtocol::V1, TransactionProtocol::V2] {
