@@ -226,6 +226,7 @@ const PROCESS_EFFECTS: &[(&str, &str)] = &[
 /// The defaults of this broker that differ from Kafka's.
 const OWN_DEFAULTS: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
+    ("group.consumer.max.size", "10000"),
     ("group.max.size", "10000"),
     ("group.min.session.timeout.ms", "10"),
     ("fetch.max.bytes", "57671680"),
