@@ -340,7 +340,7 @@ impl ConsumerGroup {
     }
 
     /// The assignor that most members ask for.
-    pub(super) fn preferred_assignor(&self) -> Option<&str> {
+    pub(crate) fn preferred_assignor(&self) -> Option<&str> {
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         for assignor in self.members.values().filter_map(|member| member.profile.assignor.as_deref()) {
             *votes.entry(assignor).or_default() += 1;

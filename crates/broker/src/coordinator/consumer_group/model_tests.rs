@@ -136,7 +136,7 @@ impl World {
                 if let Some(assignment) = answer.assignment {
                     client.target = assignment;
                 }
-                // A client gives up first, and uses new partitions after it has been told of them.
+                // A client gives up first, and uses new partitions after the answer that assigns them.
                 let target = client.target.clone();
                 if client.owned != target {
                     client.owned = target;
@@ -203,7 +203,7 @@ impl World {
         }
         let memory = KeptMemory::new(64 << 20);
         let read = ConsumerGroup::from_stored(GROUP, stored, (self.now, self.now_ms), &memory);
-        let told = |group: &ConsumerGroup| {
+        let state_of = |group: &ConsumerGroup| {
             let members = group.members.iter();
             let members = members.map(|(id, it)| {
                 (
@@ -224,7 +224,7 @@ impl World {
                 group.owners.clone(),
             )
         };
-        let (read_all, known) = (told(&read), told(&self.group));
+        let (read_all, known) = (state_of(&read), state_of(&self.group));
         assert_eq!(read_all.2, known.2, "members");
         assert_eq!(
             (read_all.0, read_all.1, &read_all.3, &read_all.4),
