@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 mod common;
+#[allow(dead_code, reason = "each test file uses its own part")]
 #[path = "../../client/tests/seats/mod.rs"]
 mod seats;
 
