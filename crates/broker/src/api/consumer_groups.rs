@@ -172,13 +172,11 @@ impl Api for ConsumerGroupDescribeRequest {
                 return refused(group_id, code, None);
             }
             let cluster = context.cluster();
-            match cluster.consumer_groups.look(&group_id, |group| described(cluster, &group_id, group)) {
-                Some(described) => described,
-                None => {
-                    let message = format!("group `{group_id}` is not a consumer group");
-                    refused(group_id, ErrorCode::GroupIdNotFound, Some(message))
-                }
-            }
+            let found = cluster.consumer_groups.look(&group_id, |group| described(cluster, &group_id, group));
+            found.unwrap_or_else(|| {
+                let message = format!("group `{group_id}` is not a consumer group");
+                refused(group_id, ErrorCode::GroupIdNotFound, Some(message))
+            })
         });
         ConsumerGroupDescribeResponse { groups: groups.collect(), ..Default::default() }
     }

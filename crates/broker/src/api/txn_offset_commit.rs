@@ -49,9 +49,8 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
         topic.partitions.iter().map(move |partition| (id, partition.partition_index))
     });
     let is_of_producer = *generation_id < 0 && member_id.is_empty() && instance_id.is_none();
-    let checked = cluster.consumer_groups.look(group_id, |group| match is_of_producer {
-        true => Ok(()),
-        false => group.check_commit(member_id, *generation_id, places),
+    let checked = cluster.consumer_groups.look(group_id, |group| {
+        if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, places) }
     });
     match checked {
         Some(checked) => checked?,

@@ -139,7 +139,9 @@ struct Loads {
 impl Loads {
     fn new(members: usize, owners: &BTreeMap<Place, usize>) -> Self {
         let mut loads = vec![0; members];
-        owners.values().for_each(|owner| loads[*owner] += 1);
+        for owner in owners.values() {
+            loads[*owner] += 1;
+        }
         let order = loads.iter().copied().enumerate().map(|(at, load)| (load, at)).collect();
         Self { loads, order }
     }
