@@ -520,6 +520,7 @@ async fn keep(cluster: Arc<Cluster>) {
     tokio::join!(
         retention,
         cluster.groups.keep_time(&cluster),
+        cluster.consumer_groups.keep_time(&cluster),
         cluster.keep_offsets(),
         cluster.keep_transactions(),
         cluster.keep_flushing(),

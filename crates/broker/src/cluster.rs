@@ -34,6 +34,7 @@ use crate::clock::Clock;
 use crate::compactions::Compactions;
 use crate::config::live::LiveConfig;
 use crate::config::{BrokerConfig, Durability};
+use crate::coordinator::consumer_group::registry::ConsumerGroups;
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
@@ -76,6 +77,7 @@ pub struct Cluster {
     pub(crate) overrides: TestOverrides,
     pub(crate) warnings: Warnings,
     pub(crate) groups: Groups,
+    pub(crate) consumer_groups: ConsumerGroups,
     pub(crate) offsets: Offsets,
     pub(crate) transactions: TransactionCoordinator,
     id: String,
@@ -179,6 +181,7 @@ impl Cluster {
         let offsets = Offsets::new(groups.memory().clone());
         let cluster = Self {
             transactions: TransactionCoordinator::new(&config, groups.memory().clone(), clock.clone()),
+            consumer_groups: ConsumerGroups::new(groups.memory().clone()),
             groups,
             offsets,
             memory: MemoryBudget::new(parts.requests, parts.responses),

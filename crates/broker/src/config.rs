@@ -2,12 +2,15 @@
 //!
 //! - `settings`: the table of Kafka's settings: names, types, defaults, allowed values.
 //! - `topic_config`: the settings of a topic.
+//! - `consumer_groups`: the settings of groups of the new protocol.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
+mod consumer_groups;
 pub(crate) mod live;
 mod settings;
 mod topic_config;
 
+pub use consumer_groups::ConsumerGroupConfig;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use topic_config::TopicConfig;
 
@@ -76,6 +79,8 @@ pub struct BrokerConfig {
     pub session_timeout_max: Duration,
     /// `group.max.size`: members of one group. 10,000 by default.
     pub group_members_max: usize,
+    /// `group.consumer.*`: groups of the new protocol (KIP-848).
+    pub consumer_groups: ConsumerGroupConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
@@ -149,6 +154,7 @@ impl Default for BrokerConfig {
             session_timeout_min: Duration::from_millis(10),
             session_timeout_max: Duration::from_secs(1800),
             group_members_max: 10_000,
+            consumer_groups: ConsumerGroupConfig::default(),
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,
@@ -313,7 +319,7 @@ impl BrokerConfig {
                 self.transactional_id_expiration_check = ms(value)?.max(Duration::from_millis(1));
             }
             "add.partitions.to.txn.retry.backoff.max.ms" => self.transaction_wait_max = ms(value)?,
-            _ => return Ok(false),
+            _ => return self.consumer_groups.apply(name, value),
         }
         Ok(true)
     }

@@ -30,6 +30,11 @@ impl Peer {
         let _ = self.software.set((name.to_owned(), version.to_owned()));
     }
 
+    /// The address in Kafka's form.
+    pub(crate) fn host(&self) -> String {
+        self.address.map_or_else(|| "/127.0.0.1".to_owned(), |address| format!("/{}", address.ip()))
+    }
+
     /// The name and version of the client's software.
     fn software(&self) -> String {
         match self.software.get() {

@@ -38,9 +38,11 @@ fn document() -> String {
          one copy of the data on one disk: a replication factor does not protect it.\n\n\
          ## APIs\n\n\
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
-         have no finalized features; 4.1 and 4.3 have `transaction.version` 2.\n\n\
-         ApiVersions announces a finalized feature only if the broker has all of it. `group.version` is missing: the\n\
-         consumer group protocol of KIP-848 is. `metadata.version` is missing: it is the level of the records in KRaft's\n\
+         have no finalized features; 4.1 and 4.3 have `transaction.version` 2 and `group.version` 1.\n\n\
+         Groups of the new protocol (KIP-848) have everything but the online migration: a group has members of one\n\
+         protocol only, as with `group.consumer.migration.policy=disabled`. Patterns have the syntax of RE2 without `\\p{..}`\n\
+         and `\\Q..\\E`.\n\n\
+         ApiVersions announces a finalized feature only if clients can rely on it. `metadata.version` is missing: it is the level of the records in KRaft's\n\
          metadata log, and this broker has no such log. Java's clients of 4.3 decide by `transaction.version` alone; for\n\
          everything else they read the versions of the APIs.\n\n\
          | Key | API | from | 0.11 | 2.8 | 3.9 | 4.1 | 4.3 |\n|--:|---|--:|--:|--:|--:|--:|--:|\n",

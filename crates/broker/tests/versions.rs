@@ -51,6 +51,8 @@ fn every_listed_version_of_every_request_is_answered() {
         end_txn::EndTxnRequest,
         fetch::FetchRequest,
         find_coordinator::FindCoordinatorRequest,
+        consumer_group_describe::ConsumerGroupDescribeRequest,
+        consumer_group_heartbeat::ConsumerGroupHeartbeatRequest,
         heartbeat::HeartbeatRequest,
         incremental_alter_configs::IncrementalAlterConfigsRequest,
         init_producer_id::InitProducerIdRequest,

@@ -9,8 +9,11 @@ use super::{Api, Reply, RequestContext};
 use crate::cluster::Cluster;
 use crate::transactions::metadata::TransactionVersion;
 
-/// Kafka's name of the feature.
+/// Kafka's names of the features.
+const GROUP_VERSION: &str = "group.version";
 const TRANSACTION_VERSION: &str = "transaction.version";
+/// The level of `group.version` with the groups of KIP-848.
+const GROUP_VERSION_LEVEL: i16 = 1;
 
 impl Api for ApiVersionsRequest {
     async fn handle(self, context: RequestContext) -> ApiVersionsResponse {
@@ -33,17 +36,28 @@ impl Api for ApiVersionsRequest {
     }
 }
 
-/// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890.
+/// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890, and consumer
+/// groups of KIP-848.
 ///
 /// Others are added when they are complete. The features never change while the broker runs: their epoch is 0.
 fn add_features(response: &mut ApiVersionsResponse, version: i16) {
-    let (name, level) = (TRANSACTION_VERSION.to_owned(), TransactionVersion::SERVER.level());
     // KAFKA-17011: version 3 of Java's client fails on a minimum of 0.
     let min_version = i16::from(version < 4);
-    response.supported_features =
-        vec![SupportedFeatureKey { name: name.clone(), min_version, max_version: level }];
-    response.finalized_features =
-        vec![FinalizedFeatureKey { name, max_version_level: level, min_version_level: level }];
+    let features =
+        [(TRANSACTION_VERSION, TransactionVersion::SERVER.level()), (GROUP_VERSION, GROUP_VERSION_LEVEL)];
+    for (name, level) in features {
+        let name = name.to_owned();
+        response.supported_features.push(SupportedFeatureKey {
+            name: name.clone(),
+            min_version,
+            max_version: level,
+        });
+        response.finalized_features.push(FinalizedFeatureKey {
+            name,
+            max_version_level: level,
+            min_version_level: level,
+        });
+    }
     response.finalized_features_epoch = 0;
 }
 

@@ -30,6 +30,8 @@ use crate::partition::Partition;
 const EMPTY: &str = "Empty";
 const DEAD: &str = "Dead";
 const CLASSIC: &str = "Classic";
+/// The type of groups of the new protocol.
+const CONSUMER_TYPE: &str = "Consumer";
 
 /// Refuses a request for a group that another node coordinates.
 pub(super) fn check_coordinator(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
@@ -79,7 +81,11 @@ impl Api for JoinGroupRequest {
             },
             knows_skip_assignment: context.version >= 9,
         };
-        match context.cluster().groups.join(&group_id, join, context.version >= 4) {
+        let cluster = context.cluster();
+        let joining = cluster
+            .consumer_groups
+            .join_classic(cluster, &group_id, || cluster.groups.join(&group_id, join, context.version >= 4));
+        match joining.unwrap_or_else(Joining::Refused) {
             Joining::ComeBackAs(member_id) => {
                 refused_join(member_id, ErrorCode::MemberIdRequired, context.version)
             }
@@ -211,12 +217,26 @@ impl Api for LeaveGroupRequest {
 /// A group by its members, or by the offsets it left.
 fn describe(context: &RequestContext, group: &str) -> Option<Description> {
     let cluster = context.cluster();
+    let of_new_protocol = cluster.consumer_groups.look(group, |group| Description {
+        state: group.state(),
+        is_new_protocol: true,
+        ..empty()
+    });
+    if of_new_protocol.is_some() {
+        return of_new_protocol;
+    }
     let known = cluster.groups.describe(group).filter(|known| known.state != EMPTY);
     known.or_else(|| cluster.offsets.has_offsets(group).then(empty))
 }
 
 fn empty() -> Description {
-    Description { state: EMPTY, protocol_type: CONSUMER.into(), protocol: String::new(), members: Vec::new() }
+    Description {
+        state: EMPTY,
+        protocol_type: CONSUMER.into(),
+        protocol: String::new(),
+        members: Vec::new(),
+        is_new_protocol: false,
+    }
 }
 
 impl Api for DescribeGroupsRequest {
@@ -225,7 +245,9 @@ impl Api for DescribeGroupsRequest {
             if let Err(error_code) = check_coordinator(&context, &group_id) {
                 return DescribedGroup { error_code, group_id, ..Default::default() };
             }
-            match describe(&context, &group_id) {
+            // A group of the new protocol is none that this request describes.
+            let described_here = describe(&context, &group_id).filter(|known| !known.is_new_protocol);
+            match described_here {
                 Some(description) => described(group_id, description, context.version),
                 None => DescribedGroup {
                     // KIP-1043: a group that does not exist is an error from version 6 on, and a dead one before.
@@ -275,8 +297,9 @@ fn described(group_id: String, description: Description, version: i16) -> Descri
 impl Api for ListGroupsRequest {
     async fn handle(self, context: RequestContext) -> ListGroupsResponse {
         let cluster = context.cluster();
-        let names: BTreeSet<String> =
+        let mut names: BTreeSet<String> =
             cluster.groups.list().into_iter().map(|(id, _)| id).chain(cluster.offsets.groups()).collect();
+        names.extend(cluster.consumer_groups.list());
         let fits = |filter: &[String], value: &str| {
             filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
         };
@@ -285,13 +308,13 @@ impl Api for ListGroupsRequest {
             .filter(|id| check_coordinator(&context, id).is_ok())
             .filter_map(|id| describe(&context, &id).map(|description| (id, description)))
             .filter(|(_, description)| {
-                fits(&self.states_filter, description.state) && fits(&self.types_filter, CLASSIC)
+                fits(&self.states_filter, description.state) && fits(&self.types_filter, type_of(description))
             })
             .map(|(group_id, description)| ListedGroup {
+                group_type: type_of(&description).into(),
                 group_id,
                 protocol_type: description.protocol_type,
                 group_state: description.state.into(),
-                group_type: CLASSIC.into(),
             });
         ListGroupsResponse { groups: groups.collect(), ..Default::default() }
     }
@@ -299,6 +322,10 @@ impl Api for ListGroupsRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ListGroupsResponse {
         ListGroupsResponse { error_code: code, ..Default::default() }
     }
+}
+
+const fn type_of(description: &Description) -> &'static str {
+    if description.is_new_protocol { CONSUMER_TYPE } else { CLASSIC }
 }
 
 impl Api for DeleteGroupsRequest {
@@ -322,7 +349,11 @@ async fn delete(context: &RequestContext, group: &str) -> Result<(), ErrorCode> 
     check_coordinator(context, group)?;
     let cluster = context.cluster();
     let offsets = cluster.offsets.keys_of_group(group);
-    let Some(removed) = cluster.groups.delete(cluster, group)? else {
+    let removed = match cluster.consumer_groups.delete(cluster, group)? {
+        Some(removed) => Some(removed),
+        None => cluster.groups.delete(cluster, group)?,
+    };
+    let Some(removed) = removed else {
         if offsets.is_empty() {
             return Err(ErrorCode::GroupIdNotFound);
         }

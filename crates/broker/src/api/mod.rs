@@ -4,6 +4,7 @@ mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod api_versions;
 mod configs;
+mod consumer_groups;
 mod delete_records;
 mod describe_cluster;
 mod describe_configs;
@@ -156,6 +157,8 @@ table! {
     AddPartitionsToTxn => m::add_partitions_to_txn::AddPartitionsToTxnRequest,
     AlterConfigs => m::alter_configs::AlterConfigsRequest,
     ApiVersions => m::api_versions::ApiVersionsRequest,
+    ConsumerGroupDescribe => m::consumer_group_describe::ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeat => m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest,
     CreatePartitions => m::create_partitions::CreatePartitionsRequest,
     CreateTopics => m::create_topics::CreateTopicsRequest,
     DeleteGroups => m::delete_groups::DeleteGroupsRequest,

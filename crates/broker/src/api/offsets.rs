@@ -19,6 +19,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::{check_coordinator, coordinate};
 use super::{Api, RequestContext};
+use crate::coordinator::consumer_group::group::ConsumerGroup;
 use crate::coordinator::offsets::{At, Committed};
 
 /// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`.
@@ -26,6 +27,9 @@ const METADATA_BYTES_MAX: usize = 4096;
 
 /// From this version on, OffsetCommit and OffsetFetch name topics by their ids (KIP-848). TxnOffsetCommit has no such version.
 const TOPIC_IDS_FROM: i16 = 10;
+
+/// From this version on, OffsetCommit and OffsetFetch have member epochs (KIP-848).
+const MEMBER_EPOCHS_FROM: i16 = 9;
 
 /// The name of the topic with that id.
 fn name_of(context: &RequestContext, id: Uuid) -> Option<String> {
@@ -46,7 +50,10 @@ impl Api for OffsetCommitRequest {
         };
         let (instance_id, generation) =
             (self.group_instance_id.as_deref(), self.generation_id_or_member_epoch);
-        let allowed = cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation);
+        let allowed = match check_new_commit(&context, &self) {
+            Some(allowed) => allowed,
+            None => cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation),
+        };
         if let Err(code) = allowed {
             return self.refuse(&context, code);
         }
@@ -71,6 +78,25 @@ impl Api for OffsetCommitRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> OffsetCommitResponse {
         respond(self, |_, _| code)
     }
+}
+
+/// Checks a commit in a group of the new protocol; `None` if the group is no such one.
+fn check_new_commit(
+    context: &RequestContext,
+    request: &OffsetCommitRequest,
+) -> Option<Result<(), ErrorCode>> {
+    let cluster = context.cluster();
+    let epoch = request.generation_id_or_member_epoch;
+    let places = request.topics.iter().flat_map(|topic| {
+        let id = cluster.topic(&topic.name).map(|topic| topic.id);
+        topic.partitions.iter().map(move |partition| (id, partition.partition_index))
+    });
+    cluster.consumer_groups.look(&request.group_id, |group| {
+        if context.version < MEMBER_EPOCHS_FROM && epoch >= 0 {
+            return Err(ErrorCode::UnsupportedVersion);
+        }
+        group.check_commit(&request.member_id, epoch, places)
+    })
 }
 
 /// Returns the error of one offset.
@@ -169,8 +195,13 @@ fn fetch_group(
     group: OffsetFetchRequestGroup,
     stable: bool,
 ) -> OffsetFetchResponseGroup {
-    let OffsetFetchRequestGroup { group_id, topics, .. } = group;
-    if let Err(error_code) = check_coordinator(context, &group_id) {
+    let OffsetFetchRequestGroup { group_id, topics, member_id, member_epoch } = group;
+    let allowed = check_coordinator(context, &group_id).and_then(|()| {
+        let groups = &context.cluster().consumer_groups;
+        let check = |group: &ConsumerGroup| group.check_fetch(member_id.as_deref(), member_epoch);
+        groups.look(&group_id, check).unwrap_or(Ok(()))
+    });
+    if let Err(error_code) = allowed {
         return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
     }
     let by_id = context.version >= TOPIC_IDS_FROM;
@@ -246,9 +277,12 @@ fn committed(partition_index: i32, found: Option<Committed>) -> OffsetFetchRespo
 impl Api for OffsetDeleteRequest {
     async fn handle(self, context: RequestContext) -> OffsetDeleteResponse {
         let cluster = context.cluster();
-        let subscribed = match check_coordinator(&context, &self.group_id)
-            .and_then(|()| cluster.groups.subscribed(&self.group_id).transpose())
-        {
+        let subscribed = match check_coordinator(&context, &self.group_id).and_then(|()| {
+            match cluster.consumer_groups.subscribed(&self.group_id) {
+                Some(subscribed) => Ok(Some(subscribed)),
+                None => cluster.groups.subscribed(&self.group_id).transpose(),
+            }
+        }) {
             Ok(subscribed) => subscribed,
             Err(code) => return self.refuse(&context, code),
         };

@@ -44,7 +44,20 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
     let cluster = context.cluster();
     let partition = coordinate(context, group_id).await?;
     let instance_id = group_instance_id.as_deref();
-    cluster.groups.check_commit_in_transaction(group_id, member_id, instance_id, *generation_id)?;
+    let places = request.topics.iter().flat_map(|topic| {
+        let id = cluster.topic(&topic.name).map(|topic| topic.id);
+        topic.partitions.iter().map(move |partition| (id, partition.partition_index))
+    });
+    let is_of_producer = *generation_id < 0 && member_id.is_empty() && instance_id.is_none();
+    let checked = cluster.consumer_groups.look(group_id, |group| {
+        if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, places) }
+    });
+    match checked {
+        Some(checked) => checked?,
+        None => {
+            cluster.groups.check_commit_in_transaction(group_id, member_id, instance_id, *generation_id)?;
+        }
+    }
     let now_ms = cluster.clock.now_ms();
     let mut offsets = Vec::new();
     for topic in &request.topics {

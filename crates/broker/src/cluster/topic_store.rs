@@ -12,6 +12,8 @@ use crate::topics::{Topic, folded_name};
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicStore {
+    /// Changes with every change of a topic.
+    pub(crate) version: u64,
     pub(crate) topics: BTreeMap<Arc<str>, Arc<Topic>>,
     pub(crate) by_id: FxHashMap<Uuid, Arc<str>>,
     /// Names by [`folded_name`]; no two topics share one.
@@ -21,6 +23,7 @@ pub(crate) struct TopicStore {
 impl Cluster {
     pub(crate) fn add(&self, topic: Arc<Topic>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.version += 1;
         state.by_id.insert(topic.id, topic.name.clone());
         state.by_folded_name.insert(folded_name(&topic.name), topic.name.clone());
         state.topics.insert(topic.name.clone(), topic);
@@ -29,6 +32,7 @@ impl Cluster {
     /// Removes a topic: requests that name it fail from now on.
     pub(crate) fn remove(&self, topic: &Topic) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.version += 1;
         state.topics.remove(&topic.name);
         state.by_id.remove(&topic.id);
         state.by_folded_name.remove(&folded_name(&topic.name));
@@ -36,7 +40,13 @@ impl Cluster {
 
     pub(crate) fn replace(&self, topic: Topic) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.version += 1;
         state.topics.insert(topic.name.clone(), Arc::new(topic));
+    }
+
+    /// A number that changes with every creation, deletion and change of a topic.
+    pub(crate) fn topics_version(&self) -> u64 {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).version
     }
 
     /// The topic of that name.

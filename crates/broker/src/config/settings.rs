@@ -223,9 +223,17 @@ const PROCESS_EFFECTS: &[(&str, &str)] = &[
     ("log.dirs", "The data directory, one; `--data` wins."),
 ];
 
+/// The settings of groups that have an effect. Values outside the broker's limits count as the limit.
+const GROUP_EFFECTS: &[(&str, &str)] = &[
+    ("consumer.assignment.interval.ms", "The least time between two target assignments of the group."),
+    ("consumer.heartbeat.interval.ms", "The time between two heartbeats of a member of the group."),
+    ("consumer.session.timeout.ms", "A member without a heartbeat for this time is removed."),
+];
+
 /// The defaults of this broker that differ from Kafka's.
 const OWN_DEFAULTS: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
+    ("group.consumer.max.size", "10000"),
     ("group.max.size", "10000"),
     ("group.min.session.timeout.ms", "10"),
     ("fetch.max.bytes", "57671680"),
@@ -290,7 +298,8 @@ fn row(scope: Scope, line: &'static str) -> Setting {
     let effects = match scope {
         Scope::Topic => EFFECTS,
         Scope::Broker => PROCESS_EFFECTS,
-        Scope::Group | Scope::ClientMetrics => &[],
+        Scope::Group => GROUP_EFFECTS,
+        Scope::ClientMetrics => &[],
     };
     let own_default = OWN_DEFAULTS.iter().find(|(own, _)| scope == Scope::Broker && *own == name);
     Setting {

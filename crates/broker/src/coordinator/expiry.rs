@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ottla_protocol::ErrorCode;
+
 use crate::cluster::Cluster;
 use crate::coordinator::offset_log::tombstones;
 use crate::coordinator::offsets::ExpiryRule;
@@ -21,6 +23,7 @@ impl Cluster {
     pub(crate) async fn expire_offsets(self: &Arc<Self>) {
         let mut names: BTreeSet<String> = self.offsets.groups().into_iter().collect();
         names.extend(self.groups.empty());
+        names.extend(self.consumer_groups.empty());
         for group in names {
             let cluster = self.clone();
             // It looks at every offset of the group: not in the thread that serves clients.
@@ -34,7 +37,10 @@ impl Cluster {
         let rule = ExpiryRule {
             now_ms: self.clock.now_ms(),
             retention_ms: i64::try_from(self.config.offsets_retention.as_millis()).unwrap_or(i64::MAX),
-            members: self.groups.members_for_expiry(group),
+            members: match self.consumer_groups.members_for_expiry(group) {
+                Some(members) => members,
+                None => self.groups.members_for_expiry(group),
+            },
         };
         let choose = || {
             let (expired, are_all) = self.offsets.expired(group, &rule);
@@ -47,14 +53,19 @@ impl Cluster {
                 if !expired.is_empty() {
                     tracing::info!(group, offsets = expired.len(), "removed expired offsets");
                 }
-                if are_all
-                    && self.groups.is_idle(group)
-                    && let Err(code) = self.groups.delete(self, group)
-                {
+                if are_all && let Err(code) = self.delete_idle(group) {
                     tracing::debug!(group, %code, "the group has members again");
                 }
             }
             Err(code) => tracing::warn!(group, %code, "cannot remove expired offsets"),
         }
+    }
+
+    /// Removes a group without members, of either protocol.
+    fn delete_idle(self: &Arc<Self>, group: &str) -> Result<(), ErrorCode> {
+        if self.consumer_groups.delete(self, group)?.is_none() && self.groups.is_idle(group) {
+            self.groups.delete(self, group)?;
+        }
+        Ok(())
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Description {
     pub(crate) protocol_type: String,
     pub(crate) protocol: String,
     pub(crate) members: Vec<MemberDescription>,
+    /// The group has the protocol of KIP-848.
+    pub(crate) is_new_protocol: bool,
 }
 
 /// A member in answers to DescribeGroups.
@@ -417,5 +419,6 @@ fn describe(group: &Group) -> Description {
         protocol_type: group.protocol_type.clone(),
         protocol: if stable { group.protocol.clone() } else { String::new() },
         members: group.members.iter().map(member).collect(),
+        is_new_protocol: false,
     }
 }

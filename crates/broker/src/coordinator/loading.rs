@@ -7,6 +7,7 @@ use ottla_log::Log;
 use ottla_protocol::messages::consumer_offsets::{GroupMetadataValue, OffsetCommitValue, OffsetsKey};
 
 use crate::cluster::Cluster;
+use crate::coordinator::consumer_group::records::StoredConsumerGroup;
 use crate::coordinator::offsets::{Committed, Offsets};
 use crate::internal_topics::{InternalTopic, ReplayError, Replayed, replay};
 use crate::transactions;
@@ -16,6 +17,7 @@ use crate::transactions;
 pub(crate) struct Loaded {
     pub(crate) offsets: Offsets,
     groups: BTreeMap<String, GroupMetadataValue>,
+    consumer_groups: BTreeMap<String, StoredConsumerGroup>,
 }
 
 impl Cluster {
@@ -40,6 +42,9 @@ impl Cluster {
                 log.close_idle_files(false);
                 self.offsets.absorb(loaded.offsets);
                 loaded.groups.into_iter().for_each(|(group, value)| self.groups.load(group, value));
+                for (group, stored) in loaded.consumer_groups {
+                    self.consumer_groups.load(self, group, stored);
+                }
                 Ok(())
             }
         }
@@ -77,6 +82,14 @@ impl Loaded {
                     self.groups.insert(key.group, value);
                 }
             },
+            OffsetsKey::ConsumerGroup(kind, key) => {
+                let group = self.consumer_groups.entry(key.group_id).or_default();
+                group.apply(kind, value).map_err(|error| error.to_string())?;
+            }
+            OffsetsKey::ConsumerGroupPart(kind, key) => {
+                let group = self.consumer_groups.entry(key.group_id).or_default();
+                group.apply_part(kind, key.part, value).map_err(|error| error.to_string())?;
+            }
             // Groups of other protocols: a later version of this program, or Kafka, wrote them.
             OffsetsKey::Unknown(kind) => {
                 tracing::debug!(kind, offset, "a record of an unknown type is ignored");

@@ -1,5 +1,6 @@
 //! The coordinator of groups: their members, their committed offsets, and both in `__consumer_offsets`.
 
+pub(crate) mod consumer_group;
 pub(crate) mod expiry;
 pub(crate) mod group;
 pub(crate) mod group_log;

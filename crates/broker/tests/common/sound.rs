@@ -308,6 +308,18 @@ fn groups(all: &mut All) {
         }],
         ..Default::default()
     });
+    all.add(|_| m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest {
+        group_id: "shares".into(),
+        member_id: "member".into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_names: Some(vec!["orders".into()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    });
+    all.add(|_| m::consumer_group_describe::ConsumerGroupDescribeRequest {
+        group_ids: vec!["shares".into()],
+        ..Default::default()
+    });
     all.add(|_| m::heartbeat::HeartbeatRequest {
         group_id: GROUP.into(),
         generation_id: 1,

@@ -1,4 +1,4 @@
-//! The records of `__consumer_offsets`: committed offsets, and the members of classic groups.
+//! The records of `__consumer_offsets`: committed offsets, the members of classic groups, and the keys of all records.
 //!
 //! A key is its type in two bytes and then the message; a value is its version in two bytes and then the message. Kafka's
 //! `kafka-dump-log --offsets-decoder` prints them.
@@ -10,6 +10,12 @@ use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::{DecodeError, EncodeError};
 use crate::message::Message;
+use crate::messages::consumer_group_records::{
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, CONSUMER_GROUP_MEMBER_METADATA, CONSUMER_GROUP_METADATA,
+    CONSUMER_GROUP_PARTITION_METADATA, CONSUMER_GROUP_REGULAR_EXPRESSION,
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, ConsumerGroupKey,
+    ConsumerGroupPartKey,
+};
 use crate::uuid::Uuid;
 
 /// The key of a committed offset: types 0 and 1.
@@ -88,6 +94,10 @@ pub enum OffsetsKey {
     OffsetCommit(OffsetCommitKey),
     /// A classic group.
     GroupMetadata(GroupMetadataKey),
+    /// A group of the new protocol, by the type of its key.
+    ConsumerGroup(i16, ConsumerGroupKey),
+    /// A member or a pattern of such a group, by the type of its key.
+    ConsumerGroupPart(i16, ConsumerGroupPartKey),
     /// A record of a type that is not known here.
     Unknown(i16),
 }
@@ -102,6 +112,17 @@ impl OffsetsKey {
                 Self::OffsetCommit(OffsetCommitKey::decode(&mut input, kind)?)
             }
             GROUP_METADATA => Self::GroupMetadata(GroupMetadataKey::decode(&mut input, kind)?),
+            CONSUMER_GROUP_METADATA
+            | CONSUMER_GROUP_PARTITION_METADATA
+            | CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA => {
+                Self::ConsumerGroup(kind, ConsumerGroupKey::decode(&mut input, kind)?)
+            }
+            CONSUMER_GROUP_MEMBER_METADATA
+            | CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER
+            | CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT
+            | CONSUMER_GROUP_REGULAR_EXPRESSION => {
+                Self::ConsumerGroupPart(kind, ConsumerGroupPartKey::decode(&mut input, kind)?)
+            }
             unknown => Self::Unknown(unknown),
         })
     }
@@ -145,14 +166,14 @@ impl GroupMetadataValue {
     }
 }
 
-fn to_bytes<M: Message>(message: &M, version: i16) -> Result<Bytes, EncodeError> {
+pub(super) fn to_bytes<M: Message>(message: &M, version: i16) -> Result<Bytes, EncodeError> {
     let mut out = Encoder::new();
     out.put_i16(version);
     message.encode(&mut out, version)?;
     Ok(out.finish().to_bytes().expect("none of it is in a file"))
 }
 
-fn from_bytes<M: Message>(bytes: Bytes) -> Result<M, DecodeError> {
+pub(super) fn from_bytes<M: Message>(bytes: Bytes) -> Result<M, DecodeError> {
     let mut input = Decoder::new(bytes);
     let version = input.i16().map_err(|error| error.within("version").within_message(M::NAME, 0))?;
     M::decode(&mut input, version)

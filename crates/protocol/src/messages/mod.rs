@@ -11,6 +11,7 @@ pub mod alter_user_scram_credentials;
 pub mod api_versions;
 pub mod consumer_group_describe;
 pub mod consumer_group_heartbeat;
+pub mod consumer_group_records;
 pub mod consumer_offsets;
 pub mod consumer_protocol;
 pub mod create_acls;

@@ -1,0 +1,228 @@
+//! ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups of the new protocol (KIP-848).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ottla_protocol::messages::consumer_group_describe::{
+    Assignment as DescribedAssignment, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse,
+    DescribedGroup, Member as DescribedMember, TopicPartitions as DescribedPartitions,
+};
+use ottla_protocol::messages::consumer_group_heartbeat::{
+    Assignment, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, TopicPartitions,
+};
+use ottla_protocol::{ErrorCode, Uuid};
+
+use super::groups::{check_coordinator, coordinate};
+use super::{Api, RequestContext};
+use crate::cluster::{Cluster, lock, random_uuid};
+use crate::coordinator::consumer_group::assignor::Assignor;
+use crate::coordinator::consumer_group::group::{Beat, ConsumerGroup, Refusal};
+use crate::coordinator::consumer_group::member::{LEFT_FOR_NOW, Member, Place};
+use crate::coordinator::consumer_group::patterns::{ResolvedPattern, compile};
+use crate::coordinator::consumer_group::records::by_topic;
+
+/// More names than this are matched with patterns on a thread that may block.
+const QUICK_MATCHES_MAX: usize = 1000;
+/// From this version on, members create their own ids.
+const OWN_ID_FROM: i16 = 1;
+/// The type of a member of the new protocol in ConsumerGroupDescribe.
+const CONSUMER_MEMBER: i8 = 1;
+
+impl Api for ConsumerGroupHeartbeatRequest {
+    async fn handle(self, context: RequestContext) -> ConsumerGroupHeartbeatResponse {
+        let group_id = self.group_id.clone();
+        let answer = async {
+            check(&self, &context)?;
+            let refuse = |code| Refusal::new(code, format!("group `{group_id}`: {code}"));
+            coordinate(&context, &group_id).await.map_err(refuse)?;
+            let beat = beat_of(self, &context).await?;
+            let cluster = context.cluster();
+            let answer = cluster.consumer_groups.heartbeat(cluster, &group_id, beat)?;
+            cluster.consumer_groups.await_stored(cluster, &group_id).await.map_err(refuse)?;
+            Ok::<_, Refusal>(answer)
+        };
+        match answer.await {
+            Ok((answer, interval)) => ConsumerGroupHeartbeatResponse {
+                member_id: Some(answer.member_id),
+                member_epoch: answer.epoch,
+                heartbeat_interval_ms: i32::try_from(interval.as_millis()).unwrap_or(i32::MAX),
+                assignment: answer.assignment.map(|places| Assignment {
+                    topic_partitions: by_topic(places.into_iter())
+                        .into_iter()
+                        .map(|(topic_id, partitions)| TopicPartitions { topic_id, partitions })
+                        .collect(),
+                }),
+                ..Default::default()
+            },
+            Err(Refusal { code, message }) => ConsumerGroupHeartbeatResponse {
+                error_code: code,
+                error_message: Some(message),
+                ..Default::default()
+            },
+        }
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ConsumerGroupHeartbeatResponse {
+        ConsumerGroupHeartbeatResponse { error_code: code, ..Default::default() }
+    }
+}
+
+/// Checks a request as Kafka's `GroupCoordinatorService` does.
+fn check(request: &ConsumerGroupHeartbeatRequest, context: &RequestContext) -> Result<(), Refusal> {
+    let epoch = request.member_epoch;
+    let is_empty = |text: &Option<String>| text.as_ref().is_some_and(|text| text.trim().is_empty());
+    let needs_id = context.version >= OWN_ID_FROM || epoch != 0;
+    let has_subscription =
+        request.subscribed_topic_names.is_some() || request.subscribed_topic_regex.is_some();
+    let reason = if request.group_id.trim().is_empty() {
+        "the group has no name"
+    } else if needs_id && request.member_id.trim().is_empty() {
+        "the member has no id"
+    } else if is_empty(&request.instance_id) {
+        "the instance id is empty"
+    } else if is_empty(&request.rack_id) {
+        "the rack is empty"
+    } else if epoch < LEFT_FOR_NOW {
+        "the member epoch is below -2"
+    } else if epoch == LEFT_FOR_NOW && request.instance_id.is_none() {
+        "epoch -2 is for members with an instance id"
+    } else if epoch == 0 && request.rebalance_timeout_ms == -1 {
+        "a member that joins needs a rebalance timeout"
+    } else if epoch == 0 && request.topic_partitions.as_ref().is_none_or(|owned| !owned.is_empty()) {
+        "a member that joins must report an empty list of partitions"
+    } else if epoch == 0 && !has_subscription {
+        "a member that joins needs a subscription"
+    } else {
+        let Some(assignor) = &request.server_assignor else { return Ok(()) };
+        let broker = context.cluster().live.broker();
+        let known = &broker.consumer_groups.assignors;
+        if Assignor::of_name(assignor).is_some() && known.contains(assignor) {
+            return Ok(());
+        }
+        let message = format!("no assignor is called `{assignor}`: use {}", known.join(", "));
+        return Err(Refusal::new(ErrorCode::UnsupportedAssignor, message));
+    };
+    Err(Refusal::new(ErrorCode::InvalidRequest, reason.to_owned()))
+}
+
+async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContext) -> Result<Beat, Refusal> {
+    let cluster = context.cluster();
+    let pattern = request.subscribed_topic_regex;
+    if let Some(pattern) = pattern.as_deref().filter(|pattern| !pattern.is_empty()) {
+        compile(pattern).map_err(|reason| Refusal::new(ErrorCode::InvalidRegularExpression, reason))?;
+    }
+    let resolved = resolve(cluster, &request.group_id, pattern.as_deref()).await;
+    let member_id = if request.member_id.is_empty() {
+        random_uuid(&mut lock(&cluster.rng)).to_string()
+    } else {
+        request.member_id
+    };
+    let owned = request.topic_partitions.map(|topics| {
+        let places = topics
+            .into_iter()
+            .flat_map(|topic| topic.partitions.into_iter().map(move |partition| (topic.topic_id, partition)));
+        places.collect::<BTreeSet<Place>>()
+    });
+    Ok(Beat {
+        member_id,
+        epoch: request.member_epoch,
+        instance_id: request.instance_id,
+        rack_id: request.rack_id,
+        client_id: context.client_id.to_string(),
+        client_host: context.connection.peer.host(),
+        rebalance_timeout_ms: Some(request.rebalance_timeout_ms).filter(|ms| *ms >= 0),
+        names: request.subscribed_topic_names.map(|names| names.into_iter().collect()),
+        pattern,
+        assignor: request.server_assignor,
+        owned,
+        resolved,
+    })
+}
+
+/// Matches the patterns of a group that were not matched with the topics as they are now.
+async fn resolve(
+    cluster: &std::sync::Arc<Cluster>,
+    group_id: &str,
+    pattern: Option<&str>,
+) -> BTreeMap<String, ResolvedPattern> {
+    let version = cluster.topics_version();
+    let patterns = cluster.consumer_groups.unresolved(group_id, pattern, version);
+    if patterns.is_empty() {
+        return BTreeMap::new();
+    }
+    let names: Vec<_> = cluster.topics().into_iter().map(|topic| topic.name.clone()).collect();
+    let at_ms = cluster.clock.now_ms();
+    let is_quick = names.len().saturating_mul(patterns.len()) <= QUICK_MATCHES_MAX;
+    let work = move || {
+        let resolved = patterns.into_iter().filter_map(|pattern| {
+            // Patterns were compiled when their member joined.
+            let compiled = compile(&pattern).ok()?;
+            let topics = names.iter().filter(|name| compiled.is_match(name)).map(ToString::to_string);
+            let resolved = ResolvedPattern { topics: topics.collect(), version: version as i64, at_ms };
+            Some((pattern, resolved))
+        });
+        resolved.collect()
+    };
+    if is_quick { work() } else { cluster.syncer.run_blocking(work).await }
+}
+
+impl Api for ConsumerGroupDescribeRequest {
+    async fn handle(self, context: RequestContext) -> ConsumerGroupDescribeResponse {
+        let groups = self.group_ids.into_iter().map(|group_id| {
+            if let Err(code) = check_coordinator(&context, &group_id) {
+                return refused(group_id, code, None);
+            }
+            let cluster = context.cluster();
+            let found = cluster.consumer_groups.look(&group_id, |group| described(cluster, &group_id, group));
+            found.unwrap_or_else(|| {
+                let message = format!("group `{group_id}` is not a consumer group");
+                refused(group_id, ErrorCode::GroupIdNotFound, Some(message))
+            })
+        });
+        ConsumerGroupDescribeResponse { groups: groups.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ConsumerGroupDescribeResponse {
+        let groups = self.group_ids.into_iter().map(|group_id| refused(group_id, code, None));
+        ConsumerGroupDescribeResponse { groups: groups.collect(), ..Default::default() }
+    }
+}
+
+fn refused(group_id: String, error_code: ErrorCode, error_message: Option<String>) -> DescribedGroup {
+    DescribedGroup { error_code, error_message, group_id, ..Default::default() }
+}
+
+fn described(cluster: &Cluster, group_id: &str, group: &ConsumerGroup) -> DescribedGroup {
+    let broker = cluster.live.broker();
+    let default = broker.consumer_groups.assignors.first().cloned();
+    let member = |(id, member): (&String, &Member)| DescribedMember {
+        member_id: id.clone(),
+        instance_id: member.profile.instance_id.clone(),
+        rack_id: member.profile.rack_id.clone(),
+        member_epoch: member.epoch,
+        client_id: member.profile.client_id.clone(),
+        client_host: member.profile.client_host.clone(),
+        subscribed_topic_names: member.profile.names.iter().cloned().collect(),
+        subscribed_topic_regex: member.profile.pattern.clone(),
+        assignment: named(cluster, by_topic(member.assigned.keys().copied())),
+        target_assignment: named(cluster, by_topic(group.target(id).copied())),
+        member_type: CONSUMER_MEMBER,
+    };
+    DescribedGroup {
+        group_id: group_id.to_owned(),
+        group_state: group.state().to_owned(),
+        group_epoch: group.epoch,
+        assignment_epoch: group.assignment_epoch,
+        assignor_name: group.preferred_assignor().map(str::to_owned).or(default).unwrap_or_default(),
+        members: group.members.iter().map(member).collect(),
+        ..Default::default()
+    }
+}
+
+/// Topics that were deleted have no name: they are left out, as in Kafka.
+fn named(cluster: &Cluster, topics: BTreeMap<Uuid, Vec<i32>>) -> DescribedAssignment {
+    let topics = topics.into_iter().filter_map(|(topic_id, partitions)| {
+        let topic_name = cluster.topic_by_id(topic_id)?.name.to_string();
+        Some(DescribedPartitions { topic_id, topic_name, partitions })
+    });
+    DescribedAssignment { topic_partitions: topics.collect() }
+}

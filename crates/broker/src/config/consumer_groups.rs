@@ -1,0 +1,80 @@
+//! The settings of consumer groups of the new protocol: `group.consumer.*`.
+
+use std::time::Duration;
+
+use super::number;
+
+/// Settings of the groups of the new protocol (KIP-848).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConsumerGroupConfig {
+    /// `group.consumer.session.timeout.ms`. 45 seconds by default.
+    pub session_timeout: Duration,
+    /// `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`. 45 and 60 seconds by default.
+    pub session_timeout_range: (Duration, Duration),
+    /// `group.consumer.heartbeat.interval.ms`. 5 seconds by default.
+    pub heartbeat_interval: Duration,
+    /// `group.consumer.min.heartbeat.interval.ms` and `group.consumer.max.heartbeat.interval.ms`. 5 and 15 seconds by default.
+    pub heartbeat_interval_range: (Duration, Duration),
+    /// `group.consumer.assignment.interval.ms`: the least time between two target assignments of a group. 1 second by
+    /// default.
+    pub assignment_interval: Duration,
+    /// `group.consumer.min.assignment.interval.ms` and `group.consumer.max.assignment.interval.ms`. 0 and 15 seconds by
+    /// default.
+    pub assignment_interval_range: (Duration, Duration),
+    /// `group.consumer.max.size`: members of one group. 10,000 by default.
+    pub members_max: usize,
+    /// `group.consumer.assignors`: the first one is the default. `uniform` and `range` by default.
+    pub assignors: Vec<String>,
+}
+
+impl Default for ConsumerGroupConfig {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            session_timeout: seconds(45),
+            session_timeout_range: (seconds(45), seconds(60)),
+            heartbeat_interval: seconds(5),
+            heartbeat_interval_range: (seconds(5), seconds(15)),
+            assignment_interval: seconds(1),
+            assignment_interval_range: (Duration::ZERO, seconds(15)),
+            members_max: 10_000,
+            assignors: vec!["uniform".into(), "range".into()],
+        }
+    }
+}
+
+impl ConsumerGroupConfig {
+    /// Applies a property. Returns `false` if none has this name.
+    pub(super) fn apply(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let ms = |min: i64| {
+            number(name, value, min, i64::from(i32::MAX)).map(|ms| Duration::from_millis(ms as u64))
+        };
+        match name {
+            "group.consumer.session.timeout.ms" => self.session_timeout = ms(1)?,
+            "group.consumer.min.session.timeout.ms" => self.session_timeout_range.0 = ms(1)?,
+            "group.consumer.max.session.timeout.ms" => self.session_timeout_range.1 = ms(1)?,
+            "group.consumer.heartbeat.interval.ms" => self.heartbeat_interval = ms(1)?,
+            "group.consumer.min.heartbeat.interval.ms" => self.heartbeat_interval_range.0 = ms(1)?,
+            "group.consumer.max.heartbeat.interval.ms" => self.heartbeat_interval_range.1 = ms(1)?,
+            "group.consumer.assignment.interval.ms" => self.assignment_interval = ms(0)?,
+            "group.consumer.min.assignment.interval.ms" => self.assignment_interval_range.0 = ms(0)?,
+            "group.consumer.max.assignment.interval.ms" => self.assignment_interval_range.1 = ms(0)?,
+            // Kafka's default is the largest number: groups have the members that memory.max.bytes has room for.
+            "group.consumer.max.size" => {
+                self.members_max = number(name, value, 1, i64::from(i32::MAX))? as usize;
+            }
+            "group.consumer.assignors" => {
+                let names: Vec<String> = value.split(',').map(|name| name.trim().to_owned()).collect();
+                if let Some(bad) = names.iter().find(|name| !matches!(name.as_str(), "uniform" | "range")) {
+                    return Err(format!(
+                        "{name}=`{value}`: no assignor is called `{bad}`: use uniform, range"
+                    ));
+                }
+                self.assignors = names;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,49 @@
+//! Patterns of topics that the coordinator matches.
+//!
+//! The syntax is RE2's as far as `regex-lite` has it: linear time, no look-around, and classes of ASCII. Classes of Unicode
+//! (`\p{..}`) and `\Q..\E` are refused.
+
+use std::collections::BTreeSet;
+
+use regex_lite::Regex;
+
+/// The longest pattern: it is kept with the member, and compiled at each change of the topics.
+const PATTERN_BYTES_MAX: usize = 4096;
+
+/// The topics that a pattern matches.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ResolvedPattern {
+    pub(crate) topics: BTreeSet<String>,
+    /// The version of the topics that were matched.
+    pub(crate) version: i64,
+    pub(crate) at_ms: i64,
+}
+
+/// Compiles a pattern, which must match whole names.
+///
+/// # Errors
+/// A sentence that says why.
+pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        let bytes = pattern.len();
+        return Err(format!("the pattern has {bytes} bytes, more than {PATTERN_BYTES_MAX}"));
+    }
+    // The pattern alone first: `a)(b` is none.
+    Regex::new(pattern).map_err(|error| format!("`{pattern}` is no regular expression: {error}"))?;
+    Regex::new(&format!(r"\A(?:{pattern})\z")).map_err(|error| format!("`{pattern}`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_whole_names() {
+        let pattern = compile("orders-(eu|us)|bills").expect("a pattern");
+        assert!(pattern.is_match("orders-eu") && pattern.is_match("bills"));
+        assert!(!pattern.is_match("orders-eu2") && !pattern.is_match("my-bills"));
+        for bad in ["(", "a)(b", r"(?=a)", r"(a)\1", &"a".repeat(5000)] {
+            assert!(compile(bad).is_err(), "{bad}");
+        }
+    }
+}

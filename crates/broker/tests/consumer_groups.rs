@@ -1,0 +1,239 @@
+//! Groups of the new protocol (KIP-848) over the wire: they survive a kill, and the two protocols do not mix.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod common;
+#[allow(dead_code, reason = "each test file uses its own part")]
+#[path = "../../client/tests/seats/mod.rs"]
+mod seats;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::Raw;
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::Config;
+use ottla_log::storage::mem::MemStorage;
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::consumer_group_describe::{ConsumerGroupDescribeRequest, DescribedGroup};
+use ottla_protocol::messages::consumer_group_heartbeat::{
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+};
+use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
+use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
+use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
+use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use ottla_protocol::messages::list_groups::ListGroupsRequest;
+use ottla_protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+
+fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
+    let builder = Broker::builder().storage(Arc::new(storage.clone())).topic("orders", 4).topic("other", 2);
+    let broker = builder.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let request = FindCoordinatorRequest { key: "billing".into(), ..Default::default() };
+    assert_eq!(connection.ask(2, &request).expect("an answer").error_code, ErrorCode::None);
+    (broker, connection)
+}
+
+fn join_request(member: &str) -> ConsumerGroupHeartbeatRequest {
+    ConsumerGroupHeartbeatRequest {
+        group_id: "billing".into(),
+        member_id: member.into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_names: Some(vec!["orders".into()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    }
+}
+
+fn beat(connection: &mut Raw, request: &ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse {
+    connection.ask(1, request).expect("an answer")
+}
+
+fn stay(connection: &mut Raw, member: &str, epoch: i32) -> ConsumerGroupHeartbeatResponse {
+    let request = ConsumerGroupHeartbeatRequest {
+        group_id: "billing".into(),
+        member_id: member.into(),
+        member_epoch: epoch,
+        ..Default::default()
+    };
+    beat(connection, &request)
+}
+
+fn partitions(response: &ConsumerGroupHeartbeatResponse) -> usize {
+    assert_eq!(response.error_code, ErrorCode::None, "{:?}", response.error_message);
+    let topics = &response.assignment.as_ref().expect("an assignment").topic_partitions;
+    topics.iter().map(|topic| topic.partitions.len()).sum()
+}
+
+fn commit(connection: &mut Raw, version: i16, member: &str, epoch: i32) -> ErrorCode {
+    let partition =
+        OffsetCommitRequestPartition { partition_index: 0, committed_offset: 5, ..Default::default() };
+    let topic =
+        OffsetCommitRequestTopic { name: "orders".into(), partitions: vec![partition], ..Default::default() };
+    let request = OffsetCommitRequest {
+        group_id: "billing".into(),
+        member_id: member.into(),
+        generation_id_or_member_epoch: epoch,
+        topics: vec![topic],
+        ..Default::default()
+    };
+    connection.ask(version, &request).expect("an answer").topics[0].partitions[0].error_code
+}
+
+fn describe(connection: &mut Raw) -> DescribedGroup {
+    let request = ConsumerGroupDescribeRequest { group_ids: vec!["billing".into()], ..Default::default() };
+    connection.ask(1, &request).expect("an answer").groups.remove(0)
+}
+
+fn join_classic(connection: &mut Raw, member_id: &str) -> ErrorCode {
+    let request = JoinGroupRequest {
+        group_id: "billing".into(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        member_id: member_id.into(),
+        protocol_type: "consumer".into(),
+        protocols: vec![JoinGroupRequestProtocol { name: "range".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    connection.ask(3, &request).expect("an answer").error_code
+}
+
+#[test]
+fn a_group_is_there_after_a_kill() {
+    let storage = MemStorage::new();
+    let (_broker, mut connection) = start(&storage);
+    assert_eq!(partitions(&beat(&mut connection, &join_request("a"))), 4);
+    assert_eq!(commit(&mut connection, 9, "a", 2), ErrorCode::None);
+    let before = describe(&mut connection);
+    assert_eq!((&*before.group_state, before.group_epoch, before.members.len()), ("Stable", 2, 1));
+    let (_second, mut connection) = start(&storage.fork());
+    assert_eq!(describe(&mut connection), before);
+    let stayed = stay(&mut connection, "a", 2);
+    assert_eq!((stayed.error_code, stayed.member_epoch), (ErrorCode::None, 2));
+    assert_eq!(commit(&mut connection, 9, "a", 2), ErrorCode::None);
+    assert_eq!(commit(&mut connection, 9, "a", 3), ErrorCode::StaleMemberEpoch);
+    assert_eq!(commit(&mut connection, 9, "x", 2), ErrorCode::UnknownMemberId);
+    assert_eq!(commit(&mut connection, 8, "a", 2), ErrorCode::UnsupportedVersion);
+}
+
+#[test]
+fn a_group_is_listed_with_its_type_and_deleted_when_it_is_empty() {
+    let storage = MemStorage::new();
+    let (_broker, mut connection) = start(&storage);
+    beat(&mut connection, &join_request("a"));
+    let delete = DeleteGroupsRequest { groups_names: vec!["billing".into()] };
+    let code = |connection: &mut Raw| connection.ask(2, &delete).expect("an answer").results[0].error_code;
+    assert_eq!(code(&mut connection), ErrorCode::NonEmptyGroup);
+    let request = ListGroupsRequest { types_filter: vec!["consumer".into()], ..Default::default() };
+    let listed = connection.ask(5, &request).expect("an answer").groups;
+    assert_eq!((listed.len(), &*listed[0].group_type, &*listed[0].group_state), (1, "Consumer", "Stable"));
+    let request = DescribeGroupsRequest { groups: vec!["billing".into()], ..Default::default() };
+    let described = connection.ask(6, &request).expect("an answer");
+    assert_eq!(described.groups[0].error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(stay(&mut connection, "a", -1).member_epoch, -1);
+    assert_eq!(describe(&mut connection).group_state, "Empty");
+    assert_eq!(code(&mut connection), ErrorCode::None);
+    let (_second, mut connection) = start(&storage.fork());
+    assert_eq!(describe(&mut connection).error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(stay(&mut connection, "a", 2).error_code, ErrorCode::GroupIdNotFound);
+}
+
+#[test]
+fn members_of_the_two_protocols_do_not_share_a_group() {
+    let storage = MemStorage::new();
+    let (_broker, mut connection) = start(&storage);
+    beat(&mut connection, &join_request("a"));
+    assert_eq!(join_classic(&mut connection, ""), ErrorCode::InconsistentGroupProtocol);
+    stay(&mut connection, "a", -1);
+    assert_eq!(join_classic(&mut connection, ""), ErrorCode::None, "an empty group is replaced");
+    assert_eq!(beat(&mut connection, &join_request("a")).error_code, ErrorCode::GroupIdNotFound);
+}
+
+#[test]
+fn malformed_heartbeats_and_patterns_are_refused() {
+    let storage = MemStorage::new();
+    let (_broker, mut connection) = start(&storage);
+    let cases = [
+        (
+            ErrorCode::InvalidRequest,
+            ConsumerGroupHeartbeatRequest { member_id: String::new(), ..join_request("a") },
+        ),
+        (
+            ErrorCode::InvalidRequest,
+            ConsumerGroupHeartbeatRequest { instance_id: Some(String::new()), ..join_request("a") },
+        ),
+        (
+            ErrorCode::InvalidRequest,
+            ConsumerGroupHeartbeatRequest { rebalance_timeout_ms: -1, ..join_request("a") },
+        ),
+        (
+            ErrorCode::InvalidRequest,
+            ConsumerGroupHeartbeatRequest { topic_partitions: None, ..join_request("a") },
+        ),
+        (ErrorCode::InvalidRequest, ConsumerGroupHeartbeatRequest { member_epoch: -2, ..join_request("a") }),
+        (ErrorCode::InvalidRequest, ConsumerGroupHeartbeatRequest { member_epoch: -3, ..join_request("a") }),
+        (
+            ErrorCode::UnsupportedAssignor,
+            ConsumerGroupHeartbeatRequest { server_assignor: Some("best".into()), ..join_request("a") },
+        ),
+        (
+            ErrorCode::InvalidRegularExpression,
+            ConsumerGroupHeartbeatRequest { subscribed_topic_regex: Some("(".into()), ..join_request("a") },
+        ),
+    ];
+    for (code, request) in cases {
+        assert_eq!(beat(&mut connection, &request).error_code, code, "{request:?}");
+    }
+    assert_eq!(describe(&mut connection).error_code, ErrorCode::GroupIdNotFound);
+    let pattern = ConsumerGroupHeartbeatRequest {
+        subscribed_topic_names: None,
+        subscribed_topic_regex: Some("o(rders|ther)".into()),
+        ..join_request("a")
+    };
+    assert_eq!(partitions(&beat(&mut connection, &pattern)), 6);
+}
+
+/// Members of our client: one leaves, one is gone without a word, and others take over.
+#[test]
+fn clients_of_the_new_protocol_share_a_topic() {
+    let properties = [
+        ("group.consumer.min.heartbeat.interval.ms", "50"),
+        ("group.consumer.heartbeat.interval.ms", "50"),
+        ("group.consumer.min.session.timeout.ms", "1000"),
+        ("group.consumer.session.timeout.ms", "1000"),
+        ("group.consumer.assignment.interval.ms", "0"),
+    ];
+    let builder = Broker::builder().memory().topic("orders", 4).topic("orders-eu", 2);
+    let builder = builder.configure(|config| {
+        for (name, value) in properties {
+            config.set(name, value).expect("a property");
+        }
+    });
+    let broker = builder.spawn().expect("a broker");
+    let config = |group: &str| {
+        let mut config = Config::new(broker.bootstrap_servers());
+        let properties =
+            [("group.id", group), ("group.protocol", "consumer"), ("metadata.max.age.ms", "300")];
+        config.set_all(properties).expect("known properties");
+        config
+    };
+    let mut seats = seats::Seats::default();
+    seats.join("a", config("billing"), &["orders"]);
+    seats.settle("one has all", 4);
+    seats.join("b", config("billing"), &["orders"]);
+    seats.settle("two share", 4);
+    assert_eq!((seats.owned_by("a").len(), seats.owned_by("b").len()), (2, 2));
+    seats.leave("a");
+    seats.settle("the other takes over", 4);
+    seats.join("c", config("billing"), &["orders"]);
+    seats.settle("two share again", 4);
+    seats.kill("b");
+    seats.drive_for(Duration::from_millis(100));
+    seats.settle("a session is over", 4);
+    let mut other = seats::Seats::default();
+    other.join("p", config("patterns"), &["^orders.*"]);
+    other.settle("a pattern", 6);
+}
