@@ -17,7 +17,19 @@ pub(crate) struct Topic {
     pub(crate) config: TopicConfig,
     /// The number of nodes that metadata lists as replicas of each partition. The data is one copy on one disk.
     pub(crate) replication: i32,
+    /// The replicas of partitions that a client has chosen.
+    pub(crate) assignments: Assignments,
     pub(crate) partitions: Vec<Arc<Partition>>,
+}
+
+/// The replicas of partitions by their numbers, the preferred leader first.
+pub(crate) type Assignments = BTreeMap<i32, Vec<i32>>;
+
+impl Topic {
+    /// Returns `true` if a partition can have more than one replica.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replication > 1 || !self.assignments.is_empty()
+    }
 }
 
 /// A topic to create.
@@ -29,12 +41,15 @@ pub(crate) struct NewTopic {
     pub(crate) config: TopicConfig,
     /// The replication factor; 1 if it is less.
     pub(crate) replication: i32,
+    /// The replicas of every partition, if the client has chosen them.
+    pub(crate) assignments: Assignments,
 }
 
 impl NewTopic {
     /// A topic with the default settings.
     pub(crate) fn new(name: impl Into<String>, partitions: i32) -> Self {
-        Self { name: name.into(), partitions, config: TopicConfig::default(), replication: 1 }
+        let (config, assignments) = (TopicConfig::default(), Assignments::new());
+        Self { name: name.into(), partitions, config, replication: 1, assignments }
     }
 }
 
@@ -48,6 +63,9 @@ pub(crate) struct TopicRecord {
     pub(crate) configs: BTreeMap<String, String>,
     #[serde(default = "one_replica")]
     pub(crate) replication: i32,
+    /// The replicas of partitions that a client has chosen.
+    #[serde(default, skip_serializing_if = "Assignments::is_empty")]
+    pub(crate) replicas: Assignments,
 }
 
 /// The replication factor of topics whose record has none.

@@ -6,11 +6,9 @@ use ottla_protocol::messages::api_versions::{
 use ottla_protocol::{ApiKey, ErrorCode, frame};
 
 use super::{Api, Reply, RequestContext};
-use crate::cluster::Cluster;
+use crate::cluster::features::FinalizedFeatures;
+use crate::cluster::{Cluster, TRANSACTION_VERSION};
 use crate::transactions::metadata::TransactionVersion;
-
-/// Kafka's name of the feature.
-const TRANSACTION_VERSION: &str = "transaction.version";
 
 impl Api for ApiVersionsRequest {
     async fn handle(self, context: RequestContext) -> ApiVersionsResponse {
@@ -23,7 +21,7 @@ impl Api for ApiVersionsRequest {
         }
         let mut response = ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() };
         if context.version >= 3 && context.cluster().config.as_version.has_transaction_version_2() {
-            add_features(&mut response, context.version);
+            add_features(&mut response, context.version, context.cluster().finalized_features());
         }
         response
     }
@@ -35,16 +33,20 @@ impl Api for ApiVersionsRequest {
 
 /// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890.
 ///
-/// Others are added when they are complete. The features never change while the broker runs: their epoch is 0.
-fn add_features(response: &mut ApiVersionsResponse, version: i16) {
-    let (name, level) = (TRANSACTION_VERSION.to_owned(), TransactionVersion::SERVER.level());
+/// Others are added when they are complete.
+fn add_features(response: &mut ApiVersionsResponse, version: i16, finalized: FinalizedFeatures) {
+    let name = TRANSACTION_VERSION.to_owned();
     // KAFKA-17011: version 3 of Java's client fails on a minimum of 0.
     let min_version = i16::from(version < 4);
-    response.supported_features =
-        vec![SupportedFeatureKey { name: name.clone(), min_version, max_version: level }];
-    response.finalized_features =
-        vec![FinalizedFeatureKey { name, max_version_level: level, min_version_level: level }];
-    response.finalized_features_epoch = 0;
+    let max_version = TransactionVersion::SERVER.level();
+    response.supported_features = vec![SupportedFeatureKey { name: name.clone(), min_version, max_version }];
+    let level = finalized.transaction_version;
+    // A feature of level 0 is off, and not finalized.
+    response.finalized_features = (level > 0)
+        .then_some(FinalizedFeatureKey { name, max_version_level: level, min_version_level: level })
+        .into_iter()
+        .collect();
+    response.finalized_features_epoch = finalized.epoch;
 }
 
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {

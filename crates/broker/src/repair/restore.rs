@@ -115,6 +115,7 @@ impl Repair {
                 "the journal has a record of its deletion, which the next start finishes".to_owned()
             ));
         }
+        let replicas = known.as_ref().map(|(_, record)| record.replicas.clone()).unwrap_or_default();
         let configs = match known {
             Some((_, record)) => record.configs.clone(),
             None => match InternalTopic::of_name(name) {
@@ -131,6 +132,7 @@ impl Repair {
                 partitions,
                 configs,
                 replication: 1,
+                replicas,
             },
         )))
     }

@@ -2,8 +2,6 @@
 
 use ottla_protocol_derive::Message;
 
-use crate::error_code::ErrorCode;
-
 #[derive(Clone, Debug, PartialEq, Message)]
 #[message(api = AlterClientQuotas, versions = "0-1", flexible = "1+", response = AlterClientQuotasResponse)]
 pub struct AlterClientQuotasRequest {
