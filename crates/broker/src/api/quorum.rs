@@ -48,7 +48,9 @@ impl Api for DescribeQuorumRequest {
             ..Default::default()
         };
         let topic = TopicData { topic_name: METADATA_TOPIC.to_owned(), partitions: vec![partition] };
-        let nodes = cluster.node(leader).into_iter().map(|node| {
+        // Version 2 added the nodes.
+        let leader_node = cluster.node(leader).filter(|_| context.version >= 2);
+        let nodes = leader_node.into_iter().map(|node| {
             let (host, port) = node.address();
             let listeners = vec![Listener { name: LISTENER.to_owned(), host, port }];
             Node { node_id: leader, listeners }
