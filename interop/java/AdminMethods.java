@@ -35,6 +35,8 @@ import org.apache.kafka.common.resource.ResourceType;
 /** Calls every method of Admin, and prints a line per call: the outcome without what differs from run to run. */
 public class AdminMethods {
     private static final Duration PATIENCE = Duration.ofSeconds(20);
+    /** For calls that are repeated until their time is over. */
+    private static final int SHORT_MS = 1500;
 
     private static Admin admin;
 
@@ -160,7 +162,8 @@ public class AdminMethods {
             }
             return offsets;
         });
-        call("listOffsets missing", () -> get(admin.listOffsets(Map.of(at("orders", 7), OffsetSpec.latest())).all()));
+        call("listOffsets missing", () -> get(admin.listOffsets(Map.of(at("orders", 7), OffsetSpec.latest()),
+            new ListOffsetsOptions().timeoutMs(SHORT_MS)).all()));
         call("deleteRecords", () -> {
             Map<String, Object> low = new TreeMap<>();
             Map<TopicPartition, RecordsToDelete> before = Map.of(at("orders", 0), RecordsToDelete.beforeOffset(2),
@@ -336,7 +339,8 @@ public class AdminMethods {
         call("forceTerminateTransaction", () -> get(admin.forceTerminateTransaction("till").result()));
         call("fenceProducers", () -> get(admin.fenceProducers(List.of("till")).all()));
         call("abortTransaction", () ->
-            get(admin.abortTransaction(new AbortTransactionSpec(at("orders", 9), 1, (short) 0, 0)).all()));
+            get(admin.abortTransaction(new AbortTransactionSpec(at("orders", 9), 1, (short) 0, 0),
+                new AbortTransactionOptions().timeoutMs(SHORT_MS)).all()));
         producer.close(Duration.ZERO);
     }
 
