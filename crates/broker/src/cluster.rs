@@ -369,6 +369,13 @@ pub(crate) fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
     Uuid(bytes)
 }
 
+/// A value of the journal, in JSON so that people can read the file.
+pub(crate) fn json(record: &impl serde::Serialize) -> Result<Bytes, Refusal> {
+    serde_json::to_vec(record)
+        .map(Bytes::from)
+        .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))
+}
+
 pub(crate) fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {
     tracing::error!(%error, "the storage failed");
     (ErrorCode::KafkaStorageError, error.to_string())

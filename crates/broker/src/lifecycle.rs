@@ -22,18 +22,17 @@ use ottla_log::{Log, LogConfig, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
-use crate::cluster::{Cluster, OpenError, Refusal, lock, random_uuid, storage_refusal};
+use crate::cluster::{Cluster, OpenError, Refusal, json, lock, random_uuid, storage_refusal};
 use crate::config::TopicConfig;
 use crate::data_dir;
 use crate::internal_topics::{self, is_internal};
 use crate::offset_floors::without_floors;
 use crate::partition::{Partition, PartitionIdentity};
 use crate::topics::{
-    Assignments, NewTopic, PendingRecord, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, folded_name,
-    partition_dir,
+    Assignments, NewTopic, PendingRecord, TOPIC_KEY, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name,
+    folded_name, partition_dir, record_of, topic_key,
 };
 
-pub(crate) const TOPIC_KEY: &str = "topic/";
 pub(crate) const CREATING_KEY: &str = "creating/";
 pub(crate) const DELETING_KEY: &str = "deleting/";
 
@@ -443,33 +442,6 @@ fn check_version(found: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("version {found}; this program knows versions up to {TOPIC_RECORD_VERSION}: run a newer one"))
-}
-
-pub(crate) fn record_of(
-    id: Uuid,
-    partitions: i32,
-    config: &TopicConfig,
-    replication: i32,
-    assignments: &Assignments,
-) -> TopicRecord {
-    TopicRecord {
-        version: TOPIC_RECORD_VERSION,
-        id: id.to_string(),
-        partitions,
-        configs: config.values().clone(),
-        replication,
-        replicas: assignments.clone(),
-    }
-}
-
-pub(crate) fn json(record: &impl serde::Serialize) -> Result<Bytes, Refusal> {
-    serde_json::to_vec(record)
-        .map(Bytes::from)
-        .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))
-}
-
-pub(crate) fn topic_key(name: &str) -> Bytes {
-    format!("{TOPIC_KEY}{name}").into()
 }
 
 pub(crate) fn pending_key(prefix: &str, id: Uuid) -> Bytes {

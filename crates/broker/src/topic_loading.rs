@@ -9,10 +9,10 @@ use ottla_protocol::Uuid;
 use crate::cluster::{Cluster, OpenError, lock};
 use crate::config::TopicConfig;
 use crate::data_dir::{self, Format, Metadata};
-use crate::lifecycle::{TOPIC_KEY, topic_record};
+use crate::lifecycle::topic_record;
 use crate::offset_floors::floor_of;
 use crate::partition::{Partition, PartitionIdentity};
-use crate::topics::{Topic, TopicRecord, partition_dir};
+use crate::topics::{TOPIC_KEY, Topic, TopicRecord, partition_dir};
 
 impl Cluster {
     /// Opens every topic, completes interrupted creations and deletions, and reports directories without a record.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ottla_protocol::{ErrorCode, Uuid};
 use serde::{Deserialize, Serialize};
 
@@ -86,11 +87,37 @@ pub(crate) struct PendingRecord {
     pub(crate) to: i32,
 }
 
+/// The journal's key of a topic without its name.
+pub(crate) const TOPIC_KEY: &str = "topic/";
+
 /// The form written now.
 pub(crate) const TOPIC_RECORD_VERSION: u32 = 1;
 
 /// Longest topic name, Kafka's.
 const NAME_BYTES_MAX: usize = 249;
+
+/// The key of a topic in the journal.
+pub(crate) fn topic_key(name: &str) -> Bytes {
+    format!("{TOPIC_KEY}{name}").into()
+}
+
+/// The record of a topic with these properties.
+pub(crate) fn record_of(
+    id: Uuid,
+    partitions: i32,
+    config: &TopicConfig,
+    replication: i32,
+    assignments: &Assignments,
+) -> TopicRecord {
+    TopicRecord {
+        version: TOPIC_RECORD_VERSION,
+        id: id.to_string(),
+        partitions,
+        configs: config.values().clone(),
+        replication,
+        replicas: assignments.clone(),
+    }
+}
 
 /// Returns whether a name may be a topic's, and so part of a path: letters, digits, `.`, `_`, `-`, and not `.` or `..`.
 pub(crate) fn check_name(name: &str) -> Result<(), (ErrorCode, String)> {

@@ -7,9 +7,8 @@ use std::sync::{PoisonError, RwLock};
 use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 
-use crate::cluster::{Cluster, OpenError, Refusal, lock};
+use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
 use crate::data_dir;
-use crate::lifecycle::json;
 
 pub(crate) const USER: &str = "user";
 pub(crate) const CLIENT_ID: &str = "client-id";

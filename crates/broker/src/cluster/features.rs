@@ -6,9 +6,8 @@ use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Cluster, OpenError, Refusal, lock};
+use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
 use crate::data_dir;
-use crate::lifecycle::json;
 use crate::transactions::metadata::TransactionVersion;
 
 /// Kafka's name of the feature.

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use ottla_protocol::ErrorCode;
 
-use crate::cluster::{Cluster, Refusal, lock};
-use crate::lifecycle::{json, record_of, topic_key};
-use crate::topics::{Assignments, Topic};
+use crate::cluster::{Cluster, Refusal, json, lock};
+use crate::topics::{Assignments, Topic, record_of, topic_key};
 
 /// A change of the replicas of one partition.
 #[derive(Clone, Debug)]

@@ -11,9 +11,8 @@ use ottla_protocol::ErrorCode;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::cluster::{Cluster, OpenError, Refusal, lock};
+use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
 use crate::data_dir;
-use crate::lifecycle::json;
 
 /// Keys of the journal: `scram/<mechanism>/<user>`.
 const SCRAM_KEY: &str = "scram/";

@@ -10,8 +10,8 @@ use super::{Repair, RepairError, Topics, is_partition_of, topics_of};
 use crate::config::BrokerConfig;
 use crate::data_dir::{self, META_DIR, METADATA_FILE, Metadata};
 use crate::internal_topics::InternalTopic;
-use crate::lifecycle::{CREATING_KEY, DELETING_KEY, pending_key, topic_key};
-use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir};
+use crate::lifecycle::{CREATING_KEY, DELETING_KEY, pending_key};
+use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir, topic_key};
 
 /// The settings of a topic are lost with its record. Without these, the defaults could delete what was just restored.
 const RESTORED_SETTINGS: [(&str, &str); 2] = [("retention.bytes", "-1"), ("retention.ms", "-1")];
