@@ -36,6 +36,14 @@ const SOAKS: &[Soak] = &[
         count: 200,
     },
     Soak {
+        name: "admin-methods",
+        what: "1 = every method of Java's Admin on Apache Kafka 4.3, too: the outcomes are those that the broker is compared with",
+        package: "ottla-interop",
+        test: "admin_methods",
+        variable: "OTTLA_SOAK_ADMIN_METHODS",
+        count: 1,
+    },
+    Soak {
         name: "compaction",
         what: "random histories of appends, transactions, crashes and compactions, each compared with a naive model",
         package: "ottla-log",

@@ -6,10 +6,14 @@
 mod background;
 #[cfg(target_os = "linux")]
 mod background_priority;
+pub(crate) mod client_quotas;
+pub(crate) mod features;
 mod files;
 mod leadership;
 mod live_config;
 mod nodes;
+mod reassignment;
+pub(crate) mod scram_credentials;
 mod topic_store;
 mod turns;
 
@@ -23,10 +27,15 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use self::background::BackgroundThreads;
+use self::client_quotas::ClientQuotas;
+use self::features::Features;
+pub(crate) use self::features::TRANSACTION_VERSION;
 pub(crate) use self::leadership::Election;
 use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
 pub use self::nodes::AddNodeError;
 use self::nodes::{Node, Nodes};
+pub(crate) use self::reassignment::Reassignment;
+use self::scram_credentials::ScramCredentials;
 use self::topic_store::TopicStore;
 use self::turns::Turns;
 use crate::cleaner_points::CleanerPoints;
@@ -102,6 +111,9 @@ pub struct Cluster {
     pub(crate) decoder_memory: MemoryBudget,
     pub(crate) compactions: Compactions,
     pub(crate) cleaner_points: CleanerPoints,
+    pub(crate) client_quotas: ClientQuotas,
+    pub(crate) scram_credentials: ScramCredentials,
+    pub(crate) features: Features,
     /// The syncs of partitions that are under way.
     pub(crate) syncs: Mutex<JoinSet<()>>,
     /// Coordinators that a test has moved, by group.
@@ -207,6 +219,9 @@ impl Cluster {
             leader_epochs: LeaderEpochs::new(first_epoch),
             compactions: Compactions::default(),
             cleaner_points,
+            client_quotas: ClientQuotas::default(),
+            scram_credentials: ScramCredentials::default(),
+            features: Features::default(),
             syncs: Mutex::default(),
             coordinators: Mutex::default(),
             transaction_coordinators: Mutex::default(),
@@ -214,6 +229,9 @@ impl Cluster {
         let record = lock(&cluster.journal).end_offset();
         cluster.sync_journal(record)?;
         cluster.load_live_config()?;
+        cluster.load_client_quotas()?;
+        cluster.load_scram_credentials()?;
+        cluster.load_features()?;
         cluster.load_topics(format)?;
         cluster.forget_cleaner_points();
         if format != Format::Marked {
@@ -352,6 +370,13 @@ pub(crate) fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Uuid(bytes)
+}
+
+/// A value of the journal, in JSON so that people can read the file.
+pub(crate) fn json(record: &impl serde::Serialize) -> Result<Bytes, Refusal> {
+    serde_json::to_vec(record)
+        .map(Bytes::from)
+        .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))
 }
 
 pub(crate) fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {

@@ -22,17 +22,17 @@ use ottla_log::{Log, LogConfig, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
-use crate::cluster::{Cluster, OpenError, Refusal, lock, random_uuid, storage_refusal};
+use crate::cluster::{Cluster, OpenError, Refusal, json, lock, random_uuid, storage_refusal};
 use crate::config::TopicConfig;
 use crate::data_dir;
 use crate::internal_topics::{self, is_internal};
 use crate::offset_floors::without_floors;
 use crate::partition::{Partition, PartitionIdentity};
 use crate::topics::{
-    NewTopic, PendingRecord, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, folded_name, partition_dir,
+    Assignments, NewTopic, PendingRecord, TOPIC_KEY, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name,
+    folded_name, partition_dir, record_of, topic_key,
 };
 
-pub(crate) const TOPIC_KEY: &str = "topic/";
 pub(crate) const CREATING_KEY: &str = "creating/";
 pub(crate) const DELETING_KEY: &str = "deleting/";
 
@@ -42,6 +42,7 @@ struct Creation {
     id: Uuid,
     config: TopicConfig,
     replication: i32,
+    assignments: Assignments,
     partitions: Range<i32>,
 }
 
@@ -74,17 +75,17 @@ impl Cluster {
         let checked: Vec<Result<Creation, Refusal>> = checked.collect();
         if dry_run {
             let described = |creation: Creation| {
-                let Creation { name, id, config, replication, .. } = creation;
-                Arc::new(Topic { name, id, config, replication, partitions: Vec::new() })
+                let Creation { name, id, config, replication, assignments, .. } = creation;
+                Arc::new(Topic { name, id, config, replication, assignments, partitions: Vec::new() })
             };
             return checked.into_iter().map(|creation| creation.map(described)).collect();
         }
         let creations: Vec<&Creation> = checked.iter().flatten().collect();
         let mut made = self.create_all(&creations).into_iter();
         let results = checked.into_iter().map(|creation| {
-            let Creation { name, id, config, replication, .. } = creation?;
+            let Creation { name, id, config, replication, assignments, .. } = creation?;
             let partitions = made.next().unwrap_or_else(|| Err(storage_refusal("no result")))?;
-            let topic = Arc::new(Topic { name, id, config, replication, partitions });
+            let topic = Arc::new(Topic { name, id, config, replication, assignments, partitions });
             self.add(topic.clone());
             Ok(topic)
         });
@@ -93,7 +94,7 @@ impl Cluster {
 
     /// Checks everything that needs no change.
     fn check_new(&self, topic: NewTopic, planned: &mut Planned) -> Result<Creation, Refusal> {
-        let NewTopic { name, partitions, config, replication } = topic;
+        let NewTopic { name, partitions, config, replication, assignments } = topic;
         check_name(&name)?;
         let count = if partitions == -1 { self.config.partitions_default } else { partitions };
         let max = self.config.topic_partitions_max;
@@ -108,7 +109,7 @@ impl Cluster {
         planned.names.insert(folded_name(&name), name.clone());
         planned.partitions += if is_internal(&name) { 0 } else { count as usize };
         let id = random_uuid(&mut lock(&self.rng));
-        Ok(Creation { name: name.into(), id, config, replication, partitions: 0..count })
+        Ok(Creation { name: name.into(), id, config, replication, assignments, partitions: 0..count })
     }
 
     /// Refuses more replicas than there are nodes.
@@ -224,7 +225,7 @@ impl Cluster {
     }
 
     fn create_partition(&self, creation: &Creation, index: i32) -> Result<Arc<Partition>, LogError> {
-        let Creation { name, id, config, .. } = creation;
+        let Creation { name, id, config, assignments, .. } = creation;
         let log_config = self.log_config(name, config);
         let dir = partition_dir(name, index);
         let failed = |source| LogError::Io { dir: dir.clone(), doing: "create it".into(), source };
@@ -232,7 +233,8 @@ impl Cluster {
         data_dir::write_metadata(&*self.storage, &dir, *id)?;
         let (log, _) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
         let identity = PartitionIdentity { topic: name.clone(), topic_id: *id, index, floor: 0 };
-        Ok(Partition::new(identity, log, self.preferred_leader(index), self.leader_epochs.first))
+        let leader = self.preferred_leader_of(assignments, index);
+        Ok(Partition::new(identity, log, leader, self.leader_epochs.first))
     }
 
     /// Records durably that the topics exist whose partitions were created, with their number of partitions.
@@ -250,6 +252,7 @@ impl Cluster {
                 creation.partitions.end,
                 &creation.config,
                 creation.replication,
+                &creation.assignments,
             )) {
                 Ok(record) => entries.push((topic_key(&creation.name), Some(record))),
                 Err(refusal) => return made.into_iter().map(|made| made.and(Err(refusal.clone()))).collect(),
@@ -341,8 +344,14 @@ impl Cluster {
         Ok(topic)
     }
 
-    /// Adds partitions up to `count`.
-    pub(crate) fn grow_topic(&self, name: &str, count: i32, dry_run: bool) -> Result<(), Refusal> {
+    /// Adds partitions up to `count`; `chosen` has their replicas if the client chooses them.
+    pub(crate) fn grow_topic(
+        &self,
+        name: &str,
+        count: i32,
+        chosen: Option<Vec<Vec<i32>>>,
+        dry_run: bool,
+    ) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         check_not_internal(name, "given more partitions")?;
@@ -353,6 +362,7 @@ impl Cluster {
                 format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
+        let assignments = self.grown_assignments(&topic, count - have, chosen)?;
         self.check_total(name, 0, count - have)?;
         if !dry_run {
             self.finish_pending().map_err(|error| storage_refusal(&error))?;
@@ -366,12 +376,13 @@ impl Cluster {
             id: topic.id,
             config: topic.config.clone(),
             replication: topic.replication,
+            assignments: assignments.clone(),
             partitions: have..count,
         };
         let made =
             self.create_all(&[&creation]).pop().unwrap_or_else(|| Err(storage_refusal("no result")))?;
         let partitions = topic.partitions.iter().cloned().chain(made).collect();
-        self.replace(Topic { partitions, ..(*topic).clone() });
+        self.replace(Topic { partitions, assignments, ..(*topic).clone() });
         Ok(())
     }
 
@@ -388,7 +399,8 @@ impl Cluster {
         if dry_run {
             return Ok(());
         }
-        let record = record_of(topic.id, topic.partitions.len() as i32, &config, topic.replication);
+        let partitions = topic.partitions.len() as i32;
+        let record = record_of(topic.id, partitions, &config, topic.replication, &topic.assignments);
         self.put_durably(&[(topic_key(name), Some(json(&record)?))])?;
         for partition in &topic.partitions {
             partition.update_config(self.log_config(name, &config));
@@ -430,26 +442,6 @@ fn check_version(found: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("version {found}; this program knows versions up to {TOPIC_RECORD_VERSION}: run a newer one"))
-}
-
-fn record_of(id: Uuid, partitions: i32, config: &TopicConfig, replication: i32) -> TopicRecord {
-    TopicRecord {
-        version: TOPIC_RECORD_VERSION,
-        id: id.to_string(),
-        partitions,
-        configs: config.values().clone(),
-        replication,
-    }
-}
-
-fn json(record: &impl serde::Serialize) -> Result<Bytes, Refusal> {
-    serde_json::to_vec(record)
-        .map(Bytes::from)
-        .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))
-}
-
-pub(crate) fn topic_key(name: &str) -> Bytes {
-    format!("{TOPIC_KEY}{name}").into()
 }
 
 pub(crate) fn pending_key(prefix: &str, id: Uuid) -> Bytes {

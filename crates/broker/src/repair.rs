@@ -22,10 +22,10 @@ use crate::coordinator::loading::Loaded;
 use crate::coordinator::offsets::Offsets;
 use crate::data_dir::{self, FORMAT_FILE, Format, FormatError, META_DIR, METADATA_FILE, Metadata};
 use crate::internal_topics::{InternalTopic, is_internal, replay};
-use crate::lifecycle::{TOPIC_KEY, topic_record};
+use crate::lifecycle::topic_record;
 use crate::offset_floors::floor_of;
 use crate::skip::skip_all;
-use crate::topics::{TopicRecord, partition_dir};
+use crate::topics::{TOPIC_KEY, TopicRecord, partition_dir};
 
 /// Far above any journal that is kept in memory.
 const JOURNAL_FILE_BYTES_MAX: u64 = i32::MAX as u64;

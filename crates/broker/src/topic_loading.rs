@@ -9,10 +9,10 @@ use ottla_protocol::Uuid;
 use crate::cluster::{Cluster, OpenError, lock};
 use crate::config::TopicConfig;
 use crate::data_dir::{self, Format, Metadata};
-use crate::lifecycle::{TOPIC_KEY, topic_record};
+use crate::lifecycle::topic_record;
 use crate::offset_floors::floor_of;
 use crate::partition::{Partition, PartitionIdentity};
-use crate::topics::{Topic, TopicRecord, partition_dir};
+use crate::topics::{TOPIC_KEY, Topic, TopicRecord, partition_dir};
 
 impl Cluster {
     /// Opens every topic, completes interrupted creations and deletions, and reports directories without a record.
@@ -35,11 +35,11 @@ impl Cluster {
                 (topics.len(), PartitionIdentity { topic: name.clone(), topic_id: id, index, floor })
             }));
             let config = TopicConfig::from_values(record.configs);
-            let replication = record.replication;
-            topics.push(Topic { name, id, config, replication, partitions: Vec::new() });
+            let (replication, assignments) = (record.replication, record.replicas);
+            topics.push(Topic { name, id, config, replication, assignments, partitions: Vec::new() });
         }
         let opened = self.syncer.map_all(&partitions, |(topic, identity)| {
-            self.open_partition(identity.clone(), &topics[*topic].config, format)
+            self.open_partition(identity.clone(), &topics[*topic], format)
         });
         for ((topic, _), partition) in partitions.iter().zip(opened) {
             topics[*topic].partitions.push(partition?);
@@ -73,10 +73,11 @@ impl Cluster {
     fn open_partition(
         &self,
         identity: PartitionIdentity,
-        config: &TopicConfig,
+        known: &Topic,
         format: Format,
     ) -> Result<Arc<Partition>, LogError> {
         let PartitionIdentity { ref topic, topic_id: id, index, floor } = identity;
+        let config = &known.config;
         let log_config = self.log_config(topic, config);
         let dir = partition_dir(topic, index);
         let wrong = match data_dir::read_metadata(&*self.storage, &dir)? {
@@ -131,7 +132,7 @@ impl Cluster {
             }
             Err(error) => return Err(error),
         };
-        let leader = self.preferred_leader(index);
+        let leader = self.preferred_leader_of(&known.assignments, index);
         Ok(Partition::new(identity, log, leader, self.leader_epochs.first))
     }
 }

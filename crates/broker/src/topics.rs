@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ottla_protocol::{ErrorCode, Uuid};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,19 @@ pub(crate) struct Topic {
     pub(crate) config: TopicConfig,
     /// The number of nodes that metadata lists as replicas of each partition. The data is one copy on one disk.
     pub(crate) replication: i32,
+    /// The replicas of partitions that a client has chosen.
+    pub(crate) assignments: Assignments,
     pub(crate) partitions: Vec<Arc<Partition>>,
+}
+
+/// The replicas of partitions by their numbers, the preferred leader first.
+pub(crate) type Assignments = BTreeMap<i32, Vec<i32>>;
+
+impl Topic {
+    /// Returns `true` if a partition can have more than one replica.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replication > 1 || !self.assignments.is_empty()
+    }
 }
 
 /// A topic to create.
@@ -29,12 +42,15 @@ pub(crate) struct NewTopic {
     pub(crate) config: TopicConfig,
     /// The replication factor; 1 if it is less.
     pub(crate) replication: i32,
+    /// The replicas of every partition, if the client has chosen them.
+    pub(crate) assignments: Assignments,
 }
 
 impl NewTopic {
     /// A topic with the default settings.
     pub(crate) fn new(name: impl Into<String>, partitions: i32) -> Self {
-        Self { name: name.into(), partitions, config: TopicConfig::default(), replication: 1 }
+        let (config, assignments) = (TopicConfig::default(), Assignments::new());
+        Self { name: name.into(), partitions, config, replication: 1, assignments }
     }
 }
 
@@ -48,6 +64,9 @@ pub(crate) struct TopicRecord {
     pub(crate) configs: BTreeMap<String, String>,
     #[serde(default = "one_replica")]
     pub(crate) replication: i32,
+    /// The replicas of partitions that a client has chosen.
+    #[serde(default, skip_serializing_if = "Assignments::is_empty")]
+    pub(crate) replicas: Assignments,
 }
 
 /// The replication factor of topics whose record has none.
@@ -68,11 +87,37 @@ pub(crate) struct PendingRecord {
     pub(crate) to: i32,
 }
 
+/// The journal's key of a topic without its name.
+pub(crate) const TOPIC_KEY: &str = "topic/";
+
 /// The form written now.
 pub(crate) const TOPIC_RECORD_VERSION: u32 = 1;
 
 /// Longest topic name, Kafka's.
 const NAME_BYTES_MAX: usize = 249;
+
+/// The key of a topic in the journal.
+pub(crate) fn topic_key(name: &str) -> Bytes {
+    format!("{TOPIC_KEY}{name}").into()
+}
+
+/// The record of a topic with these properties.
+pub(crate) fn record_of(
+    id: Uuid,
+    partitions: i32,
+    config: &TopicConfig,
+    replication: i32,
+    assignments: &Assignments,
+) -> TopicRecord {
+    TopicRecord {
+        version: TOPIC_RECORD_VERSION,
+        id: id.to_string(),
+        partitions,
+        configs: config.values().clone(),
+        replication,
+        replicas: assignments.clone(),
+    }
+}
 
 /// Returns whether a name may be a topic's, and so part of a path: letters, digits, `.`, `_`, `-`, and not `.` or `..`.
 pub(crate) fn check_name(name: &str) -> Result<(), (ErrorCode, String)> {

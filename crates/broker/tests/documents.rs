@@ -38,13 +38,28 @@ fn document() -> String {
          one copy of the data on one disk: a replication factor does not protect it.\n\n\
          ## APIs\n\n\
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
-         have no finalized features; 4.1 and 4.3 have `transaction.version` 2 and `group.version` 1.\n\n\
+         have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\
+         `group.version` 1.\n\n\
          Groups of the new protocol (KIP-848) have everything but the online migration: a group has members of one\n\
          protocol only, as with `group.consumer.migration.policy=disabled`. Patterns have the syntax of RE2 without `\\p{..}`\n\
          and `\\Q..\\E`.\n\n\
          ApiVersions announces a finalized feature only if clients can rely on it. `metadata.version` is missing: it is the level of the records in KRaft's\n\
          metadata log, and this broker has no such log. Java's clients of 4.3 decide by `transaction.version` alone; for\n\
          everything else they read the versions of the APIs.\n\n\
+         Some answers of administrative APIs differ from Apache Kafka's:\n\n\
+         - AlterPartitionReassignments: the nodes share one copy of the data, so that a change is complete when it is answered.\n\
+           ListPartitionReassignments lists none, and a cancellation has nothing to cancel. One of the new replicas must be up.\n\
+         - DescribeLogDirs: all nodes share the data directory; each reports the partitions of which it is a replica.\n\
+           AlterReplicaLogDirs accepts that directory only.\n\
+         - AlterClientQuotas: quotas are stored and described. They are not enforced. `ip` is an address, not a host name.\n\
+         - AlterUserScramCredentials: credentials are stored, as salted keys. No listener authenticates with them.\n\
+         - UpdateFeatures: `transaction.version` can be changed, `group.version` cannot.\n\
+         - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\
+           `kraft.version` 0.\n\
+         - UnregisterBroker removes a node that is down; a node that runs is refused.\n\
+         - ACLs: there is no authorizer, and the requests get SECURITY_DISABLED. Delegation tokens: no connection is\n\
+           authenticated, and the requests get DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.\n\
+         - GetTelemetrySubscriptions and PushTelemetry are missing, as from a broker of Kafka without a receiver of client metrics.\n\n\
          | Key | API | from | 0.11 | 2.8 | 3.9 | 4.1 | 4.3 |\n|--:|---|--:|--:|--:|--:|--:|--:|\n",
     );
     for (key, (min, _)) in advertised_apis(KafkaLevel::V4_3) {

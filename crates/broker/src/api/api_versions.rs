@@ -6,14 +6,9 @@ use ottla_protocol::messages::api_versions::{
 use ottla_protocol::{ApiKey, ErrorCode, frame};
 
 use super::{Api, Reply, RequestContext};
-use crate::cluster::Cluster;
+use crate::cluster::features::{FinalizedFeatures, GROUP_VERSION, GROUP_VERSION_LEVEL};
+use crate::cluster::{Cluster, TRANSACTION_VERSION};
 use crate::transactions::metadata::TransactionVersion;
-
-/// Kafka's names of the features.
-const GROUP_VERSION: &str = "group.version";
-const TRANSACTION_VERSION: &str = "transaction.version";
-/// The level of `group.version` with the groups of KIP-848.
-const GROUP_VERSION_LEVEL: i16 = 1;
 
 impl Api for ApiVersionsRequest {
     async fn handle(self, context: RequestContext) -> ApiVersionsResponse {
@@ -26,7 +21,7 @@ impl Api for ApiVersionsRequest {
         }
         let mut response = ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() };
         if context.version >= 3 && context.cluster().config.as_version.has_transaction_version_2() {
-            add_features(&mut response, context.version);
+            add_features(&mut response, context.version, context.cluster().finalized_features());
         }
         response
     }
@@ -39,26 +34,31 @@ impl Api for ApiVersionsRequest {
 /// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890, and consumer
 /// groups of KIP-848.
 ///
-/// Others are added when they are complete. The features never change while the broker runs: their epoch is 0.
-fn add_features(response: &mut ApiVersionsResponse, version: i16) {
+/// Others are added when they are complete.
+fn add_features(response: &mut ApiVersionsResponse, version: i16, finalized: FinalizedFeatures) {
     // KAFKA-17011: version 3 of Java's client fails on a minimum of 0.
     let min_version = i16::from(version < 4);
-    let features =
-        [(TRANSACTION_VERSION, TransactionVersion::SERVER.level()), (GROUP_VERSION, GROUP_VERSION_LEVEL)];
-    for (name, level) in features {
+    let features = [
+        (TRANSACTION_VERSION, TransactionVersion::SERVER.level(), finalized.transaction_version),
+        (GROUP_VERSION, GROUP_VERSION_LEVEL, GROUP_VERSION_LEVEL),
+    ];
+    for (name, max_version, level) in features {
         let name = name.to_owned();
         response.supported_features.push(SupportedFeatureKey {
             name: name.clone(),
             min_version,
-            max_version: level,
+            max_version,
         });
-        response.finalized_features.push(FinalizedFeatureKey {
-            name,
-            max_version_level: level,
-            min_version_level: level,
-        });
+        // A feature of level 0 is off, and not finalized.
+        if level > 0 {
+            response.finalized_features.push(FinalizedFeatureKey {
+                name,
+                max_version_level: level,
+                min_version_level: level,
+            });
+        }
     }
-    response.finalized_features_epoch = 0;
+    response.finalized_features_epoch = finalized.epoch;
 }
 
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {

@@ -5,14 +5,18 @@ use ottla_protocol::messages::describe_cluster::{
     DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,
 };
 
-use super::{Api, RequestContext};
+use super::{Api, RequestContext, authorized_operations};
 
 const BROKERS: i8 = 1;
+const CONTROLLERS: i8 = 2;
 
 impl Api for DescribeClusterRequest {
     async fn handle(self, context: RequestContext) -> DescribeClusterResponse {
-        if self.endpoint_type != BROKERS {
-            return self.refuse(&context, ErrorCode::MismatchedEndpointType);
+        match self.endpoint_type {
+            BROKERS => {}
+            // The endpoints of controllers are those of a controller to ask.
+            CONTROLLERS => return self.refuse(&context, ErrorCode::MismatchedEndpointType),
+            _ => return self.refuse(&context, ErrorCode::UnsupportedEndpointType),
         }
         let cluster = context.cluster();
         let brokers = cluster.nodes_up().map(|node| {
@@ -30,6 +34,10 @@ impl Api for DescribeClusterRequest {
             cluster_id: cluster.id().to_owned(),
             controller_id: cluster.controller(),
             brokers: brokers.collect(),
+            cluster_authorized_operations: authorized_operations::if_requested(
+                self.include_cluster_authorized_operations,
+                authorized_operations::OF_CLUSTER,
+            ),
             ..Default::default()
         }
     }

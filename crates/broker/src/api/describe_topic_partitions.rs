@@ -6,7 +6,7 @@ use ottla_protocol::messages::describe_topic_partitions::{
     DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 
-use super::{Api, RequestContext};
+use super::{Api, RequestContext, authorized_operations};
 use crate::cluster::Cluster;
 use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
@@ -57,6 +57,7 @@ impl Api for DescribeTopicPartitionsRequest {
                 topic_id: topic.id,
                 is_internal: is_internal(&topic.name),
                 partitions,
+                topic_authorized_operations: authorized_operations::OF_TOPIC,
                 ..Default::default()
             });
             if more {

@@ -9,6 +9,7 @@ use ottla_protocol::messages::metadata::{
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
+use super::authorized_operations::{OF_CLUSTER, OF_TOPIC, if_requested};
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::internal_topics::is_internal;
@@ -23,7 +24,9 @@ impl Api for MetadataRequest {
             // Before version 1 there was no null.
             Some(topics) => context.version == 0 && topics.is_empty(),
         };
-        let topics = if all {
+        let of_topic = if_requested(self.include_topic_authorized_operations, OF_TOPIC);
+        let of_cluster = if_requested(self.include_cluster_authorized_operations, OF_CLUSTER);
+        let mut topics: Vec<MetadataResponseTopic> = if all {
             cluster.topics().iter().map(|topic| described(cluster, topic)).collect()
         } else {
             let wanted = self.topics.unwrap_or_default();
@@ -33,7 +36,10 @@ impl Api for MetadataRequest {
             }
             wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, &failed)).collect()
         };
-        MetadataResponse { topics, ..about_cluster(cluster) }
+        for topic in topics.iter_mut().filter(|topic| topic.error_code == ErrorCode::None) {
+            topic.topic_authorized_operations = of_topic;
+        }
+        MetadataResponse { topics, cluster_authorized_operations: of_cluster, ..about_cluster(cluster) }
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> MetadataResponse {

@@ -1,10 +1,14 @@
 //! The requests that a broker answers: a table, and one file per request.
 
+mod acls;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod api_versions;
+mod authorized_operations;
+mod client_quotas;
 mod configs;
 mod consumer_groups;
+mod delegation_tokens;
 mod delete_records;
 mod describe_cluster;
 mod describe_configs;
@@ -19,13 +23,19 @@ mod groups;
 mod init_producer_id;
 mod list_offsets;
 mod list_transactions;
+mod log_dirs;
 mod metadata;
 mod offset_for_leader_epoch;
 mod offsets;
 mod produce;
+mod quorum;
+mod reassignments;
+mod scram_credentials;
 mod topics;
 mod transactional;
 mod txn_offset_commit;
+mod unregister_broker;
+mod update_features;
 mod write_txn_markers;
 
 use std::future::Future;
@@ -155,23 +165,38 @@ macro_rules! table {
 table! {
     AddOffsetsToTxn => m::add_offsets_to_txn::AddOffsetsToTxnRequest,
     AddPartitionsToTxn => m::add_partitions_to_txn::AddPartitionsToTxnRequest,
+    AddRaftVoter => m::add_raft_voter::AddRaftVoterRequest,
+    AlterClientQuotas => m::alter_client_quotas::AlterClientQuotasRequest,
     AlterConfigs => m::alter_configs::AlterConfigsRequest,
+    AlterPartitionReassignments => m::alter_partition_reassignments::AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirs => m::alter_replica_log_dirs::AlterReplicaLogDirsRequest,
+    AlterUserScramCredentials => m::alter_user_scram_credentials::AlterUserScramCredentialsRequest,
     ApiVersions => m::api_versions::ApiVersionsRequest,
     ConsumerGroupDescribe => m::consumer_group_describe::ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeat => m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest,
+    CreateAcls => m::create_acls::CreateAclsRequest,
+    CreateDelegationToken => m::create_delegation_token::CreateDelegationTokenRequest,
     CreatePartitions => m::create_partitions::CreatePartitionsRequest,
     CreateTopics => m::create_topics::CreateTopicsRequest,
+    DeleteAcls => m::delete_acls::DeleteAclsRequest,
     DeleteGroups => m::delete_groups::DeleteGroupsRequest,
     DeleteRecords => m::delete_records::DeleteRecordsRequest,
     DeleteTopics => m::delete_topics::DeleteTopicsRequest,
+    DescribeAcls => m::describe_acls::DescribeAclsRequest,
+    DescribeClientQuotas => m::describe_client_quotas::DescribeClientQuotasRequest,
     DescribeCluster => m::describe_cluster::DescribeClusterRequest,
     DescribeConfigs => m::describe_configs::DescribeConfigsRequest,
+    DescribeDelegationToken => m::describe_delegation_token::DescribeDelegationTokenRequest,
     DescribeGroups => m::describe_groups::DescribeGroupsRequest,
+    DescribeLogDirs => m::describe_log_dirs::DescribeLogDirsRequest,
     DescribeProducers => m::describe_producers::DescribeProducersRequest,
+    DescribeQuorum => m::describe_quorum::DescribeQuorumRequest,
     DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
     DescribeTransactions => m::describe_transactions::DescribeTransactionsRequest,
+    DescribeUserScramCredentials => m::describe_user_scram_credentials::DescribeUserScramCredentialsRequest,
     ElectLeaders => m::elect_leaders::ElectLeadersRequest,
     EndTxn => m::end_txn::EndTxnRequest,
+    ExpireDelegationToken => m::expire_delegation_token::ExpireDelegationTokenRequest,
     Fetch => m::fetch::FetchRequest,
     FindCoordinator => m::find_coordinator::FindCoordinatorRequest,
     Heartbeat => m::heartbeat::HeartbeatRequest,
@@ -182,6 +207,7 @@ table! {
     ListConfigResources => m::list_config_resources::ListConfigResourcesRequest,
     ListGroups => m::list_groups::ListGroupsRequest,
     ListOffsets => m::list_offsets::ListOffsetsRequest,
+    ListPartitionReassignments => m::list_partition_reassignments::ListPartitionReassignmentsRequest,
     ListTransactions => m::list_transactions::ListTransactionsRequest,
     Metadata => m::metadata::MetadataRequest,
     OffsetCommit => m::offset_commit::OffsetCommitRequest,
@@ -189,8 +215,12 @@ table! {
     OffsetFetch => m::offset_fetch::OffsetFetchRequest,
     OffsetForLeaderEpoch => m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
     Produce => m::produce::ProduceRequest,
+    RemoveRaftVoter => m::remove_raft_voter::RemoveRaftVoterRequest,
+    RenewDelegationToken => m::renew_delegation_token::RenewDelegationTokenRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
     TxnOffsetCommit => m::txn_offset_commit::TxnOffsetCommitRequest,
+    UnregisterBroker => m::unregister_broker::UnregisterBrokerRequest,
+    UpdateFeatures => m::update_features::UpdateFeaturesRequest,
     WriteTxnMarkers => m::write_txn_markers::WriteTxnMarkersRequest,
 }
 

@@ -232,7 +232,7 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
                 let found = usize::try_from(data.index).ok().and_then(|at| topic.partitions.get(at));
                 let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
                 // Only a replicated topic can have too few replicas.
-                let may_lack = waits_for_all && topic.replication > 1 && found.check_leader(node, -1).is_ok();
+                let may_lack = waits_for_all && topic.is_replicated() && found.check_leader(node, -1).is_ok();
                 if may_lack && !cluster.has_enough_replicas(topic, found) {
                     return Err(ErrorCode::NotEnoughReplicas);
                 }

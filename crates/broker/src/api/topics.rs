@@ -78,13 +78,14 @@ fn check(cluster: &Cluster, topic: &CreatableTopic, uses: usize) -> Result<NewTo
         return Err((ErrorCode::InvalidReplicationFactor, reason));
     }
     let replication = check_assignments(cluster, topic)?.unwrap_or(i32::from(*replication_factor));
+    let chosen = assignments.iter().map(|assigned| (assigned.partition_index, assigned.broker_ids.clone()));
     let mut config = TopicConfig::default();
     for setting in configs {
         let value = setting.value.as_deref().unwrap_or_default();
         config.set(&setting.name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
     let partitions = if assignments.is_empty() { *num_partitions } else { assignments.len() as i32 };
-    Ok(NewTopic { name: name.clone(), partitions, config, replication })
+    Ok(NewTopic { name: name.clone(), partitions, config, replication, assignments: chosen.collect() })
 }
 
 /// Returns the replication factor of an assignment: the same number of different nodes for each partition, from 0 up.
@@ -119,10 +120,6 @@ fn result_of(
     topic: &Topic,
     dry_run: bool,
 ) -> CreatableTopicResult {
-    for assignment in asked.assignments.iter().filter(|_| !dry_run) {
-        // Chosen leaders are honoured where such a node is up.
-        let _ = cluster.move_leader(&asked.name, assignment.partition_index, assignment.broker_ids[0]);
-    }
     let num_partitions = match (dry_run, partitions) {
         (true, -1) => cluster.config.partitions_default,
         (true, count) => count,
@@ -202,8 +199,10 @@ impl Api for CreatePartitionsRequest {
         let (topics, dry_run) = (self.topics, self.validate_only);
         let grow = move |cluster: &Cluster| {
             let results = topics.into_iter().map(|topic| {
-                let (error_code, error_message) = match cluster.grow_topic(&topic.name, topic.count, dry_run)
-                {
+                let chosen =
+                    topic.assignments.map(|chosen| chosen.into_iter().map(|one| one.broker_ids).collect());
+                let grown = cluster.grow_topic(&topic.name, topic.count, chosen, dry_run);
+                let (error_code, error_message) = match grown {
                     Ok(()) => (ErrorCode::None, None),
                     Err((code, reason)) => (code, Some(reason)),
                 };

@@ -8,7 +8,7 @@ use ottla_protocol::ErrorCode;
 use crate::cluster::{Cluster, lock};
 use crate::internal_topics::{InternalTopic, partition_of};
 use crate::partition::{NO_LEADER, Partition};
-use crate::topics::Topic;
+use crate::topics::{Assignments, Topic};
 
 /// The key of the end of the reserved leader epochs: clients have seen lower ones only.
 pub(crate) const LEADER_EPOCH_KEY: &[u8] = b"leader-epoch";
@@ -58,9 +58,16 @@ impl Cluster {
             .map_or(NO_LEADER, |node| node.id)
     }
 
+    /// Returns the first of a partition's assigned replicas that is up; without one, as [`Cluster::preferred_leader`].
+    pub(crate) fn preferred_leader_of(&self, assignments: &Assignments, index: i32) -> i32 {
+        let assigned = assignments.get(&index).into_iter().flatten().copied();
+        assigned.into_iter().find(|id| self.is_node_up(*id)).unwrap_or_else(|| self.preferred_leader(index))
+    }
+
     /// The nodes that metadata lists as replicas of a partition, the preferred leader first. They share one copy of the data.
     pub(crate) fn replicas(&self, topic: &Topic, partition: &Partition) -> Replicas {
-        if topic.replication <= 1 {
+        let assigned = topic.assignments.get(&partition.index);
+        if assigned.is_none() && topic.replication <= 1 {
             let all = partition.replicas();
             let offline = partition.offline_replicas();
             let in_sync = if offline.is_empty() { all.clone() } else { Vec::new() };
@@ -68,8 +75,9 @@ impl Cluster {
         }
         let (nodes, leader) = (self.nodes.len(), partition.leader());
         let count = usize::try_from(topic.replication).map_or(1, |count| count.min(nodes));
-        let mut all: Vec<i32> =
-            (0..count).map(|step| self.nodes[(partition.index as usize + step) % nodes].id).collect();
+        let spread =
+            || (0..count).map(|step| self.nodes[(partition.index as usize + step) % nodes].id).collect();
+        let mut all: Vec<i32> = assigned.cloned().unwrap_or_else(spread);
         // With all replicas down, another node leads.
         if leader != NO_LEADER && !all.contains(&leader) {
             all.pop();
@@ -104,16 +112,21 @@ impl Cluster {
 
     /// Holds an election in one partition. The error is Kafka's for a partition whose leader does not change.
     pub(crate) fn elect_leader(&self, topic: &str, index: i32, election: Election) -> Result<(), ErrorCode> {
-        let partition = self.partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let topic = self.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let partition = usize::try_from(index).ok().and_then(|index| topic.partitions.get(index));
+        let partition = partition.ok_or(ErrorCode::UnknownTopicOrPartition)?;
         let leader = partition.leader();
-        let first = &self.nodes[index as usize % self.nodes.len()];
+        let first = match topic.assignments.get(&index).and_then(|assigned| assigned.first()) {
+            Some(id) => *id,
+            None => self.nodes[index as usize % self.nodes.len()].id,
+        };
         let (is_needed, node, refusal) = match election {
             Election::Preferred => {
-                let node = if first.is_up() { first.id } else { NO_LEADER };
-                (leader != first.id, node, ErrorCode::PreferredLeaderNotAvailable)
+                let node = if self.is_node_up(first) { first } else { NO_LEADER };
+                (leader != first, node, ErrorCode::PreferredLeaderNotAvailable)
             }
             Election::Unclean => {
-                let node = self.preferred_leader(index);
+                let node = self.preferred_leader_of(&topic.assignments, index);
                 (leader == NO_LEADER, node, ErrorCode::EligibleLeadersNotAvailable)
             }
         };
@@ -123,11 +136,11 @@ impl Cluster {
         if node == NO_LEADER || partition.unavailable().is_some() {
             return Err(refusal);
         }
-        self.lead(&partition, node);
+        self.lead(partition, node);
         Ok(())
     }
 
-    fn lead(&self, partition: &Partition, node: i32) {
+    pub(crate) fn lead(&self, partition: &Partition, node: i32) {
         if partition.unavailable().is_none() {
             partition.lead(node, self.reserve_epoch(partition));
         }
@@ -214,22 +227,23 @@ impl Cluster {
         if up {
             self.lead_preferred(id);
         } else {
-            self.lead_where(|partition| partition.leader() == id);
+            self.lead_where(|_, partition| partition.leader() == id);
         }
         true
     }
 
     /// Makes a node the leader of its preferred partitions, and gives a leader to partitions that have none.
     pub(crate) fn lead_preferred(&self, id: i32) {
-        self.lead_where(|partition| {
-            partition.leader() == NO_LEADER || self.preferred_leader(partition.index) == id
+        self.lead_where(|topic, partition| {
+            partition.leader() == NO_LEADER
+                || self.preferred_leader_of(&topic.assignments, partition.index) == id
         });
     }
 
-    fn lead_where(&self, is_affected: impl Fn(&Partition) -> bool) {
+    fn lead_where(&self, is_affected: impl Fn(&Topic, &Partition) -> bool) {
         for topic in self.topics() {
-            for partition in topic.partitions.iter().filter(|partition| is_affected(partition)) {
-                self.lead(partition, self.preferred_leader(partition.index));
+            for partition in topic.partitions.iter().filter(|partition| is_affected(&topic, partition)) {
+                self.lead(partition, self.preferred_leader_of(&topic.assignments, partition.index));
             }
         }
     }

@@ -7,7 +7,7 @@ use ottla_protocol::ErrorCode;
 use super::{InternalTopic, partition_of};
 use crate::cluster::Cluster;
 use crate::partition::Partition;
-use crate::topics::{NewTopic, Topic};
+use crate::topics::{Assignments, NewTopic, Topic};
 
 impl Cluster {
     /// Returns the partition that has the records of a group or of a transactional id, if the topic exists.
@@ -41,6 +41,7 @@ impl Cluster {
             partitions: topic.partitions(&self.config),
             config: topic.settings(&self.config),
             replication: 1,
+            assignments: Assignments::new(),
         };
         self.create_topic(new, false).map_err(|(_, reason)| {
             tracing::error!(topic = topic.name(), reason, "cannot create the topic of the coordinator");

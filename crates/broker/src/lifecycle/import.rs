@@ -11,7 +11,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use super::{DELETING_KEY, Planned, check_name, json, pending_key, record_of, topic_key};
 use crate::cluster::{Cluster, PRODUCER_IDS_KEY, Refusal, lock, storage_refusal};
 use crate::config::TopicConfig;
-use crate::topics::{PendingRecord, TOPIC_RECORD_VERSION, folded_name};
+use crate::topics::{Assignments, PendingRecord, TOPIC_RECORD_VERSION, folded_name};
 
 /// A topic that is imported.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl Cluster {
         self.storage.sync_dir("").map_err(|error| storage_refusal(&error))?;
         let mut entries = Vec::with_capacity(2 * topics.len() + 1);
         for topic in topics {
-            let record = record_of(topic.id, topic.partitions, &topic.config, 1);
+            let record = record_of(topic.id, topic.partitions, &topic.config, 1, &Assignments::new());
             entries.push((topic_key(&topic.name), Some(json(&record)?)));
             entries.push((pending_key(DELETING_KEY, topic.id), None));
         }

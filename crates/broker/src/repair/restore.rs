@@ -10,8 +10,8 @@ use super::{Repair, RepairError, Topics, is_partition_of, topics_of};
 use crate::config::BrokerConfig;
 use crate::data_dir::{self, META_DIR, METADATA_FILE, Metadata};
 use crate::internal_topics::InternalTopic;
-use crate::lifecycle::{CREATING_KEY, DELETING_KEY, pending_key, topic_key};
-use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir};
+use crate::lifecycle::{CREATING_KEY, DELETING_KEY, pending_key};
+use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir, topic_key};
 
 /// The settings of a topic are lost with its record. Without these, the defaults could delete what was just restored.
 const RESTORED_SETTINGS: [(&str, &str); 2] = [("retention.bytes", "-1"), ("retention.ms", "-1")];
@@ -115,6 +115,7 @@ impl Repair {
                 "the journal has a record of its deletion, which the next start finishes".to_owned()
             ));
         }
+        let replicas = known.as_ref().map(|(_, record)| record.replicas.clone()).unwrap_or_default();
         let configs = match known {
             Some((_, record)) => record.configs.clone(),
             None => match InternalTopic::of_name(name) {
@@ -131,6 +132,7 @@ impl Repair {
                 partitions,
                 configs,
                 replication: 1,
+                replicas,
             },
         )))
     }

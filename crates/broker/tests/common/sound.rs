@@ -64,6 +64,8 @@ pub(crate) fn in_every_version(address: SocketAddr) -> Vec<Sound> {
     groups(&mut all);
     offsets(&mut all);
     transactions(&mut all);
+    administration(&mut all);
+    security(&mut all);
     for api in all.listed.keys() {
         assert!(all.sound.iter().any(|sound| sound.api.code() == *api), "no request for API {api}");
     }
@@ -200,6 +202,136 @@ fn transactions(all: &mut All) {
         producer_id_filters: vec![7, 8],
         transactional_id_pattern: (version >= 2).then(|| "till-.*".to_owned()),
         ..Default::default()
+    });
+}
+
+fn administration(all: &mut All) {
+    all.add(|_| m::describe_log_dirs::DescribeLogDirsRequest {
+        topics: Some(vec![m::describe_log_dirs::DescribableLogDirTopic {
+            topic: TOPIC.into(),
+            partitions: vec![0],
+        }]),
+    });
+    all.add(|_| m::alter_replica_log_dirs::AlterReplicaLogDirsRequest {
+        dirs: vec![m::alter_replica_log_dirs::AlterReplicaLogDir {
+            path: "/no/such/directory".into(),
+            topics: vec![m::alter_replica_log_dirs::AlterReplicaLogDirTopic {
+                name: TOPIC.into(),
+                partitions: vec![0],
+            }],
+        }],
+    });
+    all.add(|_| m::alter_partition_reassignments::AlterPartitionReassignmentsRequest {
+        timeout_ms: 1000,
+        topics: vec![m::alter_partition_reassignments::ReassignableTopic {
+            name: TOPIC.into(),
+            partitions: vec![m::alter_partition_reassignments::ReassignablePartition {
+                partition_index: 0,
+                replicas: Some(vec![1]),
+            }],
+        }],
+        ..Default::default()
+    });
+    all.add(|_| m::list_partition_reassignments::ListPartitionReassignmentsRequest {
+        timeout_ms: 1000,
+        topics: Some(vec![m::list_partition_reassignments::ListPartitionReassignmentsTopics {
+            name: TOPIC.into(),
+            partition_indexes: vec![0],
+        }]),
+    });
+    all.add(|_| m::describe_client_quotas::DescribeClientQuotasRequest {
+        components: vec![m::describe_client_quotas::ComponentData {
+            entity_type: "user".into(),
+            match_type: 0,
+            r#match: Some("anna".into()),
+        }],
+        strict: true,
+    });
+    all.add(|_| m::alter_client_quotas::AlterClientQuotasRequest {
+        entries: vec![m::alter_client_quotas::EntryData {
+            entity: vec![m::alter_client_quotas::EntityData {
+                entity_type: "user".into(),
+                entity_name: Some("anna".into()),
+            }],
+            ops: vec![m::alter_client_quotas::OpData {
+                key: "producer_byte_rate".into(),
+                value: 1000.0,
+                remove: false,
+            }],
+        }],
+        validate_only: true,
+    });
+    all.add(|version| m::update_features::UpdateFeaturesRequest {
+        feature_updates: vec![m::update_features::FeatureUpdateKey {
+            feature: "transaction.version".into(),
+            max_version_level: 2,
+            ..Default::default()
+        }],
+        validate_only: version >= 1,
+        ..Default::default()
+    });
+    all.add(|_| m::describe_quorum::DescribeQuorumRequest {
+        topics: vec![m::describe_quorum::requested::TopicData {
+            topic_name: "__cluster_metadata".into(),
+            partitions: vec![m::describe_quorum::requested::PartitionData { partition_index: 0 }],
+        }],
+    });
+    all.add(|_| m::unregister_broker::UnregisterBrokerRequest { broker_id: 99 });
+    all.add(|_| m::add_raft_voter::AddRaftVoterRequest {
+        cluster_id: Some("other".into()),
+        voter_id: 2,
+        listeners: vec![m::add_raft_voter::Listener {
+            name: "CONTROLLER".into(),
+            host: "localhost".into(),
+            port: 9093,
+        }],
+        ..Default::default()
+    });
+    all.add(|_| m::remove_raft_voter::RemoveRaftVoterRequest {
+        cluster_id: Some("other".into()),
+        voter_id: 2,
+        ..Default::default()
+    });
+}
+
+fn security(all: &mut All) {
+    all.add(|_| m::describe_user_scram_credentials::DescribeUserScramCredentialsRequest {
+        users: Some(vec![m::describe_user_scram_credentials::UserName { name: "anna".into() }]),
+    });
+    all.add(|_| m::alter_user_scram_credentials::AlterUserScramCredentialsRequest {
+        deletions: vec![m::alter_user_scram_credentials::ScramCredentialDeletion {
+            name: "anna".into(),
+            mechanism: 1,
+        }],
+        upsertions: vec![m::alter_user_scram_credentials::ScramCredentialUpsertion {
+            name: "bo".into(),
+            mechanism: 1,
+            iterations: 4096,
+            salt: Bytes::from_static(b"salt"),
+            salted_password: Bytes::from_static(b"salted"),
+        }],
+    });
+    all.add(|_| m::describe_acls::DescribeAclsRequest::default());
+    all.add(|_| m::create_acls::CreateAclsRequest {
+        creations: vec![m::create_acls::AclCreation::default()],
+    });
+    all.add(|_| m::delete_acls::DeleteAclsRequest {
+        filters: vec![m::delete_acls::DeleteAclsFilter::default()],
+    });
+    all.add(|_| m::create_delegation_token::CreateDelegationTokenRequest {
+        renewers: vec![m::create_delegation_token::CreatableRenewers::default()],
+        ..Default::default()
+    });
+    all.add(|_| m::renew_delegation_token::RenewDelegationTokenRequest {
+        hmac: Bytes::from_static(b"hmac"),
+        renew_period_ms: 1000,
+    });
+    all.add(|_| m::expire_delegation_token::ExpireDelegationTokenRequest {
+        hmac: Bytes::from_static(b"hmac"),
+        expiry_time_period_ms: 1000,
+    });
+    all.add(|_| m::describe_delegation_token::DescribeDelegationTokenRequest {
+        owners: Some(vec![m::describe_delegation_token::DescribeDelegationTokenOwner::default()]),
     });
 }
 

@@ -3,6 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::Expr;
+use syn::ext::IdentExt;
 
 use crate::attributes::{Container, Field, Versions, last_segment, option_inner};
 
@@ -131,7 +132,7 @@ fn write_body(container: &Container) -> TokenStream {
 
 /// Code that writes a field in a version that has it.
 fn write_value(field: &Field) -> TokenStream {
-    let (ident, name) = (&field.name, field.name.to_string());
+    let (ident, name) = (&field.name, field.name.unraw().to_string());
     let null_check = (field.is_option && !field.nullable.covers(field.versions)).then(|| {
         let nullable = in_version(field.nullable);
         quote! {
@@ -153,7 +154,7 @@ fn absent_check(field: &Field) -> TokenStream {
     if field.ignorable {
         return TokenStream::new();
     }
-    let name = field.name.to_string();
+    let name = field.name.unraw().to_string();
     let differs = differs_from_default(field);
     quote! {
         else if #differs {
@@ -207,7 +208,7 @@ fn read_body(container: &Container) -> TokenStream {
 
 /// Code that reads a field in a version that has it.
 fn read_value(field: &Field) -> TokenStream {
-    let (ty, name) = (&field.ty, field.name.to_string());
+    let (ty, name) = (&field.ty, field.name.unraw().to_string());
     let null_check = (field.is_option && !field.nullable.covers(field.versions)).then(|| {
         let nullable = in_version(field.nullable);
         quote! {
@@ -264,7 +265,7 @@ fn message_impl(container: &Container) -> Option<TokenStream> {
 }
 
 fn field_schema(field: &Field) -> TokenStream {
-    let (name, ty, ignorable) = (field.name.to_string(), &field.ty, field.ignorable);
+    let (name, ty, ignorable) = (field.name.unraw().to_string(), &field.ty, field.ignorable);
     let tag = field.tag.map_or_else(
         || quote! { ::core::option::Option::None },
         |tag| quote! { ::core::option::Option::Some(#tag) },

@@ -1,0 +1,27 @@
+//! The operations that a client may do: without an authorizer, all that a resource has.
+
+/// Bits of operations, by their numbers in the protocol.
+const READ: i32 = 1 << 3;
+const WRITE: i32 = 1 << 4;
+const CREATE: i32 = 1 << 5;
+const DELETE: i32 = 1 << 6;
+const ALTER: i32 = 1 << 7;
+const DESCRIBE: i32 = 1 << 8;
+const CLUSTER_ACTION: i32 = 1 << 9;
+const DESCRIBE_CONFIGS: i32 = 1 << 10;
+const ALTER_CONFIGS: i32 = 1 << 11;
+const IDEMPOTENT_WRITE: i32 = 1 << 12;
+
+/// The operations of a topic.
+pub(super) const OF_TOPIC: i32 =
+    READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
+/// The operations of a cluster.
+pub(super) const OF_CLUSTER: i32 =
+    CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE;
+/// The answer to a request that does not ask.
+pub(super) const NOT_REQUESTED: i32 = i32::MIN;
+
+/// `operations` if the request asks for them.
+pub(super) const fn if_requested(is_requested: bool, operations: i32) -> i32 {
+    if is_requested { operations } else { NOT_REQUESTED }
+}

@@ -1,0 +1,141 @@
+//! The replicas that clients choose for partitions. The nodes share one copy of the data, so that a change is complete at once.
+
+use std::collections::BTreeSet;
+
+use ottla_protocol::ErrorCode;
+
+use crate::cluster::{Cluster, Refusal, json, lock};
+use crate::topics::{Assignments, Topic, record_of, topic_key};
+
+/// A change of the replicas of one partition.
+#[derive(Clone, Debug)]
+pub(crate) struct Reassignment {
+    pub(crate) partition: i32,
+    /// The replicas, the preferred leader first; `None` cancels the change in progress.
+    pub(crate) replicas: Option<Vec<i32>>,
+}
+
+impl Cluster {
+    /// Changes the replicas of a topic's partitions: all valid changes with one record, which is durable when this returns. A
+    /// partition whose leader is no longer a replica gets another leader. Blocks for a sync.
+    pub(crate) fn reassign(
+        &self,
+        topic: &str,
+        changes: &[Reassignment],
+        may_change_count: bool,
+    ) -> Vec<Result<(), Refusal>> {
+        let _change = lock(&self.topic_changes);
+        let Some(topic) = self.topic(topic) else {
+            let refusal = (ErrorCode::UnknownTopicOrPartition, format!("topic `{topic}` does not exist"));
+            return changes.iter().map(|_| Err(refusal.clone())).collect();
+        };
+        let checked = changes.iter().map(|change| self.check_reassignment(&topic, change, may_change_count));
+        let checked: Vec<Result<&Vec<i32>, Refusal>> = checked.collect();
+        let mut assignments = topic.assignments.clone();
+        for (change, replicas) in changes.iter().zip(&checked) {
+            if let Ok(replicas) = replicas {
+                assignments.insert(change.partition, (*replicas).clone());
+            }
+        }
+        let stored = if assignments == topic.assignments { Ok(()) } else { self.assign(&topic, assignments) };
+        checked.into_iter().map(|checked| checked.and(stored.clone())).collect()
+    }
+
+    /// Stores the replicas and moves the leaders that are no replicas any more.
+    fn assign(&self, topic: &Topic, assignments: Assignments) -> Result<(), Refusal> {
+        let partitions = topic.partitions.len() as i32;
+        let record = record_of(topic.id, partitions, &topic.config, topic.replication, &assignments);
+        self.put_durably(&[(topic_key(&topic.name), Some(json(&record)?))])?;
+        self.replace(Topic { assignments: assignments.clone(), ..topic.clone() });
+        for partition in &topic.partitions {
+            let assigned = assignments.get(&partition.index);
+            if assigned.is_some_and(|assigned| !assigned.contains(&partition.leader())) {
+                self.lead(partition, self.preferred_leader_of(&assignments, partition.index));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_reassignment<'a>(
+        &self,
+        topic: &Topic,
+        change: &'a Reassignment,
+        may_change_count: bool,
+    ) -> Result<&'a Vec<i32>, Refusal> {
+        let name = &topic.name;
+        let Reassignment { partition: index, replicas } = change;
+        let partition = usize::try_from(*index).ok().and_then(|index| topic.partitions.get(index));
+        let partition = partition.ok_or_else(|| {
+            let reason =
+                format!("topic `{name}` has partitions 0 to {}, not {index}", topic.partitions.len() - 1);
+            (ErrorCode::UnknownTopicOrPartition, reason)
+        })?;
+        let replicas = replicas.as_ref().ok_or_else(|| {
+            let reason =
+                format!("topic `{name}` partition {index}: its replicas do not change, nothing to cancel");
+            (ErrorCode::NoReassignmentInProgress, reason)
+        })?;
+        self.check_replicas(name, replicas)?;
+        if !replicas.iter().any(|id| self.is_node_up(*id)) {
+            let reason = format!("topic `{name}` partition {index}: none of the nodes {replicas:?} is up");
+            return Err((ErrorCode::InvalidReplicaAssignment, reason));
+        }
+        let count = self.replicas(topic, partition).all.len();
+        if !may_change_count && replicas.len() != count {
+            let reason = format!(
+                "topic `{name}` partition {index} has {count} replicas, the request {}: it does not allow another number",
+                replicas.len()
+            );
+            return Err((ErrorCode::InvalidReplicationFactor, reason));
+        }
+        Ok(replicas)
+    }
+
+    /// Refuses replicas that are no nodes, and nodes that are listed twice.
+    fn check_replicas(&self, topic: &str, replicas: &[i32]) -> Result<(), Refusal> {
+        let mut seen = BTreeSet::new();
+        let reason = if replicas.is_empty() {
+            "it has no replica".to_owned()
+        } else if let Some(id) = replicas.iter().find(|id| self.node(**id).is_none()) {
+            format!("there is no node {id}; the nodes are {:?}", self.node_ids().collect::<Vec<_>>())
+        } else if let Some(id) = replicas.iter().find(|id| !seen.insert(**id)) {
+            format!("node {id} is listed twice")
+        } else {
+            return Ok(());
+        };
+        let reason = format!("topic `{topic}`: the assignment {replicas:?} is not valid: {reason}");
+        Err((ErrorCode::InvalidReplicaAssignment, reason))
+    }
+
+    /// The replicas of a topic's partitions after `more` were added with these replicas.
+    pub(crate) fn grown_assignments(
+        &self,
+        topic: &Topic,
+        more: i32,
+        chosen: Option<Vec<Vec<i32>>>,
+    ) -> Result<Assignments, Refusal> {
+        let mut assignments = topic.assignments.clone();
+        let Some(chosen) = chosen else { return Ok(assignments) };
+        let refuse = |reason: String| {
+            Err((ErrorCode::InvalidReplicaAssignment, format!("topic `{}`: {reason}", topic.name)))
+        };
+        if chosen.len() != more as usize {
+            return refuse(format!(
+                "the request adds {more} partitions and has replicas for {}",
+                chosen.len()
+            ));
+        }
+        let count = topic.partitions.first().map_or(1, |first| self.replicas(topic, first).all.len().max(1));
+        for (index, replicas) in (topic.partitions.len() as i32..).zip(chosen) {
+            self.check_replicas(&topic.name, &replicas)?;
+            if replicas.len() != count {
+                return refuse(format!(
+                    "partition {index} gets {} replicas, the others have {count}",
+                    replicas.len()
+                ));
+            }
+            assignments.insert(index, replicas);
+        }
+        Ok(assignments)
+    }
+}
