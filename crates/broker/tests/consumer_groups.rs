@@ -129,7 +129,7 @@ fn a_group_is_listed_with_its_type_and_deleted_when_it_is_empty() {
     assert_eq!(code(&mut connection), ErrorCode::NonEmptyGroup);
     let request = ListGroupsRequest { types_filter: vec!["consumer".into()], ..Default::default() };
     let listed = connection.ask(5, &request).expect("an answer").groups;
-    assert_eq!((listed.len(), &*listed[0].group_type, &*listed[0].group_state), (1, "Consumer", "Stable"));
+    assert_eq!((listed.len(), &*listed[0].group_type, &*listed[0].group_state), (1, "consumer", "Stable"));
     let request = DescribeGroupsRequest { groups: vec!["billing".into()], ..Default::default() };
     let described = connection.ask(6, &request).expect("an answer");
     assert_eq!(described.groups[0].error_code, ErrorCode::GroupIdNotFound);

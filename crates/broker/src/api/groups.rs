@@ -29,9 +29,9 @@ use crate::partition::Partition;
 /// The state of a group that has offsets and never had members since this process started.
 const EMPTY: &str = "Empty";
 const DEAD: &str = "Dead";
-const CLASSIC: &str = "Classic";
+const CLASSIC: &str = "classic";
 /// The type of groups of the new protocol.
-const CONSUMER_TYPE: &str = "Consumer";
+const CONSUMER_TYPE: &str = "consumer";
 
 /// Refuses a request for a group that another node coordinates.
 pub(super) fn check_coordinator(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
@@ -65,6 +65,7 @@ impl Api for JoinGroupRequest {
             member_id: member_id.clone(),
             instance_id: group_instance_id,
             client_id: context.client_id.to_string(),
+            client_host: context.connection.peer.host(),
             protocol_type: self.protocol_type,
             // Copied: slices would keep the request's frame in memory as long as the member lives.
             protocols: self
@@ -280,7 +281,7 @@ fn described(group_id: String, description: Description, version: i16) -> Descri
         member_id: member.id,
         group_instance_id: member.instance_id.filter(|_| version >= 4),
         client_id: member.client_id,
-        client_host: "/127.0.0.1".into(),
+        client_host: member.client_host,
         member_metadata: member.metadata,
         member_assignment: member.assignment,
     });

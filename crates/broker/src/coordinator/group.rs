@@ -54,6 +54,7 @@ pub(crate) struct Join {
     pub(crate) member_id: String,
     pub(crate) instance_id: Option<String>,
     pub(crate) client_id: String,
+    pub(crate) client_host: String,
     pub(crate) protocol_type: String,
     /// Name and subscription, in order of preference.
     pub(crate) protocols: Vec<(String, Bytes)>,
@@ -94,6 +95,7 @@ impl State {
 pub(crate) struct Member {
     pub(crate) instance_id: Option<String>,
     pub(crate) client_id: String,
+    pub(crate) client_host: String,
     pub(super) protocols: Vec<(String, Bytes)>,
     /// The memory of `protocols`.
     pub(super) kept: Kept,
@@ -243,6 +245,7 @@ impl Group {
             member_id,
             instance_id,
             client_id,
+            client_host,
             protocol_type,
             protocols,
             session_timeout,
@@ -275,6 +278,7 @@ impl Group {
             let member = Member {
                 instance_id,
                 client_id,
+                client_host,
                 protocols,
                 kept,
                 session_timeout,

@@ -17,9 +17,6 @@ use crate::coordinator::offset_log::too_long;
 use crate::internal_topics::{InternalRecord, InternalTopic, Written};
 use crate::memory::KeptMemory;
 
-/// The address of every member: connections come from this machine, or their addresses are nobody's business here.
-const CLIENT_HOST: &str = "/127.0.0.1";
-
 /// The state of a group's record.
 #[derive(Debug, Default)]
 pub(crate) struct StoredGroup {
@@ -61,7 +58,7 @@ impl Group {
             member_id: id.clone(),
             group_instance_id: member.instance_id.clone(),
             client_id: member.client_id.clone(),
-            client_host: CLIENT_HOST.to_owned(),
+            client_host: member.client_host.clone(),
             rebalance_timeout: ms(member.rebalance_timeout),
             session_timeout: ms(member.session_timeout),
             subscription: member.metadata(&self.protocol),
@@ -95,6 +92,7 @@ impl Group {
             let known = Member {
                 instance_id: member.group_instance_id,
                 client_id: member.client_id,
+                client_host: member.client_host,
                 protocols: vec![(protocol.clone(), member.subscription)],
                 kept: memory.keep_known(bytes),
                 session_timeout: ms(member.session_timeout),

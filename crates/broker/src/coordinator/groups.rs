@@ -47,6 +47,7 @@ pub(crate) struct MemberDescription {
     pub(crate) id: String,
     pub(crate) instance_id: Option<String>,
     pub(crate) client_id: String,
+    pub(crate) client_host: String,
     pub(crate) metadata: bytes::Bytes,
     pub(crate) assignment: bytes::Bytes,
 }
@@ -411,6 +412,7 @@ fn describe(group: &Group) -> Description {
         id: id.clone(),
         instance_id: member.instance_id.clone(),
         client_id: member.client_id.clone(),
+        client_host: member.client_host.clone(),
         metadata: if stable { member.metadata(&group.protocol) } else { bytes::Bytes::new() },
         assignment: if stable { member.assignment.clone() } else { bytes::Bytes::new() },
     };
