@@ -125,8 +125,9 @@ fn kafkas_administrative_tools_work() -> Result<(), Failure> {
     assert!(refused.contains("there is no node 9"), "{refused}");
 
     let user = ["--entity-type", "users", "--entity-name", "anna"];
-    let rate = ["--alter", "--add-config", "producer_byte_rate=1024,SCRAM-SHA-256=[password=secret]"];
-    printed(CONFIGS, &[&rate[..], &user].concat())?;
+    for setting in ["producer_byte_rate=1024", "SCRAM-SHA-256=[password=secret]"] {
+        printed(CONFIGS, &[&["--alter", "--add-config", setting][..], &user].concat())?;
+    }
     let described = printed(CONFIGS, &[&["--describe"][..], &user].concat())?;
     assert!(described.contains("producer_byte_rate=1024.0"), "{described}");
     assert!(described.contains("SCRAM-SHA-256=iterations=4096"), "{described}");
