@@ -117,13 +117,17 @@ fn kafkas_administrative_tools_work() -> Result<(), Failure> {
     assert!(quorum.contains("LeaderId:") && quorum.contains("CurrentVoters:"), "{quorum}");
     let replicas = printed(QUORUM, &["describe", "--replication"])?;
     assert!(replicas.contains("Leader") && replicas.contains("Observer"), "{replicas}");
-    let refused = tool(&bootstrap, CLUSTER, &["unregister", "--id", "9"])?;
+    // This tool takes the address after its verb.
+    let mut java = newest_jars()?.java(256);
+    java.args([CLUSTER, "unregister", "--bootstrap-server", &bootstrap, "--id", "9"]);
+    let refused = run(CLUSTER, &mut java, b"", TOOL_WITHIN)?;
     let refused = refused.stdout_text() + &refused.stderr_text();
     assert!(refused.contains("there is no node 9"), "{refused}");
 
     let user = ["--entity-type", "users", "--entity-name", "anna"];
-    let rate = ["--alter", "--add-config", "producer_byte_rate=1024,SCRAM-SHA-256=[password=secret]"];
-    printed(CONFIGS, &[&rate[..], &user].concat())?;
+    for setting in ["producer_byte_rate=1024", "SCRAM-SHA-256=[password=secret]"] {
+        printed(CONFIGS, &[&["--alter", "--add-config", setting][..], &user].concat())?;
+    }
     let described = printed(CONFIGS, &[&["--describe"][..], &user].concat())?;
     assert!(described.contains("producer_byte_rate=1024.0"), "{described}");
     assert!(described.contains("SCRAM-SHA-256=iterations=4096"), "{described}");

@@ -137,7 +137,7 @@ pub(crate) fn read_metadata(storage: &dyn Storage, dir: &str) -> Result<Metadata
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
             return Ok(Metadata::Damaged(error.to_string()));
         }
-        Err(error) => return without_metadata(storage, dir, error.kind()).map_or(Err(failed(error)), Ok),
+        Err(error) => return without_metadata(storage, dir, error.kind()).ok_or_else(|| failed(error)),
     };
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(parse_metadata(dir, &text).unwrap_or(Metadata::Damaged(text)))

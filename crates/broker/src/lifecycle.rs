@@ -382,7 +382,7 @@ impl Cluster {
         let made =
             self.create_all(&[&creation]).pop().unwrap_or_else(|| Err(storage_refusal("no result")))?;
         let partitions = topic.partitions.iter().cloned().chain(made).collect();
-        self.replace(Topic { partitions, assignments, ..(*topic).clone() });
+        self.replace(Topic { assignments, partitions, ..(*topic).clone() });
         Ok(())
     }
 

@@ -152,8 +152,10 @@ fn only_a_node_that_is_down_is_unregistered() {
     assert_eq!(unregister(2), ErrorCode::BrokerIdNotRegistered);
 }
 
-/// The users with the error and the mechanisms and iterations of each.
-fn credentials(connection: &mut Raw, users: Option<&[&str]>) -> Vec<(String, ErrorCode, Vec<(i8, i32)>)> {
+/// A user, its error, and the mechanisms and iterations of its credentials.
+type UserCredentials = (String, ErrorCode, Vec<(i8, i32)>);
+
+fn credentials(connection: &mut Raw, users: Option<&[&str]>) -> Vec<UserCredentials> {
     let users = users.map(|users| users.iter().map(|name| UserName { name: (*name).into() }).collect());
     let answer = connection.ask(0, &DescribeUserScramCredentialsRequest { users }).expect("an answer");
     let results = answer.results.into_iter().map(|result| {

@@ -127,7 +127,7 @@ fn changes_that_kafka_refuses_are_refused() {
     let count = reassign(&mut connection, "orders", &[(0, Some(&[1, 2])), (1, Some(&[3]))], false);
     assert_eq!(count, [ErrorCode::InvalidReplicationFactor, ErrorCode::None]);
     assert_eq!(shown(&mut connection, "orders")[0], before[0]);
-    // Without a node that is up nobody could lead the partition.
+    // Without a node that is up, no node could lead the partition.
     assert!(broker.cluster().take_down(2));
     let down = reassign(&mut connection, "orders", &[(0, Some(&[2])), (0, Some(&[2, 3]))], true);
     assert_eq!(down, [ErrorCode::InvalidReplicaAssignment, ErrorCode::None]);

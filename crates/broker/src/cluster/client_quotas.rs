@@ -97,7 +97,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes quotas, those of each entity or none of them. They are durable when this returns. Blocks for a sync.
+    /// Changes quotas, those of each entity or none of them. They are durable when this returns: it waits for a sync.
     pub(crate) fn alter_quotas(
         &self,
         alterations: &[QuotaAlteration],

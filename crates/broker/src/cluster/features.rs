@@ -73,7 +73,7 @@ impl Cluster {
         *lock(&self.features.finalized)
     }
 
-    /// Changes levels of features: all of them or none. They are durable when this returns. Blocks for a sync.
+    /// Changes levels of features: all of them or none. They are durable when this returns: it waits for a sync.
     pub(crate) fn update_features(&self, changes: &[FeatureChange], dry_run: bool) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
         let mut finalized = self.finalized_features();

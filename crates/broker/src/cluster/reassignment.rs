@@ -17,7 +17,7 @@ pub(crate) struct Reassignment {
 
 impl Cluster {
     /// Changes the replicas of a topic's partitions: all valid changes with one record, which is durable when this returns. A
-    /// partition whose leader is no longer a replica gets another leader. Blocks for a sync.
+    /// partition whose leader is no longer a replica gets another leader. Waits for a sync.
     pub(crate) fn reassign(
         &self,
         topic: &str,

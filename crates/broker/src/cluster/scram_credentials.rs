@@ -149,8 +149,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes credentials, one change per user: a user with several gets an error. They are durable when this returns. Blocks
-    /// for a sync. Returns the outcome of each user.
+    /// Changes credentials, one change per user: a user with several gets an error. They are durable when this returns, after a sync.
+    /// Returns the outcome of each user.
     pub(crate) fn alter_scram_credentials(
         &self,
         changes: Vec<ScramChange>,

@@ -65,6 +65,7 @@ pub(crate) fn in_every_version(address: SocketAddr) -> Vec<Sound> {
     offsets(&mut all);
     transactions(&mut all);
     administration(&mut all);
+    cluster_metadata(&mut all);
     security(&mut all);
     for api in all.listed.keys() {
         assert!(all.sound.iter().any(|sound| sound.api.code() == *api), "no request for API {api}");
@@ -261,6 +262,9 @@ fn administration(all: &mut All) {
         }],
         validate_only: true,
     });
+}
+
+fn cluster_metadata(all: &mut All) {
     all.add(|version| m::update_features::UpdateFeaturesRequest {
         feature_updates: vec![m::update_features::FeatureUpdateKey {
             feature: "transaction.version".into(),
