@@ -533,7 +533,7 @@ fn a_topic_does_not_grow_over_a_directory_with_data() {
     let broker = start(&story.clean).expect("starts");
     let mut connection = connect(&broker);
     let grow = |connection: &mut Raw, name: &str, count: i32| {
-        let topic = CreatePartitionsTopic { name: name.into(), count, ..Default::default() };
+        let topic = CreatePartitionsTopic { name: name.into(), count, assignments: None };
         let request = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 1000, ..Default::default() };
         let answer = connection.ask(2, &request).expect("an answer").results[0].clone();
         (answer.error_code, answer.error_message.unwrap_or_default())

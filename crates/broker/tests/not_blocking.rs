@@ -261,7 +261,7 @@ fn change_topics(setting: &mut Setting) {
     let alter = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
     assert_eq!(connection.ask(1, &alter).expect("an answer").responses[0].error_code, ErrorCode::None);
     watched.assert_no_calls("IncrementalAlterConfigs");
-    let topic = CreatePartitionsTopic { name: "stock".into(), count: 5, ..Default::default() };
+    let topic = CreatePartitionsTopic { name: "stock".into(), count: 5, assignments: None };
     let grow = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 10_000, ..Default::default() };
     assert_eq!(connection.ask(3, &grow).expect("an answer").results[0].error_code, ErrorCode::None);
     watched.assert_no_calls("CreatePartitions");

@@ -260,7 +260,7 @@ fn clients_read_the_topic_and_cannot_change_it() {
     let request = DeleteTopicsRequest { topic_names: vec![TOPIC.into()], ..Default::default() };
     let deleted = connection.ask(5, &request).expect("an answer");
     assert_eq!(deleted.responses[0].error_code, ErrorCode::InvalidTopicException);
-    let topic = CreatePartitionsTopic { name: TOPIC.into(), count: 60, ..Default::default() };
+    let topic = CreatePartitionsTopic { name: TOPIC.into(), count: 60, assignments: None };
     let request = CreatePartitionsRequest { topics: vec![topic], ..Default::default() };
     let grown = connection.ask(3, &request).expect("an answer");
     assert_eq!(grown.results[0].error_code, ErrorCode::InvalidTopicException);

@@ -119,7 +119,7 @@ fn partitions_beyond_the_total_are_refused_at_creation_and_growth() {
     let broker = small.topic("orders", 2).spawn().expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);
     let grow = |connection: &mut Raw, count| {
-        let topic = CreatePartitionsTopic { name: "orders".into(), count, ..Default::default() };
+        let topic = CreatePartitionsTopic { name: "orders".into(), count, assignments: None };
         let request = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
         connection.ask(3, &request).expect("an answer").results[0].clone()
     };

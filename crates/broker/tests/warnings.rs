@@ -9,8 +9,8 @@ mod log;
 use common::Raw;
 use log::Log;
 use ottla_broker::Broker;
-use ottla_protocol::messages::alter_user_scram_credentials::AlterUserScramCredentialsRequest;
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::messages::push_telemetry::PushTelemetryRequest;
 
 #[test]
 fn an_unsupported_request_is_logged_once_with_who_sent_it() {
@@ -23,12 +23,11 @@ fn an_unsupported_request_is_logged_once_with_who_sent_it() {
             client_software_version: "1.2".into(),
         };
         connection.ask(4, &hello).expect("an answer");
-        let request = AlterUserScramCredentialsRequest::default();
+        let request = PushTelemetryRequest::default();
         assert!(connection.ask(0, &request).is_none(), "it is not advertised");
     }
     let text = log.text();
-    let wanted =
-        "(story 1.2) requests AlterUserScramCredentials version 0, which this broker does not support";
+    let wanted = "(story 1.2) requests PushTelemetry version 0, which this broker does not support";
     let lines: Vec<_> = text.lines().filter(|line| line.contains(wanted)).collect();
     assert_eq!(lines.len(), 1, "{text}");
     assert!(lines[0].contains("WARN") && lines[0].contains("127.0.0.1:"), "{lines:?}");
