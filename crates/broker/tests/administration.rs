@@ -47,8 +47,9 @@ fn finalized(connection: &mut Raw) -> (Option<i16>, i64) {
     let request =
         m::ApiVersionsRequest { client_software_name: "story".into(), client_software_version: "1".into() };
     let answer = connection.ask(4, &request).expect("an answer");
-    let levels = answer.finalized_features.iter().map(|one| one.max_version_level);
-    (levels.into_iter().next(), answer.finalized_features_epoch)
+    let mut features = answer.finalized_features.iter();
+    let transactions = features.find(|feature| feature.name == TRANSACTION_VERSION);
+    (transactions.map(|feature| feature.max_version_level), answer.finalized_features_epoch)
 }
 
 #[test]

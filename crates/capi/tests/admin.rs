@@ -16,7 +16,7 @@ use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
 use asking::{Asking, PATIENCE_MS, array, text};
-use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
 use ottla_client::{Client, Config, Record};
 use ottla_protocol::ApiKey;
 use rdkafka::admin::*;
@@ -411,9 +411,12 @@ fn an_election_for_all_partitions_is_answered() {
 fn what_the_broker_does_not_know_and_what_makes_no_sense_are_errors_of_the_event() {
     let broker = broker();
     let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    let old = Broker::builder().memory().configure(|config| config.as_version = KafkaLevel::V0_11);
+    let old = old.spawn().expect("a broker in memory");
+    let asking_old = Asking::new(&old.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
     unsafe {
-        rd_kafka_DescribeUserScramCredentials(admin.rk, null_mut(), 0, null(), admin.queue);
-        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT);
+        rd_kafka_DescribeUserScramCredentials(asking_old.rk, null_mut(), 0, null(), asking_old.queue);
+        let answer = asking_old.answer(RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT);
         assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
         let result = rd_kafka_event_DescribeUserScramCredentials_result(answer.0);
         assert!(array(rd_kafka_DescribeUserScramCredentials_result_descriptions, result).is_empty());
@@ -422,7 +425,7 @@ fn what_the_broker_does_not_know_and_what_makes_no_sense_are_errors_of_the_event
         let filter = rd_kafka_AclBindingFilter_new(any, null(), any, null(), null(), any, any, null_mut(), 0);
         rd_kafka_DescribeAcls(admin.rk, filter, null(), admin.queue);
         let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBEACLS_RESULT);
-        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_SECURITY_DISABLED);
         // A filter is not an ACL: the request creates none.
         rd_kafka_CreateAcls(admin.rk, [filter].as_mut_ptr(), 1, null(), admin.queue);
         let answer = admin.answer(RD_KAFKA_EVENT_CREATEACLS_RESULT);
