@@ -131,8 +131,9 @@ const COMMITTED_ONLY: [&str; 2] = ["--isolation-level", "read_committed"];
 fn pay(bootstrap: &str) -> Result<(), Failure> {
     let records = ["--num-records", "50", "--record-size", "20", "--throughput", "1000"];
     let transactions = ["--transactional-id", TRANSACTIONAL_ID, "--transaction-duration-ms", "10"];
-    let args = [&["--topic", PAID][..], &records, &transactions].concat();
-    tool(bootstrap, console::PRODUCER_PERF, &args, b"")?.succeeded().map(|_| ())
+    let bootstrap = format!("bootstrap.servers={bootstrap}");
+    let args = [&["--topic", PAID, "--producer-props", &bootstrap][..], &records, &transactions].concat();
+    java_tool(console::PRODUCER_PERF, &args, b"")?.succeeded().map(|_| ())
 }
 
 /// Three topics, one of them compacted and one written in transactions, and a group that has not read all.
