@@ -43,7 +43,7 @@ fn stories(cluster: &dyn Cluster) -> Result<(), Failure> {
         assert_eq!(printed.lines(), ["up to 4", "up to 10"], "{client}");
         // Three records and three markers: the aborted record is in the log.
         assert_eq!(in_runtime(end_offset(&cluster.bootstrap(), &sink)), 6, "{client}");
-        assert_eq!(in_runtime(committed(&cluster.bootstrap(), &source)), Some(10), "{client}");
+        assert_eq!(in_runtime(committed(&cluster.bootstrap(), client, &source)), Some(10), "{client}");
     }
     Ok(())
 }
@@ -67,9 +67,10 @@ async fn end_offset(bootstrap: &str, topic: &str) -> i64 {
     ends[&at]
 }
 
-async fn committed(bootstrap: &str, topic: &str) -> Option<i64> {
+async fn committed(bootstrap: &str, client: &str, topic: &str) -> Option<i64> {
     let admin = Admin::new(Config::new(bootstrap)).expect("an admin");
     let at = TopicPartition::new(topic, 0);
-    let offsets = admin.group_offsets("movers", Some(std::slice::from_ref(&at))).await.expect("described");
+    let group = format!("movers-{client}");
+    let offsets = admin.group_offsets(&group, Some(std::slice::from_ref(&at))).await.expect("described");
     offsets.get(&at).copied()
 }

@@ -70,7 +70,7 @@ fn ottla_imports_the_topics_records_and_offsets_of_kafka() -> Result<(), Failure
     assert_eq!(consumed(&bootstrap, TOPIC, &[])?, orders);
     assert_eq!(consumed(&bootstrap, COMPACTED, &[])?, prices);
     assert_eq!(consumed(&bootstrap, PAID, &COMMITTED_ONLY)?, paid);
-    // The coordinator knows the last transaction, and the producer goes on under its id.
+    // The coordinator knows the last transaction, and the producer continues under its id.
     let transactions = tool(&bootstrap, console::TRANSACTIONS, &["list"], b"")?.succeeded()?.stdout_text();
     let cashier = transactions.lines().find(|line| line.contains(TRANSACTIONAL_ID)).unwrap_or_default();
     assert!(cashier.contains("CompleteCommit"), "{transactions}");

@@ -14,7 +14,7 @@ var ends = []int64{4, 7, 10}
 
 const aborted = 1
 
-const group = "movers"
+var group = "movers-" + os.Args[1]
 
 func main() {
 	stories := map[string]func(context.Context, string, string, string) error{

@@ -8,7 +8,8 @@ import time
 # The offsets up to which each transaction moves. The second one is aborted.
 ENDS = [4, 7, 10]
 ABORTED = 1
-GROUP = "movers"
+# Each client has a group of its own: none waits for the members of another one.
+GROUP = f"movers-{sys.argv[1]}"
 PATIENCE = 60
 
 
