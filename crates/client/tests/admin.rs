@@ -289,7 +289,8 @@ async fn what_the_broker_does_not_know_is_said_so() {
     // This one has no authorizer.
     let broker = broker(1);
     let acls = admin(&broker).describe_acls(&ottla_client::AclFilter::any(), none).await;
-    let is_refused = |error: &Error| matches!(error, Error::Broker { code: ErrorCode::SecurityDisabled, .. });
+    let is_refused =
+        |error: &Error| matches!(error, Error::Refused { code: ErrorCode::SecurityDisabled, .. });
     assert!(acls.as_ref().is_err_and(is_refused), "{acls:?}");
 }
 
