@@ -259,7 +259,10 @@ async fn a_broker_that_is_not_asked_is_spoken_to_as_its_release(bootstrap: &str)
 }
 
 async fn the_doctor_finds_nothing_wrong(bootstrap: &str) {
-    let output = ottla(&["doctor", "--json", "--write", "--brokers", bootstrap], b"").expect("a run");
+    // Beside other tests this controller takes seconds for a change.
+    let patient = ["-X", "socket.timeout.ms=60000"];
+    let doctor = ["doctor", "--json", "--write", "--brokers", bootstrap];
+    let output = ottla(&[&doctor[..], &patient].concat(), b"").expect("a run");
     let text = output.stdout_text();
     assert!(output.status.success(), "{text}");
     assert!(text.contains("speaks as Apache Kafka 0.11 or newer"), "{text}");

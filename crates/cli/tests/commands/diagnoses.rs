@@ -2,12 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{broker, ottla};
+use ottla_broker::Fault;
+use ottla_protocol::{ApiKey, ErrorCode};
+
+use crate::support::{at, broker, ottla};
 
 /// Runs `serve` for each connection, in threads that end with the test process.
 fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
@@ -88,4 +91,54 @@ fn each_piece_of_advice_is_given_once() {
     let found = ottla(&["doctor", "-b", &servers], "").failed(1, &[]);
     let advice = format!("no process listens on port {port} of this machine");
     assert_eq!(found.stdout.matches(&advice).count(), 1, "{}", found.stdout);
+}
+
+/// A busy controller answers REQUEST_TIMED_OUT and goes on; the doctor gave up at the same moment as the controller.
+#[test]
+fn a_change_that_the_controller_is_slow_with_is_waited_for() {
+    let broker = broker(1);
+    for api in [ApiKey::CreateTopics, ApiKey::DeleteTopics] {
+        broker.cluster().intercept(api, None, 2, Fault::Fail(ErrorCode::RequestTimedOut));
+    }
+    let found = at(&broker, &["doctor", "--write"], "");
+    assert!(found.status.success(), "{}", found.stdout);
+    for step in ["create-topic", "delete-topic"] {
+        let line = found.stdout.lines().find(|line| line.contains(step)).expect("a step");
+        assert!(line.starts_with("ok "), "{}", found.stdout);
+    }
+    assert_eq!(broker.cluster().partitions_of("orders"), Some(1));
+    assert_eq!(broker.cluster().intercepts_left(ApiKey::DeleteTopics, 1), 0);
+}
+
+/// An answer of the broker itself that its time is over reaches the doctor only within the doctor's own time.
+#[test]
+fn the_broker_has_less_time_than_the_answer() {
+    let broker = broker(1);
+    let to = broker.addresses()[0];
+    let timeouts = Arc::new(Mutex::new(Vec::new()));
+    let seen = timeouts.clone();
+    let proxy = listen(move |mut here| {
+        let Ok(mut there) = TcpStream::connect(to) else { return };
+        while let Some(request) = frame(&mut here) {
+            // The time limit of DeleteTopics stands before the empty tagged fields at its end.
+            if request[4..6] == ApiKey::DeleteTopics.code().to_be_bytes() {
+                let end = request.len() - 1;
+                let limit = request[end - 4..end].try_into().map(i32::from_be_bytes).expect("four bytes");
+                seen.lock().expect("not poisoned").push(limit);
+            }
+            if there.write_all(&request).is_err() {
+                return;
+            }
+            let Some(answer) = frame(&mut there) else { return };
+            if here.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    });
+    // The proxy is the advertised address, too.
+    assert!(broker.cluster().advertise(1, "127.0.0.1", proxy.port()));
+    let args = ["doctor", "--write", "-X", "socket.timeout.ms=30000", "-b", &proxy.to_string()];
+    let found = ottla(&args, "");
+    assert!(found.status.success(), "{}", found.stdout);
+    assert_eq!(*timeouts.lock().expect("not poisoned"), [15_000]);
 }

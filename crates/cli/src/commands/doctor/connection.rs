@@ -41,9 +41,10 @@ impl ProbeSettings {
         })
     }
 
-    /// The time limit that requests pass to the broker.
-    pub(super) fn answer_ms(&self) -> i32 {
-        i32::try_from(self.answer.as_millis()).unwrap_or(i32::MAX)
+    /// The time limit that requests pass to the broker: half of an answer's, so that a broker that reaches it can
+    /// still say so.
+    pub(super) fn broker_ms(&self) -> i32 {
+        i32::try_from(self.answer.as_millis() / 2).unwrap_or(i32::MAX)
     }
 }
 

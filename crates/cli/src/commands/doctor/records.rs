@@ -33,6 +33,9 @@ const SLOW: Duration = Duration::from_millis(20);
 /// Time limit for a new topic to get a leader.
 const LEADER_WITHIN: Duration = Duration::from_secs(10);
 
+/// How many times the time limit of an answer the controller has for a change that it has begun.
+const CHANGED_WITHIN_ANSWERS: u32 = 3;
+
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Maximum bytes of a fetch; one batch is returned even if it is larger.
@@ -90,6 +93,9 @@ fn advice(code: ErrorCode) -> &'static str {
         }
         ErrorCode::NotLeaderOrFollower | ErrorCode::LeaderNotAvailable => {
             "leadership is moving and clients retry; if it persists, check the controller"
+        }
+        ErrorCode::RequestTimedOut => {
+            "the controller has begun the change and goes on with it: look later, and check its load and its log"
         }
         ErrorCode::PolicyViolation | ErrorCode::InvalidReplicationFactor => {
             "a policy of the broker rejects new topics: name an existing one with --topic"
@@ -152,28 +158,49 @@ fn create(at: &Reachable, settings: &ProbeSettings, topic: &str) -> Result<(), R
         ..Default::default()
     };
     let request =
-        CreateTopicsRequest { topics: vec![new], timeout_ms: settings.answer_ms(), validate_only: false };
-    let (answer, _) = connection.request(&request, i16::MAX)?;
-    answer.topics.into_iter().try_for_each(|topic| RecordsError::code(topic.error_code, topic.error_message))
+        CreateTopicsRequest { topics: vec![new], timeout_ms: settings.broker_ms(), validate_only: false };
+    until_carried_out(settings, ErrorCode::TopicAlreadyExists, || {
+        let (answer, _) = connection.request(&request, i16::MAX)?;
+        Ok(answer.topics.into_iter().map(|topic| (topic.error_code, topic.error_message)).next())
+    })
 }
 
 fn delete(at: &Reachable, settings: &ProbeSettings, topic: &str) -> Result<(), RecordsError> {
     let mut connection = Connection::open_authenticated(at, settings)?;
+    let timeout_ms = settings.broker_ms();
     let request = if connection.supports(ApiKey::DeleteTopics, 6) {
         let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
-        DeleteTopicsRequest { topics: vec![state], timeout_ms: settings.answer_ms(), ..Default::default() }
+        DeleteTopicsRequest { topics: vec![state], timeout_ms, ..Default::default() }
     } else {
-        DeleteTopicsRequest {
-            topic_names: vec![topic.into()],
-            timeout_ms: settings.answer_ms(),
-            ..Default::default()
-        }
+        DeleteTopicsRequest { topic_names: vec![topic.into()], timeout_ms, ..Default::default() }
     };
-    let (answer, _) = connection.request(&request, i16::MAX)?;
-    answer
-        .responses
-        .into_iter()
-        .try_for_each(|topic| RecordsError::code(topic.error_code, topic.error_message))
+    until_carried_out(settings, ErrorCode::UnknownTopicOrPartition, || {
+        let (answer, _) = connection.request(&request, i16::MAX)?;
+        Ok(answer.responses.into_iter().map(|topic| (topic.error_code, topic.error_message)).next())
+    })
+}
+
+/// Sends a change again while its answer is `REQUEST_TIMED_OUT`: the controller goes on with it, and the same request
+/// waits for its end. `already` is the error of a change that has been carried out meanwhile.
+fn until_carried_out(
+    settings: &ProbeSettings,
+    already: ErrorCode,
+    mut send: impl FnMut() -> Result<Option<(ErrorCode, Option<String>)>, RecordsError>,
+) -> Result<(), RecordsError> {
+    let watch = Stopwatch::start();
+    let mut again = false;
+    loop {
+        let (code, detail) = send()?
+            .ok_or_else(|| ProbeError::InvalidResponse("the response does not contain the topic".into()))?;
+        match code {
+            code if again && code == already => return Ok(()),
+            ErrorCode::RequestTimedOut if watch.elapsed() < CHANGED_WITHIN_ANSWERS * settings.answer => {
+                again = true;
+                std::thread::sleep(LOOK_AGAIN_AFTER);
+            }
+            code => return RecordsError::code(code, detail),
+        }
+    }
 }
 
 fn round_trips(
@@ -270,7 +297,7 @@ fn produce(at: &Reachable, topic: &str, settings: &ProbeSettings) -> Result<Writ
             TopicProduceData { name: topic.into(), partition_data: vec![partition], ..Default::default() };
         let request = ProduceRequest {
             acks: -1,
-            timeout_ms: settings.answer_ms(),
+            timeout_ms: settings.broker_ms(),
             topic_data: vec![data],
             ..Default::default()
         };
