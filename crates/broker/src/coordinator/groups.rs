@@ -9,6 +9,7 @@ use ottla_protocol::messages::consumer_offsets::GroupMetadataValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::deadlines::keep_time;
 use super::group::{Group, Join, JoinAnswer, Member, RebalanceWaits, State, Subscribed, SyncAnswer};
 use super::offsets::MembersForExpiry;
 use crate::cluster::Cluster;
@@ -91,20 +92,7 @@ impl Groups {
 
     /// Handles the deadlines of sessions and rebalances. Runs until the future is dropped.
     pub(crate) async fn keep_time(&self, cluster: &Arc<Cluster>) {
-        loop {
-            let next = self.tick(cluster, Instant::now());
-            let timer = async {
-                match next {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                () = self.changed.notified() => {}
-                () = timer => {}
-            }
-        }
+        keep_time(&self.changed, |now| self.tick(cluster, now)).await;
     }
 
     fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {

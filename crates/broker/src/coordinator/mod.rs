@@ -1,6 +1,7 @@
 //! The coordinator of groups: their members, their committed offsets, and both in `__consumer_offsets`.
 
 pub(crate) mod consumer_group;
+mod deadlines;
 pub(crate) mod expiry;
 pub(crate) mod group;
 pub(crate) mod group_log;

@@ -13,6 +13,7 @@ use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal, Topi
 use super::records::StoredConsumerGroup;
 use crate::cluster::Cluster;
 use crate::config::live::GROUP;
+use crate::coordinator::deadlines::keep_time;
 use crate::coordinator::group::Subscribed;
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::offsets::MembersForExpiry;
@@ -224,20 +225,7 @@ impl ConsumerGroups {
 
     /// Handles the deadlines of sessions and revocations. Runs until the future is dropped.
     pub(crate) async fn keep_time(&self, cluster: &Arc<Cluster>) {
-        loop {
-            let next = self.tick(cluster, Instant::now());
-            let timer = async {
-                match next {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                () = self.changed.notified() => {}
-                () = timer => {}
-            }
-        }
+        keep_time(&self.changed, |now| self.tick(cluster, now)).await;
     }
 
     fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
