@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use ottla_client::{
-    Config, Consumer, Event, Polled, PolledRecord, Producer, Rebalance, Record, StartAt, TopicPartition,
+    Config, Consumer, ConsumerControl, Event, Polled, PolledRecord, Producer, Rebalance, Record, StartAt,
+    TopicPartition,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +35,15 @@ fn member(broker: &BrokerThread, rebalance: Rebalance) -> Config {
         .expect("known properties");
     config.rebalance = rebalance;
     config
+}
+
+/// A consumer of `orders` whose assignment its application has seen.
+fn joined(config: Config) -> (Consumer, ConsumerControl) {
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    let control = consumer.control().clone();
+    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    (consumer, control)
 }
 
 /// Polls until `seen` returns `true`.
@@ -186,10 +196,7 @@ fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_
     config
         .set_all([("max.poll.interval.ms", "1000"), ("session.timeout.ms", "1000")])
         .expect("known properties");
-    let mut consumer = Consumer::new(config).expect("a consumer");
-    let control = consumer.control().clone();
-    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
-    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let (mut consumer, control) = joined(config);
     let given = [0, 1].map(|partition| TopicPartition::new("orders", partition));
     control.assign(&given.clone().map(|at| (at, StartAt::Beginning))).wait(PATIENCE).expect("assigned");
 
@@ -217,10 +224,7 @@ fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_
 #[test]
 fn group_metadata_is_that_of_the_lost_assignment_until_the_loss_is_polled() {
     let broker = broker();
-    let mut consumer = Consumer::new(member(&broker, Rebalance::Polled)).expect("a consumer");
-    let control = consumer.control().clone();
-    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
-    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let (mut consumer, control) = joined(member(&broker, Rebalance::Polled));
     let before = control.group_metadata().wait(PATIENCE).expect("a member");
     assert!(before.generation >= 0 && !before.member_id.is_empty());
 
@@ -246,10 +250,7 @@ fn group_metadata_is_that_of_the_lost_assignment_until_the_loss_is_polled() {
 fn a_commit_that_is_refused_loses_the_assignment_and_the_member_joins_again() {
     for code in [ErrorCode::IllegalGeneration, ErrorCode::UnknownMemberId] {
         let broker = broker();
-        let mut consumer = Consumer::new(member(&broker, Rebalance::Polled)).expect("a consumer");
-        let control = consumer.control().clone();
-        control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
-        poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+        let (mut consumer, control) = joined(member(&broker, Rebalance::Polled));
         let before = control.group_metadata().wait(PATIENCE).expect("a member");
 
         broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, Fault::Fail(code));
@@ -275,10 +276,7 @@ fn a_static_member_whose_commit_is_fenced_is_out_of_the_group() {
     let broker = broker();
     let mut config = member(&broker, Rebalance::Polled);
     config.set("group.instance.id", "till-1").expect("a known property");
-    let mut consumer = Consumer::new(config).expect("a consumer");
-    let control = consumer.control().clone();
-    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
-    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let (mut consumer, control) = joined(config);
 
     broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, Fault::Fail(ErrorCode::FencedInstanceId));
     let commit = control.commit_offsets(&[(TopicPartition::new("orders", 0), 3.into())]).wait(PATIENCE);
@@ -296,10 +294,7 @@ fn a_static_member_whose_commit_is_fenced_is_out_of_the_group() {
 #[test]
 fn an_application_that_assigns_itself_is_waited_for_when_it_unsubscribes() {
     let broker = broker();
-    let mut consumer = Consumer::new(member(&broker, Rebalance::Application)).expect("a consumer");
-    let control = consumer.control().clone();
-    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
-    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let (mut consumer, control) = joined(member(&broker, Rebalance::Application));
     let given = [0, 1].map(|partition| TopicPartition::new("orders", partition));
     control.assign(&given.clone().map(|at| (at, StartAt::Beginning))).wait(PATIENCE).expect("assigned");
 
