@@ -117,6 +117,7 @@ pub struct BrokerThread {
     stop: watch::Sender<bool>,
     /// Nodes that are added while it runs.
     added: mpsc::UnboundedSender<AddNode>,
+    runtime: tokio::runtime::Handle,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -374,6 +375,7 @@ impl BrokerBuilder {
     pub fn spawn(self) -> Result<BrokerThread, StartError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let handle = runtime.handle().clone();
         let (started, starting) = std::sync::mpsc::channel();
         let (stop, mut stopping) = watch::channel(false);
         let (added, mut to_add) = mpsc::unbounded_channel::<AddNode>();
@@ -402,7 +404,7 @@ impl BrokerBuilder {
             std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
         match starting.recv() {
             Ok(Ok((cluster, addresses))) => {
-                Ok(BrokerThread { cluster, addresses, stop, added, thread: Some(thread) })
+                Ok(BrokerThread { cluster, addresses, stop, added, runtime: handle, thread: Some(thread) })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StartError::Thread(io::Error::other("it ended at once"))),
@@ -453,6 +455,33 @@ impl BrokerThread {
         let stopped = || AddNodeError::NoListener(id);
         self.added.send(AddNode { id, done }).map_err(|_| stopped())?;
         result.recv().map_err(|_| stopped())?
+    }
+
+    /// Runs a future on the broker's thread, and waits for its result: periodic work that a test wants now, or a wait.
+    /// Must not be called from asynchronous code, which can await the same calls of [`Cluster`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ottla_broker::{ApiKey, Broker};
+    /// let broker = Broker::builder().memory().topic("orders", 1).spawn()?;
+    /// let rolled = broker.block_on(|cluster| async move { cluster.roll_now("orders").await });
+    /// assert_eq!(rolled, Ok(0), "there is nothing in it");
+    /// let waited = broker.block_on(|cluster| async move {
+    ///     cluster.wait_for_group("billing", "Stable", Duration::from_millis(20)).await
+    /// });
+    /// assert_eq!(waited.unwrap_err().found, "Dead");
+    /// # Ok::<_, ottla_broker::StartError>(())
+    /// ```
+    pub fn block_on<T, F>(&self, work: impl FnOnce(Arc<Cluster>) -> F) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (done, result) = std::sync::mpsc::channel();
+        let work = work(self.cluster.clone());
+        self.runtime.spawn(async move { done.send(work.await) });
+        // The thread runs until this handle is dropped.
+        result.recv().expect("the broker's thread runs as long as its handle lives")
     }
 
     /// Stops the broker and waits until its logs are closed.

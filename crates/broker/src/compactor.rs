@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_log::{Cleanable, CompactionError, CompactionOptions, CompactionReport};
-use ottla_protocol::Uuid;
+use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
 use crate::cluster::{Cluster, lock};
@@ -54,7 +54,6 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
 
 /// Returns the partition with the highest part of dirty bytes, of those that are dirty enough or overdue.
 fn dirtiest(cluster: &Cluster, left_alone: &LeftAlone) -> Option<(Arc<Partition>, Cleanable)> {
-    let now_ms = cluster.clock.now_ms();
     let mut found: Option<(Arc<Partition>, Cleanable)> = None;
     for partition in cluster.topics().iter().flat_map(|topic| &topic.partitions) {
         let is_usable = partition.unavailable().is_none()
@@ -63,19 +62,8 @@ fn dirtiest(cluster: &Cluster, left_alone: &LeftAlone) -> Option<(Arc<Partition>
         if !is_usable || !partition.log().config().compact {
             continue;
         }
-        let point = cluster.cleaner_points.of(&partition.topic, partition.index);
-        let stable_end = partition.stable_end();
-        let (cleanable, ratio_min) = {
-            let mut log = partition.log();
-            (log.cleanable(point, stable_end, now_ms), log.config().dirty_ratio_min)
-        };
-        let cleanable = match cleanable {
-            Ok(cleanable) => cleanable,
-            Err(error) => {
-                tracing::debug!(%error, topic = %partition.topic, partition = partition.index, "cannot be compacted");
-                continue;
-            }
-        };
+        let Some(cleanable) = cleanable_part(cluster, partition) else { continue };
+        let ratio_min = partition.log().config().dirty_ratio_min;
         let is_due = cleanable.is_overdue || cleanable.dirty_ratio() > ratio_min;
         let is_dirtiest =
             found.as_ref().is_none_or(|(_, other)| cleanable.dirty_ratio() > other.dirty_ratio());
@@ -84,6 +72,42 @@ fn dirtiest(cluster: &Cluster, left_alone: &LeftAlone) -> Option<(Arc<Partition>
         }
     }
     found
+}
+
+/// Returns the segments of a partition that can be compacted; `None` if its log is offline.
+fn cleanable_part(cluster: &Cluster, partition: &Partition) -> Option<Cleanable> {
+    let point = cluster.cleaner_points.of(&partition.topic, partition.index);
+    let stable_end = partition.stable_end();
+    let cleanable = partition.log().cleanable(point, stable_end, cluster.clock.now_ms());
+    match cleanable {
+        Ok(cleanable) => Some(cleanable),
+        Err(error) => {
+            tracing::debug!(%error, topic = %partition.topic, partition = partition.index, "cannot be compacted");
+            None
+        }
+    }
+}
+
+/// Compacts a partition, however few of its bytes are dirty.
+pub(crate) async fn compact_now(cluster: &Arc<Cluster>, partition: &Arc<Partition>) -> Result<(), ErrorCode> {
+    if !partition.log().config().compact {
+        return Err(ErrorCode::PolicyViolation);
+    }
+    loop {
+        let cleanable = cleanable_part(cluster, partition).ok_or(ErrorCode::KafkaStorageError)?;
+        if cleanable.dirty_bytes == 0 {
+            return Ok(());
+        }
+        match compact(cluster, partition, cleanable).await {
+            Outcome::Compacted => return Ok(()),
+            Outcome::Failed => return Err(ErrorCode::KafkaStorageError),
+            Outcome::Ended if cluster.compactions.is_stopping() || partition.is_deleted() => {
+                return Err(ErrorCode::UnknownTopicOrPartition);
+            }
+            // Its segments were deleted meanwhile: others may be left.
+            Outcome::Ended => {}
+        }
+    }
 }
 
 /// Compacts a partition, and stores its cleaner point.

@@ -28,7 +28,7 @@ use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::peer::Peer;
 use crate::request_memory::{charge_for, decoded_bytes_max};
-use response_writer::write_response;
+use response_writer::{prefix, write_response};
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
@@ -268,6 +268,10 @@ impl<T: Transport> Connection<T> {
             let Some(Pending { done: Some(reply), .. }) = self.pending.pop_front() else { break };
             match reply {
                 Reply::Answer(chain) => write_response(&mut self.io, &self.context.cluster, chain).await?,
+                Reply::AnswerPart(chain, bytes) => {
+                    write_response(&mut self.io, &self.context.cluster, prefix(chain, bytes)).await?;
+                    return Err(Closed::Peer("cut by an intercept within a response".into()));
+                }
                 Reply::Nothing => {}
                 Reply::Close(reason) => return Err(Closed::Peer(reason)),
             }

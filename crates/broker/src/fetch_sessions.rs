@@ -295,6 +295,18 @@ impl FetchSessions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns `true` if a session has a partition of this topic.
+    pub(crate) fn names(&self, session_id: i32, topic: &str, id: Uuid) -> bool {
+        let Some(session) = self.lock().sessions.get(&session_id).map(|entry| entry.session.clone()) else {
+            return false;
+        };
+        let session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        let is = |(name, _): &(Arc<Name>, Wanted)| {
+            if session.by_id { name.id == id.0 } else { &*name.topic == topic }
+        };
+        session.partitions.list.iter().any(is)
+    }
+
     /// Notes what an answer says of partitions.
     pub(crate) fn note<'a>(&self, session_id: i32, said: impl Iterator<Item = Said<'a>>) {
         if session_id == 0 {

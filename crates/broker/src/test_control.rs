@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use ottla_protocol::{ApiKey, ErrorCode};
 
+use crate::api::named_topics::api_names_topics;
 use crate::cluster::Cluster;
-use crate::intercept::Fault;
+use crate::intercept::{Fault, FaultRule, FaultRuleError};
 use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
@@ -17,12 +18,44 @@ use crate::topics::NewTopic;
 impl Cluster {
     /// Sets a fault for the next `count` requests of `api`, at `node` or at any node.
     pub fn intercept(&self, api: ApiKey, node: Option<i32>, count: u32, fault: Fault) {
-        self.intercepts.add(api, node, count, fault);
+        self.intercepts.add(FaultRule { node, count, ..FaultRule::new(api, fault) });
+    }
+
+    /// Adds a fault for the requests that match a rule. Returns its id.
+    ///
+    /// # Errors
+    /// [`FaultRuleError`], if no request can match.
+    pub fn add_fault(&self, rule: FaultRule) -> Result<u64, FaultRuleError> {
+        if !crate::api::advertised().iter().any(|(api, _)| *api == rule.api) {
+            return Err(FaultRuleError::NotAnswered(rule.api));
+        }
+        if rule.topic.is_some() && !api_names_topics(rule.api) {
+            return Err(FaultRuleError::NoTopics(rule.api));
+        }
+        if rule.count == 0 {
+            return Err(FaultRuleError::NoRequests);
+        }
+        Ok(self.intercepts.add(rule))
+    }
+
+    /// Returns the faults that still have requests to come, oldest first, with their ids.
+    pub fn faults(&self) -> Vec<(u64, FaultRule)> {
+        self.intercepts.all()
+    }
+
+    /// Removes a fault. Returns `false` if there is none with this id: its last request may have come.
+    pub fn remove_fault(&self, id: u64) -> bool {
+        self.intercepts.remove(id)
     }
 
     /// Returns the number of requests of `api` at all nodes since the first call, which returns 0.
     pub fn requests(&self, api: ApiKey) -> u64 {
         self.intercepts.requests(api)
+    }
+
+    /// Returns the number of requests by API since the first call of this function or of [`Self::requests`].
+    pub fn request_counts(&self) -> Vec<(ApiKey, u64)> {
+        self.intercepts.request_counts()
     }
 
     /// Passes every answered request to `observer`.
@@ -148,6 +181,11 @@ impl Cluster {
             state.lags.remove(&node);
         });
         self.remove_node(node)
+    }
+
+    /// Returns `true` if a node is up: see [`Self::take_down`].
+    pub fn is_up(&self, node: i32) -> bool {
+        self.node(node).is_some_and(|node| node.is_up())
     }
 
     /// Ids of all nodes.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_broker::{Broker, BrokerThread, Fault, FaultRule, FaultRuleError};
 use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
 use ottla_protocol::{ApiKey, ErrorCode};
 
@@ -21,8 +21,12 @@ fn config(broker: &BrokerThread) -> Config {
 
 /// Sends `count` numbered records, doing `meanwhile(i)` before each, and checks that they stand where they were
 /// acknowledged, once each and in order.
-fn produce_all(broker: &BrokerThread, count: i32, mut meanwhile: impl FnMut(i32)) {
-    let producer = Producer::new(config(broker)).expect("a producer");
+fn produce_all(broker: &BrokerThread, count: i32, meanwhile: impl FnMut(i32)) {
+    produce_with(broker, config(broker), count, meanwhile);
+}
+
+fn produce_with(broker: &BrokerThread, config: Config, count: i32, mut meanwhile: impl FnMut(i32)) {
+    let producer = Producer::new(config).expect("a producer");
     let mut deliveries = Vec::new();
     for i in 0..count {
         meanwhile(i);
@@ -78,6 +82,8 @@ fn produce_requests_that_fail_wait_or_are_cut_lose_and_double_nothing() {
         Fault::Delay(Duration::from_millis(30)),
         Fault::Cut,
         Fault::CutAfter,
+        Fault::CutAt(0),
+        Fault::CutAt(9),
     ];
     for fault in faults {
         let broker = broker(2);
@@ -94,12 +100,92 @@ fn every_request_of_a_producer_may_meet_every_fault_once() {
     for api in
         [ApiKey::ApiVersions, ApiKey::Metadata, ApiKey::InitProducerId, ApiKey::ListOffsets, ApiKey::Fetch]
     {
-        for fault in [Fault::Fail(ErrorCode::NotLeaderOrFollower), Fault::Cut, Fault::CutAfter] {
+        let faults =
+            [Fault::Fail(ErrorCode::NotLeaderOrFollower), Fault::Cut, Fault::CutAfter, Fault::CutAt(11)];
+        for fault in faults {
             let broker = broker(2);
             broker.cluster().intercept(api, None, 1, fault);
             produce_all(&broker, 20, |_| {});
         }
     }
+}
+
+#[test]
+fn requests_without_a_response_are_sent_again_and_double_nothing() {
+    for fault in [Fault::Hang, Fault::HangAfter] {
+        let broker = broker(2);
+        let cluster = broker.cluster().clone();
+        let mut impatient = config(&broker);
+        impatient.set("socket.timeout.ms", "500").expect("a known property");
+        produce_with(&broker, impatient, 20, |i| {
+            if i == 5 {
+                cluster.intercept(ApiKey::Produce, None, 1, fault);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_fault_is_only_for_the_requests_that_match_its_rule() {
+    let broker = Broker::builder().memory().topic("orders", 1).topic("bills", 1).spawn().expect("a broker");
+    let cluster = broker.cluster();
+    let producer = |name: &str| {
+        let mut config = config(&broker);
+        config.set_all([("client.id", name), ("retries", "0")]).expect("known properties");
+        Producer::new(config).expect("a producer")
+    };
+    let (till, office) = (producer("till"), producer("office"));
+    let send = |producer: &Producer, topic| {
+        let delivery = producer.enqueue_blocking(Record::to(topic).value("v")).expect("taken");
+        delivery.wait(PATIENCE).expect("in time")
+    };
+    let too_large = Fault::Fail(ErrorCode::MessageTooLarge);
+    let rule = FaultRule::new(ApiKey::Produce, too_large).client_id("till").topic("bills").times(2);
+    let id = cluster.add_fault(rule.clone()).expect("a rule");
+    assert_eq!(cluster.faults(), [(id, rule)]);
+    send(&till, "orders").expect("another topic");
+    send(&office, "bills").expect("another client");
+    assert!(send(&till, "bills").is_err());
+    assert_eq!(cluster.faults()[0].1.count, 1, "one request is left");
+    assert!(cluster.remove_fault(id) && !cluster.remove_fault(id));
+    send(&till, "bills").expect("the fault is removed");
+}
+
+/// A fetch of a session names only the partitions that it adds.
+#[test]
+fn a_fault_of_a_topic_meets_the_fetches_of_a_session() {
+    let broker = broker(2);
+    produce_all(&broker, 20, |_| {});
+    let client = Client::new(config(&broker)).expect("a client");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut consumer = client.consumer();
+    let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+    runtime.block_on(consumer.assign(&start)).expect("assigned");
+    while !matches!(consumer.poll_blocking(PATIENCE).expect("a poll"), Some(Polled::Records(_))) {}
+    let cluster = broker.cluster();
+    let rule =
+        |topic| FaultRule::new(ApiKey::Fetch, Fault::Fail(ErrorCode::NotLeaderOrFollower)).topic(topic);
+    cluster.add_fault(rule("bills")).expect("a rule");
+    cluster.add_fault(rule("orders")).expect("a rule");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while cluster.faults().len() > 1 {
+        assert!(std::time::Instant::now() < deadline, "a fetch has the fault");
+        let _nothing = consumer.poll_blocking(Duration::from_millis(20)).expect("a retriable error");
+    }
+    assert_eq!(cluster.faults()[0].1.topic.as_deref(), Some("bills"));
+}
+
+#[test]
+fn a_rule_that_no_request_can_match_is_refused() {
+    let broker = broker(1);
+    let cluster = broker.cluster();
+    let rule = |api| FaultRule::new(api, Fault::Cut);
+    let of_topic = cluster.add_fault(rule(ApiKey::Heartbeat).topic("orders"));
+    assert_eq!(of_topic, Err(FaultRuleError::NoTopics(ApiKey::Heartbeat)));
+    assert_eq!(cluster.add_fault(rule(ApiKey::Produce).times(0)), Err(FaultRuleError::NoRequests));
+    let not_answered = cluster.add_fault(rule(ApiKey::Vote));
+    assert_eq!(not_answered, Err(FaultRuleError::NotAnswered(ApiKey::Vote)));
+    assert_eq!(cluster.faults(), []);
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod list_offsets;
 mod list_transactions;
 mod log_dirs;
 mod metadata;
+pub(crate) mod named_topics;
 mod offset_for_leader_epoch;
 mod offsets;
 mod produce;
@@ -49,10 +50,11 @@ use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::intercept::Fault;
+use crate::intercept::{Fault, Intercepted};
 use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
+use named_topics::names_topic;
 
 /// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
 const NARROW_BYTES_MAX: usize = 32 << 10;
@@ -99,6 +101,8 @@ impl RequestContext {
 pub(crate) enum Reply {
     /// Sends this response.
     Answer(Chain),
+    /// Sends the first bytes of this response and closes the connection.
+    AnswerPart(Chain, usize),
     /// Sends nothing (`acks=0`).
     Nothing,
     /// Closes the connection.
@@ -298,7 +302,12 @@ fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) 
             observer.on_answered(AnsweredRequest { node, api: api_key, client_id, took, moved_records });
         }
     };
-    let fault = context.cluster.intercepts.take(api_key, context.node);
+    let fault = context.cluster.intercepts.take(&Intercepted {
+        api: api_key,
+        node,
+        client_id: client_id.as_deref().unwrap_or_default(),
+        names_topic: &|topic| names_topic(&request, &context.cluster, node, topic),
+    });
     let lag = match fault {
         Some(Fault::AnswerAfter(time)) => Some(lag.map_or(time, |lag| lag.max(time))),
         _ => lag,
@@ -348,7 +357,15 @@ async fn answer_one<R: Api>(
             let _ = request.handle(context).await;
             return Reply::Close("cut by an intercept after the fact".into());
         }
-        Some(Fault::AnswerAfter(_)) | None => request.handle(context).await,
+        Some(Fault::Hang) => {
+            observe(None);
+            return std::future::pending().await;
+        }
+        Some(Fault::HangAfter) => {
+            observe(Some(&request.handle(context).await));
+            return std::future::pending().await;
+        }
+        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => request.handle(context).await,
     };
     observe(Some(&response));
     if let Some(reason) = R::closes(answered, &response) {
@@ -358,7 +375,10 @@ async fn answer_one<R: Api>(
         return Reply::Nothing;
     }
     match frame::encode_response::<R>(correlation_id, version, &response) {
-        Ok(chain) => Reply::Answer(chain),
+        Ok(chain) => match fault {
+            Some(Fault::CutAt(bytes)) => Reply::AnswerPart(chain, bytes),
+            _ => Reply::Answer(chain),
+        },
         Err(error) => {
             tracing::error!(%error, api = %R::KEY, version, "an answer cannot be encoded: please report this");
             Reply::Close(error.to_string())

@@ -34,6 +34,20 @@ pub(super) async fn write_response<T: Transport>(
     writer.write_chain(chain).await
 }
 
+/// Returns the first `bytes` of a response, or all of it if it is shorter.
+pub(super) fn prefix(chain: Chain, mut bytes: usize) -> Chain {
+    let mut prefix = Chain::new();
+    for piece in chain.into_pieces() {
+        let len = piece.len().min(bytes);
+        match piece {
+            Piece::Memory(part) => prefix.push_bytes(part.slice(..len)),
+            Piece::File(part) => prefix.push_file(FileSlice { len, ..part }),
+        }
+        bytes -= len;
+    }
+    prefix
+}
+
 struct ResponseWriter<'a, T> {
     io: &'a mut T,
     cluster: &'a Cluster,

@@ -39,7 +39,7 @@ impl Cluster {
         }
     }
 
-    async fn abort_timed_out(self: &Arc<Self>) {
+    pub(crate) async fn abort_timed_out(self: &Arc<Self>) {
         let now_ms = self.clock.now_ms();
         for id in self.transactions.with_table(|table| table.timed_out(now_ms)) {
             let aborted =

@@ -1,0 +1,159 @@
+//! What a broker does on its own after some time, done now, and waits for what clients do: for tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::{ApiKey, ErrorCode};
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::compactor::compact_now;
+use crate::partition::Partition;
+
+/// Interval at which a wait looks at the state of the broker.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The time of a wait is over. Contains what was there instead.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{what} did not come about within {} ms: {found}", within.as_millis())]
+pub struct WaitError {
+    /// The awaited state.
+    pub what: String,
+    /// The state at the end of the wait.
+    pub found: String,
+    /// The time limit.
+    pub within: Duration,
+}
+
+/// Periodic work of the broker, done now. Each call returns when the work is done.
+///
+/// The futures need the context of a tokio runtime, which may be another one than the broker's.
+impl Cluster {
+    /// Deletes the segments that `retention.ms` and `retention.bytes` allow to delete, of all topics. An active segment
+    /// whose records are all older than `retention.ms` is closed first, as in Kafka.
+    pub async fn apply_retention_now(&self) {
+        self.enforce_retention().await;
+    }
+
+    /// Closes the active segment of every partition of a topic, and begins another. Empty ones stay. Returns the number of
+    /// partitions that have a new one.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownTopicOrPartition`]; [`ErrorCode::KafkaStorageError`] if a file cannot be created.
+    pub async fn roll_now(&self, topic: &str) -> Result<usize, ErrorCode> {
+        let topic = self.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let now_ms = self.clock.now_ms();
+        let roll = move || {
+            let mut rolled = 0;
+            for partition in &topic.partitions {
+                let before = partition.log().segment_count();
+                partition.log().roll(now_ms).map_err(|error| failed(partition, "roll", &error))?;
+                rolled += usize::from(partition.log().segment_count() > before);
+            }
+            Ok(rolled)
+        };
+        self.syncer.run_blocking(roll).await
+    }
+
+    /// Compacts the closed segments of every partition of a topic, even if few of their bytes are dirty. The active segment
+    /// stays: see [`Self::roll_now`]. Records younger than `min.compaction.lag.ms` stay, too.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownTopicOrPartition`]; [`ErrorCode::PolicyViolation`] if the topic's `cleanup.policy` is without
+    /// `compact`; [`ErrorCode::KafkaStorageError`] if a partition cannot be compacted, which the log explains.
+    pub async fn compact_now(self: &Arc<Self>, topic: &str) -> Result<(), ErrorCode> {
+        let topic = self.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        for partition in &topic.partitions {
+            compact_now(self, partition).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the committed offsets that are older than `offsets.retention.minutes`, and groups without members and
+    /// offsets.
+    pub async fn expire_offsets_now(self: &Arc<Self>) {
+        self.expire_offsets().await;
+    }
+
+    /// Aborts the transactions that are open for longer than their timeout, by a clock that runs steadily.
+    pub async fn abort_timed_out_transactions_now(self: &Arc<Self>) {
+        self.abort_timed_out().await;
+    }
+}
+
+fn failed(partition: &Partition, action: &str, error: &dyn std::fmt::Display) -> ErrorCode {
+    tracing::warn!(%error, topic = %partition.topic, partition = partition.index, "cannot {action}");
+    ErrorCode::KafkaStorageError
+}
+
+/// Waits for the state of groups and transactions, and for requests. A wait looks every 2 ms.
+impl Cluster {
+    /// Waits until a group is in a state: `Stable`, `Empty`, `PreparingRebalance`, ... as in DescribeGroups; `Dead` is a
+    /// group that does not exist.
+    ///
+    /// # Errors
+    /// [`WaitError`] after `within`.
+    pub async fn wait_for_group(&self, group: &str, state: &str, within: Duration) -> Result<(), WaitError> {
+        let what = format!("state {state} of group {group}");
+        self.wait_for(what, within, || self.group_state(group), |found| found.eq_ignore_ascii_case(state))
+            .await
+    }
+
+    /// Waits until a transactional id is in a state: `Empty`, `Ongoing`, `CompleteCommit`, ... as in DescribeTransactions;
+    /// `Dead` is an id that does not exist.
+    ///
+    /// # Errors
+    /// [`WaitError`] after `within`.
+    pub async fn wait_for_transaction(
+        &self,
+        id: &str,
+        state: &str,
+        within: Duration,
+    ) -> Result<(), WaitError> {
+        let what = format!("state {state} of transactional id {id}");
+        let look = || self.transactions.describe(id).map_or("Dead", |known| known.state.name());
+        self.wait_for(what, within, look, |found| found.eq_ignore_ascii_case(state)).await
+    }
+
+    /// Waits until `count` requests of `api` have come to all nodes since the first call of [`Self::requests`] for any
+    /// API, or of this function.
+    ///
+    /// # Errors
+    /// [`WaitError`] after `within`.
+    pub async fn wait_for_requests(
+        &self,
+        api: ApiKey,
+        count: u64,
+        within: Duration,
+    ) -> Result<(), WaitError> {
+        let what = format!("request {count} of {api}");
+        self.wait_for(what, within, || self.requests(api), |found| *found >= count).await
+    }
+
+    /// Returns the state of a group, as DescribeGroups names it.
+    pub fn group_state(&self, group: &str) -> &'static str {
+        let new = self.consumer_groups.look(group, |group| group.state());
+        let known = new.or_else(|| self.groups.describe(group).map(|known| known.state));
+        known.unwrap_or(if self.offsets.has_offsets(group) { "Empty" } else { "Dead" })
+    }
+
+    async fn wait_for<T: std::fmt::Display>(
+        &self,
+        what: String,
+        within: Duration,
+        look: impl Fn() -> T,
+        is_it: impl Fn(&T) -> bool,
+    ) -> Result<(), WaitError> {
+        let deadline = Instant::now() + within;
+        loop {
+            let found = look();
+            if is_it(&found) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(WaitError { what, found: found.to_string(), within });
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Periodic work done now, and waits for what clients do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, TopicConfig};
+use ottla_client::{Config, Consumer, Producer, Record};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// 2026-01-01, the first time of the clock.
+const BEGINNING_MS: i64 = 1_767_225_600_000;
+
+/// A broker whose clock stands still, with a topic of one partition that has this policy.
+fn broker(policy: &str) -> (BrokerThread, Arc<AtomicI64>) {
+    let clock = Arc::new(AtomicI64::new(BEGINNING_MS));
+    let mut topic = TopicConfig::default();
+    topic.set("cleanup.policy", policy).expect("a policy");
+    let builder =
+        Broker::builder().memory().clock(Clock::Fixed(clock.clone())).topic_with("orders", 1, topic);
+    let broker = builder.spawn().expect("a broker in memory");
+    (broker, clock)
+}
+
+fn config(broker: &BrokerThread) -> Config {
+    Config::new(broker.bootstrap_servers())
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn write(broker: &BrokerThread, key: &str, values: &[&str]) {
+    let producer = Producer::new(config(broker)).expect("a producer");
+    for value in values {
+        let record = Record::to("orders").key(key).value(value).timestamp_ms(BEGINNING_MS);
+        let delivery = producer.enqueue_blocking(record).expect("taken");
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+    }
+}
+
+fn offsets(broker: &BrokerThread) -> (i64, i64) {
+    broker.cluster().offsets_of("orders", 0).expect("a partition")
+}
+
+#[test]
+fn retention_now_deletes_closed_segments_that_are_too_old() {
+    let (broker, clock) = broker("delete");
+    write(&broker, "k", &["a", "b"]);
+    assert_eq!(broker.block_on(|cluster| async move { cluster.roll_now("orders").await }), Ok(1));
+    write(&broker, "k", &["c"]);
+    let apply = || broker.block_on(|cluster| async move { cluster.apply_retention_now().await });
+    apply();
+    assert_eq!(offsets(&broker), (0, 3), "nothing is a week old");
+    clock.fetch_add(8 * 24 * 3_600_000, Ordering::Relaxed);
+    apply();
+    assert_eq!(
+        offsets(&broker),
+        (3, 3),
+        "the active segment is closed when its records are too old, as in Kafka"
+    );
+}
+
+#[test]
+fn compaction_now_keeps_the_last_record_of_a_key() {
+    let (broker, clock) = broker("compact");
+    write(&broker, "k", &["a", "b", "c"]);
+    broker.block_on(|cluster| async move { cluster.roll_now("orders").await }).expect("rolled");
+    clock.fetch_add(1_000, Ordering::Relaxed);
+    broker.block_on(|cluster| async move { cluster.compact_now("orders").await }).expect("compacted");
+    let mut config = config(&broker);
+    config.set_all([("group.id", "g"), ("auto.offset.reset", "earliest")]).expect("known properties");
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let mut read = Vec::new();
+    while read.is_empty() {
+        if let Some(ottla_client::Polled::Records(batch)) = consumer.poll_blocking(PATIENCE).expect("a poll")
+        {
+            read.extend(batch.iter().map(|record| record.expect("sound").offset));
+        }
+    }
+    assert_eq!(read, [2]);
+}
+
+#[test]
+fn work_on_topics_that_do_not_fit_is_refused() {
+    let (broker, _clock) = broker("delete");
+    let compacted = broker.block_on(|cluster| async move { cluster.compact_now("orders").await });
+    assert_eq!(compacted, Err(ErrorCode::PolicyViolation));
+    let rolled = broker.block_on(|cluster| async move { cluster.roll_now("bills").await });
+    assert_eq!(rolled, Err(ErrorCode::UnknownTopicOrPartition));
+}
+
+#[test]
+fn a_wait_ends_with_the_state_of_the_group_or_names_what_was_there() {
+    let (broker, _clock) = broker("delete");
+    let mut config = config(&broker);
+    config.set("group.id", "billing").expect("a known property");
+    let consumer = Consumer::new(config).expect("a consumer");
+    let wait = |state, within| {
+        broker.block_on(move |cluster| async move { cluster.wait_for_group("billing", state, within).await })
+    };
+    let missed = wait("Stable", Duration::from_millis(30)).expect_err("no one has joined");
+    assert_eq!(missed.to_string(), "state Stable of group billing did not come about within 30 ms: Dead");
+    consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    wait("stable", PATIENCE).expect("it joins");
+    runtime().block_on(consumer.close(PATIENCE)).expect("left");
+    wait("Empty", PATIENCE).expect("it leaves");
+}
+
+#[test]
+fn offsets_that_are_too_old_expire_now() {
+    let (broker, clock) = broker("delete");
+    let mut config = config(&broker);
+    config.set("group.id", "billing").expect("a known property");
+    let consumer = Consumer::new(config).expect("a consumer");
+    let at = ottla_client::TopicPartition::new("orders", 0);
+    consumer.control().commit_offsets(&[(at, 0.into())]).wait(PATIENCE).expect("committed");
+    drop(consumer);
+    let committed = || broker.cluster().committed_offset("billing", "orders", 0);
+    let expire = || broker.block_on(|cluster| async move { cluster.expire_offsets_now().await });
+    expire();
+    assert_eq!(committed(), Some(0));
+    clock.fetch_add(8 * 24 * 3_600_000, Ordering::Relaxed);
+    expire();
+    assert_eq!(committed(), None);
+    assert_eq!(broker.cluster().group_state("billing"), "Dead");
+}
+
+#[test]
+fn requests_and_transactions_are_waited_for() {
+    let (broker, _clock) = broker("delete");
+    assert_eq!(broker.cluster().requests(ApiKey::Produce), 0);
+    let mut config = config(&broker);
+    config
+        .set_all([("transactional.id", "till"), ("transaction.timeout.ms", "1000")])
+        .expect("known properties");
+    let producer = Producer::new(config).expect("a producer");
+    let runtime = runtime();
+    runtime.block_on(producer.init_transactions(PATIENCE)).expect("ready");
+    producer.begin_transaction().expect("begun");
+    let _unawaited = producer.enqueue_blocking(Record::to("orders").value("v")).expect("taken");
+    let waited = broker.block_on(|cluster| async move {
+        cluster.wait_for_requests(ApiKey::Produce, 1, PATIENCE).await?;
+        cluster.wait_for_transaction("till", "Ongoing", PATIENCE).await
+    });
+    waited.expect("an open transaction");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let ended = broker.block_on(|cluster| async move {
+            cluster.abort_timed_out_transactions_now().await;
+            cluster.wait_for_transaction("till", "CompleteAbort", Duration::from_millis(100)).await
+        });
+        match ended {
+            Ok(()) => break,
+            Err(open) => assert!(Instant::now() < deadline, "{open}"),
+        }
+    }
+}
