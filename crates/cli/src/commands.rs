@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod consume;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod fault;
 pub(crate) mod groups;
 pub(crate) mod log;
 pub(crate) mod man;

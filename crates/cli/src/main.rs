@@ -15,6 +15,7 @@ mod allocator;
 mod bench;
 mod commands;
 mod connect;
+mod control;
 mod failure;
 mod format;
 #[cfg(test)]
@@ -64,6 +65,8 @@ enum Command {
     #[command(subcommand)]
     Groups(commands::groups::Groups),
     #[command(subcommand)]
+    Fault(commands::fault::FaultCommand),
+    #[command(subcommand)]
     Log(commands::log::Log),
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -100,6 +103,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => commands::run::run(&args),
         Command::Topics(topics) => commands::topics::run(&topics),
         Command::Groups(groups) => commands::groups::run(&groups),
+        Command::Fault(command) => commands::fault::run(&command),
         Command::Log(log) => commands::log::run(&log),
         Command::Bench(bench) => bench::run(&bench),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -10,6 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::consume::interrupted;
 use super::server_properties::ServerProperties;
 use crate::allocator::limit_heaps;
+use crate::control::{ControlAddress, ControlServer, NewNode};
 use crate::failure::{Failure, sentence};
 use crate::properties::{self, key_value};
 use crate::topic_spec::TopicSpec;
@@ -53,6 +54,12 @@ pub(crate) struct Args {
     /// Threads that serve connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
+    /// Lets tests make the broker misbehave, over HTTP and JSON at a unix socket or a port of this machine: see `ottla fault`
+    #[arg(long, value_name = "unix:PATH|HOST:PORT")]
+    control: Option<ControlAddress>,
+    /// The file for the token of a --control port, which is readable by its owner alone
+    #[arg(long, value_name = "FILE", requires = "control")]
+    control_token: Option<PathBuf>,
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
@@ -108,22 +115,49 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for topic in &args.topic {
         builder = builder.topic(&topic.name, topic.partitions.unwrap_or(-1));
     }
-    runtime.block_on(serve(builder))
+    runtime.block_on(serve(builder, args))
 }
 
-async fn serve(builder: BrokerBuilder) -> Result<(), Failure> {
+async fn serve(builder: BrokerBuilder, args: &Args) -> Result<(), Failure> {
     // A signal stops the broker cleanly, even before the listeners are open.
     let stop = interrupted();
     let mut stop = std::pin::pin!(stop);
-    let broker = tokio::select! {
+    let mut broker = tokio::select! {
         biased;
         signal = &mut stop => return signal,
         broker = builder.start() => broker.map_err(start_failed)?,
     };
+    let mut control = args.control(&broker).await?;
     announce(broker.addresses())?;
-    let signal = stop.await;
+    let signal = loop {
+        tokio::select! {
+            biased;
+            signal = &mut stop => break signal,
+            NewNode { id, done } = next_node(&mut control) => drop(done.send(broker.add_node(id).await)),
+        }
+    };
+    drop(control);
     broker.stop().await;
     signal
+}
+
+impl Args {
+    async fn control(&self, broker: &Broker) -> Result<Option<ControlServer>, Failure> {
+        let Some(address) = &self.control else { return Ok(None) };
+        let token = self.control_token.as_deref();
+        ControlServer::start(address, token, broker.cluster().clone()).await.map(Some)
+    }
+}
+
+/// The next node that a test adds.
+async fn next_node(control: &mut Option<ControlServer>) -> NewNode {
+    match control {
+        Some(control) => match control.new_nodes.recv().await {
+            Some(node) => node,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
 }
 
 fn announce(addresses: &[SocketAddr]) -> Result<(), Failure> {

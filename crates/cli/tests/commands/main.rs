@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 mod diagnoses;
+mod faults;
 mod groups;
 mod handlers;
 mod imports;

@@ -1,0 +1,253 @@
+//! `ottla fault`: makes a broker misbehave for a test, through its control address.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use crate::connect::runtime;
+use crate::control::ControlAddress;
+use crate::control::client::ControlClient;
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Makes a broker misbehave for a test
+///
+/// The broker runs with --control; docs/TESTING.md has the HTTP requests behind these commands. Prints JSON. Example:
+/// `ottla fault add Produce fail --error NOT_ENOUGH_REPLICAS --topic orders --control unix:ottla.sock`
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum FaultCommand {
+    Add(AddArgs),
+    /// Prints the faults that still have requests to come
+    List {
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Removes a fault, or all of them
+    Remove {
+        /// The id that `add` printed
+        id: Option<u64>,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    Node(NodeArgs),
+    /// Moves the leader of a partition, or with --group or --transactional-id a coordinator
+    Move(MoveArgs),
+    /// Does periodic work of the broker now
+    Now {
+        /// The work: roll and compact need --topic
+        #[arg(value_parser = ["apply-retention", "roll", "compact", "expire-offsets", "abort-timed-out-transactions"])]
+        action: String,
+        #[arg(long, value_name = "TOPIC")]
+        topic: Option<String>,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    Wait(WaitArgs),
+    /// Prints the number of requests by API since the first call
+    Requests {
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ControlArgs {
+    /// The address of `ottla broker --control`
+    #[arg(long, value_name = "unix:PATH|HOST:PORT", env = "OTTLA_CONTROL")]
+    control: ControlAddress,
+    /// The file that `ottla broker --control-token` has written, for a HOST:PORT
+    #[arg(long, value_name = "FILE", env = "OTTLA_CONTROL_TOKEN")]
+    control_token: Option<PathBuf>,
+}
+
+/// Sets a fault for the next requests of an API
+#[derive(Debug, clap::Args)]
+pub(crate) struct AddArgs {
+    /// The API, by its name in Kafka's protocol: Produce, Fetch, Metadata, JoinGroup, ...
+    api: String,
+    /// The fault: fail the request; delay it, or only its response; close the connection instead of the request, of its response or
+    /// within the response; leave the request or its response out
+    #[arg(value_parser = ["fail", "delay", "answer-late", "cut", "cut-after", "cut-at", "hang", "hang-after"])]
+    action: String,
+    /// The error of `fail`, by Kafka's name
+    #[arg(long, value_name = "NAME")]
+    error: Option<String>,
+    /// Milliseconds of `delay`, `answer-late`, or before `fail`
+    #[arg(long, value_name = "MS")]
+    delay_ms: Option<u64>,
+    /// Bytes of the response that `cut-at` sends
+    #[arg(long, value_name = "N")]
+    bytes: Option<u64>,
+    /// Only requests to this node
+    #[arg(long, value_name = "ID")]
+    node: Option<i32>,
+    /// Only requests with this client.id
+    #[arg(long, value_name = "NAME")]
+    client_id: Option<String>,
+    /// Only requests that name this topic
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// The number of requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    count: u32,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Stops, starts, cuts off, slows down or adds a node
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeArgs {
+    id: i32,
+    /// `stop` lets another node lead its partitions; `cut-off` leaves it leader
+    #[arg(value_parser = ["stop", "start", "cut-off", "reconnect", "lag", "add"])]
+    action: String,
+    /// Milliseconds of `lag`; 0 ends it
+    #[arg(long, value_name = "MS", required_if_eq("action", "lag"))]
+    lag_ms: Option<u64>,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MoveArgs {
+    /// The node that leads, or coordinates; -1 leaves a partition without a leader
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
+    to: i32,
+    #[arg(long, value_name = "TOPIC", required_unless_present_any = ["group", "transactional_id"])]
+    topic: Option<String>,
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    partition: i32,
+    #[arg(long, value_name = "GROUP", conflicts_with = "topic")]
+    group: Option<String>,
+    #[arg(long, value_name = "ID", conflicts_with_all = ["topic", "group"])]
+    transactional_id: Option<String>,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Waits for the state of a group or transaction, or for requests
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitArgs {
+    /// The group, with --state: Stable, Empty, Dead, ...
+    #[arg(long, value_name = "GROUP", requires = "state", required_unless_present_any = ["transactional_id", "api"])]
+    group: Option<String>,
+    /// The transactional id, with --state: Ongoing, CompleteCommit, ...
+    #[arg(long, value_name = "ID", requires = "state", conflicts_with = "group")]
+    transactional_id: Option<String>,
+    #[arg(long, value_name = "NAME")]
+    state: Option<String>,
+    /// The API whose requests are counted, with --count
+    #[arg(long, value_name = "NAME", requires = "count", conflicts_with_all = ["group", "transactional_id", "state"])]
+    api: Option<String>,
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// The longest wait in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 30_000)]
+    within_ms: u64,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// A request to the control address.
+struct Call<'a> {
+    control: &'a ControlArgs,
+    method: &'static str,
+    path: String,
+    body: Value,
+}
+
+pub(crate) fn run(command: &FaultCommand) -> Result<(), Failure> {
+    let Call { control, method, path, body } = call_of(command);
+    let client = ControlClient::new(control.control.clone(), control.control_token.as_deref())?;
+    let answer = runtime()?.block_on(client.call(method, &path, &body))?;
+    print(&format!("{answer}\n"))
+}
+
+fn call_of(command: &FaultCommand) -> Call<'_> {
+    let post = |control, path: &str, body| Call { control, method: "POST", path: path.to_owned(), body };
+    let get = |control, path: &str| Call { control, method: "GET", path: path.to_owned(), body: Value::Null };
+    match command {
+        FaultCommand::Add(args) => post(&args.control, "/faults", args.body()),
+        FaultCommand::List { control } => get(control, "/faults"),
+        FaultCommand::Remove { id, control } => {
+            let path = id.map_or_else(|| "/faults".to_owned(), |id| format!("/faults/{id}"));
+            Call { control, method: "DELETE", path, body: Value::Null }
+        }
+        FaultCommand::Node(args) => {
+            let (path, body) = args.request();
+            post(&args.control, &path, body)
+        }
+        FaultCommand::Move(args) => {
+            let MoveArgs { to, topic, partition, group, transactional_id, control } = args;
+            match topic {
+                Some(topic) => {
+                    post(control, "/leaders", json!({ "topic": topic, "partition": partition, "node": to }))
+                }
+                None => post(
+                    control,
+                    "/coordinators",
+                    object([
+                        ("group", group.as_ref().map(|group| json!(group))),
+                        ("transactional_id", transactional_id.as_ref().map(|id| json!(id))),
+                        ("node", Some(json!(to))),
+                    ]),
+                ),
+            }
+        }
+        FaultCommand::Now { action, topic, control } => {
+            let topic = topic.as_ref().map(|topic| json!(topic));
+            post(control, "/now", object([("action", Some(json!(action))), ("topic", topic)]))
+        }
+        FaultCommand::Wait(args) => post(&args.control, "/wait", args.body()),
+        FaultCommand::Requests { control } => get(control, "/requests"),
+    }
+}
+
+impl AddArgs {
+    fn body(&self) -> Value {
+        object([
+            ("api", Some(json!(self.api))),
+            ("action", Some(json!(self.action))),
+            ("error", self.error.as_ref().map(|error| json!(error))),
+            ("delay_ms", self.delay_ms.map(|ms| json!(ms))),
+            ("bytes", self.bytes.map(|bytes| json!(bytes))),
+            ("node", self.node.map(|node| json!(node))),
+            ("client_id", self.client_id.as_ref().map(|id| json!(id))),
+            ("topic", self.topic.as_ref().map(|topic| json!(topic))),
+            ("count", Some(json!(self.count))),
+        ])
+    }
+}
+
+impl NodeArgs {
+    fn request(&self) -> (String, Value) {
+        let change = match &*self.action {
+            "add" => return ("/nodes".to_owned(), json!({ "id": self.id })),
+            "stop" => json!({ "up": false }),
+            "start" => json!({ "up": true }),
+            "cut-off" => json!({ "reachable": false }),
+            "reconnect" => json!({ "reachable": true }),
+            _ => json!({ "lag_ms": self.lag_ms }),
+        };
+        (format!("/nodes/{}", self.id), change)
+    }
+}
+
+impl WaitArgs {
+    fn body(&self) -> Value {
+        object([
+            ("group", self.group.as_ref().map(|group| json!(group))),
+            ("transactional_id", self.transactional_id.as_ref().map(|id| json!(id))),
+            ("state", self.state.as_ref().map(|state| json!(state))),
+            ("api", self.api.as_ref().map(|api| json!(api))),
+            ("count", self.count.map(|count| json!(count))),
+            ("within_ms", Some(json!(self.within_ms))),
+        ])
+    }
+}
+
+/// A JSON object of the entries that have a value.
+fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+    let present = entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(present.collect::<Map<_, _>>())
+}

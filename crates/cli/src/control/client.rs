@@ -1,0 +1,89 @@
+//! Requests to a control address.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::address::ControlAddress;
+use super::token;
+use crate::failure::{Failure, sentence};
+
+/// A broker's control address, and the token for it.
+#[derive(Debug)]
+pub(crate) struct ControlClient {
+    address: ControlAddress,
+    token: Option<String>,
+}
+
+impl ControlClient {
+    /// Reads the token of a port.
+    pub(crate) fn new(address: ControlAddress, token_file: Option<&Path>) -> Result<Self, Failure> {
+        Ok(Self { address, token: token_file.map(token::read).transpose()? })
+    }
+
+    /// Sends a request and returns the JSON of its answer.
+    pub(crate) async fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::failed(format!(
+                "{}: {}; is it the address of `ottla broker --control`?",
+                self.address,
+                sentence(&error)
+            ))
+        };
+        let (status, answer) = match &self.address {
+            ControlAddress::Unix(path_of_socket) => {
+                let stream = UnixStream::connect(path_of_socket).await.map_err(failed)?;
+                self.exchange(stream, method, path, body).await?
+            }
+            ControlAddress::Loopback(port) => {
+                let stream = TcpStream::connect(port).await.map_err(failed)?;
+                self.exchange(stream, method, path, body).await?
+            }
+        };
+        let answer: Value = serde_json::from_slice(&answer)
+            .map_err(|_| self.fails("the answer is not JSON: no Ottla broker is controlled there"))?;
+        match (status, answer.get("error").and_then(Value::as_str)) {
+            (StatusCode::OK, _) => Ok(answer),
+            (_, Some(error)) => Err(Failure::failed(error.to_owned())),
+            (status, None) => Err(self.fails(&format!("status {status}"))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+        request = request.header(CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let request = request
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|_| Failure::usage("the token or the path has characters that HTTP does not allow"))?;
+        let fails = |error: hyper::Error| self.fails(&error.to_string());
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(fails)?;
+        let status = response.status();
+        let answer = response.into_body().collect().await.map_err(fails)?.to_bytes();
+        connection.abort();
+        Ok((status, answer))
+    }
+
+    fn fails(&self, reason: &str) -> Failure {
+        Failure::failed(format!("{}: {reason}", self.address))
+    }
+}

@@ -1,0 +1,207 @@
+//! The HTTP server of a control address: it checks who asks, and passes the request on.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ottla_broker::Cluster;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::address::ControlAddress;
+use super::routes::{Controlled, NewNode};
+use super::token;
+use crate::failure::{Failure, sentence};
+
+/// Requests at a time; further connections wait. Waits of tests run side by side.
+const CONNECTIONS_MAX: usize = 64;
+/// The time limit for a client to send the head of a request, and for the body.
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+/// The largest body that is read.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Nodes to add that wait for their turn.
+const NEW_NODES_MAX: usize = 8;
+/// The pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A control address that serves until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ControlServer {
+    address: ControlAddress,
+    /// The file of the socket, which is removed at the end.
+    socket: Option<PathBuf>,
+    /// The nodes that tests add.
+    pub(crate) new_nodes: mpsc::Receiver<NewNode>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// What each connection shares.
+#[derive(Debug)]
+struct Shared {
+    controlled: Controlled,
+    /// The header that a request must have; a unix socket needs none.
+    authorization: Option<String>,
+}
+
+impl ControlServer {
+    /// Listens in the context of the broker's runtime. `token_file` is written for a port.
+    pub(crate) async fn start(
+        address: &ControlAddress,
+        token_file: Option<&Path>,
+        cluster: Arc<Cluster>,
+    ) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::failed(format!("--control {address}: {}", sentence(&error)));
+        let (nodes, new_nodes) = mpsc::channel(NEW_NODES_MAX);
+        let controlled = Controlled { cluster, new_nodes: nodes };
+        match (address, token_file) {
+            (ControlAddress::Unix(path), None) => {
+                let listener = listen_at(path).map_err(failed)?;
+                let shared = Arc::new(Shared { controlled, authorization: None });
+                let accept = move || {
+                    let listener = listener.clone();
+                    async move { Ok(listener.accept().await?.0) }
+                };
+                let task = tokio::spawn(serve(shared, accept));
+                Ok(Self { address: address.clone(), socket: Some(path.clone()), new_nodes, task })
+            }
+            (ControlAddress::Loopback(port), Some(token_file)) => {
+                let listener = TcpListener::bind(port).await.map_err(failed)?;
+                let address = ControlAddress::Loopback(listener.local_addr().map_err(failed)?);
+                let authorization = Some(format!("Bearer {}", token::create(token_file)?));
+                let shared = Arc::new(Shared { controlled, authorization });
+                let listener = Arc::new(listener);
+                let accept = move || {
+                    let listener = listener.clone();
+                    async move { Ok(listener.accept().await?.0) }
+                };
+                let task = tokio::spawn(serve(shared, accept));
+                Ok(Self { address, socket: None, new_nodes, task })
+            }
+            (ControlAddress::Unix(_), Some(_)) => Err(Failure::usage(
+                "--control-token is for a port: only the owner of a unix socket can use it",
+            )),
+            (ControlAddress::Loopback(_), None) => Err(Failure::usage(
+                "--control-token FILE is missing: every user of this machine could control the broker at this port",
+            )),
+        }
+    }
+
+    /// The address, with the port that was chosen.
+    pub(crate) fn address(&self) -> &ControlAddress {
+        &self.address
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Some(socket) = &self.socket {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+/// Listens at a unix socket of mode 0600. The socket of a broker that was killed is replaced.
+fn listen_at(path: &Path) -> io::Result<Arc<UnixListener>> {
+    if let Err(error) = std::os::unix::net::UnixStream::connect(path) {
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            std::fs::remove_file(path)?;
+        }
+    }
+    // Nobody can connect before the mode is set: a socket is bound under another name, and then moved.
+    let mut hidden = path.as_os_str().to_owned();
+    hidden.push(format!(".{}", std::process::id()));
+    let listener = UnixListener::bind(&hidden)?;
+    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+    if path.exists() {
+        let _ = std::fs::remove_file(&hidden);
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another process uses the socket, or a file has this name",
+        ));
+    }
+    std::fs::rename(&hidden, path)?;
+    Ok(Arc::new(listener))
+}
+
+async fn serve<S, F>(shared: Arc<Shared>, accept: impl Fn() -> F)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = io::Result<S>>,
+{
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match accept().await {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection of the control address could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let shared = shared.clone();
+        connections.spawn(async move {
+            let answer = service_fn(|request| {
+                let shared = shared.clone();
+                async move { Ok::<_, Infallible>(shared.answer(request).await) }
+            });
+            let served = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(REQUEST_WITHIN)
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), answer);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection of the control address ended");
+            }
+            drop(place);
+        });
+    }
+}
+
+impl Shared {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if !self.is_allowed(request.headers().get(AUTHORIZATION)) {
+            let error = "the header `Authorization: Bearer TOKEN` is missing or wrong: TOKEN is in the file of --control-token";
+            return respond(401, &json!({ "error": error }));
+        }
+        let (head, body) = request.into_parts();
+        let body = tokio::time::timeout(REQUEST_WITHIN, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let body = match body {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) => return respond(400, &json!({ "error": format!("the body: {error}") })),
+            Err(_) => return respond(408, &json!({ "error": "the body did not come in time" })),
+        };
+        match self.controlled.answer(head.method.as_str(), head.uri.path(), &body).await {
+            Ok(answer) => respond(200, &answer),
+            Err(refusal) => respond(refusal.status(), &refusal.json()),
+        }
+    }
+
+    fn is_allowed(&self, header: Option<&HeaderValue>) -> bool {
+        use subtle::ConstantTimeEq;
+        let Some(wanted) = &self.authorization else { return true };
+        header.is_some_and(|header| bool::from(header.as_bytes().ct_eq(wanted.as_bytes())))
+    }
+}
+
+fn respond(status: u16, json: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(format!("{json}\n").into()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

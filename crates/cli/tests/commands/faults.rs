@@ -1,0 +1,174 @@
+//! `ottla broker --control` and `ottla fault`: a test in any language makes the broker misbehave.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Ended, PATIENCE, Running, command, ottla};
+
+/// A broker in memory with two nodes and the topic `orders`, and its control address.
+struct Controlled {
+    broker: Running,
+    servers: String,
+    control: Vec<String>,
+    dir: TempDir,
+}
+
+impl Controlled {
+    fn start(control: impl Fn(&Path) -> Vec<String>) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let control = control(dir.path());
+        let fixed = [
+            "broker",
+            "--durability",
+            "memory",
+            "--listen",
+            "127.0.0.1:0",
+            "--topic",
+            "orders",
+            "--nodes",
+            "2",
+        ];
+        let args: Vec<&str> = fixed.into_iter().chain(control.iter().map(String::as_str)).collect();
+        let mut broker = Running::start(&mut command(&args), "");
+        broker.until("listening", PATIENCE, |it| it.stdout().lines().count() == 2);
+        let lines = broker.stdout();
+        let servers: Vec<&str> =
+            lines.lines().filter_map(|line| line.strip_prefix("listening on ")).collect();
+        Self { servers: servers.join(","), broker, control, dir }
+    }
+
+    fn at_socket() -> Self {
+        Self::start(|dir| vec!["--control".into(), format!("unix:{}/control", dir.display())])
+    }
+
+    fn fault(&self, args: &[&str]) -> Ended {
+        let control: Vec<&str> = self.control.iter().map(String::as_str).collect();
+        ottla(&[&["fault"], args, &control].concat(), "")
+    }
+
+    fn ok(&self, args: &[&str]) -> Value {
+        let printed = self.fault(args).succeeded().stdout;
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"))
+    }
+
+    fn produce(&self, properties: &[&str]) -> Ended {
+        let properties: Vec<&str> = properties.iter().flat_map(|property| ["-X", property]).collect();
+        ottla(&[&["produce", "orders", "--brokers", &self.servers], &*properties].concat(), "paid\n")
+    }
+}
+
+#[test]
+fn a_fault_meets_the_client_and_topic_it_names_and_then_is_over() {
+    let broker = Controlled::at_socket();
+    let rule = [
+        "add",
+        "Produce",
+        "fail",
+        "--error",
+        "MESSAGE_TOO_LARGE",
+        "--client-id",
+        "till",
+        "--topic",
+        "orders",
+    ];
+    let id = broker.ok(&rule)["id"].as_u64().expect("an id");
+    broker.produce(&["client.id=office"]).succeeded();
+    let listed = json!({ "faults": [{ "id": id, "api": "Produce", "action": "fail", "error": "MESSAGE_TOO_LARGE",
+        "client_id": "till", "topic": "orders", "count": 1 }] });
+    assert_eq!(broker.ok(&["list"]), listed);
+    broker.produce(&["client.id=till", "retries=0"]).failed(1, &["MESSAGE_TOO_LARGE"]);
+    assert_eq!(broker.ok(&["list"]), json!({ "faults": [] }));
+    broker.fault(&["remove", &id.to_string()]).failed(1, &["there is no fault"]);
+}
+
+#[test]
+fn nodes_leaders_and_coordinators_are_moved() {
+    let broker = Controlled::at_socket();
+    broker.ok(&["move", "--to", "2", "--topic", "orders"]);
+    broker.ok(&["move", "--to", "2", "--group", "billing"]);
+    broker.ok(&["node", "1", "stop"]);
+    broker.produce(&[]).succeeded();
+    broker.ok(&["node", "1", "start"]);
+    broker.ok(&["node", "3", "add"]);
+    broker.ok(&["node", "2", "lag", "--lag-ms", "300"]);
+    let began = Instant::now();
+    broker.produce(&[]).succeeded();
+    assert!(began.elapsed() >= Duration::from_millis(300), "node 2 leads, and answers late");
+    broker.fault(&["node", "9", "stop"]).failed(1, &["there is no node 9"]);
+    broker.fault(&["move", "--to", "9", "--topic", "orders"]).failed(1, &["node 9 is not up"]);
+}
+
+#[test]
+fn work_is_done_now_and_states_are_waited_for() {
+    let broker = Controlled::at_socket();
+    broker.ok(&["requests"]);
+    broker.produce(&[]).succeeded();
+    assert_eq!(broker.ok(&["now", "roll", "--topic", "orders"]), json!({ "rolled": 1 }));
+    broker.ok(&["now", "apply-retention"]);
+    broker.fault(&["now", "compact", "--topic", "orders"]).failed(1, &["`cleanup.policy`"]);
+    broker.fault(&["now", "compact", "--topic", "bills"]).failed(1, &["no topic `bills`"]);
+    broker.ok(&["wait", "--api", "Produce", "--count", "1"]);
+    assert!(broker.ok(&["requests"])["Produce"].as_u64() >= Some(1));
+    let late = broker.fault(&["wait", "--group", "billing", "--state", "Stable", "--within-ms", "20"]);
+    late.failed(1, &["state Stable of group billing did not come about within 20 ms: Dead"]);
+}
+
+#[test]
+fn a_socket_is_its_owners_alone_and_goes_with_the_broker() {
+    let broker = Controlled::at_socket();
+    let socket = broker.dir.path().join("control");
+    assert_eq!(fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
+    let second = format!("unix:{}", socket.display());
+    let taken =
+        ottla(&["broker", "--durability", "memory", "--listen", "127.0.0.1:0", "--control", &second], "");
+    taken.failed(1, &["another process uses the socket"]);
+    broker.ok(&["list"]);
+    let Controlled { broker, dir, .. } = broker;
+    broker.signal(Signal::TERM);
+    broker.wait().succeeded();
+    assert!(!dir.path().join("control").exists());
+}
+
+#[test]
+fn the_socket_of_a_broker_that_was_killed_is_replaced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("control");
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("a socket"));
+    let address = format!("unix:{}", socket.display());
+    let broker = Controlled::start(|_| vec!["--control".into(), address.clone()]);
+    broker.ok(&["list"]);
+}
+
+#[test]
+fn a_port_answers_only_with_the_token() {
+    let token = |dir: &Path| dir.join("token").display().to_string();
+    // The port is chosen now: the broker is asked at an address that the test must know.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let broker = Controlled::start(|dir| {
+        vec!["--control".into(), port.to_string(), "--control-token".into(), token(dir)]
+    });
+    let file = PathBuf::from(token(broker.dir.path()));
+    assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o600);
+    broker.ok(&["list"]);
+    ottla(&["fault", "list", "--control", &port.to_string()], "").failed(1, &["Authorization"]);
+    fs::write(&file, "0123456789abcdef0123456789abcdef\n").expect("written");
+    broker.fault(&["list"]).failed(1, &["Authorization", "--control-token"]);
+}
+
+#[test]
+fn addresses_and_actions_that_do_not_exist_are_usage_errors() {
+    let outside = ["broker", "--durability", "memory", "--control", "192.0.2.1:1"];
+    ottla(&outside, "").failed(2, &["from its own machine"]);
+    let tokenless =
+        ["broker", "--durability", "memory", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"];
+    ottla(&tokenless, "").failed(2, &["--control-token"]);
+    ottla(&["fault", "list"], "").failed(2, &["--control"]);
+    ottla(&["fault", "add", "Produce", "explode", "--control", "unix:x"], "").failed(2, &["explode"]);
+    ottla(&["fault", "list", "--control", "unix:/nonexistent/x"], "").failed(1, &["ottla broker --control"]);
+}
