@@ -1,4 +1,4 @@
-//! What a broker does on its own after some time, done now, and waits for what clients do: for tests.
+//! For tests: the periodic work of a broker, done now, and waits for the actions of clients.
 
 use std::sync::Arc;
 use std::time::Duration;

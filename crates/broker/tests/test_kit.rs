@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// 2026-01-01, the first time of the clock.
 const BEGINNING_MS: i64 = 1_767_225_600_000;
 
-/// A broker whose clock stands still, with a topic of one partition that has this policy.
+/// A broker with a fixed clock, and a topic of one partition with this policy.
 fn broker(policy: &str) -> (BrokerThread, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(BEGINNING_MS));
     let mut topic = TopicConfig::default();

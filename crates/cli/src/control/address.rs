@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::failure::sentence;
 
-/// Where a broker is controlled.
+/// The address at which a broker is controlled.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ControlAddress {
     /// A unix socket, which its owner alone may use.

@@ -26,7 +26,7 @@ pub(super) struct FaultBody {
     count: Option<u32>,
 }
 
-/// What happens to the request, under the names of `ottla fault add`.
+/// The fault, by its name in `ottla fault add`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 enum Action {

@@ -47,7 +47,7 @@ pub(crate) struct ControlServer {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What each connection shares.
+/// The parts that all connections share.
 #[derive(Debug)]
 struct Shared {
     controlled: Controlled,
@@ -120,7 +120,7 @@ fn listen_at(path: &Path) -> io::Result<Arc<UnixListener>> {
             std::fs::remove_file(path)?;
         }
     }
-    // Nobody can connect before the mode is set: a socket is bound under another name, and then moved.
+    // Clients cannot connect before the mode is set: the socket is bound under another name, and then moved.
     let mut hidden = path.as_os_str().to_owned();
     hidden.push(format!(".{}", std::process::id()));
     let listener = UnixListener::bind(&hidden)?;

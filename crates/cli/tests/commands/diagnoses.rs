@@ -93,7 +93,7 @@ fn each_piece_of_advice_is_given_once() {
     assert_eq!(found.stdout.matches(&advice).count(), 1, "{}", found.stdout);
 }
 
-/// A busy controller answers REQUEST_TIMED_OUT and goes on; the doctor gave up at the same moment as the controller.
+/// A busy controller answers REQUEST_TIMED_OUT and continues; the doctor gave up at the same moment as the controller.
 #[test]
 fn a_change_that_the_controller_is_slow_with_is_waited_for() {
     let broker = broker(1);
@@ -120,7 +120,7 @@ fn the_broker_has_less_time_than_the_answer() {
     let proxy = listen(move |mut here| {
         let Ok(mut there) = TcpStream::connect(to) else { return };
         while let Some(request) = frame(&mut here) {
-            // The time limit of DeleteTopics stands before the empty tagged fields at its end.
+            // The time limit of DeleteTopics precedes the empty tagged fields at its end.
             if request[4..6] == ApiKey::DeleteTopics.code().to_be_bytes() {
                 let end = request.len() - 1;
                 let limit = request[end - 4..end].try_into().map(i32::from_be_bytes).expect("four bytes");

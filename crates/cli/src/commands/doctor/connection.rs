@@ -41,8 +41,8 @@ impl ProbeSettings {
         })
     }
 
-    /// The time limit that requests pass to the broker: half of an answer's, so that a broker that reaches it can
-    /// still say so.
+    /// The time limit that requests pass to the broker: half of an answer's, so that the error of a
+    /// broker that reaches it still arrives.
     pub(super) fn broker_ms(&self) -> i32 {
         i32::try_from(self.answer.as_millis() / 2).unwrap_or(i32::MAX)
     }

@@ -33,7 +33,7 @@ const SLOW: Duration = Duration::from_millis(20);
 /// Time limit for a new topic to get a leader.
 const LEADER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How many times the time limit of an answer the controller has for a change that it has begun.
+/// The time limit for a change that the controller has begun, as a multiple of an answer's.
 const CHANGED_WITHIN_ANSWERS: u32 = 3;
 
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -95,7 +95,7 @@ fn advice(code: ErrorCode) -> &'static str {
             "leadership is moving and clients retry; if it persists, check the controller"
         }
         ErrorCode::RequestTimedOut => {
-            "the controller has begun the change and goes on with it: look later, and check its load and its log"
+            "the controller has begun the change and continues it: look later, and check its load and its log"
         }
         ErrorCode::PolicyViolation | ErrorCode::InvalidReplicationFactor => {
             "a policy of the broker rejects new topics: name an existing one with --topic"
@@ -180,7 +180,7 @@ fn delete(at: &Reachable, settings: &ProbeSettings, topic: &str) -> Result<(), R
     })
 }
 
-/// Sends a change again while its answer is `REQUEST_TIMED_OUT`: the controller goes on with it, and the same request
+/// Sends a change again while its answer is `REQUEST_TIMED_OUT`: the controller continues it, and the same request
 /// waits for its end. `already` is the error of a change that has been carried out meanwhile.
 fn until_carried_out(
     settings: &ProbeSettings,
