@@ -38,13 +38,15 @@ mod unregister_broker;
 mod update_features;
 mod write_txn_markers;
 
+pub(crate) use self::log_dirs::space;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
-use ottla_protocol::{ApiKey, Decoder, ErrorCode, Request, RequestHeader, frame};
+use ottla_protocol::{ApiKey, Decoder, ErrorCode, ErrorTally, Request, RequestHeader, frame};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
@@ -97,8 +99,8 @@ impl RequestContext {
 /// The action of a connection after a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Sends this response.
-    Answer(Chain),
+    /// Sends this response, which has these error codes.
+    Answer(Chain, ErrorTally),
     /// Sends nothing (`acks=0`).
     Nothing,
     /// Closes the connection.
@@ -357,8 +359,8 @@ async fn answer_one<R: Api>(
     if !answered {
         return Reply::Nothing;
     }
-    match frame::encode_response::<R>(correlation_id, version, &response) {
-        Ok(chain) => Reply::Answer(chain),
+    match frame::encode_response_with_errors::<R>(correlation_id, version, &response) {
+        Ok((chain, errors)) => Reply::Answer(chain, errors),
         Err(error) => {
             tracing::error!(%error, api = %R::KEY, version, "an answer cannot be encoded: please report this");
             Reply::Close(error.to_string())
