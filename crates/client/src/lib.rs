@@ -30,6 +30,9 @@ mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
+#[cfg(feature = "prometheus")]
+#[doc(hidden)]
+pub mod http_endpoint;
 mod log;
 mod loop_timer;
 mod metadata;
