@@ -17,6 +17,7 @@ mod commands;
 mod connect;
 mod failure;
 mod format;
+mod json_log;
 #[cfg(test)]
 mod letters;
 mod lines;
@@ -34,6 +35,7 @@ mod warnings;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -73,13 +75,39 @@ enum Command {
     Man(commands::man::Args),
 }
 
+/// The form of the log on standard error.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl Command {
+    fn log_format(&self) -> LogFormat {
+        match self {
+            Self::Broker(args) => args.log_format,
+            _ => LogFormat::Text,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    log_to_stderr(cli.verbose, &cli.command);
+    let format = cli.command.log_format();
+    match format {
+        LogFormat::Text => log_to_stderr(cli.verbose, &cli.command),
+        LogFormat::Json => log_as_json(cli.verbose),
+    }
     match run(cli.command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::note(&format!("ottla: {failure}"));
+            match format {
+                LogFormat::Text => output::note(&format!("ottla: {failure}")),
+                LogFormat::Json => tracing::error!(target: "ottla", "{failure}"),
+            }
             ExitCode::from(failure.exit_code())
         }
     }
@@ -109,15 +137,24 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn log_to_stderr(verbose: u8, command: &Command) {
+/// The filter of `-v` or `OTTLA_LOG`, if one is set.
+fn log_filter(verbose: u8) -> Option<EnvFilter> {
     let level = match verbose {
         0 => None,
         1 => Some("info"),
         2 => Some("debug"),
         _ => Some("trace"),
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG").ok();
-    let Some(filter) = filter.or_else(|| level.map(tracing_subscriber::EnvFilter::new)) else {
+    EnvFilter::try_from_env("OTTLA_LOG").ok().or_else(|| level.map(EnvFilter::new))
+}
+
+fn log_as_json(verbose: u8) {
+    let filter = log_filter(verbose).unwrap_or_else(|| EnvFilter::new("warn"));
+    tracing_subscriber::registry().with(filter).with(json_log::JsonLog).init();
+}
+
+fn log_to_stderr(verbose: u8, command: &Command) {
+    let Some(filter) = log_filter(verbose) else {
         let doctor = !matches!(command, Command::Broker(_) | Command::Demo(_) | Command::Log(_));
         // The doctor's report already contains these problems.
         if !matches!(command, Command::Doctor(_)) {

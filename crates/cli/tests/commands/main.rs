@@ -3,11 +3,13 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 mod diagnoses;
+mod endpoint;
 mod groups;
 mod handlers;
 mod imports;
 mod interrupts;
 mod letters;
 mod logs;
+mod operation;
 mod support;
 mod warnings;
