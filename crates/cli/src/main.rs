@@ -21,8 +21,10 @@ mod json_log;
 #[cfg(test)]
 mod letters;
 mod lines;
+mod listing;
 mod metrics;
 mod output;
+mod partition_args;
 mod properties;
 mod signals;
 mod stoppable_output;
@@ -65,6 +67,10 @@ enum Command {
     Topics(commands::topics::Topics),
     #[command(subcommand)]
     Groups(commands::groups::Groups),
+    #[command(subcommand)]
+    Transactions(commands::transactions::Transactions),
+    Cluster(commands::cluster::Args),
+    Logdirs(commands::logdirs::Args),
     #[command(subcommand)]
     Log(commands::log::Log),
     #[command(subcommand)]
@@ -128,6 +134,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => commands::run::run(&args),
         Command::Topics(topics) => commands::topics::run(&topics),
         Command::Groups(groups) => commands::groups::run(&groups),
+        Command::Transactions(transactions) => commands::transactions::run(&transactions),
+        Command::Cluster(args) => commands::cluster::run(&args),
+        Command::Logdirs(args) => commands::logdirs::run(&args),
         Command::Log(log) => commands::log::run(&log),
         Command::Bench(bench) => bench::run(&bench),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
+mod administration;
 mod diagnoses;
 mod endpoint;
 mod groups;
