@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use ottla_client::{Config, Producer, Record};
 use ottla_interop::{Cluster, Failure, KafkaCluster, Peer, console, java_tool, ottla, require, wait_until};
+use serde_json::Value;
 
 /// Usually milliseconds; longer on a loaded machine.
 const KNOWN_WITHIN: Duration = Duration::from_secs(60);
@@ -30,7 +32,8 @@ fn all_stories(cluster: &KafkaCluster, brokers: usize) -> Result<(), Failure> {
     keys_headers_and_json(cluster)?;
     java_reads_what_ottla_wrote(cluster)?;
     a_group_resumes_where_it_stopped(cluster)?;
-    groups_are_listed_described_reset_and_deleted(cluster)
+    groups_are_listed_described_reset_and_deleted(cluster)?;
+    the_cluster_is_administered(cluster, brokers)
 }
 
 fn topics_are_created_listed_described_and_deleted(cluster: &KafkaCluster) -> Result<(), Failure> {
@@ -100,7 +103,7 @@ fn keys_headers_and_json(cluster: &KafkaCluster) -> Result<(), Failure> {
     command(cluster, &produce, b"k1:v1\nk2:v: 2\n")?;
     let mut records = Vec::new();
     for line in consume(cluster, topic, &["--json"])? {
-        let record: serde_json::Value =
+        let record: Value =
             serde_json::from_str(&line).map_err(|error| Failure::new(format!("{line}: {error}")))?;
         assert_eq!(record["topic"], topic, "{line}");
         assert_eq!(record["partition"], 0, "{line}");
@@ -150,6 +153,79 @@ fn groups_are_listed_described_reset_and_deleted(cluster: &KafkaCluster) -> Resu
     command(cluster, &["groups", "delete", group], b"")?;
     assert!(!command(cluster, &["groups", "list"], b"")?.contains(group));
     Ok(())
+}
+
+/// The commands of administrators, in JSON.
+fn the_cluster_is_administered(cluster: &KafkaCluster, brokers: usize) -> Result<(), Failure> {
+    let topic = "ottla-administered";
+    command(cluster, &["topics", "create", topic, "--partitions", "1"], b"")?;
+    let partitions = |count| {
+        let objects = || objects(cluster, &["topics", "partitions", topic]).ok();
+        wait_until("the partitions", KNOWN_WITHIN, || objects().filter(|found| found.len() == count))
+            .map(drop)
+    };
+    partitions(1)?;
+    command(cluster, &["topics", "alter", topic, "--partitions", "2"], b"")?;
+    partitions(2)?;
+    command(cluster, &["produce", topic, "--partition", "0"], b"1\n2\n3\n")?;
+
+    let configs = ["--set", "cleanup.policy=delete", "--append", "retention.ms=5"];
+    let refused = ottla(
+        &[&["topics", "configs", topic, "--brokers", &cluster.bootstrap()], &configs[..]].concat(),
+        b"",
+    )?;
+    assert!(!refused.status.success(), "retention.ms is no list");
+    command(cluster, &["topics", "configs", topic, "--set", "retention.ms=86400000"], b"")?;
+    let is_set = || {
+        let configs = objects(cluster, &["topics", "configs", topic]).ok()?;
+        configs.into_iter().find(|config| config["config"] == "retention.ms")
+    };
+    let set = wait_until("the config", KNOWN_WITHIN, is_set)?;
+    assert_eq!((&set["value"], &set["source"]), (&"86400000".into(), &"DYNAMIC_TOPIC_CONFIG".into()));
+
+    let deleted = objects(cluster, &["topics", "delete-records", &format!("{topic}:0"), "--before", "2"])?;
+    assert_eq!((&deleted[0]["first_before"], &deleted[0]["first"]), (&0.into(), &2.into()));
+    assert_eq!(consume(cluster, topic, &["--group", "ottla-administered", "--format", "%s\n"])?, ["3"]);
+    let groups = objects(cluster, &["groups", "list", "--type", "classic"])?;
+    let group = groups.iter().find(|group| group["group"] == "ottla-administered").expect("the group");
+    assert_eq!((&group["lag"], &group["state"]), (&0.into(), &"Empty".into()));
+    command(cluster, &["groups", "delete-offsets", "ottla-administered", "--topic", topic], b"")?;
+
+    let described = objects(cluster, &["cluster"])?.remove(0);
+    assert_eq!(described["nodes"].as_array().map(Vec::len), Some(brokers), "{described}");
+    let features = described["features"].as_array().expect("a list");
+    assert!(features.iter().any(|feature| feature["feature"] == "metadata.version"), "{features:?}");
+    assert!(described["quorum"]["leader"].is_number(), "{described}");
+    let dirs = objects(cluster, &["logdirs"])?;
+    assert_eq!(dirs.len(), brokers, "{dirs:?}");
+    assert!(dirs.iter().all(|dir| dir["volume_bytes"].is_number() && dir["error"].is_null()), "{dirs:?}");
+    let replicas = objects(cluster, &["logdirs", "--replicas", "--topic", topic])?;
+    assert_eq!(replicas.len(), 2, "{replicas:?}");
+    an_open_transaction_is_aborted(cluster, topic)
+}
+
+fn an_open_transaction_is_aborted(cluster: &KafkaCluster, topic: &str) -> Result<(), Failure> {
+    let mut config = Config::new(cluster.bootstrap());
+    config.set("transactional.id", "ottla-billing").expect("valid");
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions_blocking(KNOWN_WITHIN).expect("initialized");
+    producer.begin_transaction().expect("begun");
+    producer.send_unobserved_blocking(Record::to(topic).partition(0).value("open")).expect("taken");
+    producer.flush_blocking(KNOWN_WITHIN).expect("written");
+    let listed = objects(cluster, &["transactions", "list", "--state", "Ongoing"])?;
+    assert_eq!((listed.len(), &listed[0]["transactional_id"]), (1, &"ottla-billing".into()), "{listed:?}");
+    let described = objects(cluster, &["transactions", "describe", "ottla-billing"])?.remove(0);
+    assert_eq!(described["partitions"][0], format!("{topic}:0"), "{described}");
+    command(cluster, &["transactions", "abort", "ottla-billing"], b"")?;
+    producer.commit_transaction_blocking(KNOWN_WITHIN).expect_err("the producer is fenced");
+    Ok(())
+}
+
+/// The objects that a command prints as JSON.
+fn objects(cluster: &KafkaCluster, args: &[&str]) -> Result<Vec<Value>, Failure> {
+    let text = command(cluster, &[args, &["--output", "json"]].concat(), b"")?;
+    let parsed: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    parsed.map_err(|error| Failure::new(format!("{error}: {text}")))
 }
 
 fn codec_topic(codec: &str) -> String {

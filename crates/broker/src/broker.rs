@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
+use crate::cluster::nodes::Node;
 use crate::cluster::{AddNodeError, Cluster, OpenError, Seams};
 use crate::config::{BrokerConfig, Durability, TopicConfig};
 use crate::connection::serve;
@@ -106,6 +107,8 @@ pub struct Broker {
     cluster: Arc<Cluster>,
     addresses: Vec<SocketAddr>,
     tasks: JoinSet<()>,
+    /// The listeners with their connections.
+    servers: JoinSet<()>,
     _lock: Option<DirLock>,
 }
 
@@ -160,6 +163,11 @@ impl Broker {
         &self.cluster
     }
 
+    /// The listeners with their connections.
+    pub(crate) fn servers(&mut self) -> &mut JoinSet<()> {
+        &mut self.servers
+    }
+
     /// A connection to node `node` (1 and up) in memory.
     pub fn connect(&mut self, node: i32) -> DuplexStream {
         let (client, server) = tokio::io::duplex(MEMORY_PIPE_BYTES);
@@ -184,6 +192,7 @@ impl Broker {
     /// Cuts every connection and closes the logs, so that the next start need not recover anything.
     pub async fn stop(mut self) {
         self.cluster.compactions.stop();
+        self.servers.shutdown().await;
         self.tasks.shutdown().await;
         self.cluster.compactions.stopped().await;
         self.cluster.transactions.stop().await;
@@ -196,6 +205,7 @@ impl Drop for Broker {
     fn drop(&mut self) {
         self.cluster.compactions.stop();
         self.cluster.transactions.abort();
+        self.servers.abort_all();
         self.tasks.abort_all();
     }
 }
@@ -355,6 +365,7 @@ impl BrokerBuilder {
             cluster: cluster.clone(),
             addresses: Vec::new(),
             tasks: JoinSet::new(),
+            servers: JoinSet::new(),
             _lock: dir_lock,
         };
         for node in cluster.node_ids() {
@@ -424,7 +435,7 @@ impl Broker {
         let failed = |source| StartError::Listen { address, source };
         let server = Server::bind(self.cluster.clone(), node, address, advertise).await.map_err(failed)?;
         self.addresses.push(server.local_addr().map_err(failed)?);
-        self.tasks.spawn(server.run());
+        self.servers.spawn(server.run());
         Ok(())
     }
 }
@@ -559,11 +570,7 @@ async fn keep(cluster: Arc<Cluster>) {
 }
 
 fn bootstrap_servers(cluster: &Cluster) -> String {
-    let servers = cluster.nodes_up().map(|node| {
-        let (host, port) = node.address();
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    });
-    servers.collect::<Vec<_>>().join(",")
+    cluster.nodes_up().map(Node::advertised).collect::<Vec<_>>().join(",")
 }
 
 /// Each node its port: the first node's and those after it, or any.

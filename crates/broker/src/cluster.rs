@@ -11,7 +11,7 @@ pub(crate) mod features;
 mod files;
 mod leadership;
 mod live_config;
-mod nodes;
+pub(crate) mod nodes;
 mod reassignment;
 pub(crate) mod scram_credentials;
 mod topic_store;
@@ -25,6 +25,7 @@ use ottla_log::storage::Storage;
 use ottla_log::{Journal, JournalConfig, JournalError, LogError, PendingSync};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::background::BackgroundThreads;
 use self::client_quotas::ClientQuotas;
@@ -50,8 +51,10 @@ use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format}
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
 use crate::memory::{MemoryBudget, Parts};
+use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
+use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
 use crate::transactions::coordinator::TransactionCoordinator;
 
@@ -93,6 +96,9 @@ pub struct Cluster {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
     pub(crate) nodes: Nodes,
+    pub(crate) metrics: Arc<BrokerMetrics>,
+    /// On until the broker ends in an orderly way: requests that arrive later are not read.
+    pub(crate) serving: Switch,
     pub(crate) state: RwLock<TopicStore>,
     pub(crate) journal: Mutex<Journal>,
     /// Held during a change of topics, which can take long.
@@ -209,6 +215,8 @@ impl Cluster {
             storage,
             rng: Mutex::new(rng),
             nodes: Nodes::new(nodes),
+            metrics: Arc::default(),
+            serving: Switch::default(),
             state: RwLock::default(),
             journal: Mutex::new(journal),
             topic_changes: Mutex::new(()),
@@ -228,16 +236,21 @@ impl Cluster {
         };
         let record = lock(&cluster.journal).end_offset();
         cluster.sync_journal(record)?;
-        cluster.load_live_config()?;
-        cluster.load_client_quotas()?;
-        cluster.load_scram_credentials()?;
-        cluster.load_features()?;
+        cluster.load_settings()?;
         cluster.load_topics(format)?;
         cluster.forget_cleaner_points();
         if format != Format::Marked {
             write_format(&*cluster.storage)?;
         }
         Ok(Arc::new(cluster))
+    }
+
+    /// Reads what clients have set, from the journal.
+    fn load_settings(&self) -> Result<(), OpenError> {
+        self.load_live_config()?;
+        self.load_client_quotas()?;
+        self.load_scram_credentials()?;
+        self.load_features()
     }
 
     /// The cluster's id, the same for as long as its data lives.
@@ -271,7 +284,9 @@ impl Cluster {
     /// Waits until the journal is durable up to its offset `record`. The sync runs in the [`Syncer`].
     pub(crate) async fn await_journal(&self, record: i64) -> Result<(), JournalError> {
         while let Some(pending) = self.next_journal_sync(record)? {
+            let began = Instant::now();
             let synced = self.syncer.run(pending).await;
+            self.metrics.journal_syncs.add(began.elapsed(), synced.is_ok());
             lock(&self.journal).sync_done(synced)?;
         }
         Ok(())
@@ -280,7 +295,7 @@ impl Cluster {
     /// [`Cluster::await_journal`] for callers that may block.
     pub(crate) fn sync_journal(&self, record: i64) -> Result<(), JournalError> {
         while let Some(pending) = self.next_journal_sync(record)? {
-            let synced = pending.run();
+            let synced = self.metrics.journal_syncs.run(pending);
             lock(&self.journal).sync_done(synced)?;
         }
         Ok(())
@@ -338,6 +353,15 @@ impl Cluster {
                 tracing::error!(%error, "a sync did not end");
             }
         }
+    }
+
+    /// Returns the reason why the broker cannot accept requests, if there is one: it is draining, or the journal of topics
+    /// cannot be written.
+    pub fn unready_reason(&self) -> Option<String> {
+        if self.is_draining() {
+            return Some("the broker ends".to_owned());
+        }
+        lock(&self.journal).offline_reason().map(|reason| format!("the journal of topics: {reason}"))
     }
 
     /// Closes every log, so that the next start need not recover anything. Requests that come after it fail.

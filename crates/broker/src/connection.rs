@@ -3,6 +3,7 @@
 //! A request is started when all earlier ones are answered, as in Apache Kafka. Produce requests are the exception:
 //! their batches are appended at once and in order, and only the responses wait, so that one sync serves several.
 
+mod gentle_end;
 mod response_writer;
 
 use std::collections::VecDeque;
@@ -15,7 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
-use ottla_protocol::{ApiKey, Decoder, RequestHeader};
+use ottla_protocol::{ApiKey, Decoder, ErrorTally, RequestHeader};
 use ottla_wire::frames::FrameBuffer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
@@ -28,6 +29,7 @@ use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::peer::Peer;
 use crate::request_memory::{charge_for, decoded_bytes_max};
+use gentle_end::end_gently;
 use response_writer::{prefix, write_response};
 
 /// Produce requests of one connection that may wait for their sync at a time.
@@ -68,8 +70,10 @@ pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     let open = state.connections.fetch_add(1, Ordering::Relaxed);
     let max = cluster.live.broker().connections_max;
     if open >= max {
+        cluster.metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(node, max, "connection refused: max.connections is reached");
     } else {
+        cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection::new(io, cluster.clone(), node);
         let result = connection.run().await;
         if let Err(reason) = result {
@@ -94,6 +98,7 @@ struct Connection<T> {
 
 struct Pending {
     api: ApiKey,
+    began: Instant,
     reply: Replying,
     done: Option<Reply>,
     /// The memory of its frame. It is returned before the response is written, which may need memory itself.
@@ -127,7 +132,7 @@ impl<T: Transport> Connection<T> {
     async fn run(&mut self) -> Result<(), Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(()) };
-        let flips = (node.up.flips(), node.reachable.flips());
+        let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
         if !node.is_up() || !node.reachable.is_on() {
             return Err(Closed::Down);
         }
@@ -156,9 +161,15 @@ impl<T: Transport> Connection<T> {
                 }
                 continue;
             }
+            let is_draining = cluster.is_draining();
+            if is_draining && self.is_answered() {
+                // Boxed: no other connection needs the memory of this step.
+                Box::pin(end_gently(&mut self.io)).await;
+                return Ok(());
+            }
             let Self { io, frames, pending, charge, .. } = &mut *self;
             // Reading continues while a response is pending, because only a read detects that the peer has left.
-            let room = pending.len() < PIPELINED_MAX && !frames.has_frame();
+            let room = pending.len() < PIPELINED_MAX && !frames.has_frame() && !is_draining;
             let may_wait = pending.len() < PIPELINED_MAX;
             let to_charge = if may_wait && charge.is_none() { charge_for(frames) } else { None };
             if !frames.is_mid_frame() || to_charge.is_some() {
@@ -167,15 +178,9 @@ impl<T: Transport> Connection<T> {
             } else if frame_due.is_none() {
                 frame_due = Some(Instant::now() + time_for(frames.awaited().unwrap_or(0), config));
             }
-            let mut due = frame_due.unwrap_or(since + limit);
-            let mut look_at = due;
-            if let Some((_, granted)) = charge.as_ref().filter(|_| frame_due.is_some()) {
-                if cluster.memory.is_contended() {
-                    let stalled = since.max(*granted) + CONTENDED_GRACE;
-                    due = due.min(stalled).min(*granted + contended_time_for(frames.arrived()));
-                }
-                look_at = due.min(Instant::now() + CONTENTION_CHECK);
-            }
+            let due = frame_due.unwrap_or(since + limit);
+            let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|(_, granted)| *granted);
+            let (due, look_at) = contended_due(&cluster, due, since, granted, frames.arrived());
             if timer.deadline() != look_at {
                 timer.as_mut().reset(look_at);
             }
@@ -183,6 +188,7 @@ impl<T: Transport> Connection<T> {
                 biased;
                 () = node.up.turned_since(flips.0) => return Err(Closed::Down),
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
+                () = cluster.serving.turned_since(flips.2), if !is_draining => {}
                 () = progress(pending), if !pending.is_empty() => {}
                 granted = cluster.memory.charge(to_charge.unwrap_or(0)), if to_charge.is_some() => {
                     *charge = Some((granted, Instant::now()));
@@ -231,6 +237,11 @@ impl<T: Transport> Connection<T> {
         Ok(started)
     }
 
+    /// Returns `true` if each request that has arrived is answered, or waits for requests of others.
+    fn is_answered(&self) -> bool {
+        !self.frames.has_frame() && self.pending.iter().all(|pending| waits_for_others(pending.api))
+    }
+
     /// Returns `true` if no request is in progress, or if all of them and the next one are produce requests.
     fn may_start(&self) -> bool {
         let produce = ApiKey::Produce.code().to_be_bytes();
@@ -249,9 +260,11 @@ impl<T: Transport> Connection<T> {
             self.context.cluster.memory.room_for_response().await;
         }
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
+        let (began, bytes) = (Instant::now(), frame.len());
         let reply = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
-        let mut pending =
-            Pending { api, reply, done: None, charge: self.charge.take().map(|(charge, _)| charge) };
+        self.context.cluster.metrics.arrived(api, bytes);
+        let charge = self.charge.take().map(|(charge, _)| charge);
+        let mut pending = Pending { api, began, reply, done: None, charge };
         // The first poll performs the append or queues for it, so that appends happen in the order of arrival.
         pending.done = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
         if waits_for_others(api) {
@@ -265,16 +278,21 @@ impl<T: Transport> Connection<T> {
     async fn write_done(&mut self) -> Result<bool, Closed> {
         let mut wrote = false;
         while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
-            let Some(Pending { done: Some(reply), .. }) = self.pending.pop_front() else { break };
-            match reply {
-                Reply::Answer(chain) => write_response(&mut self.io, &self.context.cluster, chain).await?,
+            let Some(Pending { api, began, done: Some(reply), .. }) = self.pending.pop_front() else { break };
+            let (bytes, errors) = match reply {
+                Reply::Answer(chain, errors) => {
+                    let bytes = chain.len();
+                    write_response(&mut self.io, &self.context.cluster, chain).await?;
+                    (bytes, errors)
+                }
                 Reply::AnswerPart(chain, bytes) => {
                     write_response(&mut self.io, &self.context.cluster, prefix(chain, bytes)).await?;
                     return Err(Closed::Peer("cut by an intercept within a response".into()));
                 }
-                Reply::Nothing => {}
+                Reply::Nothing => (0, ErrorTally::default()),
                 Reply::Close(reason) => return Err(Closed::Peer(reason)),
-            }
+            };
+            self.context.cluster.metrics.answered(api, began.elapsed(), bytes, &errors);
             wrote = true;
         }
         Ok(wrote)
@@ -341,6 +359,23 @@ fn ready<V>(poll: Poll<V>) -> Option<V> {
 /// The time in which the rest of a frame must arrive.
 fn time_for(bytes: usize, config: &BrokerConfig) -> Duration {
     config.frame_timeout + Duration::from_secs((bytes / FRAME_BYTES_PER_S_MIN) as u64)
+}
+
+/// The deadline of a frame, and the time at which the connection looks whether others wait for its memory, which it has had since
+/// `granted`. The last bytes came at `since`.
+fn contended_due(
+    cluster: &Cluster,
+    mut due: Instant,
+    since: Instant,
+    granted: Option<Instant>,
+    arrived: usize,
+) -> (Instant, Instant) {
+    let Some(granted) = granted else { return (due, due) };
+    if cluster.memory.is_contended() {
+        let stalled = since.max(granted) + CONTENDED_GRACE;
+        due = due.min(stalled).min(granted + contended_time_for(arrived));
+    }
+    (due, due.min(Instant::now() + CONTENTION_CHECK))
 }
 
 /// The time in which so many bytes of a frame must have arrived while other connections wait for its memory.

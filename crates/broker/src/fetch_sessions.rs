@@ -278,6 +278,11 @@ impl FetchSessions {
     }
 
     /// Counts the new size of a session. Returns `false` if there is no room for it: the session is removed.
+    /// The memory of all sessions.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     fn resize(&self, id: i32, bytes: usize) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.sessions.get_mut(&id) else { return true };

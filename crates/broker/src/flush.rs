@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
 
 use crate::cluster::{Cluster, lock};
 use crate::config::Durability;
@@ -14,15 +15,22 @@ use crate::partition::Partition;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Cluster {
+    /// Starts making what was appended to a partition durable: see [`Partition::start_sync`].
+    pub(crate) fn start_sync(&self, partition: &Arc<Partition>, has_closed: bool) {
+        partition.start_sync(self.config.durability, has_closed, self.syncer, &self.metrics, &self.syncs);
+    }
+
     /// Makes everything that was appended to a partition durable. The sync ends even if the caller goes away: the log must
     /// learn of one that fails.
     pub(crate) async fn flush(&self, partition: &Arc<Partition>) -> Result<(), ErrorCode> {
         let pending = partition.log().pending_sync();
         let Some(pending) = pending else { return Ok(()) };
         let (done, flushed) = tokio::sync::oneshot::channel();
-        let (partition, syncer) = (partition.clone(), self.syncer);
+        let (partition, syncer, metrics) = (partition.clone(), self.syncer, self.metrics.clone());
         let task = async move {
+            let began = Instant::now();
             let synced = syncer.run(pending).await;
+            metrics.log_syncs.add(began.elapsed(), synced.is_ok());
             let applied = partition.log().sync_done(synced);
             let result = match applied {
                 Ok(_) => Ok(()),

@@ -157,6 +157,21 @@ impl MemoryBudget {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
+    /// The bytes of requests and parts of files that hold memory.
+    pub(crate) fn used_bytes(&self) -> usize {
+        (self.max as usize).saturating_sub(self.units.available_permits()) * UNIT
+    }
+
+    /// The bytes of responses that are not sent yet.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsent.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The number of requests and responses that wait for memory.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     #[cfg(test)]
     fn free(&self) -> usize {
         self.units.available_permits() * UNIT
@@ -180,6 +195,11 @@ pub(crate) struct Kept {
 impl KeptMemory {
     pub(crate) fn new(max: usize) -> Self {
         Self { used: Arc::default(), max }
+    }
+
+    /// The bytes that are counted.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Counts so many bytes; `None` if they do not fit.

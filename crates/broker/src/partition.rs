@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::config::Durability;
 use crate::internal_topics::is_internal;
+use crate::metrics::{BrokerMetrics, Syncs};
 use crate::stored_codec::StoredCodec;
 use crate::sync_flag::SyncFlag;
 
@@ -298,6 +299,7 @@ impl Partition {
         durability: Durability,
         has_closed: bool,
         syncer: Syncer,
+        metrics: &Arc<BrokerMetrics>,
         tasks: &Mutex<JoinSet<()>>,
     ) {
         let scope = match durability {
@@ -308,19 +310,19 @@ impl Partition {
         if !self.sync_flag.begin() {
             return;
         }
-        let partition = self.clone();
+        let (partition, metrics) = (self.clone(), metrics.clone());
         let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // Tasks that have ended leave the set here: it stays as small as the number of syncs under way.
         while tasks.try_join_next().is_some() {}
         match syncer {
             Syncer::Thread => {
-                tasks.spawn_blocking(move || while partition.sync_once(scope) {});
+                tasks.spawn_blocking(move || while partition.sync_once(scope, &metrics.log_syncs) {});
             }
             Syncer::Inline(delay) => {
                 tasks.spawn(async move {
                     loop {
                         tokio::time::sleep(delay).await;
-                        if !partition.sync_once(scope) {
+                        if !partition.sync_once(scope, &metrics.log_syncs) {
                             return;
                         }
                     }
@@ -330,10 +332,10 @@ impl Partition {
     }
 
     /// One sync; `true` if something came in meanwhile.
-    fn sync_once(&self, scope: SyncScope) -> bool {
+    fn sync_once(&self, scope: SyncScope, syncs: &Syncs) -> bool {
         let pending = scope.pending(&self.log());
         if let Some(pending) = pending {
-            let synced = pending.run();
+            let synced = syncs.run(pending);
             if self.is_deleted() {
                 // Its directory is gone, or goes: nothing that the sync says matters.
                 return false;
@@ -466,7 +468,7 @@ mod tests {
             PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
         let partition = Partition::new(identity, log, 1, 0);
         partition.delete();
-        assert!(!partition.sync_once(SyncScope::All));
+        assert!(!partition.sync_once(SyncScope::All, &Syncs::default()));
         assert_eq!(partition.log().offline_reason(), None);
     }
 
@@ -486,7 +488,10 @@ mod tests {
             PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
         let partition = Partition::new(identity, log, 1, 0);
         assert!(partition.log().has_unsynced_segments());
-        assert!(!partition.sync_once(SyncScope::ClosedSegments), "nothing came in meanwhile");
+        assert!(
+            !partition.sync_once(SyncScope::ClosedSegments, &Syncs::default()),
+            "nothing came in meanwhile"
+        );
         assert!(!partition.log().has_unsynced_segments());
         drop(partition);
         let (log, report) = Log::open(storage, "orders-0", config, 0).expect("opened again");

@@ -43,7 +43,7 @@ impl Partition {
         // Another transaction of this producer begins only after its coordinator has the answer.
         cluster.complete_offsets(self, &marker);
         reserve(cluster, self, appended.last_offset + 1)?;
-        self.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
+        cluster.start_sync(self, has_closed);
         Ok(appended)
     }
 

@@ -48,11 +48,17 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Accepts and serves until it is dropped, and its connections with it.
+    /// Accepts and serves until the broker is drained, or until this is dropped, and its connections with it.
     pub async fn run(self) {
         let Self { mut listener, cluster, node } = self;
         let mut connections = JoinSet::new();
         loop {
+            let serving = cluster.serving.flips();
+            if cluster.is_draining() {
+                drop(listener);
+                while connections.join_next().await.is_some() {}
+                return;
+            }
             let (flips, reachable) =
                 cluster.node(node).map_or((0, true), |node| (node.reachable.flips(), node.reachable.is_on()));
             if !reachable {
@@ -67,6 +73,7 @@ impl Server {
             tokio::select! {
                 biased;
                 () = turned(&cluster, node, flips) => {}
+                () = cluster.serving.turned_since(serving) => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         if let Err(error) = stream.set_nodelay(true) {
@@ -96,7 +103,12 @@ async fn closed_until(
 ) -> io::Result<TcpListener> {
     let address = listener.local_addr()?;
     drop(listener);
-    turned(cluster, node, flips).await;
+    let serving = cluster.serving.flips();
+    tokio::select! {
+        biased;
+        () = turned(cluster, node, flips) => {}
+        () = cluster.serving.turned_since(serving) => {}
+    }
     // tokio's has SO_REUSEADDR set: what is left of old connections does not keep the address.
     TcpListener::bind(address).await
 }

@@ -1,15 +1,17 @@
-//! The generated document of the broker's APIs and settings.
+//! The generated documents: the broker's APIs and settings, and its metrics; and the dashboard of the metrics.
 //!
 //! `cargo xtask compat` regenerates it.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may read the environment and files")]
 #![allow(clippy::format_push_string, reason = "what is written once need not save a copy")]
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ottla_broker::{
-    BrokerConfig, KafkaLevel, Mode, Scope, Setting, advertised_apis, broker_effect, settings,
+    BrokerConfig, KafkaLevel, MetricKind, Mode, Scope, Setting, advertised_apis, broker_effect, metrics,
+    settings,
 };
 
 /// If set, the document is written instead of compared.
@@ -17,14 +19,90 @@ const WRITE: &str = "OTTLA_WRITE_DOCUMENTS";
 
 #[test]
 fn broker_md_is_made_of_the_tables() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/BROKER.md");
-    let expected = document();
+    compare("BROKER.md", &document());
+}
+
+#[test]
+fn metrics_md_is_made_of_the_table() {
+    compare("METRICS.md", &metrics_document());
+}
+
+fn docs(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+}
+
+fn compare(name: &str, expected: &str) {
+    let path = docs(name);
     if std::env::var_os(WRITE).is_some() {
         fs::write(&path, expected).expect("written");
         return;
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == expected, "docs/BROKER.md is stale: run `cargo xtask compat`");
+    assert!(found == expected, "docs/{name} is stale: run `cargo xtask compat`");
+}
+
+fn metrics_document() -> String {
+    let mut out = String::from(
+        "# The broker: metrics\n\n\
+         Made by `cargo xtask compat` from the table in `crates/broker/src/metrics/table.rs`; do not edit.\n\n\
+         `ottla broker --metrics-listen HOST:PORT` serves them at `/metrics` in Prometheus' text format, and\n\
+         `Cluster::metrics_text` returns them to a program with an embedded broker. [OPERATIONS.md](OPERATIONS.md) describes the\n\
+         endpoint, and [grafana-dashboard.json](grafana-dashboard.json) is a dashboard for Grafana.\n\n\
+         Counters begin at 0 with the process. A metric by API appears with its first request. The cost of a text is bounded: it is\n\
+         made at most once per second, on a thread that serves no clients; metrics with the label `partition` or `group` have at\n\
+         most `--metrics-series-max` series each, the first ones by name, and the lag is computed for at most as many groups.\n\n\
+         | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n",
+    );
+    for metric in metrics() {
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        out += &format!(
+            "| `{}` | {} | {} | {} |\n",
+            metric.name,
+            metric.kind.name(),
+            labels.join(", "),
+            metric.help
+        );
+    }
+    out
+}
+
+/// The names of metrics in a query.
+fn names_in(query: &str) -> impl Iterator<Item = &str> {
+    let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("ottla_"))
+}
+
+#[test]
+fn the_dashboard_has_only_metrics_that_exist_and_all_of_them() {
+    let text = fs::read_to_string(docs("grafana-dashboard.json")).expect("readable");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("a list");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("a list"));
+    let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().expect("a text")).collect();
+    let used: BTreeSet<&str> = queries.iter().flat_map(|query| names_in(query)).collect();
+    let series = metrics().iter().flat_map(|metric| match metric.kind {
+        MetricKind::Histogram => {
+            ["_bucket", "_sum", "_count"].map(|end| metric.name.to_owned() + end).to_vec()
+        }
+        _ => vec![metric.name.to_owned()],
+    });
+    let existing: Vec<String> = series.collect();
+    for name in &used {
+        assert!(existing.iter().any(|other| other == name), "{name} does not exist");
+    }
+    let missing: Vec<&String> = existing.iter().filter(|name| !used.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "not in the dashboard: {missing:?}");
+}
+
+/// Each metric is in the text once.
+#[test]
+fn a_text_has_all_metrics_of_the_table_in_its_order() {
+    let broker = ottla_broker::Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
+    let text = broker.cluster().metrics_text(10);
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let expected: Vec<String> =
+        metrics().iter().map(|metric| format!("{} {}", metric.name, metric.kind.name())).collect();
+    assert_eq!(types.collect::<Vec<_>>(), expected);
 }
 
 fn document() -> String {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{PATIENCE, Raw, batch, metadata_of};
+use common::{PATIENCE, Raw, batch, commit_request, metadata_of};
 use ottla_broker::{Broker, BrokerThread, Clock, Durability};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::storage::{Entry, File, Open, Storage};
@@ -27,9 +27,6 @@ use ottla_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
-use ottla_protocol::messages::offset_commit::{
-    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
-};
 use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
@@ -161,16 +158,7 @@ fn create(connection: &mut Raw, names: &[&str], partitions: i32, configs: &[(&st
 }
 
 fn commit(connection: &mut Raw, group: &str, offset: i64) {
-    let partition =
-        OffsetCommitRequestPartition { partition_index: 0, committed_offset: offset, ..Default::default() };
-    let topic =
-        OffsetCommitRequestTopic { name: "orders".into(), partitions: vec![partition], ..Default::default() };
-    let request = OffsetCommitRequest {
-        group_id: group.into(),
-        generation_id_or_member_epoch: -1,
-        topics: vec![topic],
-        ..Default::default()
-    };
+    let request = commit_request(group, offset);
     let answer = connection.ask(8, &request).expect("an answer");
     assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::None);
 }

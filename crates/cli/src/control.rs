@@ -14,4 +14,4 @@ mod token;
 
 pub(crate) use address::ControlAddress;
 pub(crate) use routes::NewNode;
-pub(crate) use server::ControlServer;
+pub(crate) use server::{ControlServer, next_node};

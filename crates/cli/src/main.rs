@@ -18,11 +18,14 @@ mod connect;
 mod control;
 mod failure;
 mod format;
+mod json_log;
 #[cfg(test)]
 mod letters;
 mod lines;
+mod listing;
 mod metrics;
 mod output;
+mod partition_args;
 mod properties;
 mod signals;
 mod stoppable_output;
@@ -35,6 +38,7 @@ mod warnings;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -65,6 +69,10 @@ enum Command {
     #[command(subcommand)]
     Groups(commands::groups::Groups),
     #[command(subcommand)]
+    Transactions(commands::transactions::Transactions),
+    Cluster(commands::cluster::Args),
+    Logdirs(commands::logdirs::Args),
+    #[command(subcommand)]
     Fault(commands::fault::FaultCommand),
     #[command(subcommand)]
     Log(commands::log::Log),
@@ -76,13 +84,39 @@ enum Command {
     Man(commands::man::Args),
 }
 
+/// The form of the log on standard error.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl Command {
+    fn log_format(&self) -> LogFormat {
+        match self {
+            Self::Broker(args) => args.log_format,
+            _ => LogFormat::Text,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    log_to_stderr(cli.verbose, &cli.command);
+    let format = cli.command.log_format();
+    match format {
+        LogFormat::Text => log_to_stderr(cli.verbose, &cli.command),
+        LogFormat::Json => log_as_json(cli.verbose),
+    }
     match run(cli.command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::note(&format!("ottla: {failure}"));
+            match format {
+                LogFormat::Text => output::note(&format!("ottla: {failure}")),
+                LogFormat::Json => tracing::error!(target: "ottla", "{failure}"),
+            }
             ExitCode::from(failure.exit_code())
         }
     }
@@ -103,6 +137,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => commands::run::run(&args),
         Command::Topics(topics) => commands::topics::run(&topics),
         Command::Groups(groups) => commands::groups::run(&groups),
+        Command::Transactions(transactions) => commands::transactions::run(&transactions),
+        Command::Cluster(args) => commands::cluster::run(&args),
+        Command::Logdirs(args) => commands::logdirs::run(&args),
         Command::Fault(command) => commands::fault::run(&command),
         Command::Log(log) => commands::log::run(&log),
         Command::Bench(bench) => bench::run(&bench),
@@ -113,15 +150,24 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn log_to_stderr(verbose: u8, command: &Command) {
+/// The filter of `-v` or `OTTLA_LOG`, if one is set.
+fn log_filter(verbose: u8) -> Option<EnvFilter> {
     let level = match verbose {
         0 => None,
         1 => Some("info"),
         2 => Some("debug"),
         _ => Some("trace"),
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG").ok();
-    let Some(filter) = filter.or_else(|| level.map(tracing_subscriber::EnvFilter::new)) else {
+    EnvFilter::try_from_env("OTTLA_LOG").ok().or_else(|| level.map(EnvFilter::new))
+}
+
+fn log_as_json(verbose: u8) {
+    let filter = log_filter(verbose).unwrap_or_else(|| EnvFilter::new("warn"));
+    tracing_subscriber::registry().with(filter).with(json_log::JsonLog).init();
+}
+
+fn log_to_stderr(verbose: u8, command: &Command) {
+    let Some(filter) = log_filter(verbose) else {
         let doctor = !matches!(command, Command::Broker(_) | Command::Demo(_) | Command::Log(_));
         // The doctor's report already contains these problems.
         if !matches!(command, Command::Doctor(_)) {

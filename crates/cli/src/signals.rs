@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::connect::runtime;
 use crate::failure::Failure;
@@ -13,14 +13,30 @@ use crate::failure::Failure;
 /// The handlers are installed when this function returns, in the context of a runtime. A signal before the first poll
 /// does not end the process.
 pub(crate) fn interrupted() -> impl Future<Output = Result<u8, Failure>> {
-    let handlers = signal(SignalKind::terminate())
-        .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)))
-        .map_err(|error| Failure::failed(format!("cannot handle signals: {error}")));
-    async move {
-        let (mut terminate, mut interrupt) = handlers?;
+    let signals = Signals::handle();
+    async move { Ok(signals?.next().await) }
+}
+
+/// SIGINT and SIGTERM of a command for which the second signal has another meaning than the first.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers, in the context of a runtime.
+    pub(crate) fn handle() -> Result<Self, Failure> {
+        signal(SignalKind::terminate())
+            .and_then(|terminate| Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? }))
+            .map_err(|error| Failure::failed(format!("cannot handle signals: {error}")))
+    }
+
+    /// Waits for the next signal and returns its number. Cancel safe.
+    pub(crate) async fn next(&mut self) -> u8 {
         tokio::select! {
-            _ = terminate.recv() => Ok(TERM),
-            _ = interrupt.recv() => Ok(INT),
+            _ = self.terminate.recv() => TERM,
+            _ = self.interrupt.recv() => INT,
         }
     }
 }

@@ -25,6 +25,15 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
     parse_date_time(text).ok_or_else(bad)
 }
 
+/// The time in UTC: `2026-01-31T12:00:00.250Z`.
+pub(crate) fn format_ms(ms: i64) -> String {
+    let (days, of_day) = (ms.div_euclid(DAY_MS), ms.rem_euclid(DAY_MS));
+    let (year, month, day) = date_of_days(days);
+    let (hour, minute) = (of_day / HOUR_MS, of_day % HOUR_MS / MINUTE_MS);
+    let (second, ms) = (of_day % MINUTE_MS / SECOND_MS, of_day % SECOND_MS);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
 /// `true` if a text looks like a time, so that a mistake in it is reported as one.
 pub(crate) fn looks_like_time(text: &str) -> bool {
     text.starts_with('@') || (text.contains('-') && !text.starts_with('-')) || text.contains(':')
@@ -87,6 +96,18 @@ fn days_of_date(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
+/// The inverse of [`days_of_date`]: year, month and day.
+fn date_of_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year + i64::from(month <= 2), month, day)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +125,14 @@ mod tests {
             ("@17", 17),
         ] {
             assert_eq!(parse_ms(text), Ok(ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_formatted_time_is_read_as_the_same_time() {
+        assert_eq!(format_ms(1_769_860_800_250), "2026-01-31T12:00:00.250Z");
+        for ms in [0, -1000, 951_782_399_999, 951_782_400_000, 1_709_251_199_999, 4_107_542_400_000] {
+            assert_eq!(parse_ms(&format_ms(ms)), Ok(ms), "{}", format_ms(ms));
         }
     }
 

@@ -1,19 +1,23 @@
-//! The admin client: topics, groups, configurations, ACLs and credentials.
+//! The admin client: topics, groups, transactions, configurations, ACLs, credentials and the cluster.
 
 mod acls;
 mod codes;
 mod configs;
 mod credentials;
 mod elections;
+mod features;
 mod group_descriptions;
 mod group_offsets;
 mod groups;
 mod layout;
 mod leaders;
+mod log_dirs;
 mod offsets;
 mod operation;
+mod producers;
 mod records;
 mod topics;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -31,14 +35,20 @@ pub use self::codes::{
 pub use self::configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSynonym, DescribeConfigs};
 pub use self::credentials::{ScramChange, ScramCredential};
 pub use self::elections::Election;
+pub use self::features::{FeatureDescription, QuorumDescription, QuorumReplica};
 pub use self::group_descriptions::{GroupDescription, MemberDescription};
 pub use self::groups::{GroupFilter, GroupListing, GroupListings};
 pub use self::layout::{
     ClusterDescription, Node, PartitionDescription, TopicDescription, TopicDescriptions, TopicListing,
 };
+pub use self::log_dirs::{LogDirDescription, LogDirReplica};
 pub use self::offsets::{FoundOffset, OffsetAt};
+pub use self::producers::{ActiveProducer, HangingTransaction};
 pub use self::records::DeleteBefore;
 pub use self::topics::{CreatedTopic, NewPartitions, NewTopic};
+pub use self::transactions::{
+    TransactionDescription, TransactionFilter, TransactionListing, TransactionListings,
+};
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::config::Config;

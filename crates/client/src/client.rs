@@ -176,7 +176,7 @@ impl Client {
         more: impl Fn() -> String + Send + Sync + 'static,
     ) -> Result<crate::stats::endpoint::PrometheusEndpoint, Error> {
         let client = self.clone();
-        let text = Arc::new(move || client.prometheus_text() + &more());
+        let text = move || client.prometheus_text() + &more();
         crate::stats::endpoint::PrometheusEndpoint::start(self.config().statistics_interval, listener, text)
     }
 

@@ -30,6 +30,9 @@ mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
+#[cfg(feature = "prometheus")]
+#[doc(hidden)]
+pub mod http_endpoint;
 mod log;
 mod loop_timer;
 mod metadata;
@@ -48,12 +51,14 @@ mod wake_callback;
 mod watchdog;
 
 pub use admin::{
-    Acl, AclFilter, AclOperation, AclPermission, Admin, AlterOptions, ClusterDescription, ConfigChange,
-    ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource, ConfigSynonym, CreatedTopic, DeleteBefore,
-    DescribeConfigs, DescribeOptions, Election, FoundOffset, GroupDescription, GroupFilter, GroupListing,
-    GroupListings, KeyedResults, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt,
-    PartitionDescription, PatternType, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts,
-    TopicDescription, TopicDescriptions, TopicListing,
+    Acl, AclFilter, AclOperation, AclPermission, ActiveProducer, Admin, AlterOptions, ClusterDescription,
+    ConfigChange, ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource, ConfigSynonym, CreatedTopic,
+    DeleteBefore, DescribeConfigs, DescribeOptions, Election, FeatureDescription, FoundOffset,
+    GroupDescription, GroupFilter, GroupListing, GroupListings, HangingTransaction, KeyedResults,
+    LogDirDescription, LogDirReplica, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt,
+    PartitionDescription, PatternType, QuorumDescription, QuorumReplica, ResourceType, ScramChange,
+    ScramCredential, ScramMechanism, Timeouts, TopicDescription, TopicDescriptions, TopicListing,
+    TransactionDescription, TransactionFilter, TransactionListing, TransactionListings,
 };
 pub use client::Client;
 pub use clock::Clock;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
 use ottla_client::{
     Admin, AlterOptions, Client, Config, ConfigChange, ConfigResource, ConfigSource, DeleteBefore,
-    DescribeConfigs, DescribeOptions, Error, ErrorCode, GroupFilter, Isolation, KeyedResults, NewPartitions,
-    NewTopic, OffsetAndMetadata, OffsetAt, Polled, Record, Timeouts, TopicPartition,
+    DescribeConfigs, DescribeOptions, Error, ErrorCode, GroupFilter, HangingTransaction, Isolation,
+    KeyedResults, NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, Polled, Producer, Record, Timeouts,
+    TopicPartition, TransactionFilter,
 };
 use ottla_protocol::ApiKey;
 
@@ -336,4 +337,97 @@ async fn the_deadline_holds_and_the_connection_survives_it() {
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(300) && waited < PATIENCE, "{waited:?}");
+}
+
+#[tokio::test]
+async fn an_open_transaction_is_listed_described_and_terminated() {
+    let broker = broker(2);
+    let admin = admin(&broker);
+    admin.create_topics(&[NewTopic::new("orders")]).await.expect("created");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", "billing").expect("valid");
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions(PATIENCE).await.expect("initialized");
+    producer.begin_transaction().expect("begun");
+    producer.send(Record::to("orders").value("1")).await.expect("written");
+
+    let filter = |states: &[&str]| TransactionFilter {
+        states: states.iter().map(|state| (*state).to_owned()).collect(),
+        ..Default::default()
+    };
+    let listed = admin.list_transactions(filter(&[]), Timeouts::default()).await.expect("listed");
+    assert_eq!((listed.transactions.len(), listed.errors.len()), (1, 0));
+    let billing = &listed.transactions[0];
+    assert_eq!((&*billing.transactional_id, &*billing.state), ("billing", "Ongoing"));
+    let empty = admin.list_transactions(filter(&["Empty"]), Timeouts::default()).await.expect("listed");
+    assert_eq!(empty.transactions, []);
+
+    let ids = ["billing", "unknown"];
+    let mut described = admin.describe_transactions(&ids, Timeouts::default()).await.expect("described");
+    assert_eq!(codes(&described), [ErrorCode::None, ErrorCode::TransactionalIdNotFound]);
+    let found = described.remove(0).1.expect("described");
+    assert_eq!((found.producer_id, found.coordinator), (billing.producer_id, billing.coordinator));
+    assert_eq!(found.partitions, [at("orders", 0)]);
+    assert!(found.started_ms.is_some_and(|ms| ms > 0), "{found:?}");
+    let producers =
+        admin.describe_producers(&[at("orders", 0)], Timeouts::default()).await.expect("described");
+    let known = producers[0].1.as_ref().expect("described");
+    assert_eq!((known[0].producer_id, known[0].transaction_start_offset), (found.producer_id, Some(0)));
+
+    admin.terminate_transaction("billing", Timeouts::default()).await.expect("terminated");
+    let described = admin.describe_transactions(&["billing"], Timeouts::default()).await.expect("described");
+    let found = described[0].1.as_ref().expect("described");
+    assert!(found.partitions.is_empty() && found.started_ms.is_none(), "{found:?}");
+    let error = producer.commit_transaction(PATIENCE).await.expect_err("the producer is fenced");
+    assert!(error.is_fatal(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_without_a_coordinator_is_aborted_in_its_partition() {
+    let broker = broker(1);
+    broker.cluster().set_transactions_approved(true);
+    let admin = admin(&broker);
+    admin.create_topics(&[NewTopic::new("orders")]).await.expect("created");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", "lost").expect("valid");
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions(PATIENCE).await.expect("initialized");
+    producer.begin_transaction().expect("begun");
+    producer.send(Record::to("orders").value("1")).await.expect("written");
+    let orders = [at("orders", 0)];
+    let producers = admin.describe_producers(&orders, Timeouts::default()).await.expect("described");
+    let open = producers[0].1.as_ref().expect("described")[0].clone();
+    let hanging = HangingTransaction {
+        partition: at("orders", 0),
+        producer_id: open.producer_id,
+        producer_epoch: open.producer_epoch as i16,
+        coordinator_epoch: open.coordinator_epoch.unwrap_or(0),
+    };
+    admin.abort_hanging_transaction(hanging, Timeouts::default()).await.expect("aborted");
+    let producers = admin.describe_producers(&orders, Timeouts::default()).await.expect("described");
+    assert_eq!(producers[0].1.as_ref().expect("described")[0].transaction_start_offset, None);
+}
+
+#[tokio::test]
+async fn features_the_quorum_and_log_directories_are_described() {
+    let broker = broker(2);
+    let admin = admin(&broker);
+    admin.create_topics(&[NewTopic::new("orders").partitions(2)]).await.expect("created");
+    let features = admin.describe_features(Timeouts::default()).await.expect("described");
+    let transactions = features.iter().find(|feature| feature.name == "transaction.version");
+    assert_eq!(transactions.and_then(|feature| feature.finalized), Some(2));
+    let quorum = admin.describe_quorum(Timeouts::default()).await.expect("described");
+    let ids = |replicas: &[ottla_client::QuorumReplica]| replicas.iter().map(|it| it.id).collect::<Vec<_>>();
+    assert_eq!((quorum.leader, ids(&quorum.voters), ids(&quorum.observers)), (1, vec![1], vec![2]));
+    let dirs = admin.describe_log_dirs(None, Timeouts::default()).await.expect("described");
+    assert_eq!(dirs.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [1, 2]);
+    let replicas = dirs.iter().flat_map(|(_, dirs)| &dirs.as_ref().expect("described")[0].replicas);
+    let mut partitions: Vec<_> = replicas.map(|replica| replica.partition.clone()).collect();
+    partitions.sort();
+    assert_eq!(partitions, [at("orders", 0), at("orders", 1)]);
+
+    let old = Broker::builder().memory().configure(|config| config.as_version = KafkaLevel::V0_11);
+    let old = old.spawn().expect("a broker");
+    let error = self::admin(&old).describe_quorum(Timeouts::default()).await.expect_err("too old");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }

@@ -290,6 +290,11 @@ impl Journal {
         self.log.synced_offset()
     }
 
+    /// Returns the reason why the journal is offline, if it is.
+    pub fn offline_reason(&self) -> Option<&str> {
+        self.log.offline_reason()
+    }
+
     /// Returns the sync that makes all changes durable: see [`Log::pending_sync`].
     ///
     /// A broker that need not survive power cuts must still sync from time to time. The log is bounded because segments

@@ -5,6 +5,8 @@ use ottla_wire::chain::{Chain, FileSlice, Piece};
 use ottla_wire::varint::{VARINT_BYTES_MAX, unsigned_len, write_unsigned};
 
 use crate::error::{EncodeError, EncodeFault};
+use crate::error_code::ErrorCode;
+use crate::error_tally::ErrorTally;
 
 /// Payloads of at least this size are linked, smaller ones are copied. Below it a copy costs less than another entry
 /// in the vectored write.
@@ -23,6 +25,7 @@ pub struct Encoder {
     /// Linked pieces in order of position; a piece precedes the inline byte at its index.
     spliced: Vec<(usize, Piece)>,
     spliced_bytes: usize,
+    errors: ErrorTally,
 }
 
 /// A position in an [`Encoder`].
@@ -53,6 +56,20 @@ impl Encoder {
     /// `true` if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Writes an error code, and counts it unless it is `None`.
+    #[inline]
+    pub fn put_error_code(&mut self, code: ErrorCode) {
+        if code != ErrorCode::None {
+            self.errors.add(code);
+        }
+        self.put_i16(code.code());
+    }
+
+    /// The error codes that were written.
+    pub const fn errors(&self) -> &ErrorTally {
+        &self.errors
     }
 
     /// Writes one byte: 0 or 1.

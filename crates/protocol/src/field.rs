@@ -117,7 +117,7 @@ impl Field for ErrorCode {
 
     #[inline]
     fn write(&self, out: &mut Encoder, _: Form) -> Result<(), EncodeError> {
-        out.put_i16(self.code());
+        out.put_error_code(*self);
         Ok(())
     }
 

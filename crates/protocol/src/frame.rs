@@ -11,6 +11,7 @@ use ottla_wire::Chain;
 use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::{DecodeError, EncodeError};
+use crate::error_tally::ErrorTally;
 use crate::field::frame_too_long;
 use crate::header::{is_response_header_flexible, put_request_header};
 use crate::message::{Message, Request};
@@ -54,10 +55,11 @@ pub fn encode_request<R: Request>(
     version: i16,
     request: &R,
 ) -> Result<Chain, EncodeError> {
-    framed(|out| {
+    let framed = framed(|out| {
         put_request_header(out, R::KEY, version, correlation_id, client_id, R::is_flexible(version))?;
         request.encode(out, version)
-    })
+    });
+    framed.map(|(chain, _)| chain)
 }
 
 /// Encodes a whole response to `R`: size, header, message.
@@ -68,6 +70,15 @@ pub fn encode_response<R: Request>(
     version: i16,
     response: &R::Response,
 ) -> Result<Chain, EncodeError> {
+    encode_response_with_errors::<R>(correlation_id, version, response).map(|(chain, _)| chain)
+}
+
+/// [`encode_response`], and the error codes of the response.
+pub fn encode_response_with_errors<R: Request>(
+    correlation_id: i32,
+    version: i16,
+    response: &R::Response,
+) -> Result<(Chain, ErrorTally), EncodeError> {
     framed(|out| {
         out.put_i32(correlation_id);
         if is_response_header_flexible(R::KEY, R::is_flexible(version)) {
@@ -77,13 +88,16 @@ pub fn encode_response<R: Request>(
     })
 }
 
-fn framed(write: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>) -> Result<Chain, EncodeError> {
+fn framed(
+    write: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>,
+) -> Result<(Chain, ErrorTally), EncodeError> {
     let mut out = Encoder::with_capacity(INLINE_BYTES_EXPECTED);
     out.put_i32(0);
     write(&mut out)?;
     let size = out.len() - SIZE_BYTES;
     out.set_i32_at_front(i32::try_from(size).map_err(|_| frame_too_long(size))?);
-    Ok(out.finish())
+    let errors = *out.errors();
+    Ok((out.finish(), errors))
 }
 
 /// Decodes the message of a request frame after its header was read from `input`.

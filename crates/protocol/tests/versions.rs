@@ -13,7 +13,7 @@ use ottla_protocol::messages::{
 };
 use ottla_protocol::{
     ApiKey, Decoder, EncodeFault, Encoder, ErrorCode, Message, RequestHeader, Uuid, decode_request,
-    decode_response, encode_request, encode_response,
+    decode_response, encode_request, encode_response, frame::encode_response_with_errors,
 };
 use ottla_wire::chain::{Chain, FileSlice, Piece, ReadAt};
 
@@ -100,6 +100,18 @@ fn a_response_can_leave_its_records_in_the_file() {
     assert!(chain.pieces().iter().any(|piece| matches!(piece, Piece::File(_))));
     let frame = chain.to_bytes().unwrap();
     assert_eq!(decode_response::<FetchRequest>(frame.slice(4..), 12), Ok((1, response)));
+}
+
+#[test]
+fn the_error_codes_of_a_response_are_counted_where_they_are() {
+    let partition = |code| PartitionData { error_code: ErrorCode::from_i16(code), ..Default::default() };
+    let partitions = [0, 6, 1, 6].map(partition).to_vec();
+    let topic = FetchableTopicResponse { partitions, ..Default::default() };
+    let response = FetchResponse { responses: vec![topic], ..Default::default() };
+    let (chain, errors) = encode_response_with_errors::<FetchRequest>(1, 12, &response).unwrap();
+    let counted: Vec<_> = errors.iter().collect();
+    assert_eq!(counted, [(ErrorCode::NotLeaderOrFollower, 2), (ErrorCode::OffsetOutOfRange, 1)]);
+    assert_eq!(chain.len(), encode_response::<FetchRequest>(1, 12, &response).unwrap().len());
 }
 
 #[test]

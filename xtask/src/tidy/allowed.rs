@@ -18,6 +18,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
     ("interop/tests/c_admin.rs", "calls the C interface as C does"),
     ("crates/cli/src/allocator.rs", "sets the number of the allocator's heaps, which only the C library can"),
     (
+        "crates/cli/src/commands/broker/ready_fd.rs",
+        "takes a file descriptor that the parent process has opened: only its number is known",
+    ),
+    (
         "crates/broker/src/cluster/background_priority.rs",
         "sets the time slice of a thread by a system call that no library wraps",
     ),

@@ -76,8 +76,8 @@ pub(super) fn unsupported(cluster: &Cluster, correlation_id: i32) -> Reply {
         ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
     response.api_keys =
         listed(cluster).into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect();
-    match frame::encode_response::<ApiVersionsRequest>(correlation_id, 0, &response) {
-        Ok(chain) => Reply::Answer(chain),
+    match frame::encode_response_with_errors::<ApiVersionsRequest>(correlation_id, 0, &response) {
+        Ok((chain, errors)) => Reply::Answer(chain, errors),
         Err(error) => Reply::Close(error.to_string()),
     }
 }

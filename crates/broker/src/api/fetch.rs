@@ -83,7 +83,7 @@ impl Api for FetchRequest {
             Syncer::Thread => Unchecked::Found(Vec::new()),
             Syncer::Inline(_) => Unchecked::ReadHere,
         };
-        let answers = loop {
+        let (answers, bytes) = loop {
             let (answers, bytes, urgent) = read_all(&context, &targets, isolation, bytes_max, &mut unchecked);
             if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
                 && !reads.is_empty()
@@ -96,13 +96,15 @@ impl Api for FetchRequest {
                 || Instant::now() >= deadline
                 || targets.is_empty()
                 || !cluster.overrides.fetch_errors().is_empty()
+                || cluster.is_draining()
             {
-                break answers;
+                break (answers, bytes);
             }
             if tokio::time::timeout_at(deadline, any_grown(&targets, &answers)).await.is_err() {
-                break answers;
+                break (answers, bytes);
             }
         };
+        cluster.metrics.fetched(bytes);
         let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
         let is_new = |target: &Target, data: &PartitionData| {

@@ -92,7 +92,7 @@ fn log_dir(cluster: &Cluster) -> String {
 }
 
 /// The size of the volume and its free bytes; -1 if there is no volume.
-fn space(cluster: &Cluster) -> (i64, i64) {
+pub(crate) fn space(cluster: &Cluster) -> (i64, i64) {
     let volume = cluster.storage.root().and_then(|root| rustix::fs::statvfs(root).ok());
     let bytes = |blocks: u64, size: u64| i64::try_from(blocks.saturating_mul(size)).unwrap_or(i64::MAX);
     volume.map_or((-1, -1), |volume| {

@@ -39,13 +39,15 @@ mod unregister_broker;
 mod update_features;
 mod write_txn_markers;
 
+pub(crate) use self::log_dirs::space;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
-use ottla_protocol::{ApiKey, Decoder, ErrorCode, Request, RequestHeader, frame};
+use ottla_protocol::{ApiKey, Decoder, ErrorCode, ErrorTally, Request, RequestHeader, frame};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
@@ -99,8 +101,8 @@ impl RequestContext {
 /// The action of a connection after a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Sends this response.
-    Answer(Chain),
+    /// Sends this response, which has these error codes.
+    Answer(Chain, ErrorTally),
     /// Sends the first bytes of this response and closes the connection.
     AnswerPart(Chain, usize),
     /// Sends nothing (`acks=0`).
@@ -374,10 +376,10 @@ async fn answer_one<R: Api>(
     if !answered {
         return Reply::Nothing;
     }
-    match frame::encode_response::<R>(correlation_id, version, &response) {
-        Ok(chain) => match fault {
+    match frame::encode_response_with_errors::<R>(correlation_id, version, &response) {
+        Ok((chain, errors)) => match fault {
             Some(Fault::CutAt(bytes)) => Reply::AnswerPart(chain, bytes),
-            _ => Reply::Answer(chain),
+            _ => Reply::Answer(chain, errors),
         },
         Err(error) => {
             tracing::error!(%error, api = %R::KEY, version, "an answer cannot be encoded: please report this");

@@ -325,7 +325,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
         (result, _) => result,
     };
     if let (Ok(_), Some(partition)) = (&result, &partition) {
-        partition.start_sync(cluster.config.durability, pending.has_closed, cluster.syncer, &cluster.syncs);
+        cluster.start_sync(partition, pending.has_closed);
     }
     let needs_flush = pending.is_flush_due && cluster.config.durability == Durability::Os;
     Done { index, partition, result, needs_flush, rejected }
@@ -361,6 +361,9 @@ fn append_one(
     let options = AppendOptions { leader_epoch, check, transactional, ..AppendOptions::default() };
     let mut log = cluster.log_with_files(partition);
     let appended = log.append(now_ms, records, options);
+    if let Ok(Appended { records, bytes, duplicate: false, .. }) = &appended {
+        cluster.metrics.appended(*records, *bytes);
+    }
     (appended, Pending { has_closed: log.has_unsynced_segments(), is_flush_due: log.is_flush_due() })
 }
 
@@ -384,8 +387,7 @@ fn append_later(
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         let (_, pending) =
             append_one(&cluster_then, &partition, now_ms, records, check, Transactional::Refused);
-        let (durability, syncer) = (cluster_then.config.durability, cluster_then.syncer);
-        partition.start_sync(durability, pending.has_closed, syncer, &cluster_then.syncs);
+        cluster_then.start_sync(&partition, pending.has_closed);
     };
     cluster.syncs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).spawn(later);
     Appended {

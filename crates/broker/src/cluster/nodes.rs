@@ -142,6 +142,12 @@ impl Node {
         lock(&self.address).clone()
     }
 
+    /// The address that clients connect to, as `host:port`.
+    pub(crate) fn advertised(&self) -> String {
+        let (host, port) = self.address();
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
     /// Sets the address that clients connect to.
     pub(crate) fn advertise(&self, host: &str, port: u16) {
         *lock(&self.address) = (host.to_owned(), port);

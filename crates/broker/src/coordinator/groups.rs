@@ -1,6 +1,7 @@
 //! The groups of the cluster, and the task that handles their deadlines.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -326,6 +327,27 @@ impl Groups {
     /// Returns every group that has, or had, members.
     pub(crate) fn list(&self) -> Vec<(String, Description)> {
         self.lock().iter().map(|(id, group)| (id.clone(), describe(group))).collect()
+    }
+
+    /// Calls `look` with the state and the number of members of up to `max` groups, by name from the one after `after` on.
+    /// Returns the last name; `None` without a group.
+    pub(crate) fn look_at_page(
+        &self,
+        after: Option<&str>,
+        max: usize,
+        mut look: impl FnMut(&'static str, usize),
+    ) -> Option<String> {
+        let groups = self.lock();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page = groups.range::<str, _>((from, Bound::Unbounded)).take(max);
+        page.inspect(|(_, group)| look(group.state.name(), group.members.len()))
+            .last()
+            .map(|(id, _)| id.clone())
+    }
+
+    /// Returns `true` if a group has, or had, members.
+    pub(crate) fn is_known(&self, group_id: &str) -> bool {
+        self.lock().contains_key(group_id)
     }
 
     /// Removes a group without members, and its record. Returns what must be durable; `None` if there is no such group.

@@ -2,6 +2,7 @@
 //! [`crate::coordinator::offset_log`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::coordinator::group::Subscribed;
@@ -250,6 +251,26 @@ impl Offsets {
         let state = self.lock();
         let groups = state.groups.iter().filter(|(_, group)| !group.committed.is_empty());
         groups.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The offsets of groups by name, from the one after `after` on, until `max` offsets are reached. Groups with only pending
+    /// offsets are included, without any.
+    pub(crate) fn page_after(&self, after: Option<&str>, max: usize) -> Vec<(String, Vec<(At, i64)>)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let state = self.lock();
+        let (mut page, mut count) = (Vec::new(), 0);
+        for (name, group) in state.groups.range::<str, _>((from, Bound::Unbounded)) {
+            let offsets = group.committed.iter().flat_map(|(topic, offsets)| {
+                offsets.iter().map(|(index, stored)| ((topic.clone(), *index), stored.committed.offset))
+            });
+            let offsets: Vec<(At, i64)> = offsets.collect();
+            count += offsets.len().max(1);
+            page.push((name.clone(), offsets));
+            if count >= max {
+                break;
+            }
+        }
+        page
     }
 
     /// Every group's offsets of a topic.

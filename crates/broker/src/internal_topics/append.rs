@@ -118,7 +118,7 @@ impl Cluster {
         let pending = partition.log().pending_sync();
         let Some(pending) = pending else { return Ok(()) };
         // The log is free for others meanwhile.
-        let synced = pending.run();
+        let synced = self.metrics.log_syncs.run(pending);
         partition.log().sync_done(synced).map(drop).map_err(|error| error.to_string())
     }
 
@@ -154,7 +154,7 @@ impl Cluster {
         has_closed: bool,
     ) -> Result<Written, ErrorCode> {
         let reserved = self.raise_floor(partition, end);
-        partition.start_sync(self.config.durability, has_closed, self.syncer, &self.syncs);
+        self.start_sync(partition, has_closed);
         reserved.map_err(|error| cannot_write(partition, &error))?;
         Ok(Written { partition: partition.clone(), end })
     }

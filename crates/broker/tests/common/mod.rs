@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
+use ottla_protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
 use ottla_protocol::messages::produce::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData,
 };
@@ -120,6 +123,23 @@ pub(crate) fn produce_request(topic: &str, acks: i16, batch: &[u8]) -> ProduceRe
     let partition_data = vec![PartitionProduceData { index: 0, records }];
     let topic_data = vec![TopicProduceData { name: topic.into(), partition_data, ..Default::default() }];
     ProduceRequest { acks, timeout_ms: 10_000, topic_data, ..Default::default() }
+}
+
+/// A commit of an offset of `orders` partition 0, as from a client that is no member of the group.
+pub(crate) fn commit_request(group: &str, offset: i64) -> OffsetCommitRequest {
+    let partition = OffsetCommitRequestPartition {
+        committed_offset: offset,
+        committed_leader_epoch: -1,
+        ..Default::default()
+    };
+    let topic =
+        OffsetCommitRequestTopic { name: "orders".into(), partitions: vec![partition], ..Default::default() };
+    OffsetCommitRequest {
+        group_id: group.into(),
+        generation_id_or_member_epoch: -1,
+        topics: vec![topic],
+        ..Default::default()
+    }
 }
 
 pub(crate) fn metadata_of(topic: &str) -> MetadataRequest {

@@ -1,18 +1,29 @@
 //! `ottla broker`.
 
-use std::io::Write;
+mod endpoint;
+mod notify;
+mod ready;
+mod ready_fd;
+
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, Durability, KafkaLevel, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
 
-use super::consume::interrupted;
+use self::endpoint::Endpoint;
+use self::ready::{Facts, Ready};
+use self::ready_fd::ReadyFd;
 use super::server_properties::ServerProperties;
+use crate::LogFormat;
 use crate::allocator::limit_heaps;
-use crate::control::{ControlAddress, ControlServer, NewNode};
+use crate::control::{ControlAddress, ControlServer, NewNode, next_node};
 use crate::failure::{Failure, sentence};
+use crate::output::note;
 use crate::properties::{self, key_value};
+use crate::signals::Signals;
 use crate::topic_spec::TopicSpec;
 
 /// The address of the first node without flags.
@@ -20,7 +31,8 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net
 
 /// Runs a broker until SIGTERM or Ctrl-C
 ///
-/// Prints `listening on HOST:PORT` for each node once it accepts connections.
+/// Prints `listening on HOST:PORT` for each node once it accepts connections. Example:
+/// `ottla broker --data data --topic orders:3`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The data directory; created if it is missing. Not needed with --durability memory
@@ -51,9 +63,36 @@ pub(crate) struct Args {
     /// Answers the API versions and features of an older release of Apache Kafka: 0.11, 2.8, 3.9, 4.1 or 4.3 [default: 4.3]
     #[arg(long, value_name = "VERSION")]
     as_version: Option<KafkaLevel>,
+    /// The form of the log on standard error
+    #[arg(long, value_enum, value_name = "text|json", default_value = "text", hide_possible_values = true)]
+    pub(crate) log_format: LogFormat,
     /// Threads that serve connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
+    #[command(flatten)]
+    operation: OperationArgs,
+}
+
+/// The interface for scripts and supervisors.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Operation")]
+struct OperationArgs {
+    /// Prints one line of JSON instead, with the addresses, the cluster id and the process id
+    #[arg(long)]
+    print_json: bool,
+    /// Writes the same JSON to this file descriptor and closes it
+    #[arg(long, value_name = "N")]
+    ready_fd: Option<i32>,
+    /// Serves /metrics for Prometheus, /healthz and /readyz at this address; port 0 selects a free port
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics_listen: Option<String>,
+    /// The most series of a metric by partition or by group; the others are counted in ottla_series_left_out
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    metrics_series_max: u32,
+    /// Seconds in which requests that have arrived are answered after SIGTERM or Ctrl-C; a second signal ends the broker at
+    /// once
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    drain_timeout: u64,
     /// Lets tests make the broker misbehave, over HTTP and JSON at a unix socket or a port of this machine: see `ottla fault`
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     control: Option<ControlAddress>,
@@ -70,6 +109,10 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let operation = &args.operation;
+    // Before this process opens files of its own.
+    let ready =
+        Ready { print_json: operation.print_json, fd: operation.ready_fd.map(ReadyFd::take).transpose()? };
     let mut config = BrokerConfig::default();
     let properties = properties::collect(args.config.as_deref(), &args.properties)?;
     let server = ServerProperties::read(&properties, &mut config)?;
@@ -89,24 +132,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "--data DIR is missing: say where to keep the data, or --durability memory",
         ));
     }
+    let data = data.filter(|_| config.durability != Durability::Memory);
     if let Some(warning) = server.warning() {
-        eprintln!("ottla: warning: {warning}");
+        args.warn(&warning);
     }
-    warn_of_strangers(listen);
+    if !listen.ip().is_loopback() {
+        args.warn(&format!("no authentication: everyone who reaches {listen} can read and write all data"));
+    }
     raise_file_limit();
     limit_heaps(args.threads);
-    let mut builder = match args.threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        threads => {
-            let mut builder = tokio::runtime::Builder::new_multi_thread();
-            builder.worker_threads(threads.into());
-            builder
-        }
-    };
-    let runtime =
-        builder.enable_all().build().map_err(|error| Failure::failed(format!("no runtime: {error}")))?;
+    let endpoint = args.endpoint()?;
+    let metrics = endpoint.as_ref().map(Endpoint::metrics_url);
+    let facts = Facts { data: data.as_deref(), durability: config.durability, metrics, control: None };
     let mut builder = Broker::builder().config(config).nodes(args.nodes).listen(listen);
-    if let Some(data) = data {
+    if let Some(data) = &data {
         builder = builder.data_dir(data);
     }
     if let Some(advertise) = advertise {
@@ -115,58 +154,119 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for topic in &args.topic {
         builder = builder.topic(&topic.name, topic.partitions.unwrap_or(-1));
     }
-    runtime.block_on(serve(builder, args))
+    let drain_limit = Duration::from_secs(operation.drain_timeout);
+    let start = Start { ready, facts, endpoint, drain_limit, args };
+    runtime(args.threads)?.block_on(serve(builder, start))
 }
 
-async fn serve(builder: BrokerBuilder, args: &Args) -> Result<(), Failure> {
-    // A signal stops the broker cleanly, even before the listeners are open.
-    let stop = interrupted();
-    let mut stop = std::pin::pin!(stop);
-    let mut broker = tokio::select! {
-        biased;
-        signal = &mut stop => return signal,
-        broker = builder.start() => broker.map_err(start_failed)?,
-    };
-    let mut control = args.control(&broker).await?;
-    announce(broker.addresses())?;
-    let signal = loop {
-        tokio::select! {
-            biased;
-            signal = &mut stop => break signal,
-            NewNode { id, done } = next_node(&mut control) => drop(done.send(broker.add_node(id).await)),
-        }
-    };
-    drop(control);
-    broker.stop().await;
-    signal
+/// The parts of a start that are no settings of the broker.
+struct Start<'a> {
+    ready: Ready,
+    facts: Facts<'a>,
+    endpoint: Option<Endpoint>,
+    drain_limit: Duration,
+    args: &'a Args,
 }
 
 impl Args {
+    /// Starts the endpoint of `--metrics-listen`, which answers while the broker starts.
+    fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
+        let operation = &self.operation;
+        let Some(address) = &operation.metrics_listen else { return Ok(None) };
+        let endpoint = Endpoint::start(address, operation.metrics_series_max as usize)?;
+        if !endpoint.address().ip().is_loopback() {
+            self.warn(&format!(
+                "no authentication: everyone who reaches {} can read the names and the sizes of topics and groups",
+                endpoint.address()
+            ));
+        }
+        match self.log_format {
+            LogFormat::Text => note(&format!("metrics at {}", endpoint.metrics_url())),
+            LogFormat::Json => {
+                tracing::info!(target: "ottla", url = endpoint.metrics_url(), "metrics are served");
+            }
+        }
+        Ok(Some(endpoint))
+    }
+
+    /// Starts the control address.
     async fn control(&self, broker: &Broker) -> Result<Option<ControlServer>, Failure> {
-        let Some(address) = &self.control else { return Ok(None) };
-        let token = self.control_token.as_deref();
-        ControlServer::start(address, token, broker.cluster().clone()).await.map(Some)
+        let Some(address) = &self.operation.control else { return Ok(None) };
+        let token = self.operation.control_token.as_deref();
+        let control = ControlServer::start(address, token, broker.cluster().clone()).await?;
+        match self.log_format {
+            LogFormat::Text => note(&format!("control at {}", control.address())),
+            LogFormat::Json => {
+                tracing::info!(target: "ottla", address = %control.address(), "the broker is controlled");
+            }
+        }
+        Ok(Some(control))
+    }
+
+    /// Prints a warning about the arguments.
+    fn warn(&self, text: &str) {
+        match self.log_format {
+            LogFormat::Text => eprintln!("ottla: warning: {text}"),
+            LogFormat::Json => tracing::warn!(target: "ottla", "{text}"),
+        }
     }
 }
 
-/// The next node that a test adds.
-async fn next_node(control: &mut Option<ControlServer>) -> NewNode {
-    match control {
-        Some(control) => match control.new_nodes.recv().await {
-            Some(node) => node,
-            None => std::future::pending().await,
-        },
-        None => std::future::pending().await,
-    }
+fn runtime(threads: u16) -> Result<Runtime, Failure> {
+    let mut builder = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        threads => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(threads.into());
+            builder
+        }
+    };
+    builder.enable_all().build().map_err(|error| Failure::failed(format!("no runtime: {error}")))
 }
 
-fn announce(addresses: &[SocketAddr]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    let lines: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
-    match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
-        // The process that started the broker may not read its output.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(|error| Failure::output(&error)),
+async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> {
+    let Start { ready, mut facts, endpoint, drain_limit, args } = start;
+    let mut signals = Signals::handle()?;
+    // A signal stops the broker cleanly, even before the listeners are open.
+    let mut broker = tokio::select! {
+        biased;
+        _ = signals.next() => return Ok(()),
+        broker = builder.start() => broker.map_err(start_failed)?,
+    };
+    if let Some(endpoint) = &endpoint {
+        endpoint.show(broker.cluster().clone());
+    }
+    let mut control = args.control(&broker).await?;
+    facts.control = control.as_ref().map(|control| control.address().to_string());
+    ready.announce(&broker, &facts)?;
+    loop {
+        tokio::select! {
+            biased;
+            _ = signals.next() => break,
+            NewNode { id, done } = next_node(control.as_mut()) => {
+                // The test may have closed its connection meanwhile.
+                let _ = done.send(broker.add_node(id).await);
+            }
+        }
+    }
+    drop(control);
+    notify::stopping();
+    let stop = async {
+        let open = broker.drain(drain_limit).await;
+        if open > 0 {
+            tracing::warn!(
+                open,
+                limit_s = drain_limit.as_secs(),
+                "connections are cut: --drain-timeout is over"
+            );
+        }
+        broker.stop().await;
+    };
+    tokio::select! {
+        biased;
+        // The next start recovers the logs, as after a kill.
+        signal = signals.next() => std::process::exit(128 + i32::from(signal)),
+        () = stop => Ok(()),
     }
 }
 
@@ -185,13 +285,5 @@ fn raise_file_limit() {
         && let Err(error) = setrlimit(Resource::Nofile, raised)
     {
         tracing::warn!(%error, "cannot raise the limit of open files");
-    }
-}
-
-fn warn_of_strangers(listen: SocketAddr) {
-    if !listen.ip().is_loopback() {
-        eprintln!(
-            "ottla: warning: no authentication: everyone who reaches {listen} can read and write all data"
-        );
     }
 }

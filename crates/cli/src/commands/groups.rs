@@ -1,5 +1,7 @@
 //! `ottla groups`.
 
+mod delete_offsets;
+mod list;
 mod reset;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,30 +11,35 @@ use serde_json::{Value, json};
 
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
+use crate::listing::{Format, OutputArgs};
 use crate::output::print;
+use crate::partition_args::offsets;
 use crate::table::Table;
 
-/// Lists, describes, resets and deletes consumer groups
+/// Lists and describes groups, and changes or deletes their offsets
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Groups {
-    /// Prints every group with its state
-    List {
-        #[command(flatten)]
-        connect: ConnectArgs,
-    },
+    List(list::Args),
     /// Prints members, committed offsets and lag
+    ///
+    /// Example: `ottla groups describe billing`
     Describe {
         /// The groups
         #[arg(required = true, value_name = "GROUP")]
         groups: Vec<String>,
-        /// Prints one JSON object per group; unknown values are null
+        /// The same as --output json
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        output: OutputArgs,
         #[command(flatten)]
         connect: ConnectArgs,
     },
     ResetOffsets(reset::Args),
+    DeleteOffsets(delete_offsets::Args),
     /// Deletes groups without members, and their offsets
+    ///
+    /// Example: `ottla groups delete billing`
     Delete {
         /// The groups
         #[arg(required = true, value_name = "GROUP")]
@@ -45,29 +52,16 @@ pub(crate) enum Groups {
 pub(crate) fn run(groups: &Groups) -> Result<(), Failure> {
     runtime()?.block_on(async {
         match groups {
-            Groups::List { connect } => list(&admin(connect).await?).await,
-            Groups::Describe { groups, json, connect } => {
-                describe(&admin(connect).await?, groups, *json).await
+            Groups::List(args) => list::run(args).await,
+            Groups::Describe { groups, json, output, connect } => {
+                let json = *json || output.output == Format::Json;
+                describe(&admin(connect).await?, groups, json).await
             }
             Groups::ResetOffsets(args) => reset::run(args).await,
+            Groups::DeleteOffsets(args) => delete_offsets::run(args).await,
             Groups::Delete { groups, connect } => delete(&admin(connect).await?, groups).await,
         }
     })
-}
-
-async fn list(admin: &Admin) -> Result<(), Failure> {
-    let mut table = Table::new(["GROUP", "STATE", "TYPE", "PROTOCOL", "COORDINATOR"]);
-    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    for group in admin.list_groups().await? {
-        table.row([
-            group.group,
-            or_dash(group.state),
-            or_dash(group.kind),
-            or_dash(group.protocol_type),
-            group.coordinator.to_string(),
-        ]);
-    }
-    print(&table.render())
 }
 
 async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Failure> {
@@ -214,6 +208,7 @@ fn to_json(group: &GroupDescription, lags: &Lags) -> Value {
     json!({
         "group": group.group,
         "state": group.state,
+        "type": Some(&group.kind).filter(|kind| !kind.is_empty()),
         "coordinator": group.coordinator,
         "assignor": Some(&group.protocol).filter(|protocol| !protocol.is_empty()),
         "members": group.members.iter().map(member).collect::<Vec<_>>(),
@@ -224,27 +219,6 @@ fn to_json(group: &GroupDescription, lags: &Lags) -> Value {
 
 fn or_dash(number: Option<i64>) -> String {
     number.map_or("-".into(), |number| number.to_string())
-}
-
-/// The start or end offsets of partitions. A deleted topic has none.
-async fn offsets(
-    admin: &Admin,
-    partitions: &BTreeSet<TopicPartition>,
-    which: OffsetAt,
-) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
-    let ask: Vec<_> = partitions.iter().map(|at| (at.clone(), which)).collect();
-    match admin.list_offsets(&ask).await {
-        Ok(offsets) => return Ok(offsets),
-        Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let mut offsets = BTreeMap::new();
-    for one in ask {
-        if let Ok(found) = admin.list_offsets(&[one]).await {
-            offsets.extend(found);
-        }
-    }
-    Ok(offsets)
 }
 
 async fn delete(admin: &Admin, groups: &[String]) -> Result<(), Failure> {

@@ -1,27 +1,39 @@
 //! `ottla topics`.
 
-use ottla_client::{Admin, NewTopic, OffsetAt, TopicPartition};
+mod configs;
+mod delete_records;
+mod partitions;
 
+use ottla_client::{Admin, AlterOptions, NewPartitions, NewTopic, TopicDescription, TopicPartition};
+use serde_json::{Map, Value, json};
+
+use self::partitions::Ends;
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
+use crate::listing::{Format, Listing, OutputArgs};
 use crate::output::print;
 use crate::properties::key_value;
-use crate::table::Table;
 use crate::topic_args::{TopicArg, TopicArgs};
 use crate::topic_spec::TopicSpec;
 
-/// Lists, describes, creates, expands and deletes topics
+/// Lists, describes, creates, alters and deletes topics
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Topics {
     /// Prints the name of every topic
+    ///
+    /// Example: `ottla topics list --output json`
     List {
         /// Includes the broker's internal topics
         #[arg(long)]
         internal: bool,
         #[command(flatten)]
+        output: OutputArgs,
+        #[command(flatten)]
         connect: ConnectArgs,
     },
     /// Prints partitions, leaders, offsets and configs
+    ///
+    /// Example: `ottla topics describe orders`
     Describe {
         #[command(flatten)]
         topics: TopicArgs,
@@ -29,9 +41,13 @@ pub(crate) enum Topics {
         #[arg(long)]
         all_settings: bool,
         #[command(flatten)]
+        output: OutputArgs,
+        #[command(flatten)]
         connect: ConnectArgs,
     },
     /// Creates topics
+    ///
+    /// Example: `ottla topics create orders:3 --set cleanup.policy=compact`
     Create {
         /// The topics, as NAME or NAME:PARTITIONS
         #[arg(required = true, value_name = "NAME[:PARTITIONS]")]
@@ -52,16 +68,27 @@ pub(crate) enum Topics {
         connect: ConnectArgs,
     },
     /// Adds partitions to a topic
-    Grow {
+    ///
+    /// Keys of new records can then be in other partitions than before. Example: `ottla topics alter orders --partitions 6`
+    #[command(visible_alias = "grow")]
+    Alter {
         #[command(flatten)]
         topic: TopicArg,
         /// New total number of partitions
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         partitions: i32,
+        /// Validates the change only
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         connect: ConnectArgs,
     },
+    Configs(configs::Args),
+    Partitions(partitions::Args),
+    DeleteRecords(delete_records::Args),
     /// Deletes topics and all their records
+    ///
+    /// Example: `ottla topics delete orders`
     Delete {
         #[command(flatten)]
         topics: TopicArgs,
@@ -73,9 +100,11 @@ pub(crate) enum Topics {
 pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
     runtime()?.block_on(async {
         match topics {
-            Topics::List { internal, connect } => list(&admin(connect).await?, *internal).await,
-            Topics::Describe { topics, all_settings, connect } => {
-                describe(&admin(connect).await?, topics, *all_settings).await
+            Topics::List { internal, output, connect } => {
+                list(&admin(connect).await?, *internal, output.output).await
+            }
+            Topics::Describe { topics, all_settings, output, connect } => {
+                describe(&admin(connect).await?, topics, *all_settings, output.output).await
             }
             Topics::Create { topics, partitions, replication_factor, set, if_not_exists, connect } => {
                 let new = |spec: &TopicSpec| NewTopic {
@@ -88,58 +117,93 @@ pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
                 let topics: Vec<NewTopic> = topics.iter().map(new).collect();
                 create(&admin(connect).await?, &topics, *if_not_exists).await
             }
-            Topics::Grow { topic, partitions, connect } => {
-                let topic = topic.name();
-                admin(connect).await?.create_partitions(topic, *partitions).await?;
-                print(&format!("{topic} has {partitions} partitions\n"))
+            Topics::Alter { topic, partitions, dry_run, connect } => {
+                alter(&admin(connect).await?, topic.name(), *partitions, *dry_run).await
             }
+            Topics::Configs(args) => configs::run(args).await,
+            Topics::Partitions(args) => partitions::run(args).await,
+            Topics::DeleteRecords(args) => delete_records::run(args).await,
             Topics::Delete { topics, connect } => delete(&admin(connect).await?, topics).await,
         }
     })
 }
 
-async fn list(admin: &Admin, internal: bool) -> Result<(), Failure> {
+async fn list(admin: &Admin, internal: bool, format: Format) -> Result<(), Failure> {
     let topics = admin.list_topics().await?;
     let shown = topics.iter().filter(|topic| internal || !topic.internal);
-    print(&shown.map(|topic| topic.name.clone() + "\n").collect::<String>())
+    if format == Format::Table {
+        return print(&shown.map(|topic| topic.name.clone() + "\n").collect::<String>());
+    }
+    let mut listing = Listing::new(["topic", "id", "partitions", "internal"]);
+    for topic in shown {
+        let id = json!(topic.id.to_string());
+        listing.row([json!(topic.name), id, json!(topic.partitions), json!(topic.internal)]);
+    }
+    listing.print(format)
 }
 
-async fn describe(admin: &Admin, topics: &TopicArgs, all_settings: bool) -> Result<(), Failure> {
+async fn describe(
+    admin: &Admin,
+    topics: &TopicArgs,
+    all_settings: bool,
+    format: Format,
+) -> Result<(), Failure> {
     let names: Vec<&str> = topics.names().collect();
+    let topics = admin.describe_topics(&names).await?;
+    let ends = Ends::of(admin, &topics).await?;
     let mut text = String::new();
-    for topic in admin.describe_topics(&names).await? {
-        let leaders = topic.partitions.iter().filter(|partition| partition.leader.is_some());
-        let at = leaders.map(|partition| TopicPartition::new(&topic.name, partition.partition));
-        let at: Vec<TopicPartition> = at.collect();
-        let ask = |offset| at.iter().map(move |at| (at.clone(), offset)).collect::<Vec<_>>();
-        let first = admin.list_offsets(&ask(OffsetAt::Earliest)).await?;
-        let end = admin.list_offsets(&ask(OffsetAt::Latest)).await?;
+    for topic in &topics {
+        let partitions = partitions_of(topic, &ends);
+        let entries = admin.describe_topic_configs(&topic.name).await?.into_iter();
+        let entries = entries.filter(|entry| all_settings || !entry.default);
+        if format == Format::Json {
+            let configs = entries.map(|entry| {
+                let value = json!({ "value": entry.value, "source": entry.source.name() });
+                (entry.name, value)
+            });
+            let configs: Map<String, Value> = configs.collect();
+            let object = json!({
+                "topic": topic.name,
+                "id": topic.id.to_string(),
+                "internal": topic.internal,
+                "partitions": partitions.objects(),
+                "configs": configs,
+            });
+            text += &format!("{object}\n");
+            continue;
+        }
         if !text.is_empty() {
             text.push('\n');
         }
         text += &format!("{}  id {}  {} partitions\n", topic.name, topic.id, topic.partitions.len());
-        let mut table = Table::new(["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "FIRST", "END"]);
-        for partition in &topic.partitions {
-            let at = TopicPartition::new(&topic.name, partition.partition);
-            let or_dash = |number: Option<&i64>| number.map_or("-".into(), i64::to_string);
-            table.row([
-                partition.partition.to_string(),
-                partition.leader.map_or("none".into(), |leader| leader.to_string()),
-                partition.leader_epoch.to_string(),
-                comma(&partition.replicas),
-                comma(&partition.isr),
-                or_dash(first.get(&at)),
-                or_dash(end.get(&at)),
-            ]);
-        }
-        text += &table.render();
-        for entry in admin.describe_topic_configs(&topic.name).await? {
-            if all_settings || !entry.default {
-                text += &format!("{}={}\n", entry.name, entry.value.unwrap_or_default());
-            }
+        text += &partitions.render(format);
+        for entry in entries {
+            text += &format!("{}={}\n", entry.name, entry.value.unwrap_or_default());
         }
     }
     print(&text)
+}
+
+fn partitions_of(topic: &TopicDescription, ends: &Ends) -> Listing<7> {
+    let mut listing =
+        Listing::new(["partition", "leader", "leader_epoch", "replicas", "isr", "first", "end"]);
+    for partition in &topic.partitions {
+        listing.row(ends.row(&TopicPartition::new(&topic.name, partition.partition), partition));
+    }
+    listing
+}
+
+async fn alter(admin: &Admin, topic: &str, partitions: i32, dry_run: bool) -> Result<(), Failure> {
+    if !dry_run {
+        admin.create_partitions(topic, partitions).await?;
+        return print(&format!("{topic} has {partitions} partitions\n"));
+    }
+    let wanted = NewPartitions::new(topic, partitions);
+    let options = AlterOptions { validate_only: true, ..AlterOptions::default() };
+    for (_, result) in admin.create_partitions_with(&[wanted], options).await? {
+        result?;
+    }
+    print(&format!("dry run: {topic} can have {partitions} partitions\n"))
 }
 
 async fn create(admin: &Admin, topics: &[NewTopic], if_not_exists: bool) -> Result<(), Failure> {
@@ -163,8 +227,4 @@ async fn delete(admin: &Admin, topics: &TopicArgs) -> Result<(), Failure> {
         print(&format!("deleted {name}\n"))?;
     }
     Ok(())
-}
-
-fn comma(numbers: &[i32]) -> String {
-    numbers.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
 }

@@ -43,7 +43,7 @@ pub(crate) struct ControlServer {
     /// The file of the socket, which is removed at the end.
     socket: Option<PathBuf>,
     /// The nodes that tests add.
-    pub(crate) new_nodes: mpsc::Receiver<NewNode>,
+    new_nodes: mpsc::Receiver<NewNode>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -101,6 +101,18 @@ impl ControlServer {
     /// The address, with the port that was chosen.
     pub(crate) fn address(&self) -> &ControlAddress {
         &self.address
+    }
+}
+
+/// The next node that a test adds; without a control address there is none.
+pub(crate) async fn next_node(control: Option<&mut ControlServer>) -> NewNode {
+    let node = match control {
+        Some(control) => control.new_nodes.recv().await,
+        None => None,
+    };
+    match node {
+        Some(node) => node,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,7 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
+mod administration;
 mod diagnoses;
+mod endpoint;
 mod faults;
 mod groups;
 mod handlers;
@@ -10,5 +12,6 @@ mod imports;
 mod interrupts;
 mod letters;
 mod logs;
+mod operation;
 mod support;
 mod warnings;

@@ -1,6 +1,7 @@
 //! Runs the binary: every wait has a deadline, and no process outlives its test.
 
 use std::fs::{self, File};
+use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -63,16 +64,29 @@ pub(crate) fn fill(broker: &BrokerThread, lines: &str) {
 
 impl Running {
     pub(crate) fn start(command: &mut Command, stdin: &str) -> Self {
+        let mut input = tempfile::tempfile().expect("a file");
+        input.write_all(stdin.as_bytes()).and_then(|()| input.rewind()).expect("written");
+        Self::start_with_stdin(command, input)
+    }
+
+    /// Starts the command with this file as input.
+    pub(crate) fn start_with_stdin(command: &mut Command, stdin: impl Into<Stdio>) -> Self {
         let scratch = tempfile::tempdir().expect("a directory");
         let file = |name: &str| File::create(scratch.path().join(name)).expect("a file");
-        fs::write(scratch.path().join("stdin"), stdin).expect("written");
         let child = command
-            .stdin(File::open(scratch.path().join("stdin")).expect("a file"))
+            .stdin(stdin)
             .stdout(file("stdout"))
             .stderr(file("stderr"))
             .spawn()
             .expect("the binary starts");
+        // The command keeps what it was given.
+        command.stdin(Stdio::null());
         Self { child, scratch }
+    }
+
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Starts the command with pipes as input and output. Unread output stays in the pipe.

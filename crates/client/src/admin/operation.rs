@@ -15,7 +15,7 @@ use super::{Node, Timeouts};
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::error::Error;
-use crate::group::coordinator::{GROUP, find_coordinator};
+use crate::group::coordinator::{GROUP, TRANSACTION, find_coordinator};
 use crate::net::connection::Connection;
 
 const METADATA_VERSION_MAX: i16 = 13;
@@ -30,6 +30,8 @@ pub(super) enum Target<'a> {
     Node(i32),
     /// The coordinator of this group.
     Group(&'a str),
+    /// The coordinator of this transactional id. Its node id is stored.
+    Transaction(&'a str, &'a Cell<i32>),
 }
 
 /// The permission to send a request again if its connection broke after the broker may have executed it.
@@ -280,6 +282,10 @@ impl Operation {
                 let node = find_coordinator(&self.cluster, GROUP, group).await?;
                 self.coordinators.borrow_mut().insert(group.to_owned(), node);
                 brokers.connection(node, Lane::Control).await
+            }
+            Target::Transaction(id, coordinator) => {
+                coordinator.set(find_coordinator(&self.cluster, TRANSACTION, id).await?);
+                brokers.connection(coordinator.get(), Lane::Control).await
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The consumer groups of the cluster: their writes, and the task that handles their deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -174,6 +175,13 @@ impl ConsumerGroups {
     /// The names of the groups.
     pub(crate) fn list(&self) -> Vec<String> {
         self.lock().by_id.keys().cloned().collect()
+    }
+
+    /// The names of up to `max` groups, from the one after `after` on.
+    pub(crate) fn names_after(&self, after: Option<&str>, max: usize) -> Vec<String> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let state = self.lock();
+        state.by_id.range::<str, _>((from, Bound::Unbounded)).take(max).map(|(id, _)| id.clone()).collect()
     }
 
     /// The topics that a group's members subscribe to, if it is a group of this protocol.

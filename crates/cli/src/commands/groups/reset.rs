@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_client::{Admin, OffsetAt, TopicPartition};
 
-use super::{find, offsets, or_dash, unknown};
+use super::{find, or_dash, unknown};
 use crate::connect::{ConnectArgs, admin};
 use crate::failure::Failure;
 use crate::output::{note, print};
+use crate::partition_args::{
+    Target, TopicAndPartition, offsets, parse_target, partitions_of, topic_and_partition,
+};
 use crate::table::Table;
 use crate::time;
-use crate::topic_args::topic_name;
 
 /// Plans new offsets for a group without members, and sets them with --execute
 #[derive(Debug, clap::Args)]
@@ -21,7 +23,7 @@ pub(crate) struct Args {
     /// Limits the change to this topic, or with :PARTITION to one partition; may be repeated [default: all with
     /// committed offsets]
     #[arg(short, long, value_name = "TOPIC[:PARTITION]", value_parser = topic_and_partition)]
-    topic: Vec<(String, Option<i32>)>,
+    topic: Vec<TopicAndPartition>,
     /// beginning, end, an offset, or a time
     #[arg(long, group = "where", value_parser = parse_target, value_name = "beginning|end|OFFSET|TIME")]
     to: Option<Target>,
@@ -48,31 +50,6 @@ pub(crate) struct Args {
     create: bool,
     #[command(flatten)]
     connect: ConnectArgs,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Target {
-    Listed(OffsetAt),
-    Offset(i64),
-}
-
-fn parse_target(text: &str) -> Result<Target, String> {
-    Ok(match text {
-        "beginning" | "earliest" => Target::Listed(OffsetAt::Earliest),
-        "end" | "latest" => Target::Listed(OffsetAt::Latest),
-        _ => match text.parse::<i64>().ok().filter(|offset| *offset >= 0) {
-            Some(offset) => Target::Offset(offset),
-            None => Target::Listed(OffsetAt::Timestamp(time::parse_ms(text)?)),
-        },
-    })
-}
-
-fn topic_and_partition(text: &str) -> Result<(String, Option<i32>), String> {
-    let Some((name, partition)) = text.split_once(':') else { return Ok((topic_name(text)?, None)) };
-    let number = partition.parse().ok().filter(|number| *number >= 0);
-    let number = number
-        .ok_or_else(|| format!("`{partition}` is not a partition: use a number from 0, as in orders:0"))?;
-    Ok((topic_name(name)?, Some(number)))
 }
 
 impl Args {
@@ -214,24 +191,7 @@ async fn chosen(
         }
         return Ok(committed.keys().cloned().collect());
     }
-    let mut partitions = BTreeSet::new();
-    for (name, only) in &args.topic {
-        let described = admin.describe_topics(&[name]).await?;
-        let all: BTreeSet<i32> = described
-            .iter()
-            .flat_map(|topic| &topic.partitions)
-            .map(|partition| partition.partition)
-            .collect();
-        if let Some(absent) = only.filter(|only| !all.contains(only)) {
-            return Err(Failure::failed(format!(
-                "topic `{name}` has no partition {absent}: it has {}",
-                all.len()
-            )));
-        }
-        let chosen = all.into_iter().filter(|partition| only.is_none_or(|only| only == *partition));
-        partitions.extend(chosen.map(|partition| TopicPartition::new(name, partition)));
-    }
-    Ok(partitions)
+    partitions_of(admin, &args.topic).await
 }
 
 #[cfg(test)]

@@ -1,0 +1,70 @@
+//! `ottla groups delete-offsets`.
+
+use ottla_client::{Admin, Error, ErrorCode, Timeouts, TopicPartition};
+use serde_json::json;
+
+use super::{find, unknown};
+use crate::failure::Failure;
+use crate::listing::{Listing, ListingArgs};
+use crate::partition_args::{TopicAndPartition, topic_and_partition};
+
+/// Deletes a group's committed offsets of topics that no member subscribes to
+///
+/// Example: `ottla groups delete-offsets billing --topic orders`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The group
+    group: String,
+    /// A topic, or with :PARTITION one partition of it; may be repeated
+    #[arg(short, long, required = true, value_name = "TOPIC[:PARTITION]", value_parser = topic_and_partition)]
+    topic: Vec<TopicAndPartition>,
+    #[command(flatten)]
+    listing: ListingArgs,
+}
+
+pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    let admin = args.listing.admin().await?;
+    let partitions = chosen(&admin, args).await?;
+    let deleted = admin.delete_group_offsets(&args.group, &partitions, Timeouts::default()).await?;
+    let mut listing = Listing::new(["topic", "partition", "deleted"]);
+    let mut failed = None;
+    for (at, result) in deleted {
+        listing.row([json!(&*at.topic), json!(at.partition), json!(result.is_ok())]);
+        if let Err(error) = result {
+            failed.get_or_insert((at, error));
+        }
+    }
+    listing.print(args.listing.format())?;
+    match failed {
+        None => Ok(()),
+        Some((at, Error::Broker { code: ErrorCode::GroupSubscribedToTopic, .. })) => Err(Failure::failed(
+            format!("members of group `{}` subscribe to topic `{}`: stop them first", args.group, at.topic),
+        )),
+        Some((_, error)) => Err(error.into()),
+    }
+}
+
+/// The partitions of the arguments that have committed offsets.
+async fn chosen(admin: &Admin, args: &Args) -> Result<Vec<TopicPartition>, Failure> {
+    let group = &args.group;
+    if find(admin, group).await?.is_none() {
+        return Err(unknown(group));
+    }
+    let committed = admin.group_offsets(group, None).await?;
+    let mut partitions = Vec::new();
+    for (topic, only) in &args.topic {
+        let is_meant = |at: &&TopicPartition| {
+            *at.topic == **topic && only.is_none_or(|partition| partition == at.partition)
+        };
+        let found: Vec<_> = committed.keys().filter(is_meant).cloned().collect();
+        if found.is_empty() {
+            let partition = only.map(|partition| format!(" partition {partition}")).unwrap_or_default();
+            return Err(Failure::failed(format!(
+                "group `{group}` has no committed offset of topic `{topic}`{partition}: \
+                 `ottla groups describe {group}` prints its offsets"
+            )));
+        }
+        partitions.extend(found);
+    }
+    Ok(partitions)
+}

@@ -1,0 +1,90 @@
+//! `ottla groups list`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ottla_client::{Admin, GroupFilter, GroupListing, OffsetAt, Timeouts, TopicPartition};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+use crate::listing::{Listing, ListingArgs};
+use crate::output::note;
+use crate::partition_args::offsets;
+
+/// Groups whose offsets are fetched at a time.
+const AT_ONCE: usize = 16;
+
+/// Prints every group with its state, type and lag
+///
+/// The lag is the sum over the partitions with a committed offset; without any, it is unknown. Example:
+/// `ottla groups list --state stable`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Prints only groups in this state; may be repeated
+    #[arg(long, value_name = "STATE")]
+    state: Vec<String>,
+    /// Prints only groups of this type: classic or consumer; may be repeated
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Vec<String>,
+    /// Leaves out the lag, which takes a request for each group
+    #[arg(long)]
+    no_lag: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
+}
+
+pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    let admin = args.listing.admin().await?;
+    let filter = GroupFilter { states: args.state.clone(), kinds: args.kind.clone() };
+    let listed = admin.list_groups_with(filter, Timeouts::default()).await?;
+    let lags = if args.no_lag { BTreeMap::new() } else { lags(&admin, &listed.groups).await? };
+    let mut listing = Listing::new(["group", "state", "type", "protocol", "coordinator", "lag"]);
+    let known = |text: String| if text.is_empty() { Value::Null } else { text.into() };
+    for group in listed.groups {
+        let lag = json!(lags.get(&group.group));
+        listing.row([
+            json!(group.group),
+            known(group.state),
+            known(group.kind),
+            known(group.protocol_type),
+            json!(group.coordinator),
+            lag,
+        ]);
+    }
+    listing.print(args.listing.format())?;
+    let mut errors = listed.errors.into_iter();
+    let Some((node, first)) = errors.next() else { return Ok(()) };
+    note(&format!("ottla: the groups of node {node} are missing"));
+    errors.for_each(|(node, error)| note(&format!("ottla: the groups of node {node} are missing: {error}")));
+    Err(first.into())
+}
+
+/// The lag of each group that has committed offsets.
+async fn lags(admin: &Admin, groups: &[GroupListing]) -> Result<BTreeMap<String, i64>, Failure> {
+    let mut committed = Vec::with_capacity(groups.len());
+    let mut asking = JoinSet::new();
+    let mut names = groups.iter().map(|group| group.group.clone());
+    loop {
+        while asking.len() < AT_ONCE {
+            let Some(name) = names.next() else { break };
+            let admin = admin.clone();
+            asking.spawn(async move {
+                let offsets = admin.group_offsets(&name, None).await;
+                (name, offsets)
+            });
+        }
+        let Some(answer) = asking.join_next().await else { break };
+        let (name, offsets) =
+            answer.map_err(|error| Failure::failed(format!("a request was not sent: {error}")))?;
+        committed.push((name, offsets?));
+    }
+    let partitions: BTreeSet<TopicPartition> =
+        committed.iter().flat_map(|(_, offsets)| offsets.keys().cloned()).collect();
+    let ends = offsets(admin, &partitions, OffsetAt::Latest).await?;
+    let lag = |(name, offsets): (String, BTreeMap<TopicPartition, i64>)| {
+        // A deleted topic has no end.
+        let lags = offsets.iter().filter_map(|(at, offset)| Some((ends.get(at)? - offset).max(0)));
+        lags.reduce(i64::saturating_add).map(|lag| (name, lag))
+    };
+    Ok(committed.into_iter().filter_map(lag).collect())
+}

@@ -1,0 +1,110 @@
+//! `ottla topics configs`.
+
+use ottla_client::{
+    Admin, AlterOptions, ConfigChange, ConfigEntry, ConfigResource, DescribeConfigs, Error, ErrorCode,
+};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::listing::{Listing, ListingArgs};
+use crate::output::note;
+use crate::properties::key_value;
+use crate::topic_args::TopicArgs;
+
+/// Prints the configs of topics with their sources, or changes them
+///
+/// Configs that no change names keep their values. Example: `ottla topics configs orders --set retention.ms=3600000`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    topics: TopicArgs,
+    /// Sets a config; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    /// Appends to a config that is a list; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    append: Vec<(String, String)>,
+    /// Removes from a config that is a list; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    subtract: Vec<(String, String)>,
+    /// Restores the default of a config; may be repeated
+    #[arg(long, value_name = "KEY")]
+    delete: Vec<String>,
+    /// Validates the changes only
+    #[arg(long)]
+    dry_run: bool,
+    /// Prints all configs, not only those that are set explicitly
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
+}
+
+impl Args {
+    fn changes(&self) -> Vec<(String, ConfigChange)> {
+        let with = |pairs: &[(String, String)], change: fn(String) -> ConfigChange| {
+            let pairs = pairs.iter().map(|(key, value)| (key.clone(), change(value.clone())));
+            pairs.collect::<Vec<_>>()
+        };
+        let mut changes = with(&self.set, ConfigChange::Set);
+        changes.extend(with(&self.append, ConfigChange::Append));
+        changes.extend(with(&self.subtract, ConfigChange::Subtract));
+        changes.extend(self.delete.iter().map(|key| (key.clone(), ConfigChange::Delete)));
+        changes
+    }
+}
+
+pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    let changes = args.changes();
+    if args.dry_run && changes.is_empty() {
+        return Err(Failure::usage(
+            "--dry-run without a change: add --set, --append, --subtract or --delete",
+        ));
+    }
+    let admin = args.listing.admin().await?;
+    if !changes.is_empty() {
+        change(&admin, args, &changes).await?;
+    }
+    let resources: Vec<_> = args.topics.names().map(ConfigResource::topic).collect();
+    let what = DescribeConfigs::default();
+    let mut listing = Listing::new(["topic", "config", "value", "source"]);
+    for (resource, entries) in admin.describe_configs(&resources, what).await? {
+        let entries = entries.map_err(|error| failure(&resource, error))?;
+        let is_shown = |entry: &&ConfigEntry| args.all || !entry.default;
+        for entry in entries.iter().filter(is_shown) {
+            listing.row([
+                json!(resource.name),
+                json!(entry.name),
+                json!(entry.value),
+                json!(entry.source.name()),
+            ]);
+        }
+    }
+    listing.print(args.listing.format())
+}
+
+/// Changes the configs of every topic. The changes of a topic apply together or not at all.
+async fn change(admin: &Admin, args: &Args, changes: &[(String, ConfigChange)]) -> Result<(), Failure> {
+    let resources: Vec<_> =
+        args.topics.names().map(|name| (ConfigResource::topic(name), changes.to_vec())).collect();
+    let options = AlterOptions { validate_only: args.dry_run, ..AlterOptions::default() };
+    let mut failed = None;
+    for (resource, changed) in admin.incremental_alter_configs(&resources, options).await? {
+        match changed {
+            Ok(()) if args.dry_run => note(&format!("dry run: the changes of {} are valid", resource.name)),
+            Ok(()) => note(&format!("changed {}", resource.name)),
+            Err(error) => drop(failed.get_or_insert((resource, error))),
+        }
+    }
+    failed.map_or(Ok(()), |(resource, error)| Err(failure(&resource, error)))
+}
+
+fn failure(resource: &ConfigResource, error: Error) -> Failure {
+    match error {
+        Error::Broker { code: code @ ErrorCode::UnknownTopicOrPartition, .. }
+        | Error::Refused { code: code @ ErrorCode::UnknownTopicOrPartition, .. } => {
+            Error::Broker { what: format!("topic `{}`", resource.name), code }.into()
+        }
+        error => error.into(),
+    }
+}

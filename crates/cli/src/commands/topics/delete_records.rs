@@ -1,0 +1,84 @@
+//! `ottla topics delete-records`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ottla_client::{Admin, DeleteBefore, ErrorCode, OffsetAt, Timeouts, TopicPartition};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::listing::{Listing, ListingArgs};
+use crate::output::note;
+use crate::partition_args::{
+    Target, TopicAndPartition, offsets, parse_target, partitions_of, topic_and_partition,
+};
+
+/// Deletes the records before a position, for good
+///
+/// Example: `ottla topics delete-records orders:0 --before 1000`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The topics, or with :PARTITION one partition
+    #[arg(required = true, value_name = "TOPIC[:PARTITION]", value_parser = topic_and_partition)]
+    topics: Vec<TopicAndPartition>,
+    /// The first record to keep: an offset, a time, or end to delete all
+    #[arg(long, value_name = "OFFSET|TIME|end", value_parser = parse_target)]
+    before: Target,
+    /// Prints the first offsets that would be kept, and deletes nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
+}
+
+pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    let admin = args.listing.admin().await?;
+    let partitions = partitions_of(&admin, &args.topics).await?;
+    let starts = offsets(&admin, &partitions, OffsetAt::Earliest).await?;
+    let new = positions(&admin, args.before, &partitions).await?;
+    let mut listing = Listing::new(["topic", "partition", "first_before", "first"]);
+    let mut row = |at: &TopicPartition, first: Option<i64>| {
+        listing.row([json!(&*at.topic), json!(at.partition), json!(starts.get(at)), json!(first)]);
+    };
+    let mut failed = None;
+    if args.dry_run {
+        for (at, offset) in &new {
+            row(at, Some((*offset).max(starts.get(at).copied().unwrap_or(0))));
+        }
+        note("dry run: nothing was deleted");
+    } else {
+        let before: Vec<_> =
+            new.iter().map(|(at, offset)| (at.clone(), DeleteBefore::Offset(*offset))).collect();
+        for (at, result) in admin.delete_records(&before, Timeouts::default()).await? {
+            row(&at, result.as_ref().ok().copied());
+            if let Err(error) = result {
+                failed.get_or_insert((at, error));
+            }
+        }
+    }
+    listing.print(args.listing.format())?;
+    match failed {
+        None => Ok(()),
+        Some((at, error)) if error.broker_code() == Some(ErrorCode::OffsetOutOfRange) => {
+            let end = offsets(&admin, &BTreeSet::from([at.clone()]), OffsetAt::Latest).await?;
+            let (offset, end) = (new.get(&at).copied().unwrap_or(-1), end.get(&at).copied().unwrap_or(-1));
+            Err(Failure::failed(format!(
+                "topic `{}` partition {}: cannot delete before {offset}, because the log ends at {end}; \
+                 `--before end` deletes all records",
+                at.topic, at.partition
+            )))
+        }
+        Some((_, error)) => Err(error.into()),
+    }
+}
+
+/// The first offset to keep of each partition.
+async fn positions(
+    admin: &Admin,
+    before: Target,
+    partitions: &BTreeSet<TopicPartition>,
+) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
+    match before {
+        Target::Offset(offset) => Ok(partitions.iter().map(|at| (at.clone(), offset)).collect()),
+        Target::Listed(which) => offsets(admin, partitions, which).await,
+    }
+}

@@ -1,0 +1,111 @@
+//! The log as JSON, one object per line with the same keys.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+
+use crate::output::note;
+use crate::time::{format_ms, now_ms};
+
+/// A layer that prints events to standard error. Each line has `time`, `level`, `target`, `message` and `fields`.
+#[derive(Debug)]
+pub(crate) struct JsonLog;
+
+impl<S: Subscriber> Layer<S> for JsonLog {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut seen = Seen::default();
+        event.record(&mut seen);
+        let metadata = event.metadata();
+        let line = json!({
+            "time": format_ms(now_ms()),
+            "level": metadata.level().as_str(),
+            "target": metadata.target(),
+            "message": seen.message,
+            "fields": seen.fields,
+        });
+        note(&line.to_string());
+    }
+}
+
+/// The message and the other fields of an event.
+#[derive(Default)]
+struct Seen {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Seen {
+    fn add(&mut self, field: &Field, value: Value) {
+        self.fields.insert(field.name().to_owned(), value);
+    }
+}
+
+impl Visit for Seen {
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+        } else {
+            self.add(field, value.into());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        } else {
+            self.add(field, format!("{value:?}").into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    /// Collects what the visitor sees of each event.
+    #[derive(Clone, Default)]
+    struct Events(std::sync::Arc<std::sync::Mutex<Vec<(String, Value)>>>);
+
+    impl<S: Subscriber> Layer<S> for Events {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let mut seen = Seen::default();
+            event.record(&mut seen);
+            self.0.lock().expect("not poisoned").push((seen.message, Value::Object(seen.fields)));
+        }
+    }
+
+    #[test]
+    fn fields_keep_their_types() {
+        let events = Events::default();
+        let log = tracing_subscriber::registry().with(events.clone());
+        tracing::subscriber::with_default(log, || {
+            let (topic, error) = ("orders", "a \"quoted\"\nreason");
+            tracing::warn!(%error, topic, partition = 3, ok = false, "cannot {}", "read");
+        });
+        let expected = json!({
+            "error": "a \"quoted\"\nreason", "topic": "orders", "partition": 3, "ok": false,
+        });
+        assert_eq!(*events.0.lock().expect("not poisoned"), [("cannot read".to_owned(), expected)]);
+    }
+}

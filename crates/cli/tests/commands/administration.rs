@@ -1,0 +1,234 @@
+//! The commands that administer a cluster, and their JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{Client, Config, Producer, Record};
+use serde_json::{Value, json};
+
+use crate::support::{PATIENCE, at, broker, fill};
+
+/// The objects that a command prints as JSON.
+fn objects(broker: &BrokerThread, args: &[&str]) -> Vec<Value> {
+    let printed = at(broker, &[args, &["--output", "json"]].concat(), "").succeeded();
+    printed.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// A producer with an open transaction that has one record in `orders`.
+fn open_transaction(broker: &BrokerThread, id: &str) -> Producer {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", id).expect("valid");
+    let producer = Client::new(config).expect("a client").producer();
+    producer.init_transactions_blocking(PATIENCE).expect("initialized");
+    producer.begin_transaction().expect("begun");
+    producer.send_unobserved_blocking(Record::to("orders").value("1")).expect("taken");
+    producer.flush_blocking(PATIENCE).expect("written");
+    producer
+}
+
+#[test]
+fn the_documented_keys_of_each_command_are_those_that_it_prints() {
+    let broker = Broker::builder().memory().topic("orders", 2).topic("other", 1).spawn().expect("a broker");
+    fill(&broker, "1\n2\n3\n");
+    at(&broker, &["consume", "orders", "-G", "readers", "-e"], "").succeeded();
+    let _producer = open_transaction(&broker, "billing");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMMANDS.md");
+    let document = std::fs::read_to_string(path).expect("readable");
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `ottla ")?.strip_suffix(" |"));
+    let documented: BTreeMap<&str, Vec<&str>> = rows
+        .filter_map(|row| {
+            let mut cells = row.split(" | ");
+            let (command, _, keys) = (cells.next()?, cells.next()?, cells.next()?);
+            Some((command.trim_end_matches('`'), keys.split(' ').map(|key| key.trim_matches('`')).collect()))
+        })
+        .collect();
+    let commands = [
+        ("topics list", "topics list"),
+        ("topics describe", "topics describe orders"),
+        ("topics partitions", "topics partitions"),
+        ("topics configs", "topics configs orders --all"),
+        ("topics delete-records", "topics delete-records orders:0 --before 0"),
+        ("groups list", "groups list"),
+        ("groups describe", "groups describe readers"),
+        ("groups delete-offsets", "groups delete-offsets readers --topic orders"),
+        ("transactions list", "transactions list"),
+        ("transactions describe", "transactions describe billing"),
+        ("cluster", "cluster"),
+        ("logdirs", "logdirs"),
+        ("logdirs --replicas", "logdirs --replicas"),
+    ];
+    assert_eq!(documented.len(), commands.len(), "{documented:?}");
+    for (name, command) in commands {
+        let printed = objects(&broker, &command.split(' ').collect::<Vec<_>>());
+        let first = printed.first().unwrap_or_else(|| panic!("ottla {command} prints nothing"));
+        let keys: Vec<&String> = first.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, documented[name], "ottla {name}");
+    }
+}
+
+#[test]
+fn partitions_are_added_and_never_removed() {
+    let broker = broker(1);
+    let alter = |partitions, more: &[&str]| {
+        at(&broker, &[&["topics", "alter", "orders", "--partitions", partitions], more].concat(), "")
+    };
+    assert_eq!(alter("3", &["--dry-run"]).succeeded().stdout, "dry run: orders can have 3 partitions\n");
+    assert_eq!(objects(&broker, &["topics", "partitions"]).len(), 1);
+    assert_eq!(alter("3", &[]).succeeded().stdout, "orders has 3 partitions\n");
+    assert_eq!(objects(&broker, &["topics", "partitions", "orders"]).len(), 3);
+    alter("2", &[]).failed(1, &["orders", "INVALID_PARTITIONS"]);
+    // The earlier name.
+    at(&broker, &["topics", "grow", "orders", "--partitions", "4"], "").succeeded();
+}
+
+#[test]
+fn configs_are_listed_with_their_sources_and_changed_one_by_one() {
+    let broker = broker(1);
+    let configs = |more: &[&str]| at(&broker, &[&["topics", "configs", "orders"], more].concat(), "");
+    assert_eq!(configs(&[]).succeeded().stdout.lines().count(), 1, "the header only");
+    configs(&["--set", "retention.ms=1000", "--set", "cleanup.policy=delete"]).succeeded();
+    configs(&["--append", "cleanup.policy=compact"]).succeeded();
+    let listed = objects(&broker, &["topics", "configs", "orders"]);
+    let values: Vec<_> = listed.iter().map(|it| (&it["config"], &it["value"], &it["source"])).collect();
+    let source = json!("DYNAMIC_TOPIC_CONFIG");
+    let (policy, retention) = (json!("cleanup.policy"), json!("retention.ms"));
+    assert_eq!(values, [(&policy, &json!("delete,compact"), &source), (&retention, &json!("1000"), &source)]);
+    configs(&["--delete", "retention.ms", "--subtract", "cleanup.policy=delete"]).succeeded();
+    let listed = objects(&broker, &["topics", "configs", "orders"]);
+    assert_eq!((listed.len(), &listed[0]["value"]), (1, &json!("compact")));
+
+    let dry = configs(&["--set", "retention.ms=5", "--dry-run"]).succeeded();
+    assert!(dry.stderr.contains("dry run: the changes of orders are valid"), "{}", dry.stderr);
+    assert_eq!(objects(&broker, &["topics", "configs", "orders"]).len(), 1);
+    configs(&["--dry-run"]).failed(2, &["--dry-run without a change"]);
+    configs(&["--set", "retention.ms=soon"]).failed(1, &["orders", "retention.ms"]);
+    at(&broker, &["topics", "configs", "ordres"], "").failed(1, &["topic `ordres` does not exist"]);
+    let all = objects(&broker, &["topics", "configs", "orders", "--all"]);
+    assert!(all.iter().any(|it| it["config"] == "segment.bytes" && it["source"] == "DEFAULT_CONFIG"));
+}
+
+#[test]
+fn records_before_an_offset_or_a_time_are_deleted() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n3\n4\n");
+    let delete = |before, more: &[&str]| {
+        at(&broker, &[&["topics", "delete-records", "orders", "--before", before], more].concat(), "")
+    };
+    let dry = delete("2", &["--dry-run", "--output", "json"]).succeeded();
+    let expected = json!({ "topic": "orders", "partition": 0, "first_before": 0, "first": 2 });
+    assert_eq!(serde_json::from_str::<Value>(&dry.stdout).expect("JSON"), expected);
+    assert_eq!(at(&broker, &["consume", "orders", "-e"], "").stdout.lines().count(), 4);
+    delete("2", &[]).succeeded();
+    assert_eq!(at(&broker, &["consume", "orders", "-e"], "").stdout, "3\n4\n");
+    delete("9", &[]).failed(1, &["topic `orders` partition 0: cannot delete before 9", "ends at 4"]);
+    // No record is so young: all are older.
+    delete("2100-01-01", &[]).succeeded();
+    assert_eq!(at(&broker, &["consume", "orders", "-e"], "").stdout, "");
+    delete("end", &[]).succeeded();
+    at(&broker, &["topics", "delete-records", "orders:7", "--before", "end"], "")
+        .failed(1, &["topic `orders` has no partition 7: it has 1"]);
+}
+
+#[test]
+fn only_partitions_with_a_problem_are_printed() {
+    let broker = broker(2);
+    assert_eq!(objects(&broker, &["topics", "partitions", "--problems"]), Vec::<Value>::new());
+    assert!(broker.cluster().set_leader("orders", 1, -1));
+    let problems = objects(&broker, &["topics", "partitions", "--problems"]);
+    assert_eq!((problems.len(), &problems[0]["partition"]), (1, &json!(1)));
+    assert_eq!((&problems[0]["leader"], &problems[0]["end"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn groups_are_listed_with_their_lag() {
+    let broker = broker(2);
+    fill(&broker, "1\n2\n3\n");
+    at(&broker, &["consume", "orders", "-G", "done", "-e"], "").succeeded();
+    let reset =
+        ["groups", "reset-offsets", "late", "-t", "orders", "--to", "beginning", "--execute", "--create"];
+    at(&broker, &reset, "").succeeded();
+    let groups = objects(&broker, &["groups", "list"]);
+    let lags: Vec<_> = groups.iter().map(|group| (&group["group"], &group["lag"])).collect();
+    assert_eq!(lags, [(&json!("done"), &json!(0)), (&json!("late"), &json!(3))]);
+    assert!(groups.iter().all(|group| group["state"] == "Empty" && group["type"] == "classic"), "{groups:?}");
+    let without = objects(&broker, &["groups", "list", "--no-lag"]);
+    assert!(without.iter().all(|group| group["lag"].is_null()));
+    assert_eq!(objects(&broker, &["groups", "list", "--state", "Stable"]), Vec::<Value>::new());
+    assert_eq!(objects(&broker, &["groups", "list", "--type", "classic"]).len(), 2);
+}
+
+#[test]
+fn committed_offsets_of_a_topic_are_deleted() {
+    let broker = broker(2);
+    let reset =
+        ["groups", "reset-offsets", "readers", "-t", "orders", "--to", "end", "--execute", "--create"];
+    at(&broker, &reset, "").succeeded();
+    let delete = |topic| at(&broker, &["groups", "delete-offsets", "readers", "--topic", topic], "");
+    delete("orders:0").succeeded();
+    let left = objects(&broker, &["groups", "describe", "readers"]).remove(0);
+    let partitions: Vec<_> =
+        left["partitions"].as_array().expect("a list").iter().map(|it| &it["partition"]).collect();
+    assert_eq!(partitions, [&json!(1)]);
+    delete("orders").succeeded();
+    delete("orders").failed(1, &["group `readers`"]);
+    at(&broker, &["groups", "delete-offsets", "raeders", "-t", "orders"], "")
+        .failed(1, &["group `raeders` does not exist"]);
+}
+
+#[test]
+fn an_open_transaction_is_shown_and_aborted() {
+    let broker = broker(1);
+    let producer = open_transaction(&broker, "billing");
+    let listed = objects(&broker, &["transactions", "list", "--state", "Ongoing"]);
+    assert_eq!((listed.len(), &listed[0]["transactional_id"]), (1, &json!("billing")));
+    let described = objects(&broker, &["transactions", "describe", "billing"]).remove(0);
+    assert_eq!(described["partitions"], json!(["orders:0"]));
+    assert!(described["age_ms"].as_i64().is_some_and(|age| age >= 0), "{described}");
+    assert_eq!(at(&broker, &["consume", "orders", "-e"], "").stdout, "", "it is not committed");
+    let aborted = at(&broker, &["transactions", "abort", "billing"], "").succeeded();
+    assert_eq!(aborted.stdout, "aborted the transaction of billing\n");
+    producer.commit_transaction_blocking(PATIENCE).expect_err("the producer is fenced");
+    at(&broker, &["transactions", "abort", "billing"], "").failed(1, &["`billing` has no open transaction"]);
+    at(&broker, &["transactions", "abort", "biling"], "").failed(1, &["`biling` does not exist"]);
+    at(&broker, &["transactions", "describe", "biling"], "").failed(1, &["ottla transactions list"]);
+    assert_eq!(objects(&broker, &["transactions", "list", "--state", "Ongoing"]), Vec::<Value>::new());
+}
+
+#[test]
+fn a_transaction_that_hangs_is_aborted_in_its_partition() {
+    let broker = broker(1);
+    // The coordinator does not learn of the partition.
+    broker.cluster().set_transactions_approved(true);
+    let producer = open_transaction(&broker, "lost");
+    let id = objects(&broker, &["transactions", "list"])[0]["producer_id"].to_string();
+    let hanging = |id, partition| {
+        at(&broker, &["transactions", "abort", "--hanging", partition, "--producer-id", id], "")
+    };
+    hanging("4711", "orders:0").failed(1, &["producer 4711 has no open transaction there"]);
+    hanging(&id, "orders").failed(2, &["name the partition"]);
+    hanging(&id, "orders:0").succeeded();
+    hanging(&id, "orders:0").failed(1, &["has no open transaction there"]);
+    at(&broker, &["transactions", "abort"], "").failed(2, &["required"]);
+    drop(producer);
+}
+
+#[test]
+fn the_cluster_and_its_log_directories_are_described() {
+    let broker = Broker::builder().memory().nodes(2).topic("orders", 2).spawn().expect("a broker");
+    let cluster = objects(&broker, &["cluster"]).remove(0);
+    assert_eq!((&cluster["cluster_id"], &cluster["controller"]), (&json!(broker.cluster().id()), &json!(1)));
+    assert_eq!(cluster["nodes"].as_array().expect("a list").len(), 2);
+    assert_eq!(cluster["quorum"]["leader"], 1);
+    let text = at(&broker, &["cluster"], "").succeeded().stdout;
+    for word in [broker.cluster().id(), "transaction.version", "quorum  leader 1"] {
+        assert!(text.contains(word), "no {word}: {text}");
+    }
+    let dirs = objects(&broker, &["logdirs"]);
+    assert_eq!(dirs.iter().map(|dir| &dir["node"]).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
+    assert_eq!(objects(&broker, &["logdirs", "--node", "2"]).len(), 1);
+    assert_eq!(objects(&broker, &["logdirs", "--replicas", "-t", "orders"]).len(), 2);
+    assert!(broker.cluster().take_down(2));
+    let down = at(&broker, &["logdirs", "--node", "2", "-X", "request.timeout.ms=1000"], "");
+    down.failed(1, &["the log directories of node 2 are missing"]);
+}

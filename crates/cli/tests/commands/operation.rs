@@ -1,0 +1,164 @@
+//! `ottla broker` under scripts and supervisors: it reports that it is ready, and ends in an orderly way.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Ended, PATIENCE, Running, binary, command, ottla};
+
+const IN_MEMORY: [&str; 5] = ["broker", "--durability", "memory", "--listen", "127.0.0.1:0"];
+
+/// A broker in memory that has printed the JSON of `--print-json`.
+pub(crate) fn start(more: &[&str]) -> (Running, Value) {
+    let args = [&IN_MEMORY[..], &["--print-json"], more].concat();
+    let mut broker = Running::start(&mut command(&args), "");
+    broker.until("ready", PATIENCE, |it| it.stdout().ends_with('\n'));
+    let ready = serde_json::from_str(&broker.stdout()).expect("one JSON object");
+    (broker, ready)
+}
+
+pub(crate) fn bootstrap(ready: &Value) -> &str {
+    ready["bootstrap_servers"].as_str().expect("a text")
+}
+
+fn connect(ready: &Value) -> TcpStream {
+    TcpStream::connect(bootstrap(ready)).expect("the broker listens")
+}
+
+pub(crate) fn end(broker: Running) -> Ended {
+    broker.signal(Signal::TERM);
+    broker.wait().succeeded()
+}
+
+#[test]
+fn the_json_of_a_broker_that_is_ready_has_what_a_script_needs() {
+    let data = tempfile::tempdir().expect("a directory");
+    let data = data.path().to_str().expect("UTF-8");
+    let args = ["broker", "--data", data, "--listen", "127.0.0.1:0", "--nodes", "2", "--print-json"];
+    let mut broker = Running::start(&mut command(&args), "");
+    broker.until("ready", PATIENCE, |it| it.stdout().ends_with('\n'));
+    let ready: Value = serde_json::from_str(&broker.stdout()).expect("one JSON object");
+    let keys: Vec<&String> = ready.as_object().expect("an object").keys().collect();
+    let expected = [
+        "bootstrap_servers",
+        "cluster_id",
+        "data_dir",
+        "durability",
+        "event",
+        "metrics",
+        "nodes",
+        "pid",
+        "version",
+    ];
+    assert_eq!(keys, expected);
+    assert_eq!((&ready["event"], &ready["durability"]), (&"ready".into(), &"disk".into()));
+    assert_eq!((&ready["data_dir"], &ready["metrics"]), (&data.into(), &Value::Null));
+    assert_eq!(ready["pid"], broker.id());
+    let nodes = ready["nodes"].as_array().expect("a list");
+    assert_eq!((&nodes[0]["id"], &nodes[1]["id"]), (&1.into(), &2.into()));
+    for node in nodes {
+        assert_eq!(node["listen"], node["advertised"]);
+        TcpStream::connect(node["listen"].as_str().expect("a text")).expect("the node listens");
+    }
+    let listed = ottla(&["topics", "list", "-b", bootstrap(&ready)], "").succeeded();
+    assert_eq!(listed.stdout, "");
+    end(broker);
+}
+
+/// The descriptor is a pipe: its reader sees the end while the broker runs.
+#[test]
+fn the_file_descriptor_gets_one_line_and_is_closed() {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" --ready-fd 3 3>&0 </dev/null"]).arg(binary()).args(IN_MEMORY);
+    let mut broker = Running::start_with_stdin(&mut shell, writer);
+    drop(shell);
+    let mut line = String::new();
+    reader.read_to_string(&mut line).expect("read to its end");
+    let ready: Value = serde_json::from_str(line.strip_suffix('\n').expect("a line")).expect("JSON");
+    connect(&ready);
+    broker.until("listening", PATIENCE, |it| it.stdout().starts_with("listening on "));
+    end(broker);
+}
+
+#[test]
+fn a_file_descriptor_that_is_not_open_is_refused() {
+    ottla(&[&IN_MEMORY[..], &["--ready-fd", "97"]].concat(), "")
+        .failed(2, &["--ready-fd 97", "no open file"]);
+    ottla(&[&IN_MEMORY[..], &["--ready-fd", "1"]].concat(), "").failed(2, &["standard streams"]);
+}
+
+#[test]
+fn systemd_is_notified_of_the_start_and_of_the_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let receive = || {
+        let mut message = [0; 100];
+        let length = socket.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let broker = Running::start(command(&IN_MEMORY).env("NOTIFY_SOCKET", &path), "");
+    assert_eq!(receive(), "READY=1\n");
+    broker.signal(Signal::TERM);
+    assert_eq!(receive(), "STOPPING=1\n");
+    broker.wait().succeeded();
+}
+
+/// A client that sends requests and reads no response, until the broker cannot write any more.
+pub(crate) fn hog(ready: &Value) -> TcpStream {
+    let mut stream = connect(ready);
+    stream.set_write_timeout(Some(Duration::from_secs(1))).expect("a socket");
+    // ApiVersions, version 0, correlation id 7, no client id.
+    let request = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0xff, 0xff];
+    let requests = request.repeat(1000);
+    while stream.write_all(&requests).is_ok() {}
+    stream
+}
+
+#[test]
+fn a_second_signal_ends_the_broker_at_once() {
+    let (mut broker, ready) = start(&["--drain-timeout", "3600"]);
+    let _hog = hog(&ready);
+    broker.signal(Signal::TERM);
+    broker.until("draining", PATIENCE, |_| TcpStream::connect(bootstrap(&ready)).is_err());
+    broker.signal(Signal::INT);
+    assert_eq!(broker.wait().status.code(), Some(130));
+}
+
+#[test]
+fn connections_are_cut_after_the_time_of_the_option() {
+    let (broker, ready) = start(&["--drain-timeout", "0"]);
+    let _hog = hog(&ready);
+    let ended = end(broker);
+    assert!(ended.stderr.contains("--drain-timeout"), "{}", ended.stderr);
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}")))
+        .collect()
+}
+
+#[test]
+fn each_line_of_a_json_log_has_the_same_keys() {
+    let (broker, _) = start(&["-v", "--log-format", "json", "-X", "num.io.threads=4"]);
+    let log = json_lines(&end(broker).stderr);
+    assert!(log.iter().any(|line| line["level"] == "WARN"), "a property without an effect: {log:?}");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("UTF-8");
+    let refused = ottla(&["broker", "--data", path, "--listen", "127.0.0.1:0", "--log-format", "json"], "");
+    let refused = refused.failed(1, &[path]);
+    let failure = json_lines(&refused.stderr);
+    assert_eq!(failure.last().expect("a line")["level"], "ERROR");
+    for line in log.iter().chain(&failure) {
+        let keys: Vec<&String> = line.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["fields", "level", "message", "target", "time"]);
+    }
+}

@@ -1,0 +1,186 @@
+//! A small HTTP server for pages of text. The client's Prometheus endpoint uses it, and the command `ottla` for the metrics
+//! of its broker. It is no part of the supported interface.
+//!
+//! A connection has one request, a deadline, and one of a few places, so that hostile clients cost little.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{Semaphore, oneshot};
+
+/// The limit of concurrent connections, enough for two Prometheus servers and a few users; further connections wait.
+const CONNECTIONS_MAX: usize = 8;
+
+/// The time limit for a client to send its request.
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+
+/// The time limit for a connection: a client that reads slowly loses it.
+const CONNECTION_WITHIN: Duration = Duration::from_secs(30);
+
+/// The largest request head that is read.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// The pause after a failed accept, for example because file descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The media type of Prometheus' text format.
+pub const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The media type of other text.
+pub const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+
+/// A page that is served.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The status code.
+    pub status: u16,
+    /// The media type.
+    pub media_type: &'static str,
+    /// The text.
+    pub body: Bytes,
+}
+
+impl Page {
+    /// Creates a page of plain text.
+    pub fn text(status: u16, body: impl Into<String>) -> Self {
+        Self { status, media_type: PLAIN_TEXT, body: body.into().into() }
+    }
+}
+
+/// The pages by path; `None` is answered with 404. Called for each request, on the endpoint's thread.
+type Pages = Arc<dyn Fn(&str) -> Option<Page> + Send + Sync>;
+
+/// Serves pages on a thread of its own until it is dropped.
+#[derive(Debug)]
+pub struct HttpEndpoint {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpEndpoint {
+    /// Starts to serve GET and HEAD requests.
+    ///
+    /// # Errors
+    /// The listener cannot be used, or no thread can be started.
+    pub fn start(
+        listener: TcpListener,
+        pages: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(Arc::new(pages), listener) => {}
+                    _ = stopped => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("ottla-http".into()).spawn(run)?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The address that the endpoint listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for HttpEndpoint {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(pages: Pages, listener: TcpListener) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the HTTP endpoint cannot listen"),
+    };
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection of the HTTP endpoint could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let pages = pages.clone();
+        connections.spawn(async move {
+            let answer = service_fn(|request: Request<Incoming>| {
+                let answer = answer(&request, |path| pages(path));
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let served = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(REQUEST_WITHIN)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), answer);
+            match tokio::time::timeout(CONNECTION_WITHIN, served).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "a connection of the HTTP endpoint ended"),
+                Err(_) => tracing::debug!("a connection of the HTTP endpoint has exceeded its time"),
+            }
+            drop(place);
+        });
+    }
+}
+
+fn answer<B>(request: &Request<B>, pages: impl FnOnce(&str) -> Option<Page>) -> Response<Full<Bytes>> {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let page = if is_read {
+        pages(request.uri().path()).unwrap_or_else(|| Page::text(404, "there is no such page\n"))
+    } else {
+        Page::text(405, "only GET and HEAD are answered\n")
+    };
+    let mut response = Response::new(Full::new(page.body));
+    *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.media_type));
+    if !is_read {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_only_read_and_only_those_that_exist() {
+        for (method, path, status) in [
+            ("GET", "/metrics", StatusCode::OK),
+            ("HEAD", "/metrics", StatusCode::OK),
+            ("POST", "/metrics", StatusCode::METHOD_NOT_ALLOWED),
+            ("GET", "/", StatusCode::NOT_FOUND),
+        ] {
+            let request = Request::builder().method(method).uri(path).body(()).expect("a request");
+            let pages = |path: &str| (path == "/metrics").then(|| Page::text(200, "ottla_up 1\n"));
+            assert_eq!(answer(&request, pages).status(), status, "{method} {path}");
+        }
+    }
+}
