@@ -279,6 +279,12 @@ impl Cluster {
         self.overrides.arrange(|state| state.commits_have_leader_epoch = have);
     }
 
+    /// Decides on the answer to a fetch when the request arrives: one without records waits for its whole time, whatever
+    /// is written or changed meanwhile. librdkafka's mock cluster does this.
+    pub fn set_fetches_decided_on_arrival(&self, decided: bool) {
+        self.overrides.arrange(|state| state.decides_fetches_on_arrival = decided);
+    }
+
     /// Sets the time that the first members of a group wait for others.
     pub fn set_group_initial_delay(&self, delay: Duration) {
         self.groups.change_waits(|waits| waits.initial = delay);

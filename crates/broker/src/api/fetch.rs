@@ -91,6 +91,13 @@ impl Api for FetchRequest {
                 check_elsewhere(reads).await;
                 continue;
             }
+            if cluster.overrides.decides_fetches_on_arrival() {
+                let is_redirected = answers.iter().any(|data| data.preferred_read_replica >= 0);
+                if bytes == 0 && !is_redirected {
+                    tokio::time::sleep_until(deadline).await;
+                }
+                break answers;
+            }
             if urgent
                 || bytes >= self.min_bytes.max(0) as usize
                 || Instant::now() >= deadline
