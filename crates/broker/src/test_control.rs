@@ -279,10 +279,11 @@ impl Cluster {
         self.overrides.arrange(|state| state.commits_have_leader_epoch = have);
     }
 
-    /// Decides on the answer to a fetch when the request arrives: one without records waits for its whole time, whatever
-    /// is written or changed meanwhile. librdkafka's mock cluster does this.
-    pub fn set_fetches_decided_on_arrival(&self, decided: bool) {
-        self.overrides.arrange(|state| state.decides_fetches_on_arrival = decided);
+    /// Answers fetches as librdkafka's mock cluster does. The answer is decided when the request arrives: one without
+    /// records waits for its whole time, whatever is written or changed meanwhile. Only the answer of a node that does not
+    /// lead names the leader.
+    pub fn set_mock_fetches(&self, mock: bool) {
+        self.overrides.arrange(|state| state.mock_fetches = mock);
     }
 
     /// Sets the time that the first members of a group wait for others.

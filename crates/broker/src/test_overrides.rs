@@ -58,7 +58,7 @@ pub(crate) struct State {
     pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
     pub(crate) approves_transactions: bool,
     pub(crate) commits_have_leader_epoch: bool,
-    pub(crate) decides_fetches_on_arrival: bool,
+    pub(crate) mock_fetches: bool,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
     pub(crate) observer: Option<Arc<dyn RequestObserver>>,
@@ -149,9 +149,9 @@ impl TestOverrides {
         self.look(|state| Some(state.commits_have_leader_epoch)).unwrap_or(false)
     }
 
-    /// Returns `true` if the answer to a fetch is decided when the request arrives, also when it is sent later.
-    pub(crate) fn decides_fetches_on_arrival(&self) -> bool {
-        self.look(|state| Some(state.decides_fetches_on_arrival)).unwrap_or(false)
+    /// Returns `true` if fetches are answered as librdkafka's mock cluster does.
+    pub(crate) fn mock_fetches(&self) -> bool {
+        self.look(|state| Some(state.mock_fetches)).unwrap_or(false)
     }
 
     /// The observer of requests.

@@ -72,7 +72,7 @@ fn a_long_poll_without_enough_data_is_answered_when_its_time_is_over() {
 #[expect(clippy::disallowed_methods, reason = "the broker's long poll runs on the real clock here")]
 fn a_fetch_that_is_decided_on_arrival_has_nothing_that_comes_later() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
-    broker.cluster().set_fetches_decided_on_arrival(true);
+    broker.cluster().set_mock_fetches(true);
     let mut connection = Raw::connect(broker.addresses()[0]);
     let wait = Duration::from_millis(300);
     let mut refused = |offset| {

@@ -91,7 +91,7 @@ impl Api for FetchRequest {
                 check_elsewhere(reads).await;
                 continue;
             }
-            if cluster.overrides.decides_fetches_on_arrival() {
+            if cluster.overrides.mock_fetches() {
                 let is_redirected = answers.iter().any(|data| data.preferred_read_replica >= 0);
                 if bytes == 0 && !is_redirected {
                     tokio::time::sleep_until(deadline).await;
@@ -285,7 +285,12 @@ fn read_one(
         // The replica has the leader's records, up to the limit that a test has set.
     } else if let Err(code) = partition.check_leader(context.node(), want.current_leader_epoch) {
         let mut data = failed(want.partition, code);
-        if context.version >= 12 && code != ErrorCode::UnknownTopicOrPartition {
+        let names_leader = match code {
+            ErrorCode::UnknownTopicOrPartition => false,
+            ErrorCode::NotLeaderOrFollower => true,
+            _ => !context.cluster().overrides.mock_fetches(),
+        };
+        if context.version >= 12 && names_leader {
             let told = context.cluster().overrides.leader_told(&partition.topic, partition.index);
             let (leader_id, leader_epoch) =
                 told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
