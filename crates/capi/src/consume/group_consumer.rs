@@ -110,7 +110,7 @@ unsafe fn starts(
     entries
         .iter()
         .map(|entry| {
-            let start = list_conversion::start(entry.offset);
+            let start = list_conversion::start_of(entry);
             let valid = entry.partition >= 0 && !entry.topic().is_empty();
             Ok((list_conversion::at(entry), start.filter(|_| valid).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?))
         })
@@ -299,7 +299,7 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
     unsafe {
         with_error(rk, FUNCTION, |_, consuming| {
             for entry in list_conversion::entries(partitions) {
-                entry.err = seek(consuming, &list_conversion::at(entry), entry.offset);
+                entry.err = seek(consuming, &list_conversion::at(entry), list_conversion::start_of(entry));
             }
             Ok(())
         })
@@ -307,8 +307,12 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
 }
 
 /// Moves the position of a partition; the engine does so at once.
-pub(crate) fn seek(consuming: &ConsumerState, at: &TopicPartition, offset: i64) -> rd_kafka_resp_err_t {
-    let Some(start) = list_conversion::start(offset) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+pub(crate) fn seek(
+    consuming: &ConsumerState,
+    at: &TopicPartition,
+    to: Option<StartAt>,
+) -> rd_kafka_resp_err_t {
+    let Some(start) = to else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     match consuming.control.seek(at, start).wait(ENGINE_TIMEOUT) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
         Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
