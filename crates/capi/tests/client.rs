@@ -167,7 +167,7 @@ fn log_lines_from_before_the_client_was_made_come_too_and_a_level_keeps_them_out
     }
 }
 
-/// Whether the log function below blocks, and whether it has been called.
+/// The log function below blocks while the first is set, and sets the second.
 static BLOCKS: AtomicBool = AtomicBool::new(true);
 static CALLED: AtomicBool = AtomicBool::new(false);
 

@@ -527,10 +527,8 @@ unsafe extern "C" fn on_rebalance_both_ways(
         let is_cooperative = CStr::from_ptr(rd_kafka_rebalance_protocol(rk)) == c"COOPERATIVE";
         let whole = || rd_kafka_assign(rk, if assigns { partitions } else { null_mut() });
         let incremental = || {
-            let error = match assigns {
-                true => rd_kafka_incremental_assign(rk, partitions),
-                false => rd_kafka_incremental_unassign(rk, partitions),
-            };
+            let change = if assigns { rd_kafka_incremental_assign } else { rd_kafka_incremental_unassign };
+            let error = change(rk, partitions);
             let code = rd_kafka_error_code(error);
             rd_kafka_error_destroy(error);
             code

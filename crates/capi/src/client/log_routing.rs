@@ -40,7 +40,7 @@ pub(crate) struct LogRouter {
     thread: LogThread,
 }
 
-/// Where the application's function runs.
+/// The thread in which the application's function runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Runs {
     /// In the thread of the caller.

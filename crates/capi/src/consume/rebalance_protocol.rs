@@ -10,7 +10,7 @@ use crate::consume::consumer_state::ConsumerState;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 
-/// How a group's assignment changes.
+/// The way in which a group's assignment changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum RebalanceProtocol {
     /// There is no group: every function may change the assignment.

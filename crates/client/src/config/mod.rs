@@ -248,7 +248,7 @@ pub struct Config {
     pub stall_after: Duration,
     /// TLS and SASL.
     pub security: Security,
-    /// What programs ask of OpenSSL.
+    /// The parts of OpenSSL that the properties name.
     pub(crate) openssl: OpenSslSettings,
     /// Connection settings.
     pub net: NetSettings,
