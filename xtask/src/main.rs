@@ -39,6 +39,7 @@ usage: cargo xtask COMMAND
   card [SUITE]              test suites of others on the original librdkafka and on ours; writes docs/REPORT_CARD.md
       SUITE                 librdkafka (its numbered tests), rust-rdkafka, confluent-kafka-go, node-rdkafka
       --quick               only what passed when the report was written, at most 6 minutes; fails on a regression
+      --record              the results of the tests of --test go into the table and the report
       --report              only writes the report again, after a change of xtask/src/card/reasons.txt
       --test N,...          only these tests; writes no report
       --library DIR         the library to test instead of ours: a directory, or `original`; writes no report

@@ -317,6 +317,13 @@ impl Cluster {
         self.overrides.arrange(|state| state.commits_have_leader_epoch = have);
     }
 
+    /// Answers fetches as librdkafka's mock cluster does. The answer is decided when the request arrives: one without
+    /// records waits for its whole time, whatever is written or changed meanwhile. Only the answer of a node that does not
+    /// lead names the leader.
+    pub fn set_mock_fetches(&self, mock: bool) {
+        self.overrides.arrange(|state| state.mock_fetches = mock);
+    }
+
     /// Sets the time that the first members of a group wait for others.
     pub fn set_group_initial_delay(&self, delay: Duration) {
         self.groups.change_waits(|waits| waits.initial = delay);

@@ -58,6 +58,7 @@ pub(crate) struct State {
     pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
     pub(crate) approves_transactions: bool,
     pub(crate) commits_have_leader_epoch: bool,
+    pub(crate) mock_fetches: bool,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
     pub(crate) observer: Option<Arc<dyn RequestObserver>>,
@@ -146,6 +147,11 @@ impl TestOverrides {
     /// Returns `true` if OffsetFetch returns each partition's leader epoch instead of the committed one.
     pub(crate) fn commits_have_leader_epoch(&self) -> bool {
         self.look(|state| Some(state.commits_have_leader_epoch)).unwrap_or(false)
+    }
+
+    /// Returns `true` if fetches are answered as librdkafka's mock cluster does.
+    pub(crate) fn mock_fetches(&self) -> bool {
+        self.look(|state| Some(state.mock_fetches)).unwrap_or(false)
     }
 
     /// The observer of requests.

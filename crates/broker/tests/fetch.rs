@@ -67,6 +67,36 @@ fn a_long_poll_without_enough_data_is_answered_when_its_time_is_over() {
     assert_eq!(answer.responses[0].partitions[0].error_code, ErrorCode::OffsetOutOfRange);
 }
 
+/// librdkafka's tests 0104 and 0139 count on this property of its mock cluster.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the broker's long poll runs on the real clock here")]
+fn a_fetch_that_is_decided_on_arrival_has_nothing_that_comes_later() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    broker.cluster().set_mock_fetches(true);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let wait = Duration::from_millis(300);
+    let mut refused = |offset| {
+        let started = Instant::now();
+        let answer = connection.ask(12, &fetch(wait, 1, &[offset])).expect("an answer");
+        assert!(started.elapsed() >= wait, "errors wait as well");
+        answer.responses[0].partitions[0].clone()
+    };
+    assert_eq!(refused(7).error_code, ErrorCode::OffsetOutOfRange);
+    let address = broker.addresses()[0];
+    let tracked = broker.cluster().clone();
+    tracked.track_requests(true);
+    let writer = std::thread::spawn(move || {
+        while tracked.tracked_requests().is_empty() {
+            std::thread::yield_now();
+        }
+        Raw::connect(address).produce("orders", -1, &batch(&[b"one"], &Seal::default()))
+    });
+    assert!(refused(0).records.is_none_or(|records| records.is_empty()), "it came later");
+    assert_eq!(writer.join().expect("no panic").error_code, ErrorCode::None);
+    let answer = connection.ask(12, &fetch(PATIENCE * 10, 1, &[0])).expect("an answer at once");
+    assert!(answer.responses[0].partitions[0].records.as_ref().is_some_and(|records| !records.is_empty()));
+}
+
 #[test]
 fn a_session_tells_what_is_new_and_remembers_what_is_wanted() {
     let broker = Broker::builder().memory().topic("orders", 3).spawn().expect("a broker in memory");

@@ -16,6 +16,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Read;
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
@@ -162,6 +163,41 @@ fn log_lines_from_before_the_client_was_made_come_too_and_a_level_keeps_them_out
         produce(rk, c"orders", 0, "one", null_mut());
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
         assert_eq!(lines_of("loud").len(), before);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The log function below blocks while the first is set, and sets the second.
+static BLOCKS: AtomicBool = AtomicBool::new(true);
+static CALLED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" fn on_line_blocking(
+    _rk: *const rd_kafka_t,
+    _level: c_int,
+    _facility: *const c_char,
+    text: *const c_char,
+) {
+    if unsafe { CStr::from_ptr(text) }.to_string_lossy().contains("MessageSet with 1 message(s)") {
+        CALLED.store(true, Ordering::Release);
+        until("the test is done", || !BLOCKS.load(Ordering::Acquire));
+    }
+}
+
+/// librdkafka's test 0151.
+#[test]
+fn a_log_function_that_blocks_does_not_block_the_client() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let conf = conf(&[("bootstrap.servers", servers.as_str()), ("debug", "msg,topic,broker")]);
+        rd_kafka_conf_set_log_cb(conf, Some(on_line_blocking));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        for value in ["one", "two", "three"] {
+            produce(rk, c"orders", 0, value, null_mut());
+            assert_eq!(rd_kafka_flush(rk, 30_000), OK, "{value}");
+        }
+        assert!(CALLED.load(Ordering::Acquire));
+        BLOCKS.store(false, Ordering::Release);
         rd_kafka_destroy(rk);
     }
 }

@@ -25,6 +25,7 @@ use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
+use rdkafka::consume::rebalance_protocol::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
@@ -510,5 +511,67 @@ fn assignments_without_a_subscription_keep_what_was_passed() {
             rd_kafka_topic_partition_list_destroy(partitions);
         }
         rd_kafka_destroy(rk);
+    }
+}
+
+/// The results of both kinds of changes in a rebalance function: of the wrong one, then of the right one.
+unsafe extern "C" fn on_rebalance_both_ways(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let seen = unsafe { &*opaque.cast::<Seen>() };
+    unsafe {
+        let assigns = err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        let is_cooperative = CStr::from_ptr(rd_kafka_rebalance_protocol(rk)) == c"COOPERATIVE";
+        let whole = || rd_kafka_assign(rk, if assigns { partitions } else { null_mut() });
+        let incremental = || {
+            let change = if assigns { rd_kafka_incremental_assign } else { rd_kafka_incremental_unassign };
+            let error = change(rk, partitions);
+            let code = rd_kafka_error_code(error);
+            rd_kafka_error_destroy(error);
+            code
+        };
+        let codes = if is_cooperative { [whole(), incremental()] } else { [incremental(), whole()] };
+        seen.protocols.lock().unwrap().push(format!("{err}: {codes:?}"));
+    }
+}
+
+/// librdkafka's test 0113.
+#[test]
+fn a_change_of_the_assignment_has_to_fit_the_protocol_of_the_group() {
+    let broker = broker();
+    fill(&broker, c"orders", 0, 1);
+    let (assign, revoke) = (RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS, RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS);
+    let refused = [RD_KAFKA_RESP_ERR__STATE, OK];
+    for strategy in ["range", "cooperative-sticky"] {
+        for ends in ["unsubscribe", "close"] {
+            let seen = Seen::default();
+            let servers = broker.bootstrap_servers();
+            let conf = conf(&[
+                ("bootstrap.servers", servers.as_str()),
+                ("group.id", &format!("{strategy}-{ends}")),
+                ("partition.assignment.strategy", strategy),
+                ("auto.offset.reset", "earliest"),
+            ]);
+            unsafe {
+                rd_kafka_conf_set_opaque(conf, seen.opaque());
+                rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance_both_ways));
+                let rk = new(RD_KAFKA_CONSUMER, conf);
+                subscribe(rk, c"orders");
+                assert_eq!(read(rk, 1), ["0"], "{strategy}");
+                if ends == "unsubscribe" {
+                    assert_eq!(rd_kafka_unsubscribe(rk), OK);
+                    poll_until(rk, || seen.protocols.lock().unwrap().len() == 2);
+                }
+                assert_eq!(rd_kafka_consumer_close(rk), OK);
+                rd_kafka_destroy(rk);
+            }
+            // While it closes, every change is one to no partitions.
+            let last = if ends == "close" { [OK, OK] } else { refused };
+            let wanted = [format!("{assign}: {refused:?}"), format!("{revoke}: {last:?}")];
+            assert_eq!(*seen.protocols.lock().unwrap(), wanted, "{strategy}, {ends}");
+        }
     }
 }

@@ -207,6 +207,68 @@ fn interceptors_hear_of_every_request_and_of_the_brokers_behind_them() {
     }
 }
 
+/// Closes the socket of the first Produce request.
+unsafe extern "C" fn on_request_sent_closing(
+    _rk: *mut rd_kafka_t,
+    sockfd: c_int,
+    _broker: *const c_char,
+    _node: i32,
+    api_key: i16,
+    _version: i16,
+    _correlation_id: i32,
+    _size: usize,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let seen = unsafe { &*opaque.cast::<Seen>() };
+    if api_key == 0 && count(seen, "closed") == 0 {
+        assert_eq!(unsafe { libc::close(sockfd) }, 0, "it is a descriptor");
+        note(opaque, "closed".into());
+    }
+    note(opaque, format!("sent {api_key}"))
+}
+
+unsafe extern "C" fn on_new_closing(
+    rk: *mut rd_kafka_t,
+    _conf: *const rd_kafka_conf_t,
+    opaque: *mut c_void,
+    _errstr: *mut c_char,
+    _size: usize,
+) -> rd_kafka_resp_err_t {
+    let name = c"closing".as_ptr();
+    unsafe { rd_kafka_interceptor_add_on_request_sent(rk, name, Some(on_request_sent_closing), opaque) }
+}
+
+unsafe extern "C" fn on_report(
+    _rk: *mut rd_kafka_t,
+    message: *const rd_kafka_message_t,
+    opaque: *mut c_void,
+) {
+    let err = unsafe { (*message).err };
+    note(opaque, format!("report {err}"));
+}
+
+/// librdkafka's test 0076.
+#[test]
+fn an_interceptor_may_close_the_socket_of_a_request() {
+    for (retries, outcome) in [("0", RD_KAFKA_RESP_ERR__TRANSPORT), ("1", OK)] {
+        let seen = Seen::default();
+        let opaque = (&raw const seen).cast_mut().cast();
+        unsafe {
+            let conf = conf(&[("test.mock.num.brokers", "1"), ("retries", retries)]);
+            let name = c"closing".as_ptr();
+            assert_eq!(rd_kafka_conf_interceptor_add_on_new(conf, name, Some(on_new_closing), opaque), OK);
+            rdkafka::conf::callbacks::rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+            rdkafka::conf::rd_kafka_conf_set_opaque(conf, opaque);
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            produce(rk, c"orders", 0, "one", null_mut());
+            assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+            rd_kafka_destroy(rk);
+        }
+        assert_eq!(count(&seen, &format!("report {outcome}")), 1, "retries={retries}: {seen:?}");
+        assert_eq!(count(&seen, "sent 0"), if retries == "0" { 1 } else { 2 }, "{seen:?}");
+    }
+}
+
 unsafe extern "C" fn on_destroy(rk: *mut rd_kafka_t, opaque: *mut c_void) -> rd_kafka_resp_err_t {
     let name = unsafe { CStr::from_ptr(rd_kafka_name(rk)) };
     note(opaque, format!("destroy {}", name.to_str().unwrap().split('#').next().unwrap()))

@@ -568,6 +568,31 @@ fn one_offset_can_be_stored_although_the_consumer_stores_offsets_itself() {
     }
 }
 
+/// librdkafka's test 0104.
+#[test]
+fn a_seek_with_an_epoch_that_ended_before_goes_to_its_end() {
+    let stage = Stage::of(2, 1);
+    unsafe {
+        let leader = |node| rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, node);
+        for node in [1, 2] {
+            assert_eq!(leader(node), OK);
+            assert_eq!(outcome(&stage, &[]), OK);
+        }
+        let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
+        let partitions = list(&[(c"orders", 0)]);
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        assert_eq!(read(rk, 2).len(), 2);
+        let place = (*partitions).elems;
+        (*place).offset = 2;
+        // The epoch of the first record: the first leader has written no other one.
+        rd_kafka_topic_partition_set_leader_epoch(place, 1);
+        assert!(rd_kafka_seek_partitions(rk, partitions, -1).is_null());
+        assert_eq!(read(rk, 1).len(), 1, "the second record comes again");
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn a_topic_that_was_forbidden_is_allowed_again_when_metadata_has_come() {
     let stage = Stage::of(1, 1);

@@ -233,6 +233,30 @@ fn a_forbidden_topic_is_refused_at_once_until_metadata_allows_it() {
     assert_eq!(reports.into_inner().unwrap()[1].0, RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
+/// librdkafka's test 0105.
+#[test]
+fn metadata_is_requested_soon_for_a_topic_that_a_broker_has_forbidden() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::TopicAuthorizationFailed));
+    let reports = Reports::default();
+    let servers = broker.bootstrap_servers();
+    let rk = producer(&reports, &[("bootstrap.servers", servers.as_str())]);
+    produce(rk, c"orders", 0, "reported", null_mut());
+    unsafe {
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        until("the topic is allowed again", || {
+            let value = c"x".as_ptr().cast_mut().cast();
+            rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 1, null(), 0, null_mut()) == 0
+        });
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+    let codes: Vec<_> = reports.into_inner().unwrap().into_iter().map(|report| report.0).collect();
+    assert_eq!(codes, [RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR_NO_ERROR]);
+}
+
 #[test]
 fn refusals_for_the_leader_are_no_retries() {
     for code in

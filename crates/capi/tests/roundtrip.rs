@@ -23,6 +23,7 @@ use rdkafka::conf::functions::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
+use rdkafka::consume::rebalance_protocol::*;
 use rdkafka::consume::simple_consumer::*;
 use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;

@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use ottla_interop::{Failure, Librdkafka, our_prefix, run, workspace_root};
 use serde_json::Value;
 
 use super::kafka::Kafka;
-use super::outcome::{Exit, Outcome, Verdict, last_line};
-use super::suite::{DEFAULT_SCENARIO, Suite, Test, copied, suite_dir};
+use super::outcome::{Verdict, last_line};
+use super::suite::{DEFAULT_SCENARIO, Package, Suite, Test, copied, suite_dir};
 use crate::install;
 
 /// The name of the suite.
@@ -30,27 +30,26 @@ const TESTCONF: &str = "\
 
 /// The built tests.
 pub(super) struct GoTests {
-    original: PathBuf,
+    package: Package,
     /// The directory of the package: its tests start there.
-    package: PathBuf,
+    source: PathBuf,
     program: PathBuf,
-    tests: Vec<Test>,
 }
 
 impl GoTests {
     /// Builds the tests of the package `kafka`, linked with our library.
     pub(super) fn prepare() -> Result<Self, Failure> {
         let dir = suite_dir(NAME, VERSION);
-        let package = dir.join("source/kafka");
-        if !package.is_dir() {
+        let source = dir.join("source/kafka");
+        if !source.is_dir() {
             copied(&module_source()?, &dir.join("source"))?;
         }
-        let conf = package.join("testconf.json");
+        let conf = source.join("testconf.json");
         fs::write(&conf, TESTCONF).map_err(|error| Failure::new(format!("{}: {error}", conf.display())))?;
         install::install(&install::Options::for_tests())?;
         let program = dir.join("kafka.test");
         let mut go = Command::new("go");
-        go.args(["test", "-c", "-tags", "dynamic", "-o"]).arg(&program).arg(".").current_dir(&package);
+        go.args(["test", "-c", "-tags", "dynamic", "-o"]).arg(&program).arg(".").current_dir(&source);
         go.env("PKG_CONFIG_PATH", our_prefix().join("lib/pkgconfig"));
         // Go caches pkg-config's output, but not this variable.
         go.env("CGO_LDFLAGS", format!("-L{}", our_prefix().join("lib").display()));
@@ -58,59 +57,40 @@ impl GoTests {
         let mut list = Command::new(&program);
         list.args(["-test.list", "."]).env("LD_LIBRARY_PATH", our_prefix().join("lib"));
         let listed = run("kafka.test", &mut list, b"", FETCHED_WITHIN)?.succeeded()?;
-        let methods = package.join("integration_test.go");
+        let methods = source.join("integration_test.go");
         let methods = fs::read_to_string(&methods)
             .map_err(|error| Failure::new(format!("{}: {error}", methods.display())))?;
         let tests = tests_of(&listed.lines(), &methods);
-        Ok(Self { original: Librdkafka::reference()?.lib().to_owned(), package, program, tests })
+        let original = Librdkafka::reference()?.lib().to_owned();
+        Ok(Self { package: Package { name: NAME, version: VERSION, original, tests }, source, program })
     }
 }
 
 impl Suite for GoTests {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn version(&self) -> &'static str {
-        VERSION
-    }
-
-    fn tests(&self) -> &[Test] {
-        &self.tests
-    }
-
-    fn original(&self) -> &Path {
-        &self.original
+    fn package(&self) -> &Package {
+        &self.package
     }
 
     fn command(&self, test: &Test, library: &Path, kafka: &Kafka, _: &Path) -> Result<Command, Failure> {
         let pattern: Vec<String> = test.id.split('/').map(|part| format!("^{part}$")).collect();
         let mut command = Command::new(&self.program);
-        command.args(["-test.v", "-test.run", &pattern.join("/")]).current_dir(&self.package);
+        command.args(["-test.v", "-test.run", &pattern.join("/")]).current_dir(&self.source);
         command.env("LD_LIBRARY_PATH", library);
         kafka.describe_to(&mut command);
         Ok(command)
     }
 
-    fn outcome(&self, exit: Exit, took: Duration, output: &str) -> Outcome {
-        let (verdict, detail) = match exit {
-            Exit::Deadline(within) => (Verdict::Hung, format!("not done within {} s", within.as_secs())),
-            Exit::Status(status) if status.success() => {
-                let is_skipped = output.lines().any(|line| line.trim_start().starts_with("--- SKIP"));
-                let ran = output.lines().any(|line| line.starts_with("--- PASS")) && !is_skipped;
-                (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new())
-            }
-            Exit::Status(status) => {
-                let failure = first_failure(output).or_else(|| last_line(output)).unwrap_or_default();
-                // A panic in Go, a failed test and a signal that Go's runtime caught: only the last is a crash.
-                let is_crash = status.code().is_none()
-                    || output
-                        .lines()
-                        .any(|line| line.starts_with("SIG") || line.starts_with("fatal error: "));
-                (if is_crash { Verdict::Crashed } else { Verdict::Failed }, failure)
-            }
-        };
-        Outcome::new(verdict, took, &detail)
+    fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String) {
+        if status.success() {
+            let is_skipped = output.lines().any(|line| line.trim_start().starts_with("--- SKIP"));
+            let ran = output.lines().any(|line| line.starts_with("--- PASS")) && !is_skipped;
+            return (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new());
+        }
+        let failure = first_failure(output).or_else(|| last_line(output)).unwrap_or_default();
+        // A panic in Go, a failed test and a signal that Go's runtime caught: only the last is a crash.
+        let is_crash = status.code().is_none()
+            || output.lines().any(|line| line.starts_with("SIG") || line.starts_with("fatal error: "));
+        (if is_crash { Verdict::Crashed } else { Verdict::Failed }, failure)
     }
 }
 

@@ -5,16 +5,16 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use ottla_interop::{Failure, run};
+use ottla_interop::Failure;
 
 use super::kafka::Kafka;
-use super::outcome::{Exit, Outcome, Verdict, last_line, without_colours};
-use super::suite::{DEFAULT_SCENARIO, Suite, Test, suite_dir};
+use super::outcome::{Verdict, last_line, without_colours};
+use super::suite::{DEFAULT_SCENARIO, Package, Suite, Test, execute, fetch_npm, suite_dir};
 
 /// The name of the suite.
 pub(super) const NAME: &str = "librdkafka";
@@ -33,9 +33,7 @@ const TIMEOUT_MULTIPLIER: u32 = 2;
 pub(super) struct NumberedTests {
     /// The directory of the sources' `tests`, in which the runner must start.
     tests_dir: PathBuf,
-    /// The original library, C and C++.
-    original: PathBuf,
-    tests: Vec<Test>,
+    package: Package,
 }
 
 impl NumberedTests {
@@ -47,7 +45,7 @@ impl NumberedTests {
         let complete = dir.join("complete");
         if !complete.is_file() {
             println!("card: fetching and building librdkafka's tests (node-rdkafka {NODE_RDKAFKA}); minutes");
-            fetch(&dir)?;
+            fetch_npm(&dir, "node-rdkafka", NODE_RDKAFKA)?;
             build(&dir, &sources)?;
             write(&complete, "")?;
         }
@@ -58,25 +56,14 @@ impl NumberedTests {
         if tests.is_empty() {
             return Err(Failure::new(format!("{} lists no tests", table.display())));
         }
-        Ok(Self { tests_dir: sources.join("tests"), original: dir.join("lib"), tests })
+        let package = Package { name: NAME, version: NODE_RDKAFKA, original: dir.join("lib"), tests };
+        Ok(Self { tests_dir: sources.join("tests"), package })
     }
 }
 
 impl Suite for NumberedTests {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn version(&self) -> &'static str {
-        NODE_RDKAFKA
-    }
-
-    fn tests(&self) -> &[Test] {
-        &self.tests
-    }
-
-    fn original(&self) -> &Path {
-        &self.original
+    fn package(&self) -> &Package {
+        &self.package
     }
 
     fn command(
@@ -103,20 +90,9 @@ impl Suite for NumberedTests {
         Ok(runner)
     }
 
-    fn outcome(&self, exit: Exit, took: Duration, output: &str) -> Outcome {
-        outcome_of_runner(exit, took, output)
+    fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String) {
+        verdict_of_runner(status, output)
     }
-}
-
-fn fetch(dir: &Path) -> Result<(), Failure> {
-    let _ = fs::remove_dir_all(dir);
-    fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-    let mut npm = Command::new("npm");
-    npm.args(["pack", "--silent", &format!("node-rdkafka@{NODE_RDKAFKA}")]).current_dir(dir);
-    execute("npm", &mut npm, FETCHED_WITHIN)?;
-    let mut tar = Command::new("tar");
-    tar.args(["-xzf", &format!("node-rdkafka-{NODE_RDKAFKA}.tgz")]).current_dir(dir);
-    execute("tar", &mut tar, FETCHED_WITHIN)
 }
 
 fn build(dir: &Path, sources: &Path) -> Result<(), Failure> {
@@ -172,27 +148,24 @@ fn tests_of(source: &str) -> Vec<Test> {
 ///
 /// A failed test ends the runner with an abort, so that SIGABRT after a reported failure is no crash. A test beyond
 /// its own deadline ends it with SIGKILL.
-fn outcome_of_runner(exit: Exit, took: Duration, output: &str) -> Outcome {
+fn verdict_of_runner(status: ExitStatus, output: &str) -> (Verdict, String) {
     let lines: Vec<String> = output.lines().map(without_colours).collect();
-    let failure = first_failure(&lines);
-    let (verdict, detail) = match exit {
-        Exit::Deadline(within) => (Verdict::Hung, format!("not done within {} s", within.as_secs())),
-        Exit::Status(status) if status.success() => match skipped(&lines) {
+    if status.success() {
+        return match skipped(&lines) {
             Some(why) => (Verdict::Skipped, why),
             None => (Verdict::Passed, String::new()),
-        },
-        Exit::Status(status) => match (status.signal(), failure) {
-            (Some(signal), Some(failure)) if signal == Signal::KILL.as_raw() => (Verdict::Hung, failure),
-            (Some(signal), Some(failure)) if signal == Signal::ABORT.as_raw() => (Verdict::Failed, failure),
-            (None, Some(failure)) => (Verdict::Failed, failure),
-            (Some(signal), failure) => {
-                let after = failure.or_else(|| last_line(output)).unwrap_or_default();
-                (Verdict::Crashed, format!("signal {signal} after: {after}"))
-            }
-            (None, None) => (Verdict::Failed, last_line(output).unwrap_or_else(|| status.to_string())),
-        },
-    };
-    Outcome::new(verdict, took, &detail)
+        };
+    }
+    match (status.signal(), first_failure(&lines)) {
+        (Some(signal), Some(failure)) if signal == Signal::KILL.as_raw() => (Verdict::Hung, failure),
+        (Some(signal), Some(failure)) if signal == Signal::ABORT.as_raw() => (Verdict::Failed, failure),
+        (None, Some(failure)) => (Verdict::Failed, failure),
+        (Some(signal), failure) => {
+            let after = failure.or_else(|| last_line(output)).unwrap_or_default();
+            (Verdict::Crashed, format!("signal {signal} after: {after}"))
+        }
+        (None, None) => (Verdict::Failed, last_line(output).unwrap_or_else(|| status.to_string())),
+    }
 }
 
 /// The message below the first `### Test "NAME" failed at FILE:LINE:.. ###`.
@@ -221,18 +194,12 @@ fn skipped(lines: &[String]) -> Option<String> {
     why
 }
 
-fn execute(name: &str, command: &mut Command, within: Duration) -> Result<(), Failure> {
-    run(name, command, b"", within)?.succeeded().map(|_| ())
-}
-
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::ExitStatus;
-
     use super::*;
 
     #[test]
@@ -253,9 +220,7 @@ mod tests {
     }
 
     fn outcome(raw_status: i32, output: &str) -> (Verdict, String) {
-        let exit = Exit::Status(ExitStatus::from_raw(raw_status));
-        let outcome = outcome_of_runner(exit, Duration::from_secs(1), output);
-        (outcome.verdict, outcome.detail)
+        verdict_of_runner(ExitStatus::from_raw(raw_status), output)
     }
 
     const FAILURE: &str = "\
@@ -282,12 +247,5 @@ check():12: expected 3 messages
         let passed = "|\u{1b}[32m 0053_stats_timing  |     PASSED |   1.0s \u{1b}[0m|\n";
         assert_eq!(outcome(0, &format!("{main}{skipped}")), (Verdict::Skipped, "no parser".to_owned()));
         assert_eq!(outcome(0, &format!("{main}{passed}{skipped}")), (Verdict::Passed, String::new()));
-    }
-
-    #[test]
-    fn a_test_beyond_our_deadline_hangs() {
-        let exit = Exit::Deadline(Duration::from_secs(60));
-        let outcome = outcome_of_runner(exit, Duration::from_secs(60), "working\n");
-        assert_eq!((outcome.verdict, outcome.detail.as_str()), (Verdict::Hung, "not done within 60 s"));
     }
 }

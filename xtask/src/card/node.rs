@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use ottla_interop::{Failure, our_prefix, run};
@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::kafka::Kafka;
 use super::librdkafka::{NODE_RDKAFKA, NumberedTests};
-use super::outcome::{Exit, Outcome, Verdict, last_line};
-use super::suite::{ONE_PARTITION, Suite, Test, suite_dir};
+use super::outcome::{Verdict, last_line};
+use super::suite::{ONE_PARTITION, Package, Suite, Test, execute, fetch_npm, suite_dir};
 use crate::install;
 
 /// The name of the suite.
@@ -34,10 +34,9 @@ const KILLED: i32 = 128 + 9;
 
 /// The built addon and its tests.
 pub(super) struct NodeTests {
-    original: PathBuf,
+    package: Package,
     /// The directory of the package.
-    package: PathBuf,
-    tests: Vec<Test>,
+    source: PathBuf,
     /// The file and the full title of each test.
     titles: Vec<(String, String)>,
 }
@@ -47,18 +46,18 @@ impl NodeTests {
     pub(super) fn prepare() -> Result<Self, Failure> {
         let original = NumberedTests::prepare()?.original().to_owned();
         let dir = suite_dir(NAME, NODE_RDKAFKA);
-        let package = dir.join("package");
+        let source = dir.join("package");
         // Written last.
         let complete = dir.join("complete");
         if !complete.is_file() {
             println!("card: fetching and building node-rdkafka {NODE_RDKAFKA}; minutes");
             fetch(&dir)?;
-            build(&dir, &package, &original)?;
+            build(&dir, &source, &original)?;
             fs::write(&complete, "").map_err(|error| failure(&complete, &error))?;
         }
         install::install(&install::Options::for_tests())?;
         let mut files = Vec::new();
-        let specs = package.join("e2e");
+        let specs = source.join("e2e");
         for entry in fs::read_dir(&specs).map_err(|error| failure(&specs, &error))? {
             let name = entry.map_err(|error| failure(&specs, &error))?.file_name();
             files.extend(name.to_str().and_then(|name| name.strip_suffix(".spec.js")).map(str::to_owned));
@@ -66,7 +65,7 @@ impl NodeTests {
         files.sort();
         let (mut tests, mut titles) = (Vec::new(), Vec::new());
         for file in files {
-            let mut list = mocha(&package, &file);
+            let mut list = mocha(&source, &file);
             list.args(["--dry-run", "--reporter", "json"]).env("LD_LIBRARY_PATH", our_prefix().join("lib"));
             let listed = run("mocha", &mut list, b"", FETCHED_WITHIN)?.succeeded()?;
             for title in titles_in(&listed.stdout)? {
@@ -78,56 +77,39 @@ impl NodeTests {
                 }
             }
         }
-        Ok(Self { original, package, tests, titles })
+        let package = Package { name: NAME, version: NODE_RDKAFKA, original, tests };
+        Ok(Self { package, source, titles })
     }
 }
 
 impl Suite for NodeTests {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn version(&self) -> &'static str {
-        NODE_RDKAFKA
-    }
-
-    fn tests(&self) -> &[Test] {
-        &self.tests
-    }
-
-    fn original(&self) -> &Path {
-        &self.original
+    fn package(&self) -> &Package {
+        &self.package
     }
 
     fn command(&self, test: &Test, library: &Path, kafka: &Kafka, _: &Path) -> Result<Command, Failure> {
-        let at = self.tests.iter().position(|known| known == test).expect("of the same list");
+        let at = self.tests().iter().position(|known| known == test).expect("of the same list");
         let (file, title) = &self.titles[at];
-        let mut command = mocha(&self.package, file);
+        let mut command = mocha(&self.source, file);
         command.args(["--exit", "--reporter", "tap", "--grep", &pattern_of(title)]);
         command.args(["--timeout", &MOCHA_TIMEOUT_MS.to_string()]);
         command.env("KAFKA_HOST", kafka.bootstrap()).env("LD_LIBRARY_PATH", library);
         Ok(command)
     }
 
-    fn outcome(&self, exit: Exit, took: Duration, output: &str) -> Outcome {
-        let (verdict, detail) = match exit {
-            Exit::Deadline(within) => (Verdict::Hung, format!("not done within {} s", within.as_secs())),
-            Exit::Status(status) if status.success() => {
-                let ran = output.lines().any(|line| line.starts_with("ok ") && !line.contains("# SKIP"));
-                (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new())
-            }
-            Exit::Status(status) if status.code() == Some(KILLED) => {
-                (Verdict::Hung, format!("not done within {ENDED_WITHIN_S} s"))
-            }
-            // Mocha ends with the number of failed tests.
-            Exit::Status(status) => {
-                let unclear = || format!("{status} after: {}", last_line(output).unwrap_or_default());
-                let failure = first_failure(output);
-                let crashed = failure.is_none() && status.code().is_none();
-                (if crashed { Verdict::Crashed } else { Verdict::Failed }, failure.unwrap_or_else(unclear))
-            }
-        };
-        Outcome::new(verdict, took, &detail)
+    fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String) {
+        if status.success() {
+            let ran = output.lines().any(|line| line.starts_with("ok ") && !line.contains("# SKIP"));
+            return (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new());
+        }
+        if status.code() == Some(KILLED) {
+            return (Verdict::Hung, format!("not done within {ENDED_WITHIN_S} s"));
+        }
+        // Mocha ends with the number of failed tests.
+        let unclear = || format!("{status} after: {}", last_line(output).unwrap_or_default());
+        let failure = first_failure(output);
+        let crashed = failure.is_none() && status.code().is_none();
+        (if crashed { Verdict::Crashed } else { Verdict::Failed }, failure.unwrap_or_else(unclear))
     }
 }
 
@@ -135,19 +117,8 @@ fn failure(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("{}: {error}", path.display()))
 }
 
-fn execute(program: &str, command: &mut Command, within: Duration) -> Result<(), Failure> {
-    run(program, command, b"", within)?.succeeded().map(|_| ())
-}
-
 fn fetch(dir: &Path) -> Result<(), Failure> {
-    let _ = fs::remove_dir_all(dir);
-    fs::create_dir_all(dir).map_err(|error| failure(dir, &error))?;
-    let mut npm = Command::new("npm");
-    npm.args(["pack", "--silent", &format!("node-rdkafka@{NODE_RDKAFKA}")]).current_dir(dir);
-    execute("npm", &mut npm, FETCHED_WITHIN)?;
-    let mut tar = Command::new("tar");
-    tar.args(["-xzf", &format!("node-rdkafka-{NODE_RDKAFKA}.tgz")]).current_dir(dir);
-    execute("tar", &mut tar, FETCHED_WITHIN)?;
+    fetch_npm(dir, "node-rdkafka", NODE_RDKAFKA)?;
     // Beside the package: npm would build the addon with a library of its own.
     let manifest = dir.join("package.json");
     fs::write(&manifest, "{\"private\": true}\n").map_err(|error| failure(&manifest, &error))?;

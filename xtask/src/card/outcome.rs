@@ -57,6 +57,21 @@ pub(super) enum Exit {
     Deadline(Duration),
 }
 
+impl Exit {
+    /// The outcome of a test; `verdict` reads the one of a test that ended itself.
+    pub(super) fn outcome(
+        self,
+        took: Duration,
+        verdict: impl FnOnce(ExitStatus) -> (Verdict, String),
+    ) -> Outcome {
+        let (verdict, detail) = match self {
+            Self::Deadline(within) => (Verdict::Hung, format!("not done within {} s", within.as_secs())),
+            Self::Status(status) => verdict(status),
+        };
+        Outcome::new(verdict, took, &detail)
+    }
+}
+
 /// The longest detail: a report has it in a table's cell.
 const DETAIL_CHARS_MAX: usize = 200;
 
@@ -123,6 +138,13 @@ fn short(detail: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_test_beyond_our_deadline_hangs() {
+        let within = Duration::from_secs(60);
+        let outcome = Exit::Deadline(within).outcome(within, |_| unreachable!("it did not end"));
+        assert_eq!((outcome.verdict, outcome.detail.as_str()), (Verdict::Hung, "not done within 60 s"));
+    }
 
     #[test]
     fn details_are_one_short_line_that_is_the_same_in_the_next_run() {

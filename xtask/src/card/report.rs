@@ -70,6 +70,18 @@ impl Table {
         }
     }
 
+    /// Replaces our results of the tests that ran again.
+    pub(super) fn record(&mut self, ours: &Results) {
+        for row in &mut self.rows {
+            let Some(outcome) = ours.of(&row.test) else { continue };
+            row.ours = Some(outcome.verdict);
+            row.seconds = outcome.took.as_secs_f64().ceil() as u64;
+            if row.is_applicable() {
+                row.detail.clone_from(&outcome.detail);
+            }
+        }
+    }
+
     /// Reads [`Table::text`]. Lines of another form are ignored.
     pub(super) fn parse(text: &str) -> Self {
         let mut words = text.lines().next().unwrap_or_default().trim_start_matches("# ").split(' ');
@@ -256,6 +268,21 @@ mod tests {
     #[test]
     fn a_table_is_read_as_it_was_written() {
         assert_eq!(Table::parse(&table().text()), table());
+    }
+
+    #[test]
+    fn tests_that_ran_again_replace_their_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ours = Results::create(&dir.path().join("some.tsv"));
+        let outcome = Outcome::new(Verdict::Passed, Duration::from_millis(4200), "");
+        ours.record("0002", outcome.clone()).unwrap();
+        ours.record("0005", outcome).unwrap();
+        let mut table = table();
+        table.record(&ours);
+        let cells = |at: usize| (table.rows[at].ours, table.rows[at].seconds, table.rows[at].detail.as_str());
+        assert_eq!(cells(1), (Some(Verdict::Passed), 5, ""));
+        assert_eq!(cells(4), (Some(Verdict::Passed), 5, "a | `b`"), "the original's reason stays");
+        assert_eq!(cells(2).0, Some(Verdict::Crashed), "it did not run");
     }
 
     #[test]

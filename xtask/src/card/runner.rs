@@ -80,7 +80,8 @@ impl Run<'_> {
         let started = Instant::now();
         let exit = execute(&mut command, &log, within)?;
         let output = fs::read(&log).map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
-        Ok(self.suite.outcome(exit, started.elapsed(), &String::from_utf8_lossy(&output)))
+        let output = String::from_utf8_lossy(&output);
+        Ok(exit.outcome(started.elapsed(), |status| self.suite.verdict(status, &output)))
     }
 
     /// The output of the last run of `test`.

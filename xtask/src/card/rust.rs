@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use ottla_interop::{Failure, Librdkafka, our_prefix, run, workspace_root};
 use serde_json::Value;
 
 use super::kafka::Kafka;
-use super::outcome::{Exit, Outcome, Verdict, last_line};
-use super::suite::{DEFAULT_SCENARIO, Suite, Test, copied, suite_dir};
+use super::outcome::{Verdict, last_line};
+use super::suite::{DEFAULT_SCENARIO, Package, Suite, Test, copied, suite_dir};
 use crate::install;
 use crate::shell::cargo;
 
@@ -25,12 +25,11 @@ const BUILT_WITHIN: Duration = Duration::from_secs(25 * 60);
 
 /// The built tests.
 pub(super) struct RustTests {
-    original: PathBuf,
+    package: Package,
     /// The directory of the crate: its tests start there.
     source: PathBuf,
     /// The test programs with their names.
     programs: Vec<(String, PathBuf)>,
-    tests: Vec<Test>,
 }
 
 impl RustTests {
@@ -59,25 +58,14 @@ impl RustTests {
                 ids.map(|test| Test { scenario: DEFAULT_SCENARIO.to_owned(), id: format!("{name}::{test}") }),
             );
         }
-        Ok(Self { original: Librdkafka::reference()?.lib().to_owned(), source, programs, tests })
+        let original = Librdkafka::reference()?.lib().to_owned();
+        Ok(Self { package: Package { name: NAME, version: VERSION, original, tests }, source, programs })
     }
 }
 
 impl Suite for RustTests {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn version(&self) -> &'static str {
-        VERSION
-    }
-
-    fn tests(&self) -> &[Test] {
-        &self.tests
-    }
-
-    fn original(&self) -> &Path {
-        &self.original
+    fn package(&self) -> &Package {
+        &self.package
     }
 
     fn command(&self, test: &Test, library: &Path, kafka: &Kafka, _: &Path) -> Result<Command, Failure> {
@@ -90,22 +78,16 @@ impl Suite for RustTests {
         Ok(command)
     }
 
-    fn outcome(&self, exit: Exit, took: Duration, output: &str) -> Outcome {
-        let (verdict, detail) = match exit {
-            Exit::Deadline(within) => (Verdict::Hung, format!("not done within {} s", within.as_secs())),
-            Exit::Status(status) if status.success() => {
+    fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String) {
+        match status.code() {
+            Some(0) => {
                 let ran = output.contains("test result: ok. 1 passed");
                 (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new())
             }
             // Rust's test programs end with 101 after a failed test.
-            Exit::Status(status) if status.code() == Some(101) => {
-                (Verdict::Failed, first_panic(output).unwrap_or_default())
-            }
-            Exit::Status(status) => {
-                (Verdict::Crashed, format!("{status} after: {}", last_line(output).unwrap_or_default()))
-            }
-        };
-        Outcome::new(verdict, took, &detail)
+            Some(101) => (Verdict::Failed, first_panic(output).unwrap_or_default()),
+            _ => (Verdict::Crashed, format!("{status} after: {}", last_line(output).unwrap_or_default())),
+        }
     }
 }
 

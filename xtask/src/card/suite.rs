@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use ottla_interop::{Failure, run, target_dir};
 
 use super::kafka::Kafka;
-use super::outcome::{Exit, Outcome};
+use super::outcome::Verdict;
 
 const COPIED_WITHIN: Duration = Duration::from_secs(60);
+const FETCHED_WITHIN: Duration = Duration::from_secs(300);
 
 /// The scenario of a test that names none.
 pub(super) const DEFAULT_SCENARIO: &str = "default";
@@ -38,26 +39,61 @@ impl Test {
     }
 }
 
+/// The common data of a suite.
+pub(super) struct Package {
+    /// The name on the command line and in the report.
+    pub(super) name: &'static str,
+    /// The version of the package.
+    pub(super) version: &'static str,
+    /// The directory of the original library.
+    pub(super) original: PathBuf,
+    /// All tests, in the order of the report.
+    pub(super) tests: Vec<Test>,
+}
+
 /// A suite that is fetched and built.
 pub(super) trait Suite: Sync {
-    /// The name on the command line and in the report.
-    fn name(&self) -> &'static str;
-
-    /// The version of the package.
-    fn version(&self) -> &'static str;
-
-    /// All tests, in the order of the report.
-    fn tests(&self) -> &[Test];
-
-    /// The directory of the original library.
-    fn original(&self) -> &Path;
+    fn package(&self) -> &Package;
 
     /// The command of one test. It may write files to `scratch`.
     fn command(&self, test: &Test, library: &Path, kafka: &Kafka, scratch: &Path)
     -> Result<Command, Failure>;
 
-    /// Reads the outcome from the end of the process and from its output.
-    fn outcome(&self, exit: Exit, took: Duration, output: &str) -> Outcome;
+    /// Reads the verdict and its reason from the end of a process within its deadline, and from its output.
+    fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String);
+
+    fn name(&self) -> &'static str {
+        self.package().name
+    }
+
+    fn version(&self) -> &'static str {
+        self.package().version
+    }
+
+    fn tests(&self) -> &[Test] {
+        &self.package().tests
+    }
+
+    fn original(&self) -> &Path {
+        &self.package().original
+    }
+}
+
+/// Runs a program of a suite's preparation.
+pub(super) fn execute(name: &str, command: &mut Command, within: Duration) -> Result<(), Failure> {
+    run(name, command, b"", within)?.succeeded().map(|_| ())
+}
+
+/// Unpacks a package of npm into `package` in an empty directory.
+pub(super) fn fetch_npm(dir: &Path, name: &str, version: &str) -> Result<(), Failure> {
+    let _ = fs::remove_dir_all(dir);
+    fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+    let mut npm = Command::new("npm");
+    npm.args(["pack", "--silent", &format!("{name}@{version}")]).current_dir(dir);
+    execute("npm", &mut npm, FETCHED_WITHIN)?;
+    let mut tar = Command::new("tar");
+    tar.args(["-xzf", &format!("{name}-{version}.tgz")]).current_dir(dir);
+    execute("tar", &mut tar, FETCHED_WITHIN)
 }
 
 /// The directory of everything that a suite downloads, builds and records.

@@ -75,36 +75,8 @@ impl Api for FetchRequest {
         let mut last = None;
         let targets: Vec<Target> =
             partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
-        let bytes_max = (self.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
         let isolation = Isolation::of_level(self.isolation_level);
-        let deadline = Instant::now() + wait_max(self.max_wait_ms, context.frame.len());
-        // Batches that another process wrote are checked before they are served, which may read much from the disk.
-        let mut unchecked = match cluster.syncer {
-            Syncer::Thread => Unchecked::Found(Vec::new()),
-            Syncer::Inline(_) => Unchecked::ReadHere,
-        };
-        let (answers, bytes) = loop {
-            let (answers, bytes, urgent) = read_all(&context, &targets, isolation, bytes_max, &mut unchecked);
-            if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
-                && !reads.is_empty()
-            {
-                check_elsewhere(reads).await;
-                continue;
-            }
-            if urgent
-                || bytes >= self.min_bytes.max(0) as usize
-                || Instant::now() >= deadline
-                || targets.is_empty()
-                || !cluster.overrides.fetch_errors().is_empty()
-                || cluster.is_draining()
-            {
-                break (answers, bytes);
-            }
-            if tokio::time::timeout_at(deadline, any_grown(&targets, &answers)).await.is_err() {
-                break (answers, bytes);
-            }
-        };
-        cluster.metrics.fetched(bytes);
+        let answers = read_or_wait(&context, &self, &targets, isolation).await;
         let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
         let is_new = |target: &Target, data: &PartitionData| {
@@ -151,6 +123,53 @@ impl Api for FetchRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> FetchResponse {
         FetchResponse { error_code: code, ..Default::default() }
     }
+}
+
+/// Reads until there are enough bytes, or until the time of the request is over.
+async fn read_or_wait(
+    context: &RequestContext,
+    request: &FetchRequest,
+    targets: &[Target],
+    isolation: Isolation,
+) -> Vec<PartitionData> {
+    let cluster = context.cluster();
+    let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
+    let deadline = Instant::now() + wait_max(request.max_wait_ms, context.frame.len());
+    // Batches that another process wrote are checked before they are served, which may read much from the disk.
+    let mut unchecked = match cluster.syncer {
+        Syncer::Thread => Unchecked::Found(Vec::new()),
+        Syncer::Inline(_) => Unchecked::ReadHere,
+    };
+    let (answers, bytes) = loop {
+        let (answers, bytes, urgent) = read_all(context, targets, isolation, bytes_max, &mut unchecked);
+        if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
+            && !reads.is_empty()
+        {
+            check_elsewhere(reads).await;
+            continue;
+        }
+        if cluster.overrides.mock_fetches() {
+            let is_redirected = answers.iter().any(|data| data.preferred_read_replica >= 0);
+            if bytes == 0 && !is_redirected {
+                tokio::time::sleep_until(deadline).await;
+            }
+            break (answers, bytes);
+        }
+        if urgent
+            || bytes >= request.min_bytes.max(0) as usize
+            || Instant::now() >= deadline
+            || targets.is_empty()
+            || !cluster.overrides.fetch_errors().is_empty()
+            || cluster.is_draining()
+        {
+            break (answers, bytes);
+        }
+        if tokio::time::timeout_at(deadline, any_grown(targets, &answers)).await.is_err() {
+            break (answers, bytes);
+        }
+    };
+    cluster.metrics.fetched(bytes);
+    answers
 }
 
 /// Returns `true` if a test has set this error for a requested partition.
@@ -280,7 +299,12 @@ fn read_one(
         // The replica has the leader's records, up to the limit that a test has set.
     } else if let Err(code) = partition.check_leader(context.node(), want.current_leader_epoch) {
         let mut data = failed(want.partition, code);
-        if context.version >= 12 && code != ErrorCode::UnknownTopicOrPartition {
+        let names_leader = match code {
+            ErrorCode::UnknownTopicOrPartition => false,
+            ErrorCode::NotLeaderOrFollower => true,
+            _ => !context.cluster().overrides.mock_fetches(),
+        };
+        if context.version >= 12 && names_leader {
             let told = context.cluster().overrides.leader_told(&partition.topic, partition.index);
             let (leader_id, leader_epoch) =
                 told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));

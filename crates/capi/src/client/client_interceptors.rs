@@ -3,13 +3,14 @@
 //! The `on_new` functions add them while the client is created, and they do not change after that. For a client without
 //! interceptors the cost is one check per record.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ottla_client::{BrokerStateEvent, Client, OffsetAndMetadata, RequestEvent, TopicPartition};
 
 use crate::client::handle::Handle;
+use crate::client::shown_sockets::with_last_used;
 use crate::conf::conf_interceptors::{InterceptorChain, Of};
 use crate::ffi::c_strings::c_string;
 use crate::ffi::panic::on_panic;
@@ -85,8 +86,6 @@ impl InterceptorSetup {
 }
 
 const LOG_WARNING: u8 = 4;
-/// The socket in calls of interceptors: the engine does not expose its sockets.
-const NO_SOCKET: c_int = -1;
 
 /// Calls each function of a chain and ignores the results.
 macro_rules! call_each {
@@ -168,11 +167,11 @@ impl ClientInterceptors {
         };
         let broker = c_string(&broker);
         let &RequestEvent { node, api_key, version, correlation_id, bytes, .. } = told;
-        match told.round_trip {
+        with_last_used(|socket| match told.round_trip {
             None => call_each!(
                 self.on_request_sent,
                 handle.raw(),
-                NO_SOCKET,
+                socket,
                 broker.as_ptr(),
                 node,
                 api_key,
@@ -183,7 +182,7 @@ impl ClientInterceptors {
             Some(rtt) => call_each!(
                 self.on_response_received,
                 handle.raw(),
-                NO_SOCKET,
+                socket,
                 broker.as_ptr(),
                 node,
                 api_key,
@@ -193,7 +192,7 @@ impl ClientInterceptors {
                 rtt.as_micros() as i64,
                 RD_KAFKA_RESP_ERR_NO_ERROR
             ),
-        }
+        });
     }
 
     fn on_broker_state(&self, handle: &Handle, told: &BrokerStateEvent) {

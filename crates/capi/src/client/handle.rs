@@ -157,7 +157,8 @@ impl Handle {
             return Err((conf, Error::Config("too many clients exist: destroy some first".into())));
         };
         let main = OpQueue::new();
-        let client = match ApplicationSockets::wanted(&callbacks, &config) {
+        let has_interceptors = !conf.interceptors().on_new.is_empty();
+        let client = match ApplicationSockets::wanted(&callbacks, &config, has_interceptors) {
             Some(sockets) => Client::with_connector(config, sockets),
             None => Client::new(config),
         };

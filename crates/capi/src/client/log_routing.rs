@@ -1,7 +1,7 @@
 //! Routes log lines to the application's function or to a queue, and keeps those that come before either exists.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -9,6 +9,8 @@ use ottla_client::{Config, LogCallback, LogLine};
 
 use crate::callbacks::call_gate::CallGate;
 use crate::client::handle::Handle;
+use crate::client::log_printers::{rd_kafka_log_print, rd_kafka_log_syslog};
+use crate::client::log_thread::LogThread;
 use crate::conf::Callbacks;
 use crate::ffi::c_strings::c_string;
 use crate::ffi::*;
@@ -35,6 +37,16 @@ pub(crate) struct LogRouter {
     level_set: AtomicI32,
     queue: Mutex<HeldLines>,
     calls: CallGate,
+    thread: LogThread,
+}
+
+/// The thread in which the application's function runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Runs {
+    /// In the thread of the caller.
+    Here,
+    /// In a thread for log lines: the engine must not wait for it.
+    Apart,
 }
 
 #[derive(Default)]
@@ -65,11 +77,12 @@ impl LogRouter {
             level_set: AtomicI32::new(UNSET),
             queue: Mutex::default(),
             calls: CallGate::default(),
+            thread: LogThread::default(),
         }
     }
 
     /// Takes a line of the client's.
-    fn take(&self, handle: &Handle, line: &LogLine) {
+    fn take(&self, handle: &Arc<Handle>, line: &LogLine, runs: Runs) {
         let most = self.level_set.load(Ordering::Relaxed);
         let passes = if most == UNSET {
             line.level <= self.level || line.context.is_some()
@@ -84,7 +97,13 @@ impl LogRouter {
             line.text.insert_str(0, THREAD);
         }
         if !self.queued {
-            self.call(handle, &line);
+            let unsent = match runs {
+                Runs::Apart if !self.is_own_function() => self.thread.take(handle, line),
+                Runs::Apart | Runs::Here => Err(line),
+            };
+            if let Err(line) = unsent {
+                self.call(handle, &line);
+            }
             return;
         }
         let mut kept = lock(&self.queue);
@@ -116,9 +135,17 @@ impl LogRouter {
         true
     }
 
-    /// The application destroys the client: waits for the calls of its function that run in other threads. Later lines are
-    /// dropped.
+    /// Returns `true` if the lines go to a function of this library or to none, which does not block.
+    fn is_own_function(&self) -> bool {
+        type Printer = unsafe extern "C" fn(*const rd_kafka_t, c_int, *const c_char, *const c_char);
+        let own: [Printer; 2] = [rd_kafka_log_print, rd_kafka_log_syslog];
+        self.function().is_none_or(|function| own.iter().any(|own| std::ptr::fn_addr_eq(*own, function)))
+    }
+
+    /// The application destroys the client: its function gets the lines so far, and its calls in other threads end. Later
+    /// lines are dropped.
     pub(crate) fn end_calls(&self) {
+        self.thread.end();
         self.calls.close();
     }
 
@@ -160,7 +187,7 @@ impl EarlyLogLines {
                     let handle = handle.upgrade();
                     drop(known);
                     if let Some(handle) = handle {
-                        handle.logs.take(&handle, line);
+                        handle.logs.take(&handle, line, Runs::Apart);
                     }
                 }
                 LogTarget::Lines(lines) => lines.push(line.clone()),
@@ -174,7 +201,7 @@ impl EarlyLogLines {
         let known = std::mem::replace(&mut *lock(&self.0), LogTarget::Handle(Arc::downgrade(handle)));
         if let LogTarget::Lines(lines) = known {
             for line in &lines {
-                handle.logs.take(handle, line);
+                handle.logs.take(handle, line, Runs::Here);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Connections through the application's functions: `resolve_cb`, `socket_cb`, `connect_cb` and `closesocket_cb`.
+//! Connections through the application's functions: `resolve_cb`, `socket_cb`, `connect_cb` and `closesocket_cb`; and those
+//! whose sockets interceptors see.
 
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -15,6 +16,7 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::client::shown_sockets::ShownSocket;
 use crate::conf::Callbacks;
 use crate::ffi::c_strings::c_string;
 
@@ -32,19 +34,26 @@ struct Way {
     net: NetSettings,
     send_buffer_bytes: usize,
     receive_buffer_bytes: usize,
+    shows_sockets: bool,
 }
 
 impl ApplicationSockets {
-    /// `None` if the application has set no such function; the client then connects by itself.
-    pub(crate) fn wanted(callbacks: &Callbacks, config: &Config) -> Option<Arc<Self>> {
+    /// `None` if the application has set no such function and has no interceptors, to which sockets are shown; the client
+    /// then connects by itself.
+    pub(crate) fn wanted(
+        callbacks: &Callbacks,
+        config: &Config,
+        has_interceptors: bool,
+    ) -> Option<Arc<Self>> {
         let Callbacks { resolve, socket, connect, closesocket, .. } = callbacks;
         let wanted = resolve.is_some() || socket.is_some() || connect.is_some() || closesocket.is_some();
-        wanted.then(|| {
+        (wanted || has_interceptors).then(|| {
             let way = Way {
                 callbacks: *callbacks,
                 net: config.net.clone(),
                 send_buffer_bytes: config.socket_send_buffer_bytes,
                 receive_buffer_bytes: config.socket_receive_buffer_bytes,
+                shows_sockets: has_interceptors,
             };
             Arc::new(Self { way, attempts: AtomicUsize::new(0) })
         })
@@ -72,10 +81,14 @@ impl ApplicationSockets {
 
     async fn connected(&self, host: &str, address: SocketAddr) -> io::Result<Stream> {
         let (way, id) = (self.way.clone(), c_string(&format!("{host}:{}", address.port())));
-        let stream = waiting(move || way.begun(address, &id)).await?.into_stream()?;
+        let mut stream = waiting(move || way.begun(address, &id)).await?.into_stream()?;
         let inner = stream.inner();
         inner.writable().await?;
-        inner.take_error()?.map_or(Ok(stream), Err)
+        if let Some(error) = inner.take_error()? {
+            return Err(error);
+        }
+        stream.shown = if self.way.shows_sockets { ShownSocket::of(stream.inner()) } else { None };
+        Ok(stream)
     }
 }
 
@@ -221,7 +234,7 @@ impl Descriptor {
         std::mem::forget(self);
         // SAFETY: an open socket that no other code owns from here on.
         let stream = unsafe { std::net::TcpStream::from_raw_fd(fd) };
-        Ok(Stream { inner: Some(TcpStream::from_std(stream)?), callbacks })
+        Ok(Stream { inner: Some(TcpStream::from_std(stream)?), callbacks, shown: None })
     }
 }
 
@@ -242,6 +255,8 @@ impl Drop for Descriptor {
 struct Stream {
     inner: Option<TcpStream>,
     callbacks: Callbacks,
+    /// The descriptor for interceptors.
+    shown: Option<Arc<ShownSocket>>,
 }
 
 impl Stream {
@@ -251,6 +266,11 @@ impl Stream {
 
     fn pinned(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
         Pin::new(self.get_mut().inner.as_mut().expect("it is taken out when this is dropped"))
+    }
+
+    /// Returns `false` if an interceptor has ended the connection.
+    fn used(&self) -> bool {
+        self.shown.as_ref().is_none_or(ShownSocket::used)
     }
 }
 
@@ -264,12 +284,22 @@ impl Drop for Stream {
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.used() {
+            // The end of the stream: what the broker may have sent is not read.
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(shown) = &self.shown {
+            shown.read_later(cx.waker());
+        }
         self.pinned().poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.used() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         self.pinned().poll_write(cx, buf)
     }
 
@@ -278,6 +308,9 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if !self.used() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         self.pinned().poll_write_vectored(cx, bufs)
     }
 

@@ -40,6 +40,10 @@ pub(crate) struct ConsumerState {
     joined: AtomicBool,
     /// The consumer has a subscription, or is giving up its assignment since the subscription ended.
     has_protocol: AtomicBool,
+    /// The group has assigned partitions, or none, since the subscription began.
+    assigned_by_group: AtomicBool,
+    /// The application closes the consumer through a queue.
+    ending: AtomicBool,
     /// `true` from the loss of an assignment until the next one.
     pub(crate) lost: AtomicBool,
     closed: AtomicBool,
@@ -292,6 +296,7 @@ impl<R: NextRecord> RecordReader<R> {
             }
             Event::Assigned(partitions) => {
                 consuming.lost.store(false, Ordering::Relaxed);
+                consuming.assigned_by_group.store(true, Ordering::Relaxed);
                 let err = RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
                 self.tells.then_some(Op::Rebalance { err, partitions, lost: false })
             }
@@ -420,6 +425,8 @@ impl ConsumerState {
             stopped: Mutex::default(),
             joined: AtomicBool::new(false),
             has_protocol: AtomicBool::new(false),
+            assigned_by_group: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -519,6 +526,9 @@ impl ConsumerState {
 
     pub(crate) fn subscribe(&self, topics: Vec<String>) -> Result<(), Error> {
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        if !self.has_protocol() {
+            self.assigned_by_group.store(false, Ordering::Relaxed);
+        }
         self.control.subscribe(&names).wait(ENGINE_TIMEOUT)?;
         self.joined.store(true, Ordering::Relaxed);
         self.has_protocol.store(true, Ordering::Relaxed);
@@ -559,6 +569,21 @@ impl ConsumerState {
     /// unsubscribe or a close.
     pub(crate) fn has_protocol(&self) -> bool {
         self.has_protocol.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if the group has decided on an assignment since the subscription began.
+    pub(crate) fn was_assigned_by_group(&self) -> bool {
+        self.assigned_by_group.load(Ordering::Relaxed)
+    }
+
+    /// The application begins to close the consumer through a queue.
+    pub(crate) fn note_ending(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` from the beginning of a close on.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_closing() || self.ending.load(Ordering::Relaxed)
     }
 
     /// Returns `true` from the loss of the assignment until the next one, also before a poll has returned the loss.

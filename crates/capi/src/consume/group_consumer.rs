@@ -1,14 +1,15 @@
 //! The consumer of groups: subscriptions, assignments, and closing.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::ptr::{null, null_mut};
+use std::ffi::c_int;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_client::{Error, GroupProtocol, Rebalance, StartAt, TopicPartition};
+use ottla_client::{Error, Rebalance, StartAt, TopicPartition};
 
 use crate::client::handle::Handle;
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::consume::rebalance_protocol::{AssignmentCall, check};
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::c_strings::c_string;
@@ -43,10 +44,14 @@ fn with_handle(
 fn with_assignment(
     rk: *mut rd_kafka_t,
     function: &str,
+    call: AssignmentCall,
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    let outcome = with_handle(&handle, body);
+    let outcome = with_handle(&handle, |handle, consuming| {
+        check(handle, consuming, call)?;
+        body(handle, consuming)
+    });
     let is_closing = handle.consumer_state().is_some_and(|consuming| consuming.is_closing());
     if is_closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
 }
@@ -105,7 +110,7 @@ unsafe fn starts(
     entries
         .iter()
         .map(|entry| {
-            let start = list_conversion::start(entry.offset);
+            let start = list_conversion::start_of(entry);
             let valid = entry.partition >= 0 && !entry.topic().is_empty();
             Ok((list_conversion::at(entry), start.filter(|_| valid).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?))
         })
@@ -129,7 +134,7 @@ pub unsafe extern "C" fn rd_kafka_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
-        with_assignment(rk, FUNCTION, |handle, consuming| {
+        with_assignment(rk, FUNCTION, AssignmentCall::Whole, |handle, consuming| {
             let starts = starts(partitions)?;
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_assigned(passed(partitions), true);
@@ -156,7 +161,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
-        let code = with_assignment(rk, FUNCTION, |handle, consuming| {
+        let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |handle, consuming| {
             let starts = starts(partitions)?;
             let assigned = consuming.control.assignment();
             if starts.iter().any(|(at, _)| assigned.contains(at)) {
@@ -180,7 +185,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_unassign`).
     unsafe {
-        let code = with_assignment(rk, FUNCTION, |_, consuming| {
+        let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
             let partitions = list_conversion::partitions(partitions);
             let assigned = consuming.control.assignment();
             if partitions.iter().any(|at| !assigned.contains(at)) {
@@ -218,21 +223,6 @@ pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int 
     let handle = Handle::of(rk, FUNCTION);
     let consuming = handle.as_deref().and_then(Handle::consumer_state);
     consuming.is_some_and(|consuming| consuming.has_lost_assignment()).into()
-}
-
-#[on_panic(null())]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
-    let Some(handle) = Handle::of(rk, FUNCTION) else { return null() };
-    let Some(consuming) = handle.consumer_state() else { return null() };
-    let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
-        || handle.config.partition_assignment_strategy.iter().all(|name| name == "cooperative-sticky");
-    let name: &CStr = match (consuming.has_protocol(), cooperative) {
-        (false, _) => c"NONE",
-        (true, true) => c"COOPERATIVE",
-        (true, false) => c"EAGER",
-    };
-    name.as_ptr()
 }
 
 /// Pauses or resumes partitions. The entry of a partition that is not assigned receives an error.
@@ -309,7 +299,7 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
     unsafe {
         with_error(rk, FUNCTION, |_, consuming| {
             for entry in list_conversion::entries(partitions) {
-                entry.err = seek(consuming, &list_conversion::at(entry), entry.offset);
+                entry.err = seek(consuming, &list_conversion::at(entry), list_conversion::start_of(entry));
             }
             Ok(())
         })
@@ -317,8 +307,12 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
 }
 
 /// Moves the position of a partition; the engine does so at once.
-pub(crate) fn seek(consuming: &ConsumerState, at: &TopicPartition, offset: i64) -> rd_kafka_resp_err_t {
-    let Some(start) = list_conversion::start(offset) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+pub(crate) fn seek(
+    consuming: &ConsumerState,
+    at: &TopicPartition,
+    to: Option<StartAt>,
+) -> rd_kafka_resp_err_t {
+    let Some(start) = to else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     match consuming.control.seek(at, start).wait(ENGINE_TIMEOUT) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
         Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
@@ -347,6 +341,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     if let Some((_, reason)) = handle.fatal.get() {
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__FATAL, reason).fatal(true).into_raw();
     }
+    consuming.note_ending();
     consuming.queue.forward_to(Some(&queue.queue));
     // The application gives up its partitions when it polls the rebalance event. A separate thread then closes, because
     // the application continues to poll.

@@ -5,4 +5,5 @@ pub mod group_consumer;
 pub mod group_metadata;
 pub mod leave_group;
 pub mod offsets;
+pub mod rebalance_protocol;
 pub mod simple_consumer;

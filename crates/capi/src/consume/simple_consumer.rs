@@ -137,7 +137,10 @@ pub unsafe extern "C" fn rd_kafka_seek(
     _timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
     match SimplePartition::of(rkt, partition, FUNCTION) {
-        Some(consumed) => crate::consume::group_consumer::seek(&consumed.consuming, &consumed.at, offset),
+        Some(consumed) => {
+            let to = crate::messages::list_conversion::start(offset);
+            crate::consume::group_consumer::seek(&consumed.consuming, &consumed.at, to)
+        }
         None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
     }
 }

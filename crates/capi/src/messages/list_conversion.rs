@@ -49,6 +49,14 @@ pub(crate) fn start(offset: i64) -> Option<StartAt> {
     })
 }
 
+/// Returns the start position of an entry; its leader epoch, if it has one, is validated.
+pub(crate) fn start_of(entry: &rd_kafka_topic_partition_t) -> Option<StartAt> {
+    Some(match (start(entry.offset)?, entry.leader_epoch()) {
+        (StartAt::Offset(offset), leader_epoch @ 0..) => StartAt::OffsetInEpoch { offset, leader_epoch },
+        (start, _) => start,
+    })
+}
+
 /// Returns the offset to commit from an entry, with its metadata.
 pub(crate) fn offset(entry: &rd_kafka_topic_partition_t) -> OffsetAndMetadata {
     let mut offset = OffsetAndMetadata::from(entry.offset);

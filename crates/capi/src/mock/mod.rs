@@ -51,6 +51,7 @@ impl MockCluster {
         let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
         broker.cluster().set_commits_have_leader_epoch(true);
+        broker.cluster().set_mock_fetches(true);
         broker.cluster().set_group_full_waits(true);
         broker.cluster().set_unreachable_hidden(true);
         let bootstraps = c_string(&broker.bootstrap_servers());

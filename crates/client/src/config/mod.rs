@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::config::net_settings::NetSettings;
 use crate::error::Error;
 use crate::security::Security;
+use crate::security::openssl::OpenSslSettings;
 use crate::types::log_line::LogCallback;
 use crate::types::partitioner::Partitioner;
 
@@ -247,6 +248,8 @@ pub struct Config {
     pub stall_after: Duration,
     /// TLS and SASL.
     pub security: Security,
+    /// The parts of OpenSSL that the properties name.
+    pub(crate) openssl: OpenSslSettings,
     /// Connection settings.
     pub net: NetSettings,
     /// The clock for record timestamps; simulations replace it.
@@ -467,6 +470,7 @@ impl Default for Config {
             log_callback: None,
             stall_after: ms(5_000),
             security: Security::default(),
+            openssl: OpenSslSettings::default(),
             net: NetSettings::default(),
             clock: Clock::System,
             defaults: Defaults::Native,

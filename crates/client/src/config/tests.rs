@@ -202,12 +202,28 @@ fn errors_name_the_property_the_value_and_the_range() {
 
 #[test]
 fn refused_properties_give_the_reason_and_take_their_default() {
-    let error = set("ssl.engine.id", "hsm").expect_err("nothing would ask it");
-    assert_eq!(error, "configuration: ssl.engine.id=`hsm` is refused: OpenSSL is no part of this client");
-    set("ssl.engine.id", "dynamic").expect("what is done anyway");
+    let error = set("ssl.sigalgs.list", "RSA+SHA1").expect_err("nothing would use it");
+    assert!(error.starts_with("configuration: ssl.sigalgs.list=`RSA+SHA1` is refused: "), "{error}");
+    set("ssl.sigalgs.list", "").expect("what is done anyway");
     assert!(set("group.protocol", "modern").expect_err("no such word").contains("classic, consumer"));
     let error = set("dr_msg_cb", "0x1234").expect_err("no text");
     assert!(error.contains("a `Delivery`"), "{error}");
+}
+
+#[test]
+fn what_only_openssl_has_is_refused_when_a_client_with_tls_is_created() {
+    for (name, value) in [("ssl.providers", "default,legacy"), ("ssl.engine.location", "/usr/lib/hsm.so")] {
+        let mut config = Config::new("127.0.0.1:9092");
+        config.set(name, value).expect("kept until a client is created");
+        assert_eq!(config.get(name).expect("known"), value);
+        assert_eq!(config.check(), Ok(()), "{name} means nothing without TLS");
+        config.set("security.protocol", "ssl").expect("a protocol");
+        let error = config.check().expect_err("OpenSSL's");
+        assert!(error.starts_with(&format!("{name}=`{value}`: ")), "{error}");
+    }
+    let mut config = Config::new("127.0.0.1:9092");
+    config.set_all([("ssl.providers", "default"), ("security.protocol", "ssl")]).expect("in the table");
+    assert_eq!(config.check(), Ok(()), "rustls has the usual algorithms");
 }
 
 #[test]

@@ -92,6 +92,9 @@ impl Config {
         self.check_servers()?;
         self.check_idempotence()?;
         self.check_group()?;
+        if self.security.protocol.is_tls() {
+            self.openssl.check()?;
+        }
         self.check_ranges()
     }
 

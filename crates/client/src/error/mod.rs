@@ -363,6 +363,11 @@ impl Error {
 }
 
 impl ProduceError {
+    /// Returns `true` if a broker does not let the client write to the topic.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self.kind, ProduceErrorKind::Broker { code: ErrorCode::TopicAuthorizationFailed, .. })
+    }
+
     /// Returns `true` if the same record may succeed later without any change.
     pub fn is_retriable(&self) -> bool {
         match &self.kind {

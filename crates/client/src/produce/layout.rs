@@ -1,5 +1,7 @@
 //! The effects of new metadata on the sender: partitions that appear or disappear, and topics that were created again.
 
+use std::time::Duration;
+
 use ottla_protocol::ErrorCode;
 
 use super::core::Scope;
@@ -9,10 +11,14 @@ use super::topics::Topic;
 use crate::error::ProduceErrorKind;
 use crate::log::Context;
 
+/// The pause before metadata is requested for a topic that a broker has forbidden, as long as librdkafka's at most.
+const FORBIDDEN_FOR: Duration = Duration::from_secs(1);
+
 impl Sender {
     /// Applies new metadata: topics may have grown, partitions may have a leader, and a name may belong to another topic
     /// than before.
     pub(super) fn on_metadata(&mut self) {
+        self.looks_again = false;
         let brokers = &self.cluster.brokers;
         self.connections.retain(|node, connection| brokers.is_at(*node, connection));
         for topic in self.produce.topics.all() {
@@ -26,6 +32,18 @@ impl Sender {
                 topic.note_leaders(|partition| layout.leader(partition).is_some());
             }
         }
+    }
+
+    /// A broker has forbidden a topic: new metadata may allow it again.
+    pub(super) fn look_again_at_forbidden(&mut self) {
+        if std::mem::replace(&mut self.looks_again, true) {
+            return;
+        }
+        let cluster = self.cluster.clone();
+        self.tasks.spawn_local(async move {
+            tokio::time::sleep(FORBIDDEN_FOR).await;
+            cluster.refresh();
+        });
     }
 
     fn on_topic_recreated(&mut self, topic: &Topic, partitions: usize) {

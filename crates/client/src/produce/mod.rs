@@ -137,7 +137,7 @@ impl Produce {
         let failed = if let Outcome::Failed(error) = &outcome {
             self.transactions.record_failed(error);
             self.note_gap(error);
-            if let ProduceErrorKind::Broker { code: ErrorCode::TopicAuthorizationFailed, .. } = error.kind
+            if error.is_forbidden()
                 && let Some(topic) = self.topics.known(&queue.topic)
             {
                 topic.set_forbidden(true);

@@ -71,10 +71,12 @@ pub(crate) struct Sender {
     /// Produce requests without a response.
     pending: FuturesUnordered<PendingRequest>,
     events: mpsc::UnboundedSender<Event>,
-    tasks: JoinSet<()>,
+    pub(super) tasks: JoinSet<()>,
     ready: Vec<Arc<Queue>>,
     /// The transaction that the sender saw last.
     transaction: u64,
+    /// Metadata will be requested for topics that a broker has forbidden.
+    pub(super) looks_again: bool,
 }
 
 impl Sender {
@@ -97,6 +99,7 @@ impl Sender {
             tasks: JoinSet::new(),
             ready: Vec::new(),
             transaction: 0,
+            looks_again: false,
             produce: produce.clone(),
         };
         let mut scope = Scope::All;

@@ -1,6 +1,7 @@
 //! Security settings: TLS and SASL.
 
 pub(crate) mod keys;
+pub(crate) mod openssl;
 pub(crate) mod roots;
 pub(crate) mod secret;
 pub(crate) mod suites;

@@ -302,7 +302,10 @@ impl Observer {
         state.nodes.retain(|node, address| {
             let keeps = is_listed(*node);
             if !keeps {
-                gone.push(format!("{address}/{node} is not in metadata any more"));
+                // Programs search for the first words.
+                gone.push(format!(
+                    "{address}/{node}: Handle terminates in state DOWN: the broker is not in metadata any more"
+                ));
             }
             keeps
         });

@@ -1,9 +1,10 @@
 //! Encryption and certificates.
 
-use crate::config::property::{Access, Property, choice, flag, optional_path, optional_string, secret};
+use crate::config::property::{
+    Access, Property, choice, flag, optional_path, optional_string, secret, string,
+};
 use crate::security::{SecurityProtocol, suites};
 
-const OPENSSL: &str = "OpenSSL is no part of this client";
 const CHOSEN: &str =
     "this client accepts the signatures that rustls considers safe, and has no weaker setting";
 
@@ -12,6 +13,7 @@ const OWN_CERTIFICATE: &str = "a_client_certificate_comes_from_pem_an_encrypted_
 const IN_FILES: &str = "a_client_certificate_comes_from_files";
 const LOGINS: &str = "every_way_in_and_every_refusal";
 const SUITES: &str = "only_the_named_suites_and_curves_are_offered";
+const OF_OPENSSL: &str = "what_only_openssl_has_is_refused_when_a_client_with_tls_is_created";
 const CHECKS_OFF: &str = "checks_that_are_switched_off_are_off";
 
 pub(super) const ROWS: &[Property] = &[
@@ -93,9 +95,15 @@ pub(super) const ROWS: &[Property] = &[
         .secret()
         .text("Password of the PKCS#12 file.")
         .effective(OWN_CERTIFICATE, secret!(security.tls.keystore_password)),
-    Property::string("ssl.providers", "").text("OpenSSL providers to load.").refused(OPENSSL),
-    Property::string("ssl.engine.location", "").text("OpenSSL engine to load.").refused(OPENSSL),
-    Property::string("ssl.engine.id", "dynamic").text("Name of the OpenSSL engine.").refused(OPENSSL),
+    Property::string("ssl.providers", "")
+        .text("OpenSSL providers to load. OpenSSL is no part of this client: with TLS, a client with another one than `default` is not created.")
+        .effective(OF_OPENSSL, string!(openssl.providers)),
+    Property::string("ssl.engine.location", "")
+        .text("OpenSSL engine to load. OpenSSL is no part of this client: with TLS, a client with an engine is not created.")
+        .effective(OF_OPENSSL, string!(openssl.engine_location)),
+    Property::string("ssl.engine.id", "dynamic")
+        .text("Name of the OpenSSL engine.")
+        .accepted("it names the engine of `ssl.engine.location`, which no client with TLS is created with"),
     Property::bool("enable.ssl.certificate.verification", "true")
         .text("If `true`, the client verifies the broker's certificate. Off, any host on the network path can impersonate the broker.")
         .effective(CHECKS_OFF, flag!(security.tls.verify_certificates)),

@@ -162,11 +162,13 @@ impl Sender {
         let queue = &self.queues[index];
         let count = batch.sealed.header.record_count;
         let observer = &self.produce.observer;
+        let mut is_forbidden = false;
         match &outcome {
             Outcome::Written { .. } => {
                 observer.delivered(&queue.topic, queue.partition, count, batch.sealed.len());
             }
             Outcome::Failed(error) => {
+                is_forbidden = error.is_forbidden();
                 if self.produce.transactions.id.is_some() {
                     self.produce.transactions.update(Machine::sequence_broken);
                 }
@@ -188,6 +190,9 @@ impl Sender {
             records: if retains { RetainedRecords::of(&batch.sealed) } else { None },
         };
         self.produce.settle_batch(settled, outcome);
+        if is_forbidden && self.produce.config.refuse_forbidden_topics {
+            self.look_again_at_forbidden();
+        }
     }
 
     fn fail_closed(&self, index: usize, batch: ClosedBatch, kind: ProduceErrorKind) {
