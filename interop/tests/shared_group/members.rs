@@ -12,7 +12,7 @@ use crate::in_runtime;
 
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a member has reported.
+/// The partitions and records that a member has reported.
 #[derive(Clone, Default)]
 pub(crate) struct MemberOutput {
     /// The partitions that it owns.

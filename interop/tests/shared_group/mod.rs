@@ -58,6 +58,44 @@ fn members_on_four_clients_share_a_group() -> Result<(), Failure> {
     })
 }
 
+/// Classic members on Java's client are replaced by new ones, and those by a classic one on librdkafka: both conversions are
+/// online.
+#[test]
+fn a_group_migrates_to_the_new_protocol_and_back() -> Result<(), Failure> {
+    require!(Peer::Applications);
+    require!(Peer::Librdkafka);
+    on_application_brokers(|cluster| {
+        let mut story = Story::begin(cluster, "migration")?;
+        story.join("classic", Some(GroupMember::Java), "classic")?;
+        story.join("classic 2", Some(GroupMember::Java), "classic")?;
+        story.settle("two classic members share")?;
+        assert_eq!(story.group_kind(), "classic");
+        story.produce();
+        story.join("new", Some(GroupMember::Java), "consumer")?;
+        story.settle("members of both protocols share")?;
+        assert_eq!(story.group_kind(), "consumer");
+        story.produce();
+        story.leave("classic")?;
+        story.join("new 2", Some(GroupMember::Java), "consumer")?;
+        story.leave("classic 2")?;
+        story.produce();
+        story.settle("all members are new ones")?;
+        story.join("classic 3", Some(GroupMember::Librdkafka), "classic")?;
+        story.settle("a classic member joins the new ones")?;
+        story.produce();
+        story.leave("new")?;
+        story.settle("a new member has left")?;
+        story.produce();
+        // A commit fails if the member has missed a change of the generation.
+        story.read_all()?;
+        story.leave("new 2")?;
+        story.settle("only a classic member is left")?;
+        assert_eq!(story.group_kind(), "classic");
+        story.produce();
+        story.end()
+    })
+}
+
 /// A group of one topic, and what its members have read.
 struct Story<'a> {
     cluster: &'a dyn Cluster,
@@ -149,6 +187,14 @@ impl<'a> Story<'a> {
             (count == wanted).then_some(())
         });
         read.map_err(|failure| self.failure(&format!("{failure}: {count}")))
+    }
+
+    /// The kind of the group, as its coordinator describes it.
+    fn group_kind(&self) -> String {
+        in_runtime(async {
+            let admin = Admin::new(Config::new(self.cluster.bootstrap())).expect("an admin");
+            admin.describe_groups(&[self.group]).await.expect("described").remove(0).kind
+        })
     }
 
     fn outputs(&self) -> impl Iterator<Item = MemberOutput> {
