@@ -9,10 +9,15 @@ use crate::kafka::{KafkaCluster, KafkaOptions};
 use crate::ottla::OttlaBroker;
 use crate::workspace::workspace_root;
 
-/// Groups without an initial delay and with short sessions, a cleaner that looks often, and transactions that end in time.
+/// Groups of both protocols with short sessions and without an initial delay, a cleaner that looks often, and transactions
+/// that end in time.
 const PROPERTIES: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
     ("group.min.session.timeout.ms", "500"),
+    ("group.consumer.min.session.timeout.ms", "1000"),
+    ("group.consumer.session.timeout.ms", "6000"),
+    ("group.consumer.min.heartbeat.interval.ms", "100"),
+    ("group.consumer.heartbeat.interval.ms", "300"),
     ("log.cleaner.backoff.ms", "100"),
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "100"),
 ];

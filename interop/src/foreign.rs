@@ -1,4 +1,5 @@
 //! Programs on Kafka clients without librdkafka: franz-go and Sarama for Go, kafka-python and aiokafka for Python.
+//! Also the members of a group on different clients, of which one is librdkafka's.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +7,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::applications::java_application;
 use crate::failure::Failure;
+use crate::librdkafka::wheel;
 use crate::peer::locked;
 use crate::process::run;
 use crate::workspace::{interop_dir, workspace_root};
@@ -52,4 +55,35 @@ pub fn foreign_python() -> Result<Command, Failure> {
     python.arg(workspace_root().join("interop/foreign/python/transactions.py"));
     python.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
     Ok(python)
+}
+
+/// The programs that are a member of a group. Their arguments follow: bootstrap servers, topic, group and protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupMember {
+    /// Java's client 4.3.
+    Java,
+    /// The original librdkafka, with confluent-kafka for Python.
+    Librdkafka,
+    /// franz-go.
+    FranzGo,
+}
+
+impl GroupMember {
+    /// The command.
+    pub fn command(self) -> Result<Command, Failure> {
+        match self {
+            Self::Java => java_application("GroupMember.java"),
+            Self::Librdkafka => {
+                let mut python = Command::new("python3");
+                python.arg(workspace_root().join("interop/foreign/python/member.py"));
+                python.env("PYTHONPATH", wheel()?).env("PYTHONDONTWRITEBYTECODE", "1");
+                Ok(python)
+            }
+            Self::FranzGo => {
+                let mut go = foreign_go()?;
+                go.arg("member");
+                Ok(go)
+            }
+        }
+    }
 }

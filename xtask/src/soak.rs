@@ -157,9 +157,9 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "foreign",
-        what: "1 = transactions of franz-go, Sarama, kafka-python and aiokafka, at Kafka 4.3 and Ottla",
+        what: "1 = other clients' transactions, and a group whose members are on four clients, at Kafka 4.3 and Ottla",
         package: "ottla-interop",
-        test: "foreign_transactions",
+        test: "foreign",
         variable: "OTTLA_SOAK_APPLICATIONS",
         count: 1,
     },

@@ -10,7 +10,7 @@ pub(crate) mod live;
 mod settings;
 mod topic_config;
 
-pub use consumer_groups::ConsumerGroupConfig;
+pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use topic_config::TopicConfig;
 

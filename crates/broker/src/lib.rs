@@ -69,8 +69,8 @@ pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
-    BrokerConfig, ConsumerGroupConfig, Durability, Kind, Mode, Scope, Setting, TopicConfig, broker_effect,
-    find_setting, settings,
+    BrokerConfig, ConsumerGroupConfig, Durability, Kind, MigrationPolicy, Mode, Scope, Setting, TopicConfig,
+    broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;

@@ -1,4 +1,4 @@
-//! Groups of the new protocol (KIP-848) over the wire: they survive a kill, and the two protocols do not mix.
+//! Groups of the new protocol (KIP-848) over the wire: they survive a kill, and they migrate between the two protocols.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -19,17 +19,31 @@ use ottla_protocol::messages::consumer_group_describe::{ConsumerGroupDescribeReq
 use ottla_protocol::messages::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
+use ottla_protocol::messages::consumer_protocol::{
+    ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition,
+};
 use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
-use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use ottla_protocol::messages::heartbeat::HeartbeatRequest;
+use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use ottla_protocol::messages::list_groups::ListGroupsRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
+use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 
 fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
+    start_with(storage, &[("group.consumer.assignment.interval.ms", "0")])
+}
+
+fn start_with(storage: &MemStorage, properties: &[(&str, &str)]) -> (BrokerThread, Raw) {
     let builder = Broker::builder().storage(Arc::new(storage.clone())).topic("orders", 4).topic("other", 2);
+    let builder = builder.configure(|config| {
+        for (name, value) in properties {
+            config.set(name, value).expect("a property");
+        }
+    });
     let broker = builder.spawn().expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);
     let request = FindCoordinatorRequest { key: "billing".into(), ..Default::default() };
@@ -88,17 +102,61 @@ fn describe(connection: &mut Raw) -> DescribedGroup {
     connection.ask(1, &request).expect("an answer").groups.remove(0)
 }
 
-fn join_classic(connection: &mut Raw, member_id: &str) -> ErrorCode {
+fn join_classic_as(connection: &mut Raw, member_id: &str, protocol_type: &str) -> JoinGroupResponse {
+    let subscription = ConsumerProtocolSubscription { topics: vec!["orders".into()], ..Default::default() };
+    let metadata = subscription.to_bytes(1).expect("a short name");
     let request = JoinGroupRequest {
         group_id: "billing".into(),
         session_timeout_ms: 60_000,
         rebalance_timeout_ms: 60_000,
         member_id: member_id.into(),
-        protocol_type: "consumer".into(),
-        protocols: vec![JoinGroupRequestProtocol { name: "range".into(), ..Default::default() }],
+        protocol_type: protocol_type.into(),
+        protocols: vec![JoinGroupRequestProtocol { name: "range".into(), metadata }],
+        ..Default::default()
+    };
+    connection.ask(3, &request).expect("an answer")
+}
+
+fn join_classic(connection: &mut Raw, member_id: &str) -> ErrorCode {
+    join_classic_as(connection, member_id, "consumer").error_code
+}
+
+/// The number of partitions that a classic member receives; a leader assigns all to itself.
+fn sync_classic(connection: &mut Raw, joined: &JoinGroupResponse) -> Result<usize, ErrorCode> {
+    let mut request = SyncGroupRequest {
+        group_id: "billing".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        ..Default::default()
+    };
+    if joined.leader == joined.member_id {
+        let all = TopicPartition { topic: "orders".into(), partitions: vec![0, 1, 2, 3] };
+        let assignment = ConsumerProtocolAssignment { assigned_partitions: vec![all], user_data: None };
+        let assignment = assignment.to_bytes(1).expect("short names");
+        request.assignments =
+            vec![SyncGroupRequestAssignment { member_id: joined.member_id.clone(), assignment }];
+    }
+    let answer = connection.ask(3, &request).expect("an answer");
+    if answer.error_code != ErrorCode::None {
+        return Err(answer.error_code);
+    }
+    let assignment = ConsumerProtocolAssignment::from_bytes(answer.assignment).expect("an assignment");
+    Ok(assignment.assigned_partitions.iter().map(|topic| topic.partitions.len()).sum())
+}
+
+fn beat_classic(connection: &mut Raw, joined: &JoinGroupResponse) -> ErrorCode {
+    let request = HeartbeatRequest {
+        group_id: "billing".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
         ..Default::default()
     };
     connection.ask(3, &request).expect("an answer").error_code
+}
+
+fn group_type(connection: &mut Raw) -> String {
+    let groups = connection.ask(5, &ListGroupsRequest::default()).expect("an answer").groups;
+    groups.into_iter().find(|group| group.group_id == "billing").expect("the group is listed").group_type
 }
 
 #[test]
@@ -142,14 +200,114 @@ fn a_group_is_listed_with_its_type_and_deleted_when_it_is_empty() {
 }
 
 #[test]
-fn members_of_the_two_protocols_do_not_share_a_group() {
+fn a_classic_group_is_converted_for_its_first_new_member_and_back_after_its_last_one() {
+    let storage = MemStorage::new();
+    let (_broker, mut connection) = start(&storage);
+    let first = join_classic_as(&mut connection, "", "consumer");
+    assert_eq!(sync_classic(&mut connection, &first), Ok(4));
+    assert_eq!(
+        (beat_classic(&mut connection, &first), &*group_type(&mut connection)),
+        (ErrorCode::None, "classic")
+    );
+    // The new member waits for the partitions of the classic one, which joins again.
+    let joined = beat(&mut connection, &join_request("a"));
+    assert_eq!((partitions(&joined), &*group_type(&mut connection)), (0, "consumer"));
+    assert_eq!(beat_classic(&mut connection, &first), ErrorCode::RebalanceInProgress);
+    let second = join_classic_as(&mut connection, &first.member_id, "consumer");
+    assert_eq!(
+        (second.error_code, &*second.leader),
+        (ErrorCode::None, ""),
+        "nobody assigns but the coordinator"
+    );
+    assert_eq!(sync_classic(&mut connection, &second), Ok(2));
+    assert_eq!(beat_classic(&mut connection, &second), ErrorCode::None);
+    assert_eq!(beat_classic(&mut connection, &first), ErrorCode::IllegalGeneration);
+    assert_eq!(partitions(&stay(&mut connection, "a", joined.member_epoch)), 2);
+    // A classic member commits with its generation, in the older versions of the request, too.
+    assert_eq!(commit(&mut connection, 8, &second.member_id, second.generation_id), ErrorCode::None);
+    assert_eq!(
+        commit(&mut connection, 8, &second.member_id, second.generation_id + 1),
+        ErrorCode::IllegalGeneration
+    );
+    let described = describe(&mut connection);
+    let mut types: Vec<i8> = described.members.iter().map(|member| member.member_type).collect();
+    types.sort_unstable();
+    assert_eq!((&*described.group_state, types), ("Stable", vec![0, 1]));
+    // The records have all of it.
+    let (_second, mut restarted) = start(&storage.fork());
+    assert_eq!(describe(&mut restarted), described);
+    assert_eq!(beat_classic(&mut restarted, &second), ErrorCode::None);
+
+    assert_eq!(stay(&mut connection, "a", -1).member_epoch, -1);
+    assert_eq!(group_type(&mut connection), "classic");
+    assert_eq!(describe(&mut connection).error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(commit(&mut connection, 8, &second.member_id, second.generation_id), ErrorCode::None);
+    assert_eq!(beat_classic(&mut connection, &second), ErrorCode::RebalanceInProgress);
+    let third = join_classic_as(&mut connection, &second.member_id, "consumer");
+    assert_eq!(third.leader, third.member_id, "it assigns again");
+    assert_eq!(sync_classic(&mut connection, &third), Ok(4));
+    let (_third, mut restarted) = start(&storage.fork());
+    assert_eq!(group_type(&mut restarted), "classic");
+    assert_eq!(beat_classic(&mut restarted, &third), ErrorCode::None);
+}
+
+#[test]
+fn groups_that_cannot_be_converted_are_refused() {
+    let storage = MemStorage::new();
+    let (_broker, mut connection) = start(&storage);
+    let connector = join_classic_as(&mut connection, "", "connect");
+    assert_eq!(sync_classic(&mut connection, &connector), Ok(4));
+    assert_eq!(beat(&mut connection, &join_request("a")).error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(beat_classic(&mut connection, &connector), ErrorCode::None);
+
+    let (_disabled, mut connection) =
+        start_with(&MemStorage::new(), &[("group.consumer.migration.policy", "Disabled")]);
+    let member = join_classic_as(&mut connection, "", "consumer");
+    assert_eq!(sync_classic(&mut connection, &member), Ok(4));
+    assert_eq!(beat(&mut connection, &join_request("a")).error_code, ErrorCode::GroupIdNotFound);
+}
+
+#[test]
+fn an_empty_group_is_replaced_by_a_join_that_succeeds() {
     let storage = MemStorage::new();
     let (_broker, mut connection) = start(&storage);
     beat(&mut connection, &join_request("a"));
-    assert_eq!(join_classic(&mut connection, ""), ErrorCode::InconsistentGroupProtocol);
+    let refused = join_classic_as(&mut connection, "", "connect").error_code;
+    assert_eq!(refused, ErrorCode::InconsistentGroupProtocol);
     stay(&mut connection, "a", -1);
-    assert_eq!(join_classic(&mut connection, ""), ErrorCode::None, "an empty group is replaced");
-    assert_eq!(beat(&mut connection, &join_request("a")).error_code, ErrorCode::GroupIdNotFound);
+    let refused = join_classic_as(&mut connection, "", "").error_code;
+    assert_eq!(refused, ErrorCode::InconsistentGroupProtocol);
+    assert_eq!(join_classic(&mut connection, "unknown"), ErrorCode::UnknownMemberId);
+    assert_eq!(describe(&mut connection).group_state, "Empty", "a refused join leaves the group");
+    assert_eq!(join_classic(&mut connection, ""), ErrorCode::None);
+    assert_eq!(group_type(&mut connection), "classic");
+}
+
+#[test]
+fn a_commit_in_an_unknown_group_has_the_code_of_its_version() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    assert_eq!(commit(&mut connection, 9, "a", 2), ErrorCode::GroupIdNotFound);
+    assert_eq!(commit(&mut connection, 8, "a", 2), ErrorCode::IllegalGeneration);
+    assert_eq!(commit(&mut connection, 8, "", -1), ErrorCode::None);
+    // The group has offsets now, but no members and no protocol type.
+    assert_eq!(commit(&mut connection, 9, "a", 2), ErrorCode::UnknownMemberId);
+    let groups = connection.ask(5, &ListGroupsRequest::default()).expect("an answer").groups;
+    assert_eq!((&*groups[0].protocol_type, &*groups[0].group_type), ("", "classic"));
+}
+
+#[test]
+fn authorized_operations_are_described_on_request() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    beat(&mut connection, &join_request("a"));
+    assert_eq!(describe(&mut connection).authorized_operations, i32::MIN);
+    let request = ConsumerGroupDescribeRequest {
+        group_ids: vec!["billing".into()],
+        include_authorized_operations: true,
+    };
+    let described = connection.ask(1, &request).expect("an answer");
+    // READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+    let bits: i32 = [3, 6, 8, 10, 11].iter().map(|bit| 1 << bit).sum();
+    assert_eq!(described.groups[0].authorized_operations, bits);
 }
 
 #[test]

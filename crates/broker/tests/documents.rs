@@ -118,9 +118,8 @@ fn document() -> String {
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
          have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\
          `group.version` 1.\n\n\
-         Groups of the new protocol (KIP-848) have everything but the online migration: a group has members of one\n\
-         protocol only, as with `group.consumer.migration.policy=disabled`. Patterns have the syntax of RE2 without `\\p{..}`\n\
-         and `\\Q..\\E`.\n\n\
+         Groups of the new protocol (KIP-848) have everything, including the online migration from and to the classic\n\
+         protocol. Patterns have the syntax of RE2 without `\\p{..}` and `\\Q..\\E`.\n\n\
          ApiVersions announces a finalized feature only if clients can rely on it. `metadata.version` is missing: it is the level of the records in KRaft's\n\
          metadata log, and this broker has no such log. Java's clients of 4.3 decide by `transaction.version` alone; for\n\
          everything else they read the versions of the APIs.\n\n\

@@ -18,6 +18,8 @@ pub(super) const OF_TOPIC: i32 =
 /// The operations of a cluster.
 pub(super) const OF_CLUSTER: i32 =
     CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE;
+/// The operations of a group.
+pub(super) const OF_GROUP: i32 = READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
 /// The answer to a request that does not ask.
 pub(super) const NOT_REQUESTED: i32 = i32::MIN;
 

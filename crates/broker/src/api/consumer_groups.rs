@@ -11,6 +11,7 @@ use ottla_protocol::messages::consumer_group_heartbeat::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 
+use super::authorized_operations::{OF_GROUP, if_requested};
 use super::groups::{check_coordinator, coordinate};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, lock, random_uuid};
@@ -24,7 +25,8 @@ use crate::coordinator::consumer_group::records::by_topic;
 const QUICK_MATCHES_MAX: usize = 1000;
 /// From this version on, members create their own ids.
 const OWN_ID_FROM: i16 = 1;
-/// The type of a member of the new protocol in ConsumerGroupDescribe.
+/// The types of members in ConsumerGroupDescribe.
+const CLASSIC_MEMBER: i8 = 0;
 const CONSUMER_MEMBER: i8 = 1;
 
 impl Api for ConsumerGroupHeartbeatRequest {
@@ -135,6 +137,7 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
         assignor: request.server_assignor,
         owned,
         resolved,
+        classic: None,
     })
 }
 
@@ -167,12 +170,17 @@ async fn resolve(
 
 impl Api for ConsumerGroupDescribeRequest {
     async fn handle(self, context: RequestContext) -> ConsumerGroupDescribeResponse {
+        let operations = if_requested(self.include_authorized_operations, OF_GROUP);
         let groups = self.group_ids.into_iter().map(|group_id| {
             if let Err(code) = check_coordinator(&context, &group_id) {
                 return refused(group_id, code, None);
             }
             let cluster = context.cluster();
-            let found = cluster.consumer_groups.look(&group_id, |group| described(cluster, &group_id, group));
+            let describe = |group: &ConsumerGroup| DescribedGroup {
+                authorized_operations: operations,
+                ..described(cluster, &group_id, group)
+            };
+            let found = cluster.consumer_groups.look(&group_id, describe);
             found.unwrap_or_else(|| {
                 let message = format!("group `{group_id}` is not a consumer group");
                 refused(group_id, ErrorCode::GroupIdNotFound, Some(message))
@@ -205,7 +213,7 @@ fn described(cluster: &Cluster, group_id: &str, group: &ConsumerGroup) -> Descri
         subscribed_topic_regex: member.profile.pattern.clone(),
         assignment: named(cluster, by_topic(member.assigned.keys().copied())),
         target_assignment: named(cluster, by_topic(group.target(id).copied())),
-        member_type: CONSUMER_MEMBER,
+        member_type: if member.is_classic() { CLASSIC_MEMBER } else { CONSUMER_MEMBER },
     };
     DescribedGroup {
         group_id: group_id.to_owned(),

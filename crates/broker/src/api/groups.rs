@@ -19,8 +19,10 @@ use ottla_protocol::messages::leave_group::{
 use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, ListedGroup};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 
+use super::authorized_operations::{OF_GROUP, if_requested};
 use super::{Api, RequestContext};
-use crate::coordinator::group::{CONSUMER, Join, Joined};
+use crate::coordinator::consumer_group::classic::ClassicRequest;
+use crate::coordinator::group::{CONSUMER, Join, Joined, Synced};
 use crate::coordinator::groups::{Description, Joining};
 use crate::coordinator::offsets::is_group_name;
 use crate::internal_topics::InternalTopic;
@@ -83,10 +85,11 @@ impl Api for JoinGroupRequest {
             knows_skip_assignment: context.version >= 9,
         };
         let cluster = context.cluster();
-        let joining = cluster
-            .consumer_groups
-            .join_classic(cluster, &group_id, || cluster.groups.join(&group_id, join, context.version >= 4));
-        match joining.unwrap_or_else(Joining::Refused) {
+        match cluster.consumer_groups.join(cluster, &group_id, join, context.version >= 4) {
+            Joining::Joined(joined) => match cluster.consumer_groups.await_stored(cluster, &group_id).await {
+                Ok(()) => joined_response(joined, context.version),
+                Err(code) => refused_join(member_id, code, context.version),
+            },
             Joining::ComeBackAs(member_id) => {
                 refused_join(member_id, ErrorCode::MemberIdRequired, context.version)
             }
@@ -140,20 +143,7 @@ impl Api for SyncGroupRequest {
         if let Err(code) = check_coordinator(&context, &self.group_id) {
             return self.refuse(&context, code);
         }
-        let Self { group_id, generation_id, member_id, group_instance_id, assignments, .. } = self;
-        let assignments = assignments.into_iter().map(|entry| (entry.member_id, entry.assignment)).collect();
-        let cluster = context.cluster();
-        let (groups, instance_id) = (&cluster.groups, group_instance_id.as_deref());
-        let waiting = groups.sync(cluster, &group_id, &member_id, instance_id, generation_id, assignments);
-        let answer = match waiting {
-            Ok(waiting) => waiting.await.unwrap_or(Err(ErrorCode::NotCoordinator)),
-            Err(code) => Err(code),
-        };
-        let answer = match answer {
-            Ok(synced) => groups.await_stored(cluster, &group_id).await.map(|()| synced),
-            Err(code) => Err(code),
-        };
-        match answer {
+        match sync(self, &context).await {
             Ok(synced) => SyncGroupResponse {
                 protocol_type: Some(synced.protocol_type).filter(|_| context.version >= 5),
                 protocol_name: Some(synced.protocol).filter(|_| context.version >= 5),
@@ -169,12 +159,36 @@ impl Api for SyncGroupRequest {
     }
 }
 
+async fn sync(request: SyncGroupRequest, context: &RequestContext) -> Result<Synced, ErrorCode> {
+    let SyncGroupRequest { group_id, generation_id, member_id, group_instance_id, .. } = request;
+    let cluster = context.cluster();
+    let (groups, instance_id) = (&cluster.groups, group_instance_id.as_deref());
+    let classic = ClassicRequest { member_id: &member_id, instance_id, generation: generation_id };
+    let protocol = (request.protocol_type.as_deref(), request.protocol_name.as_deref());
+    if let Some(synced) = cluster.consumer_groups.sync(cluster, &group_id, classic, protocol) {
+        let synced = synced?;
+        cluster.consumer_groups.await_stored(cluster, &group_id).await?;
+        return Ok(synced);
+    }
+    let assignments = request.assignments.into_iter().map(|entry| (entry.member_id, entry.assignment));
+    let assignments = assignments.collect();
+    let waiting = groups.sync(cluster, &group_id, &member_id, instance_id, generation_id, assignments)?;
+    let synced = waiting.await.unwrap_or(Err(ErrorCode::NotCoordinator))?;
+    groups.await_stored(cluster, &group_id).await?;
+    Ok(synced)
+}
+
 impl Api for HeartbeatRequest {
     async fn handle(self, context: RequestContext) -> HeartbeatResponse {
         let Self { group_id, generation_id, member_id, group_instance_id } = self;
         let result = check_coordinator(&context, &group_id).and_then(|()| {
-            let groups = &context.cluster().groups;
-            groups.heartbeat(&group_id, &member_id, group_instance_id.as_deref(), generation_id)
+            let cluster = context.cluster();
+            let instance_id = group_instance_id.as_deref();
+            let classic = ClassicRequest { member_id: &member_id, instance_id, generation: generation_id };
+            let answer = cluster.consumer_groups.heartbeat_classic(cluster, &group_id, classic);
+            answer.unwrap_or_else(|| {
+                cluster.groups.heartbeat(&group_id, &member_id, instance_id, generation_id)
+            })
         });
         HeartbeatResponse { error_code: result.err().unwrap_or(ErrorCode::None), ..Default::default() }
     }
@@ -190,9 +204,12 @@ impl Api for LeaveGroupRequest {
             return self.refuse(&context, code);
         }
         let cluster = context.cluster();
-        let groups = &cluster.groups;
+        let leave = |member_id: &str, instance_id: Option<&str>| {
+            let left = cluster.consumer_groups.leave_classic(cluster, &self.group_id, member_id, instance_id);
+            left.unwrap_or_else(|| cluster.groups.leave(cluster, &self.group_id, member_id, instance_id))
+        };
         if context.version < 3 {
-            let left = groups.leave(cluster, &self.group_id, &self.member_id, None);
+            let left = leave(&self.member_id, None);
             return LeaveGroupResponse {
                 error_code: left.err().unwrap_or(ErrorCode::None),
                 ..Default::default()
@@ -200,7 +217,7 @@ impl Api for LeaveGroupRequest {
         }
         let members =
             self.members.into_iter().map(|MemberIdentity { member_id, group_instance_id, .. }| {
-                let left = groups.leave(cluster, &self.group_id, &member_id, group_instance_id.as_deref());
+                let left = leave(&member_id, group_instance_id.as_deref());
                 MemberResponse {
                     member_id,
                     group_instance_id,
@@ -221,19 +238,21 @@ fn describe(context: &RequestContext, group: &str) -> Option<Description> {
     let of_new_protocol = cluster.consumer_groups.look(group, |group| Description {
         state: group.state(),
         is_new_protocol: true,
-        ..empty()
+        ..empty(CONSUMER)
     });
     if of_new_protocol.is_some() {
         return of_new_protocol;
     }
-    let known = cluster.groups.describe(group).filter(|known| known.state != EMPTY);
-    known.or_else(|| cluster.offsets.has_offsets(group).then(empty))
+    let known = cluster.groups.describe(group);
+    // A group that never had members has no type, as in Kafka.
+    let of_offsets = || cluster.offsets.has_offsets(group).then(|| empty(""));
+    known.filter(|known| known.state != EMPTY || of_offsets().is_some()).or_else(of_offsets)
 }
 
-fn empty() -> Description {
+fn empty(protocol_type: &str) -> Description {
     Description {
         state: EMPTY,
-        protocol_type: CONSUMER.into(),
+        protocol_type: protocol_type.into(),
         protocol: String::new(),
         members: Vec::new(),
         is_new_protocol: false,
@@ -242,6 +261,7 @@ fn empty() -> Description {
 
 impl Api for DescribeGroupsRequest {
     async fn handle(self, context: RequestContext) -> DescribeGroupsResponse {
+        let operations = if_requested(self.include_authorized_operations, OF_GROUP);
         let groups = self.groups.into_iter().map(|group_id| {
             if let Err(error_code) = check_coordinator(&context, &group_id) {
                 return DescribedGroup { error_code, group_id, ..Default::default() };
@@ -249,7 +269,10 @@ impl Api for DescribeGroupsRequest {
             // A group of the new protocol is none that this request describes.
             let described_here = describe(&context, &group_id).filter(|known| !known.is_new_protocol);
             match described_here {
-                Some(description) => described(group_id, description, context.version),
+                Some(description) => DescribedGroup {
+                    authorized_operations: operations,
+                    ..described(group_id, description, context.version)
+                },
                 None => DescribedGroup {
                     // KIP-1043: a group that does not exist is an error from version 6 on, and a dead one before.
                     error_code: if context.version >= 6 {

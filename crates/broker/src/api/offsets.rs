@@ -50,10 +50,10 @@ impl Api for OffsetCommitRequest {
         };
         let (instance_id, generation) =
             (self.group_instance_id.as_deref(), self.generation_id_or_member_epoch);
-        let allowed = match check_new_commit(&context, &self) {
-            Some(allowed) => allowed,
-            None => cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation),
-        };
+        let allowed = check_new_commit(&context, &self).unwrap_or_else(|| {
+            let absent = code_of_absent_group(&context, &self.group_id);
+            cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation, absent)
+        });
         if let Err(code) = allowed {
             return self.refuse(&context, code);
         }
@@ -80,6 +80,17 @@ impl Api for OffsetCommitRequest {
     }
 }
 
+/// The code for a commit of a member if no group has this name. A group that has offsets only has no members.
+fn code_of_absent_group(context: &RequestContext, group: &str) -> ErrorCode {
+    if context.cluster().offsets.has_offsets(group) {
+        ErrorCode::UnknownMemberId
+    } else if context.version >= MEMBER_EPOCHS_FROM {
+        ErrorCode::GroupIdNotFound
+    } else {
+        ErrorCode::IllegalGeneration
+    }
+}
+
 /// Checks a commit in a group of the new protocol; `None` if the group is no such one.
 fn check_new_commit(
     context: &RequestContext,
@@ -92,10 +103,7 @@ fn check_new_commit(
         topic.partitions.iter().map(move |partition| (id, partition.partition_index))
     });
     cluster.consumer_groups.look(&request.group_id, |group| {
-        if context.version < MEMBER_EPOCHS_FROM && epoch >= 0 {
-            return Err(ErrorCode::UnsupportedVersion);
-        }
-        group.check_commit(&request.member_id, epoch, places)
+        group.check_commit(&request.member_id, epoch, context.version >= MEMBER_EPOCHS_FROM, places)
     })
 }
 

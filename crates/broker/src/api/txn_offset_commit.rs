@@ -50,7 +50,7 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
     });
     let is_of_producer = *generation_id < 0 && member_id.is_empty() && instance_id.is_none();
     let checked = cluster.consumer_groups.look(group_id, |group| {
-        if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, places) }
+        if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, true, places) }
     });
     match checked {
         Some(checked) => checked?,

@@ -26,6 +26,43 @@ pub struct ConsumerGroupConfig {
     pub members_max: usize,
     /// `group.consumer.assignors`: the first one is the default. `uniform` and `range` by default.
     pub assignors: Vec<String>,
+    /// `group.consumer.migration.policy`: the online conversions of groups between the protocols. Both by default.
+    pub migration_policy: MigrationPolicy,
+}
+
+/// The online conversions of groups between the classic protocol and the new one that a broker permits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum MigrationPolicy {
+    /// None.
+    Disabled,
+    /// To the classic protocol, when the last member of the new one has gone.
+    Downgrade,
+    /// To the new protocol, when its first member joins.
+    Upgrade,
+    /// Both.
+    Bidirectional,
+}
+
+impl MigrationPolicy {
+    /// The policy of that name, in any case.
+    fn of_name(name: &str) -> Option<Self> {
+        let all = [
+            ("disabled", Self::Disabled),
+            ("downgrade", Self::Downgrade),
+            ("upgrade", Self::Upgrade),
+            ("bidirectional", Self::Bidirectional),
+        ];
+        all.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, policy)| policy)
+    }
+
+    pub(crate) const fn permits_upgrade(self) -> bool {
+        matches!(self, Self::Upgrade | Self::Bidirectional)
+    }
+
+    pub(crate) const fn permits_downgrade(self) -> bool {
+        matches!(self, Self::Downgrade | Self::Bidirectional)
+    }
 }
 
 impl Default for ConsumerGroupConfig {
@@ -40,6 +77,7 @@ impl Default for ConsumerGroupConfig {
             assignment_interval_range: (Duration::ZERO, seconds(15)),
             members_max: 10_000,
             assignors: vec!["uniform".into(), "range".into()],
+            migration_policy: MigrationPolicy::Bidirectional,
         }
     }
 }
@@ -72,6 +110,11 @@ impl ConsumerGroupConfig {
                     ));
                 }
                 self.assignors = names;
+            }
+            "group.consumer.migration.policy" => {
+                self.migration_policy = MigrationPolicy::of_name(value.trim()).ok_or_else(|| {
+                    format!("{name}=`{value}`: use disabled, downgrade, upgrade or bidirectional")
+                })?;
             }
             _ => return Ok(false),
         }

@@ -2,6 +2,7 @@
 //! the journal.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ottla_protocol::ErrorCode;
@@ -21,6 +22,8 @@ pub(crate) type Values = BTreeMap<String, String>;
 #[derive(Debug)]
 pub(crate) struct LiveConfig {
     state: RwLock<State>,
+    /// Changes with every change of a setting.
+    version: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -33,7 +36,8 @@ impl LiveConfig {
     /// No resource has settings; the broker has those of its start.
     pub(crate) fn new(config: &BrokerConfig) -> Self {
         let broker = Arc::new(config.clone());
-        Self { state: RwLock::new(State { resources: BTreeMap::new(), broker }) }
+        let state = RwLock::new(State { resources: BTreeMap::new(), broker });
+        Self { state, version: AtomicU64::new(0) }
     }
 
     fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
@@ -43,6 +47,11 @@ impl LiveConfig {
     /// The configuration of the broker with the changes of its run.
     pub(crate) fn broker(&self) -> Arc<BrokerConfig> {
         self.look(|state| state.broker.clone())
+    }
+
+    /// A number that changes with every change of a setting: what was read before is read again.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// The settings of a resource.
@@ -80,6 +89,7 @@ impl LiveConfig {
             }
             state.broker = Arc::new(broker);
         }
+        self.version.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -619,8 +619,20 @@ impl Group {
         }
     }
 
+    /// Asks members that wait for an answer to join again.
+    pub(super) fn interrupt(&mut self) {
+        for member in self.members.values_mut() {
+            if let Some(joining) = member.joining.take() {
+                let _ = joining.send(Err(ErrorCode::RebalanceInProgress));
+            }
+            if let Some(syncing) = member.syncing.take() {
+                let _ = syncing.send(Err(ErrorCode::RebalanceInProgress));
+            }
+        }
+    }
+
     /// Starts a rebalance after a change of the members.
-    fn rebalance(&mut self, now: Instant) {
+    pub(super) fn rebalance(&mut self, now: Instant) {
         match self.state {
             State::Empty => {}
             State::Joining { .. } => self.form_if_complete(now),

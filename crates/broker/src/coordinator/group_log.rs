@@ -115,6 +115,20 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Replaces the protocols of a member: a record has one of them.
+    pub(super) fn put_protocols(
+        &mut self,
+        member_id: &str,
+        protocols: Vec<(String, bytes::Bytes)>,
+        memory: &KeptMemory,
+    ) {
+        let Some(member) = self.members.get_mut(member_id) else { return };
+        let bytes = protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
+        (member.protocols, member.kept) = (protocols, memory.keep_known(bytes));
+    }
+}
+
 impl Cluster {
     /// Removes the record of a group that is deleted.
     pub(super) fn remove_group_record(self: &Arc<Self>, group_id: &str) -> Result<Written, ErrorCode> {
@@ -128,10 +142,18 @@ impl Cluster {
     ) -> Result<Written, ErrorCode> {
         let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group_id);
         let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-        let key = GroupMetadataKey { group: group_id.to_owned() }.to_bytes().map_err(too_long)?;
-        let value = value.map(GroupMetadataValue::to_bytes).transpose().map_err(too_long)?;
-        let (written, ()) =
-            self.write_internal(&partition, &[InternalRecord { key, value }], None, |_| ())?;
+        let record = group_record(group_id, value)?;
+        let (written, ()) = self.write_internal(&partition, &[record], None, |_| ())?;
         Ok(written)
     }
+}
+
+/// The record of a group; without a value it removes the group.
+pub(super) fn group_record(
+    group_id: &str,
+    value: Option<&GroupMetadataValue>,
+) -> Result<InternalRecord, ErrorCode> {
+    let key = GroupMetadataKey { group: group_id.to_owned() }.to_bytes().map_err(too_long)?;
+    let value = value.map(GroupMetadataValue::to_bytes).transpose().map_err(too_long)?;
+    Ok(InternalRecord { key, value })
 }

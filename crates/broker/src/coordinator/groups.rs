@@ -10,8 +10,9 @@ use ottla_protocol::messages::consumer_offsets::GroupMetadataValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::consumer_group::member::Protocols;
 use super::deadlines::keep_time;
-use super::group::{Group, Join, JoinAnswer, Member, RebalanceWaits, State, Subscribed, SyncAnswer};
+use super::group::{Group, Join, JoinAnswer, Joined, Member, RebalanceWaits, State, Subscribed, SyncAnswer};
 use super::offsets::MembersForExpiry;
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
@@ -60,6 +61,9 @@ pub(crate) enum Joining {
     Wait(oneshot::Receiver<JoinAnswer>),
     /// The member must join again with this id.
     ComeBackAs(String),
+    /// The member has joined. The response may be sent when
+    /// [`ConsumerGroups::await_stored`](super::consumer_group::registry::ConsumerGroups::await_stored) has returned.
+    Joined(Joined),
     /// The request is rejected.
     Refused(ErrorCode),
 }
@@ -113,9 +117,8 @@ impl Groups {
         if group_id.is_empty() {
             return Joining::Refused(ErrorCode::InvalidGroupId);
         }
-        let (min, max) = self.session_timeouts;
-        if !(min..=max).contains(&join.session_timeout) {
-            return Joining::Refused(ErrorCode::InvalidSessionTimeout);
+        if let Err(code) = self.check_timeout(&join) {
+            return Joining::Refused(code);
         }
         let now = Instant::now();
         let mut groups = self.lock();
@@ -154,6 +157,18 @@ impl Groups {
         Joining::Wait(receiver)
     }
 
+    /// Refuses a session timeout outside the broker's limits.
+    pub(super) fn check_timeout(&self, join: &Join) -> Result<(), ErrorCode> {
+        let (min, max) = self.session_timeouts;
+        let is_allowed = (min..=max).contains(&join.session_timeout);
+        if is_allowed { Ok(()) } else { Err(ErrorCode::InvalidSessionTimeout) }
+    }
+
+    /// The number of members that a group may have.
+    pub(super) fn members_max(&self) -> usize {
+        self.members_max
+    }
+
     /// Counts memory for a member that joins; `None` if there is no room.
     fn keep(&self, group_id: &str, join: &Join, bytes: usize) -> Option<Kept> {
         let kept = self.memory.keep(bytes);
@@ -182,7 +197,7 @@ impl Groups {
         groups.get_mut(group_id)
     }
 
-    fn new_member_id(&self, join: &Join) -> String {
+    pub(super) fn new_member_id(&self, join: &Join) -> String {
         let name = join.instance_id.as_deref().unwrap_or(&join.client_id);
         let random = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u128(..);
         format!("{name}-{random:032x}")
@@ -270,18 +285,22 @@ impl Groups {
     }
 
     /// Returns whether offsets may be committed by this member under this generation; below 0, by any client while the
-    /// group is empty.
+    /// group is empty. `absent` is the answer if there is no such group.
     pub(crate) fn check_commit(
         &self,
         group_id: &str,
         member_id: &str,
         instance_id: Option<&str>,
         generation: i32,
+        absent: ErrorCode,
     ) -> Result<(), ErrorCode> {
         let mut groups = self.lock();
-        let Some(group) = groups.get_mut(group_id).filter(|group| !group.members.is_empty()) else {
-            return if generation < 0 { Ok(()) } else { Err(ErrorCode::IllegalGeneration) };
+        let Some(group) = groups.get_mut(group_id) else {
+            return if generation < 0 { Ok(()) } else { Err(absent) };
         };
+        if group.members.is_empty() && generation < 0 {
+            return Ok(());
+        }
         if generation < 0 && member_id.is_empty() {
             return Err(ErrorCode::UnknownMemberId);
         }
@@ -366,6 +385,45 @@ impl Groups {
             }
             None => Ok(None),
         }
+    }
+
+    /// Converts a group with members to the new protocol, and asks waiting members to join again. `None` if there is no such
+    /// group.
+    pub(super) fn upgrade<T, E>(
+        &self,
+        group_id: &str,
+        convert: impl FnOnce(&Group) -> Result<T, E>,
+    ) -> Option<Result<T, E>> {
+        let mut groups = self.lock();
+        let converted = convert(groups.get(group_id)?);
+        if converted.is_ok()
+            && let Some(mut group) = groups.remove(group_id)
+        {
+            group.interrupt();
+        }
+        Some(converted)
+    }
+
+    /// Takes a group that had the new protocol, whose record was written. `protocols` are those of its members.
+    pub(super) fn adopt(
+        &self,
+        group_id: &str,
+        value: GroupMetadataValue,
+        protocols: Vec<(String, Protocols)>,
+        written: Written,
+        rebalances: bool,
+    ) {
+        let now = Instant::now();
+        let mut group = Group::from_record(group_id, value, now, &self.memory);
+        for (id, protocols) in protocols {
+            group.put_protocols(&id, protocols, &self.memory);
+        }
+        group.stored.written = Some(Ok(written));
+        if rebalances {
+            group.rebalance(now);
+        }
+        self.lock().insert(group_id.to_owned(), group);
+        self.changed.notify_one();
     }
 
     /// Takes a group from its record at the start. Sessions of its members begin again.

@@ -64,6 +64,23 @@ pub struct ConsumerGroupMemberMetadataValue {
     #[field(default = -1)]
     pub rebalance_timeout_ms: i32,
     pub server_assignor: Option<String>,
+    /// Present while the member uses the classic protocol.
+    #[field(tag = 0, default = null)]
+    pub classic_member_metadata: Option<ClassicMemberMetadata>,
+}
+
+/// The part of a member that uses the classic protocol in a group of the new one.
+#[derive(Clone, Debug, PartialEq, Message)]
+pub struct ClassicMemberMetadata {
+    pub session_timeout_ms: i32,
+    pub supported_protocols: Vec<ClassicProtocol>,
+}
+
+/// A protocol of a classic member, with its subscription.
+#[derive(Clone, Debug, PartialEq, Message)]
+pub struct ClassicProtocol {
+    pub name: String,
+    pub metadata: Bytes,
 }
 
 /// The epoch of a group's target assignment.

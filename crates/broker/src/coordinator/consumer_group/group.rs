@@ -10,7 +10,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
 use super::assignor::{Assignor, Candidate, assign};
-use super::member::{LEFT, LEFT_FOR_NOW, Member, MemberState, Place, Profile};
+use super::member::{ClassicProfile, LEFT, LEFT_FOR_NOW, Member, MemberState, Place, Profile};
 use super::patterns::ResolvedPattern;
 use crate::memory::{Kept, KeptMemory};
 
@@ -20,6 +20,8 @@ pub(crate) trait TopicLookup {
     fn version(&self) -> u64;
     /// The id and the number of partitions of a topic.
     fn by_name(&self, name: &str) -> Option<(Uuid, i32)>;
+    /// The name of a topic.
+    fn name_of(&self, id: Uuid) -> Option<String>;
 }
 
 /// The settings of a group.
@@ -51,6 +53,16 @@ pub(crate) struct Beat {
     pub(crate) owned: Option<BTreeSet<Place>>,
     /// The topics of patterns that were matched for this heartbeat.
     pub(crate) resolved: BTreeMap<String, ResolvedPattern>,
+    /// Present if the member joins with the classic protocol.
+    pub(crate) classic: Option<ClassicProfile>,
+}
+
+/// The effect of a heartbeat on its member.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Advance {
+    /// The member has other partitions than before.
+    pub(super) has_new_partitions: bool,
+    pub(super) has_new_subscription: bool,
 }
 
 /// The answer to a heartbeat.
@@ -174,8 +186,27 @@ impl ConsumerGroup {
             && (beat.names.is_some() || beat.pattern.is_some())
             && beat.owned.is_some();
         self.admit(now, &beat, settings)?;
-        let Beat { member_id, owned, resolved, .. } = &beat;
-        let (has_new_subscription, has_new_assignor) = self.update(now, &beat)?;
+        let advance = self.advance(now, now_ms, &beat, settings, lookup)?;
+        let is_news = joins || is_full || advance.has_new_partitions;
+        let member = self.members.get(&beat.member_id);
+        let epoch = member.map_or(0, |member| member.epoch);
+        let assignment =
+            is_news.then(|| member.into_iter().flat_map(|it| it.assigned.keys().copied()).collect());
+        Ok(BeatAnswer { member_id: beat.member_id, epoch, assignment })
+    }
+
+    /// Updates a member, the target assignment, and the member's own assignment. A heartbeat without news touches only its
+    /// member.
+    pub(super) fn advance(
+        &mut self,
+        now: Instant,
+        now_ms: i64,
+        beat: &Beat,
+        settings: &GroupSettings,
+        lookup: &dyn TopicLookup,
+    ) -> Result<Advance, Refusal> {
+        let Beat { member_id, owned, resolved, .. } = beat;
+        let (has_new_subscription, has_new_assignor) = self.update(now, beat)?;
         let has_new_topics = self.resolve(resolved);
         if has_new_subscription || has_new_topics || self.seen_topics != Some(lookup.version()) {
             self.forget_patterns();
@@ -189,33 +220,31 @@ impl ConsumerGroup {
         if has_new_assignor {
             self.bump();
         }
-        let is_due = now_ms.saturating_sub(self.assigned_at_ms)
-            >= i64::try_from(settings.assignment_interval.as_millis()).unwrap_or(i64::MAX);
-        if self.assignment_epoch < self.epoch && (is_due || self.assignment_epoch == 0) {
+        if self.is_assignment_due(now_ms, settings) {
             self.retarget(now_ms, settings, lookup);
         }
-        let places = |group: &Self| -> BTreeSet<Place> {
-            group.members.get(member_id).into_iter().flat_map(|it| it.assigned.keys().copied()).collect()
-        };
-        let has_changed = |group: &Self| group.changed.contains(&Change::Current(member_id.clone()));
-        let before = places(self);
-        self.reconcile(now, member_id, owned.as_ref(), has_new_subscription || has_new_topics, lookup)?;
-        let after = if has_changed(self) { places(self) } else { before.clone() };
-        let epoch = self.members.get(member_id).map_or(0, |member| member.epoch);
-        let is_news = joins || is_full || before != after;
-        Ok(BeatAnswer { member_id: member_id.clone(), epoch, assignment: is_news.then_some(after) })
+        let is_other = has_new_subscription || has_new_topics;
+        let has_new_partitions = self.reconcile(now, member_id, owned.as_ref(), is_other, lookup)?;
+        Ok(Advance { has_new_partitions, has_new_subscription: is_other })
+    }
+
+    /// Returns whether the next heartbeat computes a target assignment.
+    pub(super) fn is_assignment_due(&self, now_ms: i64, settings: &GroupSettings) -> bool {
+        let interval_ms = i64::try_from(settings.assignment_interval.as_millis()).unwrap_or(i64::MAX);
+        let is_over = now_ms.saturating_sub(self.assigned_at_ms) >= interval_ms;
+        self.assignment_epoch < self.epoch && (is_over || self.assignment_epoch == 0)
     }
 
     /// Finds the member or creates it.
     fn admit(&mut self, now: Instant, beat: &Beat, settings: &GroupSettings) -> Result<(), Refusal> {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
-        let holder = beat.instance_id.as_ref().and_then(|instance| self.instances.get(instance)).cloned();
         if beat.epoch > 0 {
+            let holder = beat.instance_id.as_ref().and_then(|instance| self.instances.get(instance));
             let Some(member) = self.members.get(id) else {
                 return refuse(ErrorCode::UnknownMemberId, format!("the group has no member `{id}`"));
             };
-            if beat.instance_id.is_some() && holder.as_ref() != Some(id) {
+            if beat.instance_id.is_some() && holder != Some(id) {
                 return match (&beat.instance_id, holder) {
                     (Some(instance), Some(holder)) => refuse(
                         ErrorCode::FencedInstanceId,
@@ -229,9 +258,26 @@ impl ConsumerGroup {
             }
             return check_epoch(id, member, beat);
         }
+        self.enter(now, beat, settings)
+    }
+
+    /// Finds the member that joins, or creates it. A member that has left for a while is replaced by one with the same
+    /// instance id, and so is one of another protocol.
+    pub(super) fn enter(
+        &mut self,
+        now: Instant,
+        beat: &Beat,
+        settings: &GroupSettings,
+    ) -> Result<(), Refusal> {
+        let id = &beat.member_id;
+        let refuse = |code, message| Err(Refusal::new(code, message));
+        let holder = beat.instance_id.as_ref().and_then(|instance| self.instances.get(instance)).cloned();
         match (&beat.instance_id, holder) {
             (Some(instance), Some(holder)) if holder != *id => {
-                if self.members.get(&holder).is_some_and(|member| member.epoch != LEFT_FOR_NOW) {
+                let is_in_use = |member: &Member| {
+                    member.epoch != LEFT_FOR_NOW && !member.is_classic() && beat.classic.is_none()
+                };
+                if self.members.get(&holder).is_some_and(is_in_use) {
                     return refuse(
                         ErrorCode::UnreleasedInstanceId,
                         format!("instance `{instance}` belongs to member `{holder}`, which has not left"),
@@ -276,7 +322,8 @@ impl ConsumerGroup {
         }
         member.id = id.into();
         (member.epoch, member.previous_epoch) = (0, 0);
-        for place in member.assigned.keys() {
+        (member.join_by, member.sync_by) = (None, None);
+        for place in member.assigned.keys().chain(member.revoking.keys()) {
             self.owners.insert(*place, member.id.clone());
         }
         if let Some(instance) = &member.profile.instance_id {
@@ -288,38 +335,22 @@ impl ConsumerGroup {
         }
     }
 
-    fn note_member(&mut self, id: &str) {
+    pub(super) fn note_member(&mut self, id: &str) {
         let id = id.to_owned();
         self.changed.extend([Change::Member(id.clone()), Change::Target(id.clone()), Change::Current(id)]);
     }
 
     /// Takes the properties that the member reports. Returns whether its subscription, and the group's assignor, changed.
     fn update(&mut self, now: Instant, beat: &Beat) -> Result<(bool, bool), Refusal> {
-        let assignor_before = self.preferred_assignor().map(str::to_owned);
         let Some(member) = self.members.get_mut(&beat.member_id) else { return Ok((false, false)) };
         member.heard_at = now;
-        let mut profile = member.profile.clone();
-        profile.client_id.clone_from(&beat.client_id);
-        profile.client_host.clone_from(&beat.client_host);
-        if beat.rack_id.is_some() {
-            profile.rack_id.clone_from(&beat.rack_id);
-        }
-        if let Some(ms) = beat.rebalance_timeout_ms {
-            profile.rebalance_timeout_ms = ms;
-        }
-        if let Some(names) = &beat.names {
-            profile.names.clone_from(names);
-        }
-        if let Some(pattern) = &beat.pattern {
-            profile.pattern = Some(pattern.clone()).filter(|pattern| !pattern.is_empty());
-        }
-        if beat.assignor.is_some() {
-            profile.assignor.clone_from(&beat.assignor);
-        }
         let is_new = member.previous_epoch == -1 && member.epoch == 0;
-        if profile == member.profile && !is_new {
+        if !is_new && beat.repeats(&member.profile) {
             return Ok((false, false));
         }
+        let profile = beat.profile_after(&member.profile);
+        let assignor_before = self.preferred_assignor().map(str::to_owned);
+        let Some(member) = self.members.get_mut(&beat.member_id) else { return Ok((false, false)) };
         let has_new_subscription =
             is_new || profile.names != member.profile.names || profile.pattern != member.profile.pattern;
         let (before, after) = (member.profile.bytes(), profile.bytes());
@@ -353,36 +384,6 @@ impl ConsumerGroup {
         self.changed.insert(Change::Group);
     }
 
-    /// Takes matched patterns. Returns whether one matches other topics than before.
-    fn resolve(&mut self, resolved: &BTreeMap<String, ResolvedPattern>) -> bool {
-        let mut has_changed = false;
-        for (pattern, topics) in resolved {
-            if let Some(before) = self.patterns.get_mut(pattern).filter(|it| it.topics == topics.topics) {
-                before.version = topics.version;
-                continue;
-            }
-            has_changed = true;
-            self.patterns.insert(pattern.clone(), topics.clone());
-            self.changed.insert(Change::Pattern(pattern.clone()));
-        }
-        has_changed
-    }
-
-    /// Removes the patterns of no member.
-    fn forget_patterns(&mut self) {
-        if self.patterns.is_empty() {
-            return;
-        }
-        let used: BTreeSet<&str> =
-            self.members.values().filter_map(|member| member.profile.pattern.as_deref()).collect();
-        let unused: Vec<String> =
-            self.patterns.keys().filter(|pattern| !used.contains(pattern.as_str())).cloned().collect();
-        for pattern in unused {
-            self.patterns.remove(&pattern);
-            self.changed.insert(Change::Pattern(pattern));
-        }
-    }
-
     /// The names that a member subscribes to, with those that its pattern matches.
     pub(super) fn subscribed_names<'a>(&'a self, profile: &'a Profile) -> impl Iterator<Item = &'a str> {
         let pattern = profile.pattern.as_ref().and_then(|pattern| self.patterns.get(pattern));
@@ -394,21 +395,6 @@ impl ConsumerGroup {
     pub(crate) fn all_names(&self) -> BTreeSet<String> {
         let profiles = self.members.values().map(|member| &member.profile);
         profiles.flat_map(|profile| self.subscribed_names(profile)).map(str::to_owned).collect()
-    }
-
-    /// A hash of the subscribed topics that exist: FNV-1a, the same after a restart.
-    fn hash_of_topics(&self, lookup: &dyn TopicLookup) -> i64 {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes {
-                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        for (id, partitions) in self.all_names().iter().filter_map(|name| lookup.by_name(name)) {
-            add(&id.0);
-            add(&partitions.to_be_bytes());
-        }
-        hash as i64
     }
 
     fn retarget(&mut self, now_ms: i64, settings: &GroupSettings, lookup: &dyn TopicLookup) {
@@ -521,10 +507,7 @@ impl ConsumerGroup {
 
     /// Removes members whose session is over, or that did not give up their partitions in time. Returns the next deadline.
     pub(crate) fn tick(&mut self, now: Instant, now_ms: i64, settings: &GroupSettings) -> Option<Instant> {
-        let deadline = |member: &Member| {
-            let session = member.heard_at + settings.session_timeout;
-            member.revoke_by.map_or(session, |by| by.min(session))
-        };
+        let deadline = |member: &Member| member.deadline(settings.session_timeout);
         let late: Vec<String> = self
             .members
             .iter()
@@ -535,44 +518,6 @@ impl ConsumerGroup {
             self.dismiss(now_ms, &late);
         }
         self.members.values().map(deadline).min()
-    }
-
-    /// Returns whether a member may commit offsets of these partitions. An older epoch is good for a partition that the
-    /// member has had since (KAFKA-20066).
-    pub(crate) fn check_commit(
-        &self,
-        member_id: &str,
-        epoch: i32,
-        places: impl Iterator<Item = (Option<Uuid>, i32)>,
-    ) -> Result<(), ErrorCode> {
-        if epoch < 0 && self.members.is_empty() {
-            return Ok(());
-        }
-        let member = self.members.get(member_id).ok_or(ErrorCode::UnknownMemberId)?;
-        if epoch == member.epoch {
-            return Ok(());
-        }
-        if epoch > member.epoch {
-            return Err(ErrorCode::StaleMemberEpoch);
-        }
-        for (topic, partition) in places {
-            let place = topic.map(|topic| (topic, partition));
-            let since = place.and_then(|at| member.assigned.get(&at).or_else(|| member.revoking.get(&at)));
-            if since.is_none_or(|since| epoch < *since) {
-                return Err(ErrorCode::StaleMemberEpoch);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns whether a member may read the group's offsets.
-    pub(crate) fn check_fetch(&self, member_id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
-        let member_id = match member_id {
-            None | Some("") if epoch < 0 => return Ok(()),
-            id => id.unwrap_or_default(),
-        };
-        let member = self.members.get(member_id).ok_or(ErrorCode::UnknownMemberId)?;
-        if epoch == member.epoch { Ok(()) } else { Err(ErrorCode::StaleMemberEpoch) }
     }
 }
 
@@ -589,6 +534,37 @@ fn check_epoch(id: &str, member: &Member, beat: &Beat) -> Result<(), Refusal> {
     let message =
         format!("member `{id}` sent epoch {}; its epoch is {current}, and was {previous} before", beat.epoch);
     Err(Refusal::new(ErrorCode::FencedMemberEpoch, message))
+}
+
+impl Beat {
+    /// Returns whether the heartbeat says nothing that the member's profile does not say.
+    fn repeats(&self, profile: &Profile) -> bool {
+        let is_same = |new: &Option<String>, known: &Option<String>| new.is_none() || new == known;
+        self.client_id == profile.client_id
+            && self.client_host == profile.client_host
+            && is_same(&self.rack_id, &profile.rack_id)
+            && is_same(&self.assignor, &profile.assignor)
+            && self.rebalance_timeout_ms.is_none_or(|ms| ms == profile.rebalance_timeout_ms)
+            && self.names.as_ref().is_none_or(|names| *names == profile.names)
+            && self.pattern.as_deref().is_none_or(|new| new == profile.pattern.as_deref().unwrap_or_default())
+            && self.classic == profile.classic
+    }
+
+    /// The profile of a member after its heartbeat.
+    fn profile_after(&self, before: &Profile) -> Profile {
+        let pattern = self.pattern.clone().or_else(|| before.pattern.clone());
+        Profile {
+            instance_id: before.instance_id.clone(),
+            rack_id: self.rack_id.clone().or_else(|| before.rack_id.clone()),
+            client_id: self.client_id.clone(),
+            client_host: self.client_host.clone(),
+            names: self.names.as_ref().unwrap_or(&before.names).clone(),
+            pattern: pattern.filter(|pattern| !pattern.is_empty()),
+            rebalance_timeout_ms: self.rebalance_timeout_ms.unwrap_or(before.rebalance_timeout_ms),
+            assignor: self.assignor.clone().or_else(|| before.assignor.clone()),
+            classic: self.classic.clone(),
+        }
+    }
 }
 
 fn no_room() -> String {

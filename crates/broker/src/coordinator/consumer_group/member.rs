@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use ottla_protocol::Uuid;
 use tokio::time::Instant;
 
@@ -64,6 +66,18 @@ pub(crate) struct Profile {
     pub(crate) pattern: Option<String>,
     pub(crate) rebalance_timeout_ms: i32,
     pub(crate) assignor: Option<String>,
+    /// Present while the member uses the classic protocol.
+    pub(crate) classic: Option<ClassicProfile>,
+}
+
+/// The protocols of a classic member: name and subscription, in order of preference.
+pub(crate) type Protocols = Vec<(String, Bytes)>;
+
+/// The properties of a member that uses the classic protocol.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ClassicProfile {
+    pub(crate) session_timeout: Duration,
+    pub(crate) protocols: Protocols,
 }
 
 impl Profile {
@@ -73,12 +87,18 @@ impl Profile {
         let names: usize = self.names.iter().map(|name| NAME_BYTES + name.len()).sum();
         let texts =
             text(&self.instance_id) + text(&self.rack_id) + text(&self.pattern) + text(&self.assignor);
-        names + texts + self.client_id.len() + self.client_host.len()
+        let protocols = self.classic.iter().flat_map(|classic| &classic.protocols);
+        let classic: usize =
+            protocols.map(|(name, metadata)| PROTOCOL_BYTES + name.len() + metadata.len()).sum();
+        names + texts + classic + self.client_id.len() + self.client_host.len()
     }
 }
 
 /// A subscribed name in its set, whose nodes are at least five elevenths full.
 const NAME_BYTES: usize = 3 * size_of::<String>();
+
+/// A protocol in its list, which has room for twice as many.
+const PROTOCOL_BYTES: usize = 2 * size_of::<(String, Bytes)>();
 
 /// A member.
 #[derive(Debug)]
@@ -94,6 +114,10 @@ pub(crate) struct Member {
     pub(super) heard_at: Instant,
     /// The member must have given up `revoking` by this time.
     pub(super) revoke_by: Option<Instant>,
+    /// A classic member that was notified of a rebalance must have joined again by this time.
+    pub(super) join_by: Option<Instant>,
+    /// A classic member that has joined must have requested its assignment by this time.
+    pub(super) sync_by: Option<Instant>,
     /// The memory of the member.
     pub(super) kept: Kept,
 }
@@ -115,7 +139,21 @@ impl Member {
             revoking: Assigned::new(),
             heard_at: now,
             revoke_by: None,
+            join_by: None,
+            sync_by: None,
             kept,
         }
+    }
+
+    /// The time at which the member is late, if it sends nothing until then.
+    pub(super) fn deadline(&self, session_timeout: Duration) -> Instant {
+        let own = self.profile.classic.as_ref().map(|classic| classic.session_timeout);
+        let session = self.heard_at + own.unwrap_or(session_timeout);
+        [self.revoke_by, self.join_by, self.sync_by].into_iter().flatten().fold(session, Instant::min)
+    }
+
+    /// Returns whether the member uses the classic protocol.
+    pub(crate) fn is_classic(&self) -> bool {
+        self.profile.classic.is_some()
     }
 }

@@ -1,4 +1,6 @@
-//! Random members, topics, losses and restarts: a partition never has two owners, and in the end each has one.
+//! Random members of both protocols, topics, losses and restarts: a partition never has two owners, and in the end each has one.
+
+mod classic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,6 +33,10 @@ impl TopicLookup for Topics {
     fn by_name(&self, name: &str) -> Option<(Uuid, i32)> {
         self.by_name.get(name).copied()
     }
+
+    fn name_of(&self, id: Uuid) -> Option<String> {
+        self.by_name.iter().find(|(_, (known, _))| *known == id).map(|(name, _)| name.clone())
+    }
 }
 
 /// A member as a client: the partitions that it uses.
@@ -42,6 +48,10 @@ struct Client {
     owned: BTreeSet<Place>,
     target: BTreeSet<Place>,
     reports: bool,
+    /// The last answer did not arrive: the next heartbeat has all fields, as those of Kafka's clients.
+    repeats: bool,
+    /// Present if the client has the classic protocol.
+    classic: Option<classic::Assignor>,
 }
 
 struct World {
@@ -104,7 +114,12 @@ impl World {
         if self.rng.bool() {
             names.extend(["returns".to_owned(), "bills".to_owned()]);
         }
-        let client = Client { instance_id, names, ..Client::default() };
+        let mut client = Client { instance_id, names, ..Client::default() };
+        if self.rng.u8(..3) == 0 {
+            // A classic member would take over the instance of a member that lives.
+            client.instance_id = None;
+            client.classic = Some(classic::Assignor::any(&mut self.rng));
+        }
         let id = format!("m{}", self.next);
         self.clients.insert(id.clone(), client);
         self.beat(&id, false);
@@ -113,22 +128,26 @@ impl World {
     /// Sends a heartbeat; with `lost` the answer does not arrive.
     fn beat(&mut self, id: &str, lost: bool) {
         let Some(client) = self.clients.get(id).cloned() else { return };
+        if client.classic.is_some() {
+            return self.beat_classic(id, lost);
+        }
         let joins = client.epoch == 0;
         let beat = Beat {
             member_id: id.into(),
             epoch: client.epoch,
             instance_id: client.instance_id.clone(),
-            rebalance_timeout_ms: joins.then_some(30_000),
-            names: (joins || client.reports).then(|| client.names.clone()),
-            owned: (joins || client.reports).then(|| client.owned.clone()),
+            rebalance_timeout_ms: (joins || client.repeats).then_some(30_000),
+            names: (joins || client.reports || client.repeats).then(|| client.names.clone()),
+            owned: (joins || client.reports || client.repeats).then(|| client.owned.clone()),
             ..Beat::default()
         };
         let answer = self.group.heartbeat(self.now, self.now_ms, beat, &self.settings, &self.topics);
         self.save();
+        let client = self.clients.get_mut(id).expect("it was there");
+        client.repeats = lost;
         if lost {
             return;
         }
-        let client = self.clients.get_mut(id).expect("it was there");
         match answer {
             Ok(answer) => {
                 client.epoch = answer.epoch;
@@ -160,6 +179,11 @@ impl World {
 
     fn leave(&mut self, id: &str) {
         let Some(client) = self.clients.remove(id) else { return };
+        if client.classic.is_some() {
+            let left = self.group.leave_classic(self.now_ms, id, None);
+            assert!(left.is_ok() || client.epoch == 0, "{left:?}");
+            return self.save();
+        }
         let for_now = client.instance_id.is_some() && self.rng.bool();
         let epoch = if for_now { -2 } else { -1 };
         let beat = Beat { member_id: id.into(), epoch, instance_id: client.instance_id, ..Beat::default() };
@@ -288,6 +312,10 @@ fn a_partition_never_has_two_owners_and_in_the_end_each_has_one() {
         }
         world.join();
         for _ in 0..40 {
+            // A client that joins and receives its assignment takes several requests.
+            for id in world.clients.keys().cloned().collect::<Vec<_>>() {
+                world.beat(&id, false);
+            }
             world.advance(5);
             for id in world.clients.keys().cloned().collect::<Vec<_>>() {
                 world.beat(&id, false);
@@ -381,7 +409,7 @@ fn an_older_epoch_commits_partitions_that_the_member_has_had_since() {
     assert_eq!(world.send(a(2, Some(kept.clone()))), Ok((3, None)));
     let group = &world.group;
     let commit = |member: &str, epoch, places: &BTreeSet<Place>| {
-        group.check_commit(member, epoch, places.iter().map(|place| (Some(place.0), place.1)))
+        group.check_commit(member, epoch, true, places.iter().map(|place| (Some(place.0), place.1)))
     };
     let lost = (0..4).map(|at| (Uuid([1; 16]), at)).filter(|it| !kept.contains(it)).collect();
     assert_eq!((commit("a", 2, &kept), commit("a", 3, &lost)), (Ok(()), Ok(())));

@@ -29,6 +29,7 @@ struct Step {
 
 impl ConsumerGroup {
     /// Moves a member towards its target. `owned` are the partitions that it reports; `None` says that nothing changed.
+    /// Returns whether the member has other partitions than before.
     pub(super) fn reconcile(
         &mut self,
         now: Instant,
@@ -36,8 +37,8 @@ impl ConsumerGroup {
         owned: Option<&BTreeSet<Place>>,
         has_new_subscription: bool,
         lookup: &dyn TopicLookup,
-    ) -> Result<(), Refusal> {
-        let Some(member) = self.members.get(member_id) else { return Ok(()) };
+    ) -> Result<bool, Refusal> {
+        let Some(member) = self.members.get(member_id) else { return Ok(false) };
         let owns = |places: &Assigned| match owned {
             None => true,
             Some(owned) => places.keys().any(|place| owned.contains(place)),
@@ -48,11 +49,11 @@ impl ConsumerGroup {
                 self.assignment_epoch.min(member.epoch + 1)
             }
             MemberState::Stable | MemberState::UnrevokedPartitions => {
-                if has_new_subscription {
-                    let step = self.without_unsubscribed(member, lookup);
-                    self.take(now, member_id, step);
+                if !has_new_subscription {
+                    return Ok(false);
                 }
-                return Ok(());
+                let step = self.without_unsubscribed(member, lookup);
+                return Ok(self.take(now, member_id, step));
             }
             MemberState::UnreleasedPartitions => member.epoch,
             MemberState::Unknown if owned.is_some_and(BTreeSet::is_empty) => self.assignment_epoch,
@@ -62,8 +63,7 @@ impl ConsumerGroup {
             }
         };
         let step = self.next_step(member_id, member, epoch, &owns, lookup);
-        self.take(now, member_id, step);
-        Ok(())
+        Ok(self.take(now, member_id, step))
     }
 
     fn next_step(
@@ -113,20 +113,23 @@ impl ConsumerGroup {
         Step { state, epoch: member.epoch, assigned, revoking }
     }
 
-    fn take(&mut self, now: Instant, member_id: &str, step: Step) {
-        let Some(member) = self.members.get_mut(member_id) else { return };
+    /// Applies a step. Returns whether it changes the member's partitions.
+    fn take(&mut self, now: Instant, member_id: &str, step: Step) -> bool {
+        let Some(member) = self.members.get_mut(member_id) else { return false };
         let Step { state, epoch, assigned, revoking } = step;
         let is_same = member.state == state
             && member.epoch == epoch
             && member.assigned == assigned
             && member.revoking == revoking;
         if is_same {
-            return;
+            return false;
         }
+        let has_changed = !member.assigned.keys().eq(assigned.keys());
         let waits_longer = member.revoke_by.filter(|_| member.revoking == revoking);
         let until = now + Duration::from_millis(member.profile.rebalance_timeout_ms.max(0) as u64);
-        member.revoke_by =
-            (state == MemberState::UnrevokedPartitions).then_some(waits_longer.unwrap_or(until));
+        // Classic members have the deadlines of their joins and syncs.
+        let must_revoke = state == MemberState::UnrevokedPartitions && !member.is_classic();
+        member.revoke_by = must_revoke.then_some(waits_longer.unwrap_or(until));
         let released = member.assigned.keys().chain(member.revoking.keys());
         for place in released.filter(|place| !assigned.contains_key(place) && !revoking.contains_key(place)) {
             self.owners.remove(place);
@@ -147,6 +150,7 @@ impl ConsumerGroup {
         member.assigned = assigned;
         member.revoking = revoking;
         self.changed.insert(Change::Current(member_id.to_owned()));
+        has_changed
     }
 
     /// The subscribed topics that exist, with their numbers of partitions.

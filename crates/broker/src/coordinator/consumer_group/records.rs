@@ -5,21 +5,23 @@
 //! (KAFKA-19862).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_protocol::messages::consumer_group_records::{
     CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, CONSUMER_GROUP_MEMBER_METADATA, CONSUMER_GROUP_METADATA,
     CONSUMER_GROUP_REGULAR_EXPRESSION, CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
-    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, ConsumerGroupCurrentMemberAssignmentValue, ConsumerGroupKey,
-    ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataValue, ConsumerGroupPartKey,
-    ConsumerGroupRegularExpressionValue, ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue, CurrentTopicPartitions, TargetTopicPartitions,
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, ClassicMemberMetadata, ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentValue, ConsumerGroupKey, ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue, ConsumerGroupPartKey, ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue, ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions, TargetTopicPartitions,
 };
 use ottla_protocol::{DecodeError, EncodeError, Uuid};
 use tokio::time::Instant;
 
 use super::group::{Change, ConsumerGroup};
-use super::member::{Assigned, Member, MemberState, Place, Profile};
+use super::member::{Assigned, ClassicProfile, Member, MemberState, Place, Profile};
 use super::patterns::ResolvedPattern;
 use crate::internal_topics::InternalRecord;
 use crate::memory::KeptMemory;
@@ -128,6 +130,7 @@ impl ConsumerGroup {
                 pattern: value.subscribed_topic_regex.filter(|pattern| !pattern.is_empty()),
                 rebalance_timeout_ms: value.rebalance_timeout_ms,
                 assignor: value.server_assignor,
+                classic: value.classic_member_metadata.map(classic_profile),
             };
             let kept = memory.keep_known(Member::bytes(&id, &profile));
             let mut member = Member::new(&id, profile, now, kept);
@@ -156,7 +159,7 @@ impl ConsumerGroup {
     }
 
     /// Adds a member that was read. Of two owners of one partition the first keeps it.
-    fn adopt(&mut self, id: String, mut member: Member, now: Instant) {
+    pub(super) fn adopt(&mut self, id: String, mut member: Member, now: Instant) {
         let owners = &mut self.owners;
         let mut claim = |places: &mut Assigned| {
             places.retain(|place, _| {
@@ -166,9 +169,9 @@ impl ConsumerGroup {
         };
         claim(&mut member.assigned);
         claim(&mut member.revoking);
-        if member.state == MemberState::UnrevokedPartitions {
+        if member.state == MemberState::UnrevokedPartitions && !member.is_classic() {
             let timeout = member.profile.rebalance_timeout_ms.max(0) as u64;
-            member.revoke_by = Some(now + std::time::Duration::from_millis(timeout));
+            member.revoke_by = Some(now + Duration::from_millis(timeout));
         }
         if let Some(instance) = &member.profile.instance_id {
             self.instances.insert(instance.clone(), id.clone());
@@ -181,14 +184,29 @@ impl ConsumerGroup {
         self.changed.iter().map(|change| self.record(group_id, change)).collect()
     }
 
-    /// The records that remove the group.
+    /// The records that remove the group with its members and patterns.
     pub(super) fn tombstones(&self, group_id: &str) -> Result<Vec<InternalRecord>, EncodeError> {
+        let part = |kind, part: &str| {
+            let key = ConsumerGroupPartKey { group_id: group_id.to_owned(), part: part.to_owned() };
+            Ok(InternalRecord { key: key.to_bytes(kind)?, value: None })
+        };
+        let of_members = [
+            CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+            CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+            CONSUMER_GROUP_MEMBER_METADATA,
+        ];
+        let members = of_members.into_iter().flat_map(|kind| self.members.keys().map(move |id| (kind, id)));
+        let patterns = self.patterns.keys().map(|pattern| (CONSUMER_GROUP_REGULAR_EXPRESSION, pattern));
+        let parts: Result<Vec<InternalRecord>, EncodeError> =
+            members.chain(patterns).map(|(kind, name)| part(kind, name)).collect();
         let mut kinds = vec![CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, CONSUMER_GROUP_METADATA];
         if self.assignment_epoch == 0 {
             kinds.remove(0);
         }
         let key = |kind| ConsumerGroupKey { group_id: group_id.to_owned() }.to_bytes(kind);
-        kinds.into_iter().map(|kind| Ok(InternalRecord { key: key(kind)?, value: None })).collect()
+        let whole = kinds.into_iter().map(|kind| Ok(InternalRecord { key: key(kind)?, value: None }));
+        let whole: Result<Vec<InternalRecord>, EncodeError> = whole.collect();
+        Ok([parts?, whole?].concat())
     }
 
     fn record(&self, group_id: &str, change: &Change) -> Result<InternalRecord, EncodeError> {
@@ -248,6 +266,22 @@ fn member_value(member: &Member) -> ConsumerGroupMemberMetadataValue {
         subscribed_topic_regex: Some(profile.pattern.unwrap_or_default()),
         rebalance_timeout_ms: profile.rebalance_timeout_ms,
         server_assignor: profile.assignor,
+        classic_member_metadata: profile.classic.map(|classic| ClassicMemberMetadata {
+            session_timeout_ms: i32::try_from(classic.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            supported_protocols: classic
+                .protocols
+                .into_iter()
+                .map(|(name, metadata)| ClassicProtocol { name, metadata })
+                .collect(),
+        }),
+    }
+}
+
+fn classic_profile(metadata: ClassicMemberMetadata) -> ClassicProfile {
+    let protocols = metadata.supported_protocols.into_iter();
+    ClassicProfile {
+        session_timeout: Duration::from_millis(metadata.session_timeout_ms.max(0) as u64),
+        protocols: protocols.map(|protocol| (protocol.name, protocol.metadata)).collect(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The consumer groups of the cluster: their writes, and the task that handles their deadlines.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod classic_requests;
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,13 +11,13 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::assignor::Assignor;
 use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal, TopicLookup};
 use super::records::StoredConsumerGroup;
+use super::settings::settings_of;
 use crate::cluster::Cluster;
-use crate::config::live::GROUP;
 use crate::coordinator::deadlines::keep_time;
-use crate::coordinator::group::Subscribed;
+use crate::coordinator::group::{Group, Subscribed};
+use crate::coordinator::group_log::group_record;
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::offsets::MembersForExpiry;
 use crate::internal_topics::{InternalRecord, InternalTopic, Written};
@@ -24,10 +26,14 @@ use crate::memory::KeptMemory;
 /// The records of one batch. A group of many members that gets a new target assignment needs several.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
+/// The parts with a lock of their own: a group that computes a target assignment delays few others.
+const SHARDS: usize = 256;
+
 /// The consumer groups.
 #[derive(Debug)]
 pub(crate) struct ConsumerGroups {
-    state: Mutex<State>,
+    /// A group is in the shard of its name's hash.
+    shards: [Mutex<State>; SHARDS],
     /// Notified when the next deadline may be earlier.
     changed: Notify,
     memory: KeptMemory,
@@ -47,6 +53,10 @@ struct Entry {
     deadline: Option<Instant>,
     /// The last write of the group.
     written: Option<Result<Written, ErrorCode>>,
+    /// Records that must be written before those of the next change.
+    before: Vec<InternalRecord>,
+    /// The settings, and the version of the configurations that they were read from.
+    settings: Option<(u64, Arc<GroupSettings>)>,
 }
 
 impl TopicLookup for Cluster {
@@ -57,11 +67,16 @@ impl TopicLookup for Cluster {
     fn by_name(&self, name: &str) -> Option<(Uuid, i32)> {
         self.topic(name).map(|topic| (topic.id, topic.partitions.len() as i32))
     }
+
+    fn name_of(&self, id: Uuid) -> Option<String> {
+        self.topic_by_id(id).map(|topic| topic.name.to_string())
+    }
 }
 
 impl ConsumerGroups {
     pub(crate) fn new(memory: KeptMemory) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), memory }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, changed: Notify::new(), memory }
     }
 
     /// Handles a heartbeat. The answer may be sent when [`ConsumerGroups::await_stored`] has returned.
@@ -71,33 +86,48 @@ impl ConsumerGroups {
         group_id: &str,
         beat: Beat,
     ) -> Result<(BeatAnswer, Duration), Refusal> {
-        let settings = settings_of(cluster, group_id);
         let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
-        let mut state = self.lock();
+        let mut state = self.lock(group_id);
         if !state.by_id.contains_key(group_id) {
             self.create(&mut state, cluster, group_id, &beat)?;
         }
         let State { by_id, deadlines } = &mut *state;
         let Some(entry) = by_id.get_mut(group_id) else { return Err(not_found(group_id)) };
-        let member_id = beat.member_id.clone();
+        let settings = entry.settings(cluster, group_id);
+        let leaves = beat.epoch < 0;
         let answer = entry.group.heartbeat(now, now_ms, beat, &settings, &**cluster);
         if answer.is_err() && entry.group.members.is_empty() && entry.written.is_none() {
             by_id.remove(group_id);
             return answer.map(|answer| (answer, settings.heartbeat_interval));
         }
         entry.save(cluster, group_id);
-        if let Some(member) = entry.group.members.get(&member_id) {
-            let session = now + settings.session_timeout;
-            let next = member.revoke_by.map_or(session, |by| by.min(session));
-            if entry.deadline.is_none_or(|known| next < known) {
-                entry.wake_at(deadlines, group_id, Some(next));
-                self.changed.notify_one();
-            }
+        if let Ok(BeatAnswer { member_id, .. }) = &answer {
+            self.watch(entry, deadlines, group_id, member_id, &settings);
+        }
+        if leaves {
+            Self::downgrade(&mut state, cluster, group_id, true);
         }
         answer.map(|answer| (answer, settings.heartbeat_interval))
     }
 
-    /// Creates a group for its first member.
+    /// Wakes the group up at a member's deadline.
+    fn watch(
+        &self,
+        entry: &mut Entry,
+        deadlines: &mut BTreeSet<(Instant, String)>,
+        group_id: &str,
+        member_id: &str,
+        settings: &GroupSettings,
+    ) {
+        let member = entry.group.members.get(member_id);
+        let Some(next) = member.map(|member| member.deadline(settings.session_timeout)) else { return };
+        if entry.deadline.is_none_or(|known| next < known) {
+            entry.wake_at(deadlines, group_id, Some(next));
+            self.changed.notify_one();
+        }
+    }
+
+    /// Creates a group for its first member of this protocol.
     fn create(
         &self,
         state: &mut State,
@@ -108,15 +138,10 @@ impl ConsumerGroups {
         if beat.epoch != 0 {
             return Err(not_found(group_id));
         }
-        if let Err(code) = cluster.groups.delete(cluster, group_id) {
-            // Kafka's answer with `group.consumer.migration.policy=disabled`.
-            return Err(match code {
-                ErrorCode::NonEmptyGroup => Refusal::new(
-                    ErrorCode::GroupIdNotFound,
-                    format!("group `{group_id}` has members of the classic protocol"),
-                ),
-                code => Refusal::new(code, format!("group `{group_id}`: its record cannot be written")),
-            });
+        match cluster.groups.delete(cluster, group_id) {
+            Ok(_) => {}
+            Err(ErrorCode::NonEmptyGroup) => return self.upgrade(state, cluster, group_id),
+            Err(code) => return Err(not_written(group_id, code)),
         }
         let Some(kept) = self.memory.keep(ConsumerGroup::bytes(group_id)) else {
             tracing::warn!(group_id, "a group is refused: memory.max.bytes has no room for it");
@@ -124,15 +149,86 @@ impl ConsumerGroups {
             return Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message));
         };
         let group = ConsumerGroup::new(self.memory.clone(), kept);
-        state.by_id.insert(group_id.to_owned(), Entry { group, deadline: None, written: None });
+        state.by_id.insert(group_id.to_owned(), Entry::new(group));
         Ok(())
+    }
+
+    /// Converts a classic group with members, for the first member of this protocol.
+    fn upgrade(&self, state: &mut State, cluster: &Arc<Cluster>, group_id: &str) -> Result<(), Refusal> {
+        let broker = cluster.live.broker();
+        let config = &broker.consumer_groups;
+        let refuse = |code, why: &str| {
+            Refusal::new(code, format!("classic group `{group_id}` cannot be upgraded: {why}"))
+        };
+        if !config.migration_policy.permits_upgrade() {
+            return Err(refuse(
+                ErrorCode::GroupIdNotFound,
+                "group.consumer.migration.policy does not permit it",
+            ));
+        }
+        let convert = |classic: &Group| {
+            if classic.members.len() > config.members_max {
+                let why = "it has more members than group.consumer.max.size allows";
+                return Err(refuse(ErrorCode::GroupIdNotFound, why));
+            }
+            if classic.members.len() == config.members_max {
+                return Err(refuse(
+                    ErrorCode::GroupMaxSizeReached,
+                    "group.consumer.max.size allows no more members",
+                ));
+            }
+            ConsumerGroup::from_classic(group_id, classic, Instant::now(), &self.memory, &**cluster)
+        };
+        let tombstone = group_record(group_id, None).map_err(|code| not_written(group_id, code))?;
+        let group = cluster.groups.upgrade(group_id, convert).unwrap_or_else(|| Err(not_found(group_id)))?;
+        tracing::info!(group_id, members = group.members.len(), "a classic group has the new protocol now");
+        let mut entry = Entry::new(group);
+        entry.before.push(tombstone);
+        // The first tick computes the deadline.
+        entry.wake_at(&mut state.deadlines, group_id, Some(Instant::now()));
+        self.changed.notify_one();
+        state.by_id.insert(group_id.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Converts a group to the classic protocol if its last member of this one has gone. `rebalances`: the members must join
+    /// again.
+    fn downgrade(state: &mut State, cluster: &Arc<Cluster>, group_id: &str, rebalances: bool) {
+        let Some(entry) = state.by_id.get_mut(group_id).filter(|entry| entry.group.is_all_classic()) else {
+            return;
+        };
+        let may_downgrade = cluster.live.broker().consumer_groups.migration_policy.permits_downgrade();
+        if !may_downgrade || entry.group.members.len() > cluster.groups.members_max() {
+            tracing::info!(group_id, "a group of classic members keeps the new protocol");
+            return;
+        }
+        let (value, protocols) = entry.group.to_classic(cluster.clock.now_ms(), &**cluster);
+        let written = (|| {
+            let mut records = entry.before.clone();
+            records.extend(entry.group.records(group_id).map_err(too_long)?);
+            records.extend(entry.group.tombstones(group_id).map_err(too_long)?);
+            records.push(group_record(group_id, Some(&value))?);
+            write(cluster, group_id, &records)?.ok_or(ErrorCode::UnknownServerError)
+        })();
+        match written {
+            Ok(written) => {
+                entry.wake_at(&mut state.deadlines, group_id, None);
+                state.by_id.remove(group_id);
+                cluster.groups.adopt(group_id, value, protocols, written, rebalances);
+                tracing::info!(group_id, "a group has the classic protocol again");
+            }
+            Err(code) => {
+                tracing::warn!(group_id, %code, "a group keeps the new protocol: its records cannot be written");
+            }
+        }
     }
 
     /// Waits until the group's records are durable.
     pub(crate) async fn await_stored(&self, cluster: &Arc<Cluster>, group_id: &str) -> Result<(), ErrorCode> {
-        let written = self.lock().by_id.get(group_id).and_then(|entry| entry.written.clone());
+        let written = self.lock(group_id).by_id.get(group_id).and_then(|entry| entry.written.clone());
         match written {
-            None => Ok(()),
+            // The group has the classic protocol again.
+            None => cluster.groups.await_stored(cluster, group_id).await,
             Some(written) => cluster.await_written(&written?).await,
         }
     }
@@ -140,7 +236,7 @@ impl ConsumerGroups {
     /// The patterns that must be matched before a heartbeat: those of the group that were matched with older topics, and
     /// that of the heartbeat if it is new.
     pub(crate) fn unresolved(&self, group_id: &str, pattern: Option<&str>, version: u64) -> Vec<String> {
-        let state = self.lock();
+        let state = self.lock(group_id);
         let known = state.by_id.get(group_id).map(|entry| &entry.group.patterns);
         let is_current = |pattern: &str| {
             let resolved = known.and_then(|known| known.get(pattern));
@@ -152,36 +248,34 @@ impl ConsumerGroups {
         all.into_iter().filter(|pattern| !is_current(pattern)).map(str::to_owned).collect()
     }
 
-    /// Runs a join of the classic protocol, unless the group has members of this one. An empty group is replaced.
-    pub(crate) fn join_classic<T>(
-        &self,
-        cluster: &Arc<Cluster>,
-        group_id: &str,
-        join: impl FnOnce() -> T,
-    ) -> Result<T, ErrorCode> {
-        let mut state = self.lock();
-        match delete(&mut state, cluster, group_id) {
-            Ok(_) => Ok(join()),
-            Err(ErrorCode::NonEmptyGroup) => Err(ErrorCode::InconsistentGroupProtocol),
-            Err(code) => Err(code),
-        }
-    }
-
     /// Calls `look` with a group, if it is one of this protocol.
     pub(crate) fn look<T>(&self, group_id: &str, look: impl FnOnce(&ConsumerGroup) -> T) -> Option<T> {
-        self.lock().by_id.get(group_id).map(|entry| look(&entry.group))
+        self.lock(group_id).by_id.get(group_id).map(|entry| look(&entry.group))
     }
 
     /// The names of the groups.
     pub(crate) fn list(&self) -> Vec<String> {
-        self.lock().by_id.keys().cloned().collect()
+        self.collect(|_| true)
     }
 
-    /// The names of up to `max` groups, from the one after `after` on.
+    /// The first `max` names of groups after `after`, in order.
     pub(crate) fn names_after(&self, after: Option<&str>, max: usize) -> Vec<String> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let state = self.lock();
-        state.by_id.range::<str, _>((from, Bound::Unbounded)).take(max).map(|(id, _)| id.clone()).collect()
+        // The first names of the shards so far; the last one of them is at the top.
+        let mut first = BinaryHeap::new();
+        for shard in &self.shards {
+            let state = lock(shard);
+            for (name, _) in state.by_id.range::<str, _>((from, Bound::Unbounded)) {
+                if first.len() >= max {
+                    if first.peek().is_none_or(|last: &String| name >= last) {
+                        break;
+                    }
+                    first.pop();
+                }
+                first.push(name.clone());
+            }
+        }
+        first.into_sorted_vec()
     }
 
     /// The topics that a group's members subscribe to, if it is a group of this protocol.
@@ -202,9 +296,18 @@ impl ConsumerGroups {
 
     /// The groups without members.
     pub(crate) fn empty(&self) -> Vec<String> {
-        let state = self.lock();
-        let empty = state.by_id.iter().filter(|(_, entry)| entry.group.members.is_empty());
-        empty.map(|(id, _)| id.clone()).collect()
+        self.collect(|group| group.members.is_empty())
+    }
+
+    fn collect(&self, wanted: impl Fn(&ConsumerGroup) -> bool) -> Vec<String> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let state = lock(shard);
+            let found = state.by_id.iter().filter(|(_, entry)| wanted(&entry.group));
+            all.extend(found.map(|(id, _)| id.clone()));
+        }
+        all.sort_unstable();
+        all
     }
 
     /// Removes a group without members, and its records. Returns what must be durable; `None` if there is no such group.
@@ -213,7 +316,7 @@ impl ConsumerGroups {
         cluster: &Arc<Cluster>,
         group_id: &str,
     ) -> Result<Option<Written>, ErrorCode> {
-        delete(&mut self.lock(), cluster, group_id)
+        delete(&mut self.lock(group_id), cluster, group_id)
     }
 
     /// Takes a group from its records at the start. Sessions of its members begin again.
@@ -223,8 +326,8 @@ impl ConsumerGroups {
         }
         let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
         let group = ConsumerGroup::from_stored(&group_id, stored, (now, now_ms), &self.memory);
-        let mut state = self.lock();
-        let mut entry = Entry { group, deadline: None, written: None };
+        let mut state = self.lock(&group_id);
+        let mut entry = Entry::new(group);
         // The first tick computes the deadline.
         entry.wake_at(&mut state.deadlines, &group_id, Some(now));
         state.by_id.insert(group_id, entry);
@@ -237,7 +340,10 @@ impl ConsumerGroups {
     }
 
     fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
-        let mut state = self.lock();
+        self.shards.iter().filter_map(|shard| Self::tick_shard(&mut lock(shard), cluster, now)).min()
+    }
+
+    fn tick_shard(state: &mut State, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
         loop {
             let State { by_id, deadlines } = &mut *state;
             let (at, group_id) = deadlines.first()?.clone();
@@ -248,19 +354,49 @@ impl ConsumerGroups {
                 deadlines.remove(&(at, group_id));
                 continue;
             };
-            let settings = settings_of(cluster, &group_id);
+            let settings = entry.settings(cluster, &group_id);
+            let members = entry.group.members.len();
             let next = entry.group.tick(now, cluster.clock.now_ms(), &settings);
+            let has_lost = entry.group.members.len() < members;
             entry.save(cluster, &group_id);
             entry.wake_at(deadlines, &group_id, next);
+            if has_lost {
+                Self::downgrade(state, cluster, &group_id, true);
+            }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, group_id: &str) -> MutexGuard<'_, State> {
+        // FNV-1a: the same in each run, so that the order of the ticks is, too.
+        let hash = group_id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        lock(&self.shards[hash as usize % SHARDS])
     }
 }
 
+fn lock(shard: &Mutex<State>) -> MutexGuard<'_, State> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Entry {
+    fn new(group: ConsumerGroup) -> Self {
+        Self { group, deadline: None, written: None, before: Vec::new(), settings: None }
+    }
+
+    /// The settings of the group, which are read again after a change of any configuration.
+    fn settings(&mut self, cluster: &Cluster, group_id: &str) -> Arc<GroupSettings> {
+        let version = cluster.live.version();
+        match &self.settings {
+            Some((known, settings)) if *known == version => settings.clone(),
+            _ => {
+                let settings = Arc::new(settings_of(cluster, group_id));
+                self.settings = Some((version, settings.clone()));
+                settings
+            }
+        }
+    }
+
     /// Replaces the time of the next tick.
     fn wake_at(&mut self, deadlines: &mut BTreeSet<(Instant, String)>, group_id: &str, at: Option<Instant>) {
         if let Some(before) = self.deadline.take() {
@@ -279,9 +415,13 @@ impl Entry {
             return;
         }
         let records = self.group.records(group_id).map_err(too_long);
-        let written = records.and_then(|records| write(cluster, group_id, &records));
+        let written = records.and_then(|records| {
+            let all = [&self.before[..], &records].concat();
+            write(cluster, group_id, &all)
+        });
         if written.is_ok() {
             self.group.changed.clear();
+            self.before.clear();
         }
         self.written = written.transpose();
     }
@@ -324,36 +464,10 @@ fn write(
     Ok(last)
 }
 
-fn not_found(group_id: &str) -> Refusal {
-    Refusal::new(ErrorCode::GroupIdNotFound, format!("consumer group `{group_id}` does not exist"))
+fn not_written(group_id: &str, code: ErrorCode) -> Refusal {
+    Refusal::new(code, format!("group `{group_id}`: its record cannot be written"))
 }
 
-/// The settings of a group: its own, within the broker's limits, or the broker's.
-fn settings_of(cluster: &Cluster, group_id: &str) -> GroupSettings {
-    let broker = cluster.live.broker();
-    let config = &broker.consumer_groups;
-    let own = cluster.live.values(GROUP, group_id);
-    let ms = |name: &str, default: Duration, (min, max): (Duration, Duration)| {
-        let own = own.get(name).and_then(|value| value.trim().parse().ok()).map(Duration::from_millis);
-        own.unwrap_or(default).max(min).min(max)
-    };
-    GroupSettings {
-        session_timeout: ms(
-            "consumer.session.timeout.ms",
-            config.session_timeout,
-            config.session_timeout_range,
-        ),
-        heartbeat_interval: ms(
-            "consumer.heartbeat.interval.ms",
-            config.heartbeat_interval,
-            config.heartbeat_interval_range,
-        ),
-        assignment_interval: ms(
-            "consumer.assignment.interval.ms",
-            config.assignment_interval,
-            config.assignment_interval_range,
-        ),
-        members_max: config.members_max,
-        assignors: config.assignors.iter().filter_map(|name| Assignor::of_name(name)).collect(),
-    }
+fn not_found(group_id: &str) -> Refusal {
+    Refusal::new(ErrorCode::GroupIdNotFound, format!("consumer group `{group_id}` does not exist"))
 }

@@ -1,7 +1,12 @@
-//! Transactions with clients that share no code with Java's or librdkafka: franz-go, Sarama, kafka-python and aiokafka.
+//! Clients that others wrote: transactions of each, and a group whose members are on different ones.
 //!
-//! Each moves ten records of a group in three transactions and aborts the second one. `cargo xtask soak foreign` does it
-//! with Apache Kafka 4.3 as well.
+//! In the transactions, franz-go, Sarama, kafka-python and aiokafka, which share no code with Java's or librdkafka, move ten
+//! records of a group in three transactions and abort the second one. `cargo xtask soak foreign` runs all tests with Apache
+//! Kafka 4.3 as well.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod shared_group;
 
 use std::collections::BTreeMap;
 use std::process::Command;
