@@ -1,8 +1,8 @@
-//! Programs on Kafka clients without librdkafka: franz-go and Sarama for Go, kafka-python and aiokafka for Python.
-//! Also the members of a group on different clients, of which one is librdkafka's.
+//! Programs on Kafka clients without librdkafka: franz-go and Sarama for Go, kafka-python and aiokafka for Python, KafkaJS
+//! for Node. Also the members of a group on different clients, of which one is librdkafka's.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -16,6 +16,8 @@ use crate::workspace::{interop_dir, workspace_root};
 
 /// A build without a cache, including downloads.
 const BUILT_WITHIN: Duration = Duration::from_secs(600);
+
+const NODE_PACKAGE: &str = "kafkajs@2.2.4";
 
 const PYTHON_PACKAGES: [&str; 2] = ["kafka-python==3.0.12", "aiokafka==0.14.0"];
 
@@ -34,8 +36,44 @@ pub fn foreign_go() -> Result<Command, Failure> {
     PROGRAM.get_or_init(build).clone().map(Command::new)
 }
 
+/// Builds a Go program of one file, whose imports are modules of `interop/foreign/go`.
+pub fn build_foreign_go(source: &Path, program: &Path) -> Result<(), Failure> {
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(program).arg(source);
+    go.current_dir(workspace_root().join("interop/foreign/go"));
+    go.env("GOFLAGS", "-mod=readonly").env("CGO_ENABLED", "0");
+    run("go", &mut go, b"", BUILT_WITHIN)?.succeeded().map(drop)
+}
+
+/// The directory of Node's packages: KafkaJS.
+pub fn foreign_node() -> Result<PathBuf, Failure> {
+    let dir = interop_dir().join("foreign-node");
+    let complete = dir.join("complete");
+    locked("foreign-node", || {
+        if fs::read_to_string(&complete).is_ok_and(|made_from| made_from == NODE_PACKAGE) {
+            return Ok(());
+        }
+        let _ = fs::remove_dir_all(&dir);
+        let failed = |error| Failure::new(format!("{}: {error}", dir.display()));
+        fs::create_dir_all(&dir).map_err(failed)?;
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(&dir);
+        run("npm", npm.arg(NODE_PACKAGE), b"", BUILT_WITHIN)?.succeeded()?;
+        fs::write(&complete, NODE_PACKAGE).map_err(failed)
+    })?;
+    Ok(dir.join("node_modules"))
+}
+
 /// The program of the folder `interop/foreign/python`, which has stories for kafka-python and aiokafka.
 pub fn foreign_python() -> Result<Command, Failure> {
+    let mut python = Command::new("python3");
+    python.arg(workspace_root().join("interop/foreign/python/transactions.py"));
+    python.env("PYTHONPATH", foreign_python_packages()?).env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(python)
+}
+
+/// The directory of kafka-python and aiokafka.
+pub fn foreign_python_packages() -> Result<PathBuf, Failure> {
     let packages = interop_dir().join("foreign-python");
     // Written last, with the versions: a partial copy or other versions are fetched again.
     let complete = packages.join("complete");
@@ -51,10 +89,7 @@ pub fn foreign_python() -> Result<Command, Failure> {
         fs::write(&complete, &wanted)
             .map_err(|error| Failure::new(format!("{}: {error}", complete.display())))
     })?;
-    let mut python = Command::new("python3");
-    python.arg(workspace_root().join("interop/foreign/python/transactions.py"));
-    python.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
-    Ok(python)
+    Ok(packages)
 }
 
 /// The programs that are a member of a group. Their arguments follow: bootstrap servers, topic, group and protocol.

@@ -44,7 +44,9 @@ pub use applications::{
 pub use bindings::{build_stories, tell_story};
 pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
-pub use foreign::{GroupMember, foreign_go, foreign_python};
+pub use foreign::{
+    GroupMember, build_foreign_go, foreign_go, foreign_node, foreign_python, foreign_python_packages,
+};
 pub use jars::{KafkaJars, application_jars, jars, java_client, newest_jars, old_jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};

@@ -41,6 +41,8 @@ pub enum Peer {
     Go,
     /// rust-rdkafka, built on our library.
     Rust,
+    /// Node and its packages.
+    Node,
     /// The build of librdkafka's own tests: npm for their sources, make, compilers, OpenSSL's headers; and Java.
     NumberedTests,
     /// valgrind.
@@ -58,7 +60,7 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order of lists.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Java,
         Self::NewestJava,
         Self::Applications,
@@ -68,6 +70,7 @@ impl Peer {
         Self::Python,
         Self::Go,
         Self::Rust,
+        Self::Node,
         Self::NumberedTests,
         Self::Valgrind,
         Self::Ipv6,
@@ -85,6 +88,7 @@ impl Peer {
             Self::Python => "confluent-kafka for Python",
             Self::Go => "confluent-kafka-go",
             Self::Rust => "rust-rdkafka",
+            Self::Node => "Node",
             Self::NumberedTests => "librdkafka's numbered tests",
             Self::Valgrind => "valgrind",
             Self::Ipv6 => "IPv6",
@@ -121,7 +125,9 @@ impl Peer {
                 self.openssl_headers()?;
                 crate::jars()
             }
-            Self::Kcat | Self::Python | Self::Go | Self::Rust | Self::Valgrind => return Ok(()),
+            Self::Kcat | Self::Python | Self::Go | Self::Rust | Self::Node | Self::Valgrind => {
+                return Ok(());
+            }
             Self::Librdkafka => {
                 let fetched = Librdkafka::reference().map(drop);
                 return fetched.map_err(|failure| self.missing(failure.to_string()));
@@ -190,6 +196,7 @@ impl Peer {
                 ("python3-config", "python3-dev"),
                 ("cc", "gcc"),
             ],
+            Self::Node => &[("node", "nodejs"), ("npm", "npm")],
             Self::Go => &[("go", "golang-go"), ("cc", "gcc"), ("pkg-config", "pkg-config")],
             Self::Rust => &[("cc", "gcc"), ("pkg-config", "pkg-config")],
             Self::NumberedTests => &[
