@@ -47,6 +47,7 @@ fn the_json_of_a_broker_that_is_ready_has_what_a_script_needs() {
     let expected = [
         "bootstrap_servers",
         "cluster_id",
+        "control",
         "data_dir",
         "durability",
         "event",
@@ -57,7 +58,10 @@ fn the_json_of_a_broker_that_is_ready_has_what_a_script_needs() {
     ];
     assert_eq!(keys, expected);
     assert_eq!((&ready["event"], &ready["durability"]), (&"ready".into(), &"disk".into()));
-    assert_eq!((&ready["data_dir"], &ready["metrics"]), (&data.into(), &Value::Null));
+    assert_eq!(
+        (&ready["data_dir"], &ready["metrics"], &ready["control"]),
+        (&data.into(), &Value::Null, &Value::Null)
+    );
     assert_eq!(ready["pid"], broker.id());
     let nodes = ready["nodes"].as_array().expect("a list");
     assert_eq!((&nodes[0]["id"], &nodes[1]["id"]), (&1.into(), &2.into()));
