@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::compactor::compact_now;
+use crate::coordinator::consumer_group::group::ConsumerGroup;
 use crate::partition::Partition;
 
 /// Interval at which a wait looks at the state of the broker.
@@ -132,7 +133,7 @@ impl Cluster {
 
     /// Returns the state of a group, as DescribeGroups names it.
     pub fn group_state(&self, group: &str) -> &'static str {
-        let new = self.consumer_groups.look(group, |group| group.state());
+        let new = self.consumer_groups.look(group, ConsumerGroup::state);
         let known = new.or_else(|| self.groups.describe(group).map(|known| known.state));
         known.unwrap_or(if self.offsets.has_offsets(group) { "Empty" } else { "Dead" })
     }

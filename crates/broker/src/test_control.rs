@@ -7,6 +7,7 @@ use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::api::named_topics::api_names_topics;
 use crate::cluster::Cluster;
+use crate::cluster::nodes::Node;
 use crate::intercept::{Fault, FaultRule, FaultRuleError};
 use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
@@ -185,7 +186,7 @@ impl Cluster {
 
     /// Returns `true` if a node is up: see [`Self::take_down`].
     pub fn is_up(&self, node: i32) -> bool {
-        self.node(node).is_some_and(|node| node.is_up())
+        self.node(node).is_some_and(Node::is_up)
     }
 
     /// Ids of all nodes.

@@ -1,6 +1,8 @@
 //! The broker misbehaves on request, and the real client neither loses nor doubles anything.
 
-use std::time::Duration;
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
+
+use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Fault, FaultRule, FaultRuleError};
 use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
@@ -167,9 +169,9 @@ fn a_fault_of_a_topic_meets_the_fetches_of_a_session() {
         |topic| FaultRule::new(ApiKey::Fetch, Fault::Fail(ErrorCode::NotLeaderOrFollower)).topic(topic);
     cluster.add_fault(rule("bills")).expect("a rule");
     cluster.add_fault(rule("orders")).expect("a rule");
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while cluster.faults().len() > 1 {
-        assert!(std::time::Instant::now() < deadline, "a fetch has the fault");
+        assert!(Instant::now() < deadline, "a fetch has the fault");
         let _nothing = consumer.poll_blocking(Duration::from_millis(20)).expect("a retriable error");
     }
     assert_eq!(cluster.faults()[0].1.topic.as_deref(), Some("bills"));

@@ -1,5 +1,7 @@
 //! Periodic work done now, and waits for what clients do.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};

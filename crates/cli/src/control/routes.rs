@@ -98,12 +98,9 @@ impl Controlled {
     }
 
     fn remove_fault(&self, id: u64) -> Result<Value, Refusal> {
-        match self.cluster.remove_fault(id) {
-            true => Ok(json!({})),
-            false => {
-                Err(Refusal::NotFound(format!("there is no fault {id}: its last request may have come")))
-            }
-        }
+        found(self.cluster.remove_fault(id), || {
+            format!("there is no fault {id}: its last request may have come")
+        })
     }
 
     async fn add_node(&self, body: NewNodeBody) -> Result<Value, Refusal> {
@@ -133,12 +130,9 @@ impl Controlled {
 
     fn set_leader(&self, body: &LeaderBody) -> Result<Value, Refusal> {
         let LeaderBody { topic, partition, node } = body;
-        match self.cluster.set_leader(topic, *partition, *node) {
-            true => Ok(json!({})),
-            false => Err(Refusal::NotFound(format!(
-                "there is no partition {partition} of topic `{topic}`, or node {node} is not up"
-            ))),
-        }
+        found(self.cluster.set_leader(topic, *partition, *node), || {
+            format!("there is no partition {partition} of topic `{topic}`, or node {node} is not up")
+        })
     }
 
     fn set_coordinator(&self, body: &CoordinatorBody) -> Result<Value, Refusal> {
@@ -148,10 +142,7 @@ impl Controlled {
             (None, Some(id)) => self.cluster.set_transaction_coordinator(id, node),
             _ => return Err(Refusal::Invalid("expected either `group` or `transactional_id`".into())),
         };
-        match moved {
-            true => Ok(json!({})),
-            false => Err(Refusal::NotFound(format!("node {node} is not up"))),
-        }
+        found(moved, || format!("node {node} is not up"))
     }
 
     async fn work_now(&self, body: NowBody) -> Result<Value, Refusal> {
@@ -202,6 +193,11 @@ impl Controlled {
         let counts = self.cluster.request_counts().into_iter();
         Value::Object(counts.map(|(api, count)| (api.to_string(), json!(count))).collect::<Map<_, _>>())
     }
+}
+
+/// The answer to a change of a thing that may not exist.
+fn found(is_there: bool, error: impl FnOnce() -> String) -> Result<Value, Refusal> {
+    if is_there { Ok(json!({})) } else { Err(Refusal::NotFound(error())) }
 }
 
 fn refused(topic: &str, code: ErrorCode) -> Refusal {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,10 +127,11 @@ impl Drop for ControlServer {
 
 /// Listens at a unix socket of mode 0600. The socket of a broker that was killed is replaced.
 fn listen_at(path: &Path) -> io::Result<Arc<UnixListener>> {
-    if let Err(error) = std::os::unix::net::UnixStream::connect(path) {
-        if error.kind() == io::ErrorKind::ConnectionRefused {
-            std::fs::remove_file(path)?;
-        }
+    // A connection to another kind of file is refused, too.
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(|error| refused(&error)) {
+        std::fs::remove_file(path)?;
     }
     // Clients cannot connect before the mode is set: the socket is bound under another name, and then moved.
     let mut hidden = path.as_os_str().to_owned();

@@ -138,11 +138,17 @@ fn a_socket_is_its_owners_alone_and_goes_with_the_broker() {
 }
 
 #[test]
-fn the_socket_of_a_broker_that_was_killed_is_replaced() {
+fn only_the_socket_of_a_broker_that_was_killed_is_replaced() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("control");
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("a socket"));
     let address = format!("unix:{}", socket.display());
+    let file = dir.path().join("notes");
+    fs::write(&file, "kept").expect("written");
+    let at_file = format!("unix:{}", file.display());
+    ottla(&["broker", "--durability", "memory", "--listen", "127.0.0.1:0", "--control", &at_file], "")
+        .failed(1, &["a file has this name"]);
+    assert_eq!(fs::read_to_string(&file).expect("a file"), "kept");
     let broker = Controlled::start(|_| vec!["--control".into(), address.clone()]);
     broker.ok(&["list"]);
 }
