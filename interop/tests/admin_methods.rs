@@ -17,10 +17,6 @@ const TOOL_WITHIN: Duration = Duration::from_secs(60);
 
 /// Calls whose outcomes differ, with the broker's outcome and the reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
-    ("listGroups", "[billingconsumerOptional[Classic]Optional[Empty]]", SIMPLE_GROUP),
-    ("listConsumerGroups", "[billingfalseOptional[Empty]]", SIMPLE_GROUP),
-    ("describeConsumerGroups", "Empty false[]Classic1null", SIMPLE_GROUP),
-    ("describeClassicGroups", "Emptyconsumer[]", SIMPLE_GROUP),
     ("describeShareGroups", "{missing=UnsupportedVersionException}", SHARE_GROUPS),
     ("listShareGroupOffsets", "UnsupportedVersionException", SHARE_GROUPS),
     ("alterShareGroupOffsets", "UnsupportedVersionException", SHARE_GROUPS),
@@ -29,7 +25,6 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("describeStreamsGroups", "{missing=UnsupportedVersionException}", STREAMS_GROUPS),
     ("deleteStreamsGroups", "{missing=GroupIdNotFoundException}", MISSING_GROUP),
 ];
-const SIMPLE_GROUP: &str = "a group that only has offsets has the protocol type `consumer`";
 const SHARE_GROUPS: &str = "the broker has no share groups";
 const STREAMS_GROUPS: &str = "the broker has no streams groups";
 const MISSING_GROUP: &str = "calls of other kinds of groups have created it in Kafka only";
