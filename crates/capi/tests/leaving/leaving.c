@@ -278,7 +278,7 @@ static rd_kafka_t *new_consumer(const char *servers) {
     set(conf, "group.id", "readers");
     set(conf, "auto.offset.reset", "earliest");
     /* The mock cluster decides on a fetch when it arrives: a round would wait half a second for its first record. */
-    set(conf, "fetch.wait.max.ms", "10");
+    set(conf, "fetch.wait.max.ms", "1");
     if (begins("consume") && !is("consumer_close")) {
         set(conf, "statistics.interval.ms", "10");
         rd_kafka_conf_set_stats_cb(conf, on_stats);
