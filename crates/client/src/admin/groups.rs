@@ -129,23 +129,12 @@ impl Admin {
 }
 
 async fn list(operation: Operation, filter: GroupFilter) -> Result<GroupListings, Error> {
-    let nodes = operation.nodes().await?;
-    let (operation, filter) = (&operation, &filter);
-    let answers = each(&nodes, |node| {
-        let node = *node;
-        async move { (node, list_at(operation, node, filter).await) }
-    });
-    let mut listed = GroupListings { groups: Vec::new(), errors: Vec::new() };
-    for (node, answer) in answers.await {
-        match answer {
-            Ok(groups) => listed.groups.extend(groups),
-            Err(error) => listed.errors.push((node, error)),
-        }
-    }
-    listed.groups.sort_by(|a, b| a.group.cmp(&b.group));
+    let list_at = |node| list_at(&operation, node, &filter);
+    let (mut groups, errors) = operation.list_at_all(list_at).await?;
+    groups.sort_by(|a: &GroupListing, b| a.group.cmp(&b.group));
     // A group that moved between two requests is listed twice.
-    listed.groups.dedup_by(|a, b| a.group == b.group);
-    Ok(listed)
+    groups.dedup_by(|a, b| a.group == b.group);
+    Ok(GroupListings { groups, errors })
 }
 
 /// Lists the groups of one broker; retries while it loads them.

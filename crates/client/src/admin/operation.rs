@@ -225,6 +225,23 @@ impl Operation {
         Ok(nodes)
     }
 
+    /// Asks every broker. Returns the listings of those that respond, and the errors of the others by node id.
+    pub(super) async fn list_at_all<T, F: Future<Output = Result<Vec<T>, Error>>>(
+        &self,
+        list_at: impl Fn(i32) -> F,
+    ) -> Result<(Vec<T>, Vec<(i32, Error)>), Error> {
+        let nodes = self.nodes().await?;
+        let answers = each(&nodes, |node| list_at(*node)).await;
+        let (mut listed, mut errors) = (Vec::new(), Vec::new());
+        for (node, answer) in nodes.into_iter().zip(answers) {
+            match answer {
+                Ok(found) => listed.extend(found),
+                Err(error) => errors.push((node, error)),
+            }
+        }
+        Ok((listed, errors))
+    }
+
     /// The error for an operation that exceeded its deadline.
     pub(super) fn timed_out(&self) -> Error {
         let waited_ms = self.started.elapsed().as_millis();

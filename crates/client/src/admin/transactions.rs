@@ -139,20 +139,12 @@ impl Admin {
 }
 
 async fn list(operation: &Operation, filter: &TransactionFilter) -> Result<TransactionListings, Error> {
-    let nodes = operation.nodes().await?;
-    let answers = each(&nodes, |node| {
-        let node = *node;
-        async move { (node, list_at(operation, node, filter).await) }
-    });
-    let mut listed = TransactionListings { transactions: Vec::new(), errors: Vec::new() };
-    for (node, answer) in answers.await {
-        match answer {
-            Ok(transactions) => listed.transactions.extend(transactions),
-            Err(error) => listed.errors.push((node, error)),
-        }
-    }
-    listed.transactions.sort_by(|a, b| a.transactional_id.cmp(&b.transactional_id));
-    Ok(listed)
+    let list_at = |node| list_at(operation, node, filter);
+    let (mut transactions, errors) = operation.list_at_all(list_at).await?;
+    transactions.sort_by(|a: &TransactionListing, b| a.transactional_id.cmp(&b.transactional_id));
+    // An id that moved between two requests is listed twice.
+    transactions.dedup_by(|a, b| a.transactional_id == b.transactional_id);
+    Ok(TransactionListings { transactions, errors })
 }
 
 /// Lists the transactional ids of one broker; retries while it loads them.
