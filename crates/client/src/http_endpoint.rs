@@ -1,5 +1,5 @@
-//! A small HTTP server for pages of text. The client's Prometheus endpoint uses it, and the command `ottla` for the metrics
-//! of its broker. It is no part of the supported interface.
+//! A small HTTP server, and an endpoint for pages of text on it. The client's Prometheus endpoint uses it, and the command
+//! `ottla` for the metrics and the control address of its broker. It is no part of the supported interface.
 //!
 //! A connection has one request, a deadline, and one of a few places, so that hostile clients cost little.
 
@@ -17,6 +17,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 
 /// The limit of concurrent connections, enough for two Prometheus servers and a few users; further connections wait.
@@ -85,7 +86,7 @@ impl HttpEndpoint {
         let run = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(Arc::new(pages), listener) => {}
+                    () = serve_pages(Arc::new(pages), listener) => {}
                     _ = stopped => {}
                 }
             });
@@ -109,29 +110,61 @@ impl Drop for HttpEndpoint {
     }
 }
 
-async fn accept(pages: Pages, listener: TcpListener) {
+async fn serve_pages(pages: Pages, listener: TcpListener) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
+        Ok(listener) => Arc::new(listener),
         Err(error) => return tracing::error!(%error, "the HTTP endpoint cannot listen"),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let accept = move || {
+        let listener = listener.clone();
+        async move { listener.accept().await.map(|(stream, _)| stream) }
+    };
+    let limits = HttpLimits { connections_max: CONNECTIONS_MAX, connection_within: Some(CONNECTION_WITHIN) };
+    let answer = move |request: Request<Incoming>| {
+        let answer = answer(&request, |path| pages(path));
+        async move { answer }
+    };
+    serve_http(accept, limits, answer).await;
+}
+
+/// The limits of [`serve_http`].
+#[derive(Clone, Copy, Debug)]
+pub struct HttpLimits {
+    /// Concurrent connections; further ones wait.
+    pub connections_max: usize,
+    /// The time limit for a connection, if there is one: a client that reads slowly loses it.
+    pub connection_within: Option<Duration>,
+}
+
+/// Serves connections, each with one request, until the future is dropped. A client has 10 s to send the head of its request,
+/// which has at most 16 KiB.
+pub async fn serve_http<S, A, R>(
+    accept: impl Fn() -> A,
+    limits: HttpLimits,
+    answer: impl Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Future<Output = io::Result<S>>,
+    R: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(limits.connections_max));
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok(place) = places.clone().acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let stream = match accept().await {
+            Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection of the HTTP endpoint could not be accepted");
+                tracing::warn!(%error, "an HTTP connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let pages = pages.clone();
+        let answer = answer.clone();
         connections.spawn(async move {
-            let answer = service_fn(|request: Request<Incoming>| {
-                let answer = answer(&request, |path| pages(path));
-                async move { Ok::<_, Infallible>(answer) }
+            let answer = service_fn(|request| {
+                let answer = answer(request);
+                async move { Ok::<_, Infallible>(answer.await) }
             });
             let served = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -139,10 +172,14 @@ async fn accept(pages: Pages, listener: TcpListener) {
                 .max_buf_size(HEAD_BYTES_MAX)
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), answer);
-            match tokio::time::timeout(CONNECTION_WITHIN, served).await {
+            let served = match limits.connection_within {
+                Some(within) => tokio::time::timeout(within, served).await,
+                None => Ok(served.await),
+            };
+            match served {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "a connection of the HTTP endpoint ended"),
-                Err(_) => tracing::debug!("a connection of the HTTP endpoint has exceeded its time"),
+                Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ended"),
+                Err(_) => tracing::debug!("an HTTP connection has exceeded its time"),
             }
             drop(place);
         });

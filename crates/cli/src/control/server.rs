@@ -1,6 +1,5 @@
 //! The HTTP server of a control address: it checks who asks, and passes the request on.
 
-use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,14 +10,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use ottla_broker::Cluster;
+use ottla_client::http_endpoint::{HttpLimits, serve_http};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::address::ControlAddress;
 use super::routes::{Controlled, NewNode};
@@ -27,14 +25,12 @@ use crate::failure::{Failure, sentence};
 
 /// Requests at a time; further connections wait. Waits of tests run side by side.
 const CONNECTIONS_MAX: usize = 64;
-/// The time limit for a client to send the head of a request, and for the body.
-const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+/// The time limit for a client to send the body of a request.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Nodes to add that wait for their turn.
 const NEW_NODES_MAX: usize = 8;
-/// The pause after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A control address that serves until it is dropped.
 #[derive(Debug)]
@@ -154,36 +150,13 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = io::Result<S>>,
 {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let stream = match accept().await {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "a connection of the control address could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
+    // A wait of a test may take minutes: a connection has no time limit of its own.
+    let limits = HttpLimits { connections_max: CONNECTIONS_MAX, connection_within: None };
+    let answer = move |request| {
         let shared = shared.clone();
-        connections.spawn(async move {
-            let answer = service_fn(|request| {
-                let shared = shared.clone();
-                async move { Ok::<_, Infallible>(shared.answer(request).await) }
-            });
-            let served = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(REQUEST_WITHIN)
-                .keep_alive(false)
-                .serve_connection(TokioIo::new(stream), answer);
-            if let Err(error) = served.await {
-                tracing::debug!(%error, "a connection of the control address ended");
-            }
-            drop(place);
-        });
-    }
+        async move { shared.answer(request).await }
+    };
+    serve_http(accept, limits, answer).await;
 }
 
 impl Shared {
@@ -193,7 +166,7 @@ impl Shared {
             return respond(401, &json!({ "error": error }));
         }
         let (head, body) = request.into_parts();
-        let body = tokio::time::timeout(REQUEST_WITHIN, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let body = tokio::time::timeout(BODY_WITHIN, Limited::new(body, BODY_BYTES_MAX).collect()).await;
         let body = match body {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) => return respond(400, &json!({ "error": format!("the body: {error}") })),
