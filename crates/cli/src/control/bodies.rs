@@ -189,13 +189,14 @@ impl WaitBody {
 
 /// An API by its name in Kafka's protocol.
 pub(super) fn api_of(name: &str) -> Result<ApiKey, String> {
-    let all = ottla_broker::advertised_apis(ottla_broker::KafkaLevel::default());
-    let found = all.into_iter().map(|(api, _)| api).find(|api| api.to_string().eq_ignore_ascii_case(name));
-    found.ok_or_else(|| format!("`{name}` is no API of this broker; `Produce` and `Fetch` are two of them"))
+    let found = ApiKey::KNOWN.iter().copied().find(|api| api.name().eq_ignore_ascii_case(name));
+    found.ok_or_else(|| {
+        format!("`{name}` is no API of Kafka's protocol; `Produce` and `Fetch` are two of them")
+    })
 }
 
 fn error_of(name: &str) -> Result<ErrorCode, String> {
-    let found = (-1..=i16::from(u8::MAX)).map(ErrorCode::from).find(|code| code.name() == name);
+    let found = ErrorCode::KNOWN.iter().copied().find(|code| code.name() == name);
     found.filter(|code| *code != ErrorCode::None).ok_or_else(|| {
         format!("`{name}` is no error of Kafka's protocol; `NOT_LEADER_OR_FOLLOWER` is one of them")
     })
