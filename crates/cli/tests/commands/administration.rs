@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use ottla_client::{Client, Config, Producer, Record};
 use serde_json::{Value, json};
 
@@ -231,4 +231,21 @@ fn the_cluster_and_its_log_directories_are_described() {
     assert!(broker.cluster().take_down(2));
     let down = at(&broker, &["logdirs", "--node", "2", "-X", "request.timeout.ms=1000"], "");
     down.failed(1, &["the log directories of node 2 are missing"]);
+}
+
+#[test]
+fn a_group_whose_offsets_cannot_be_fetched_does_not_hide_the_others() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n");
+    for group in ["readers", "writers"] {
+        at(&broker, &["consume", "orders", "-G", group, "-e"], "").succeeded();
+    }
+    let refused = Fault::Fail(ErrorCode::GroupAuthorizationFailed);
+    broker.cluster().intercept(ApiKey::OffsetFetch, None, 1, refused);
+    let listed = at(&broker, &["groups", "list", "--output", "json"], "");
+    let listed = listed.failed(1, &["the lag of group `", "is unknown", "GROUP_AUTHORIZATION_FAILED"]);
+    let groups = listed.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let mut lags: Vec<Option<i64>> = groups.map(|group| group["lag"].as_i64()).collect();
+    lags.sort_unstable();
+    assert_eq!(lags, [None, Some(0)], "{}", listed.stdout);
 }

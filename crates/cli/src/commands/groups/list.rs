@@ -37,7 +37,8 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     let admin = args.listing.admin().await?;
     let filter = GroupFilter { states: args.state.clone(), kinds: args.kind.clone() };
     let listed = admin.list_groups_with(filter, Timeouts::default()).await?;
-    let lags = if args.no_lag { BTreeMap::new() } else { lags(&admin, &listed.groups).await? };
+    let (lags, unread) =
+        if args.no_lag { (BTreeMap::new(), None) } else { lags(&admin, &listed.groups).await? };
     let mut listing = Listing::new(["group", "state", "type", "protocol", "coordinator", "lag"]);
     let known = |text: String| if text.is_empty() { Value::Null } else { text.into() };
     for group in listed.groups {
@@ -53,14 +54,19 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     }
     listing.print(args.listing.format())?;
     let mut errors = listed.errors.into_iter();
-    let Some((node, first)) = errors.next() else { return Ok(()) };
+    let Some((node, first)) = errors.next() else { return unread.map_or(Ok(()), Err) };
     note(&format!("ottla: the groups of node {node} are missing"));
     errors.for_each(|(node, error)| note(&format!("ottla: the groups of node {node} are missing: {error}")));
     Err(first.into())
 }
 
-/// The lag of each group that has committed offsets.
-async fn lags(admin: &Admin, groups: &[GroupListing]) -> Result<BTreeMap<String, i64>, Failure> {
+/// The lag of each group that has committed offsets, and the failure for a group whose offsets cannot be fetched: it does not
+/// hide the others.
+async fn lags(
+    admin: &Admin,
+    groups: &[GroupListing],
+) -> Result<(BTreeMap<String, i64>, Option<Failure>), Failure> {
+    let mut unread = None;
     let mut committed = Vec::with_capacity(groups.len());
     let mut asking = JoinSet::new();
     let mut names = groups.iter().map(|group| group.group.clone());
@@ -76,7 +82,13 @@ async fn lags(admin: &Admin, groups: &[GroupListing]) -> Result<BTreeMap<String,
         let Some(answer) = asking.join_next().await else { break };
         let (name, offsets) =
             answer.map_err(|error| Failure::failed(format!("a request was not sent: {error}")))?;
-        committed.push((name, offsets?));
+        match offsets {
+            Ok(offsets) => committed.push((name, offsets)),
+            Err(error) => {
+                note(&format!("ottla: the lag of group `{name}` is unknown"));
+                unread.get_or_insert(error.into());
+            }
+        }
     }
     let partitions: BTreeSet<TopicPartition> =
         committed.iter().flat_map(|(_, offsets)| offsets.keys().cloned()).collect();
@@ -86,5 +98,5 @@ async fn lags(admin: &Admin, groups: &[GroupListing]) -> Result<BTreeMap<String,
         let lags = offsets.iter().filter_map(|(at, offset)| Some((ends.get(at)? - offset).max(0)));
         lags.reduce(i64::saturating_add).map(|lag| (name, lag))
     };
-    Ok(committed.into_iter().filter_map(lag).collect())
+    Ok((committed.into_iter().filter_map(lag).collect(), unread))
 }
