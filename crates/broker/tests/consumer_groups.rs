@@ -26,12 +26,18 @@ use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
+use ottla_protocol::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use ottla_protocol::messages::list_groups::ListGroupsRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+
+/// The type of a group's resource in requests for configurations.
+const GROUP_RESOURCE: i8 = 32;
 
 fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
     start_with(storage, &[("group.consumer.assignment.interval.ms", "0")])
@@ -352,6 +358,88 @@ fn malformed_heartbeats_and_patterns_are_refused() {
         ..join_request("a")
     };
     assert_eq!(partitions(&beat(&mut connection, &pattern)), 6);
+}
+
+fn configure_group(connection: &mut Raw, group: &str, configs: &[(&str, &str)]) {
+    let change = |(name, value): &(&str, &str)| AlterableConfig {
+        name: (*name).into(),
+        config_operation: 0,
+        value: Some((*value).into()),
+    };
+    let resource = AlterConfigsResource {
+        resource_type: GROUP_RESOURCE,
+        resource_name: group.into(),
+        configs: configs.iter().map(change).collect(),
+    };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    let response = connection.ask(1, &request).expect("an answer").responses.remove(0);
+    assert_eq!(response.error_code, ErrorCode::None, "{:?}", response.error_message);
+}
+
+fn of_group(group: &str, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatRequest {
+    ConsumerGroupHeartbeatRequest { group_id: group.into(), ..request }
+}
+
+#[test]
+fn the_heartbeat_interval_of_a_group_is_told_to_its_members() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    configure_group(&mut connection, "billing", &[("consumer.heartbeat.interval.ms", "7000")]);
+    let first = beat(&mut connection, &join_request("a"));
+    assert_eq!((first.error_code, first.heartbeat_interval_ms), (ErrorCode::None, 7000));
+    let other = beat(&mut connection, &of_group("other", join_request("a")));
+    assert_eq!((other.error_code, other.heartbeat_interval_ms), (ErrorCode::None, 5000));
+    configure_group(&mut connection, "billing", &[("consumer.heartbeat.interval.ms", "8000")]);
+    let later = stay(&mut connection, "a", first.member_epoch);
+    assert_eq!((later.error_code, later.heartbeat_interval_ms), (ErrorCode::None, 8000), "a change applies");
+}
+
+#[test]
+fn the_session_timeout_of_a_group_ends_its_members_only() {
+    let (broker, mut connection) =
+        start_with(&MemStorage::new(), &[("group.consumer.min.session.timeout.ms", "100")]);
+    configure_group(&mut connection, "billing", &[("consumer.session.timeout.ms", "100")]);
+    for group in ["billing", "other"] {
+        partitions(&beat(&mut connection, &of_group(group, join_request("a"))));
+    }
+    let waited = broker.block_on(|cluster| async move {
+        cluster.wait_for_group("billing", "Empty", Duration::from_secs(30)).await
+    });
+    waited.expect("its member is late");
+    assert_eq!(broker.cluster().group_state("other"), "Stable");
+}
+
+/// The second member waits for the next assignment. Without the interval it gets its part at once.
+#[test]
+fn the_assignment_interval_of_a_group_delays_its_next_assignment() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    configure_group(&mut connection, "billing", &[("consumer.assignment.interval.ms", "15000")]);
+    for (group, is_asked) in [("billing", false), ("other", true)] {
+        let first = beat(&mut connection, &of_group(group, join_request("a")));
+        assert_eq!(partitions(&first), 4, "{group}");
+        let second = beat(&mut connection, &of_group(group, join_request("b")));
+        assert_eq!(second.error_code, ErrorCode::None);
+        let request = ConsumerGroupHeartbeatRequest {
+            member_id: "a".into(),
+            member_epoch: first.member_epoch,
+            ..Default::default()
+        };
+        let told = beat(&mut connection, &of_group(group, request)).assignment;
+        assert_eq!(told.is_some(), is_asked, "{group}: asked to give up partitions");
+    }
+}
+
+#[test]
+fn groups_of_the_new_protocol_and_their_members_are_in_the_metrics() {
+    let (broker, mut connection) = start(&MemStorage::new());
+    for (group, member) in [("billing", "a"), ("other", "a"), ("third", "a"), ("third", "b")] {
+        let response = beat(&mut connection, &of_group(group, join_request(member)));
+        assert_eq!(response.error_code, ErrorCode::None);
+    }
+    let text = broker.cluster().metrics_text(10);
+    let value = |series: &str| text.lines().find_map(|line| line.strip_prefix(series)).map(str::trim);
+    assert_eq!(value("ottla_groups{protocol=\"consumer\",state=\"Stable\"}"), Some("2"), "{text}");
+    assert_eq!(value("ottla_groups{protocol=\"consumer\",state=\"Reconciling\"}"), Some("1"), "{text}");
+    assert_eq!(value("ottla_group_members{protocol=\"consumer\"}"), Some("4"), "{text}");
 }
 
 /// Members of our client: one leaves, one is gone without a word, and others take over.

@@ -64,20 +64,9 @@ impl Census {
     }
 
     fn count_consumer_groups(&mut self, cluster: &Cluster) {
-        let mut after = None;
-        loop {
-            let names = cluster.consumer_groups.names_after(after.as_deref(), PAGE);
-            for name in &names {
-                let seen = cluster.consumer_groups.look(name, |group| (group.state(), group.members.len()));
-                if let Some((state, members)) = seen {
-                    self.count(CONSUMER, state, members);
-                }
-            }
-            match names.into_iter().last() {
-                Some(last) => after = Some(last),
-                None => return,
-            }
-        }
+        cluster.consumer_groups.look_at_each(|_, group| {
+            self.count(CONSUMER, group.state(), group.members.len());
+        });
     }
 
     /// Reads the committed offsets: groups that have nothing else are counted here.

@@ -2,8 +2,7 @@
 
 mod classic_requests;
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -258,24 +257,11 @@ impl ConsumerGroups {
         self.collect(|_| true)
     }
 
-    /// The first `max` names of groups after `after`, in order.
-    pub(crate) fn names_after(&self, after: Option<&str>, max: usize) -> Vec<String> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        // The first names of the shards so far; the last one of them is at the top.
-        let mut first = BinaryHeap::new();
+    /// Calls `look` with each group, while one part of the groups is locked.
+    pub(crate) fn look_at_each(&self, mut look: impl FnMut(&str, &ConsumerGroup)) {
         for shard in &self.shards {
-            let state = lock(shard);
-            for (name, _) in state.by_id.range::<str, _>((from, Bound::Unbounded)) {
-                if first.len() >= max {
-                    if first.peek().is_none_or(|last: &String| name >= last) {
-                        break;
-                    }
-                    first.pop();
-                }
-                first.push(name.clone());
-            }
+            lock(shard).by_id.iter().for_each(|(id, entry)| look(id, &entry.group));
         }
-        first.into_sorted_vec()
     }
 
     /// The topics that a group's members subscribe to, if it is a group of this protocol.
@@ -301,11 +287,11 @@ impl ConsumerGroups {
 
     fn collect(&self, wanted: impl Fn(&ConsumerGroup) -> bool) -> Vec<String> {
         let mut all = Vec::new();
-        for shard in &self.shards {
-            let state = lock(shard);
-            let found = state.by_id.iter().filter(|(_, entry)| wanted(&entry.group));
-            all.extend(found.map(|(id, _)| id.clone()));
-        }
+        self.look_at_each(|id, group| {
+            if wanted(group) {
+                all.push(id.to_owned());
+            }
+        });
         all.sort_unstable();
         all
     }
