@@ -61,6 +61,19 @@ fn the_c_example_writes_after_two_failures() -> Result<(), Failure> {
     example.run(ours.load(&mut Command::new(program)))
 }
 
+#[test]
+fn the_shell_commands_start_and_stop_a_broker() -> Result<(), Failure> {
+    let example = Example::write("sh", "example.sh")?;
+    let mut shell = Command::new("sh");
+    shell.arg("-eu").arg(&example.source);
+    let printed = example.printed(&mut shell)?;
+    let ready = printed.lines().next().unwrap_or_default();
+    let ready: serde_json::Value = serde_json::from_str(ready).map_err(|_| Failure::new(printed.clone()))?;
+    assert_eq!(ready["nodes"].as_array().map(Vec::len), Some(1), "{printed}");
+    assert!(ready["control"].is_string(), "{printed}");
+    Ok(())
+}
+
 /// The example itself is a program of the crate `ottla-broker`.
 #[test]
 fn the_rust_example_is_the_one_that_is_built_and_run() -> Result<(), Failure> {
@@ -87,15 +100,18 @@ impl Example {
         Ok(Self { dir, source })
     }
 
-    /// Runs the example with `ottla` in its path.
     fn run(&self, command: &mut Command) -> Result<(), Failure> {
+        assert_eq!(self.printed(command)?, "written after two failures\n");
+        Ok(())
+    }
+
+    /// Runs the example with `ottla` in its path. Returns its standard output.
+    fn printed(&self, command: &mut Command) -> Result<String, Failure> {
         let binary = ottla_binary()?;
         let binaries = binary.parent().map(Path::display).map(|dir| dir.to_string()).unwrap_or_default();
         let search = format!("{binaries}:{}", std::env::var("PATH").unwrap_or_default());
         command.current_dir(self.dir.path()).env("PATH", search);
-        let printed = run("the example", command, b"", EXAMPLE_WITHIN)?.succeeded()?.stdout_text();
-        assert_eq!(printed, "written after two failures\n");
-        Ok(())
+        Ok(run("the example", command, b"", EXAMPLE_WITHIN)?.succeeded()?.stdout_text())
     }
 }
 
