@@ -1,10 +1,12 @@
 //! `__consumer_offsets` with Apache Kafka's own tools: they read the topic through the broker and from its files, and they
-//! work on the groups in it, before and after a kill.
+//! work on the groups in it, before and after a kill. Groups of the new protocol are decoded as well.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ottla_interop::{Failure, OttlaBroker, Output, Peer, Process, console, java_command, java_tool, require};
+use ottla_interop::{
+    Failure, OttlaBroker, Output, Peer, Process, console, java_command, java_tool, require, wait_until,
+};
 
 const TOPIC: &str = "orders";
 const GROUP: &str = "billing";
@@ -67,6 +69,41 @@ fn kafkas_tools_read_the_offsets_and_the_groups() -> Result<(), Failure> {
     let broker = OttlaBroker::start_on(data.path(), &[])?;
     assert!(!groups(&broker, &["--list"])?.lines().any(|line| line == GROUP));
     broker.stop()
+}
+
+/// A group migrates while it has a member of each protocol: its records have the parts of both.
+#[test]
+fn kafkas_dump_decodes_a_group_with_members_of_both_protocols() -> Result<(), Failure> {
+    require!(Peer::Java);
+    let data = tempfile::tempdir().map_err(|error| Failure::new(format!("a data directory: {error}")))?;
+    let broker = OttlaBroker::start_on(data.path(), &["--topic", "orders:2"])?;
+    let bootstrap = broker.bootstrap();
+    let member = |protocol: &str| -> Result<Process, Failure> {
+        let property = format!("group.protocol={protocol}");
+        let args = ["--bootstrap-server", &bootstrap, "--topic", TOPIC, "--group", GROUP];
+        let args = [&args[..], &["--consumer-property", &property]].concat();
+        Process::spawn("ConsoleConsumer", &mut java_command(console::CONSUMER, &args)?)
+    };
+    let (_classic, mut dump) = (member("classic")?, String::new());
+    wait_until("the classic member has its partitions", SOON, || {
+        dump = dumped(&broker).unwrap_or_default();
+        dump.contains("\"protocol\":\"range\"").then_some(())
+    })?;
+    let _new = member("consumer")?;
+    wait_until("both have one", SOON, || {
+        dump = dumped(&broker).unwrap_or_default();
+        // Members of both protocols have an assignment of their own.
+        (dump.matches("\"assignedPartitions\":[{").count() >= 2).then_some(())
+    })?;
+    for part in [
+        "\"classicMemberMetadata\":{\"sessionTimeoutMs\":45000,\"supportedProtocols\":[{\"name\":\"range\"",
+        "\"subscribedTopicNames\":[\"orders\"]",
+        "\"memberEpoch\":",
+    ] {
+        assert!(dump.contains(part), "{part} in {dump}");
+    }
+    assert!(!dump.contains("isvalid: false") && !dump.contains("<UNKNOWN>"), "{dump}");
+    Ok(())
 }
 
 /// The files of the topic, as `kafka-dump-log.sh --offsets-decoder` prints them.
