@@ -179,14 +179,35 @@ impl<'a> Story<'a> {
 
     /// Waits until every record was read.
     fn read_all(&mut self) -> Result<(), Failure> {
-        let wanted = self.produced as usize * PARTITIONS as usize;
-        let what = format!("all {wanted} records are read");
-        let mut count = 0;
-        let read = wait_until(&what, SETTLED_WITHIN, || {
-            count = self.outputs().flat_map(|output| output.records).collect::<BTreeSet<_>>().len();
-            (count == wanted).then_some(())
+        let mut missing = BTreeSet::new();
+        let read = wait_until("all records are read", SETTLED_WITHIN, || {
+            missing = self.written().collect();
+            let is_alive = self.members.iter_mut().all(|(_, member)| member.is_alive());
+            for record in self.outputs().flat_map(|output| output.records) {
+                missing.remove(&record);
+            }
+            (missing.is_empty() || !is_alive).then_some(())
         });
-        read.map_err(|failure| self.failure(&format!("{failure}: {count}")))
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let why = read.err().map_or("a member has ended".to_owned(), |failure| failure.to_string());
+        let owners: Vec<_> = self.members.iter().map(|(name, member)| (name, member.output().owned)).collect();
+        let committed = self.committed();
+        Err(self.failure(&format!("{why}: missing {missing:?}, owners {owners:?}, committed {committed:?}")))
+    }
+
+    /// Every record that was produced: partition and offset.
+    fn written(&self) -> impl Iterator<Item = (i32, i64)> + use<> {
+        let produced = self.produced;
+        (0..PARTITIONS).flat_map(move |at| (0..produced).map(move |offset| (at, offset)))
+    }
+
+    fn committed(&self) -> BTreeMap<TopicPartition, i64> {
+        in_runtime(async {
+            let admin = Admin::new(Config::new(self.cluster.bootstrap())).expect("an admin");
+            admin.group_offsets(self.group, None).await.expect("described")
+        })
     }
 
     /// The kind of the group, as its coordinator describes it.
@@ -214,9 +235,7 @@ impl<'a> Story<'a> {
         self.read_all()?;
         let mut read: Vec<(i32, i64)> = self.outputs().flat_map(|output| output.records).collect();
         read.sort_unstable();
-        let wanted: Vec<(i32, i64)> =
-            (0..PARTITIONS).flat_map(|at| (0..self.produced).map(move |offset| (at, offset))).collect();
-        if read != wanted {
+        if !read.iter().copied().eq(self.written()) {
             let twice: Vec<_> =
                 read.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
             return Err(self.failure(&format!("records were read twice: {twice:?}")));
@@ -229,8 +248,7 @@ impl<'a> Story<'a> {
             let at = |partition| TopicPartition::new(&self.topic, partition);
             let latest: Vec<_> = (0..PARTITIONS).map(|partition| (at(partition), OffsetAt::Latest)).collect();
             let ends = admin.list_offsets(&latest).await.expect("listed");
-            let committed = admin.group_offsets(self.group, None).await.expect("described");
-            assert_eq!(committed, ends, "{}: committed offsets", self.group);
+            assert_eq!(self.committed(), ends, "{}: committed offsets", self.group);
         });
         Ok(())
     }
