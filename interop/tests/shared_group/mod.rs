@@ -192,7 +192,8 @@ impl<'a> Story<'a> {
             return Ok(());
         }
         let why = read.err().map_or("a member has ended".to_owned(), |failure| failure.to_string());
-        let owners: Vec<_> = self.members.iter().map(|(name, member)| (name, member.output().owned)).collect();
+        let owners: Vec<_> =
+            self.members.iter().map(|(name, member)| (name, member.output().owned)).collect();
         let committed = self.committed();
         Err(self.failure(&format!("{why}: missing {missing:?}, owners {owners:?}, committed {committed:?}")))
     }
@@ -243,13 +244,13 @@ impl<'a> Story<'a> {
         while let Some((name, _)) = self.members.first() {
             self.leave(name)?;
         }
-        in_runtime(async {
+        let ends = in_runtime(async {
             let admin = Admin::new(Config::new(self.cluster.bootstrap())).expect("an admin");
             let at = |partition| TopicPartition::new(&self.topic, partition);
             let latest: Vec<_> = (0..PARTITIONS).map(|partition| (at(partition), OffsetAt::Latest)).collect();
-            let ends = admin.list_offsets(&latest).await.expect("listed");
-            assert_eq!(self.committed(), ends, "{}: committed offsets", self.group);
+            admin.list_offsets(&latest).await.expect("listed")
         });
+        assert_eq!(self.committed(), ends, "{}: committed offsets", self.group);
         Ok(())
     }
 }
