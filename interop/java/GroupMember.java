@@ -3,18 +3,18 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Properties;
 import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.errors.WakeupException;
 
 /**
  * A member of a group: consumes a topic until SIGTERM, and commits each batch before it prints it.
  *
  * <p>Its output has a line "owns PARTITION.." for each change of its assignment, and a line "record PARTITION OFFSET" for each
- * record.
+ * record. The last line is "left".
  */
 public class GroupMember {
     public static void main(String[] args) throws Exception {
@@ -32,8 +32,10 @@ public class GroupMember {
         config.put("value.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer");
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config);
         Thread main = Thread.currentThread();
+        AtomicBoolean stops = new AtomicBoolean();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            consumer.wakeup();
+            // Not consumer.wakeup(): it can interrupt a commit that the broker carries out, and the one that repeats it, too.
+            stops.set(true);
             try {
                 main.join();
             } catch (InterruptedException e) {
@@ -41,29 +43,17 @@ public class GroupMember {
             }
         }));
         consumer.subscribe(List.of(args[1]), new Ownership());
-        try {
-            while (true) {
-                ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(200));
-                if (!records.isEmpty()) {
-                    commit(consumer);
-                }
-                for (ConsumerRecord<byte[], byte[]> record : records) {
-                    System.out.println("record " + record.partition() + " " + record.offset());
-                }
+        while (!stops.get()) {
+            ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(200));
+            if (!records.isEmpty()) {
+                consumer.commitSync();
             }
-        } catch (WakeupException end) {
-            consumer.close();
+            for (ConsumerRecord<byte[], byte[]> record : records) {
+                System.out.println("record " + record.partition() + " " + record.offset());
+            }
         }
-    }
-
-    /** A wake-up during the commit ends the program after the records are printed. */
-    private static void commit(KafkaConsumer<byte[], byte[]> consumer) {
-        try {
-            consumer.commitSync();
-        } catch (WakeupException end) {
-            consumer.commitSync();
-            consumer.wakeup();
-        }
+        consumer.close();
+        System.out.println("left");
     }
 
     private static class Ownership implements ConsumerRebalanceListener {

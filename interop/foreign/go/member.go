@@ -13,7 +13,7 @@ import (
 )
 
 // member consumes a topic in a group until SIGTERM, and commits each batch before it prints it. Its output has a line
-// "owns PARTITION.." for each change of its assignment, and a line "record PARTITION OFFSET" for each record.
+// "owns PARTITION.." for each change of its assignment, a line "record PARTITION OFFSET" for each record, and "left" at its end.
 func member(bootstrap, topic, group, protocol string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -39,7 +39,6 @@ func member(bootstrap, topic, group, protocol string) error {
 	if err != nil {
 		return err
 	}
-	defer client.CloseAllowingRebalance()
 	for ctx.Err() == nil {
 		fetches := client.PollFetches(ctx)
 		if records := fetches.Records(); len(records) > 0 {
@@ -52,6 +51,8 @@ func member(bootstrap, topic, group, protocol string) error {
 		}
 		client.AllowRebalance()
 	}
+	client.CloseAllowingRebalance()
+	fmt.Println("left")
 	return nil
 }
 

@@ -1,6 +1,7 @@
 """A member of a group, on confluent-kafka: consumes a topic until SIGTERM, and commits each record before it prints it.
 
 Its output has a line "owns PARTITION.." for each change of its assignment, and a line "record PARTITION OFFSET" for each record.
+The last line is "left".
 """
 
 import signal
@@ -48,3 +49,4 @@ while running:
     consumer.commit(message=message, asynchronous=False)
     print("record", message.partition(), message.offset(), flush=True)
 consumer.close()
+print("left", flush=True)

@@ -65,7 +65,11 @@ impl Member {
             Self::Program(mut process) => {
                 // Python and Java have no exit code of their own for SIGTERM.
                 process.stop()?;
-                Ok(MemberOutput::parse(&String::from_utf8_lossy(&process.stdout())))
+                let text = String::from_utf8_lossy(&process.stdout()).into_owned();
+                if text.lines().last() != Some("left") {
+                    return Err(process.quoted(&Failure::new("a member did not end well")));
+                }
+                Ok(MemberOutput::parse(&text))
             }
             Self::Ours(mut ours) => {
                 ours.stop();

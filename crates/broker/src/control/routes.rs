@@ -1,0 +1,201 @@
+//! Each request of a control address, and what it does to the broker.
+
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::Control;
+use super::bodies::{
+    CoordinatorBody, FaultBody, LeaderBody, NewNodeBody, NodeBody, NowBody, WaitBody, Work, api_of, rule_json,
+};
+use crate::test_actions::WaitError;
+
+/// An answer with another status than 200.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Refusal {
+    /// The request is wrong: 400.
+    Invalid(String),
+    /// There is no such thing: 404.
+    NotFound(String),
+    /// The broker cannot do it now: 409.
+    Conflict(String),
+    /// A wait has ended without its state: 504.
+    TimedOut(WaitError),
+}
+
+impl Refusal {
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Self::Invalid(_) => 400,
+            Self::NotFound(_) => 404,
+            Self::Conflict(_) => 409,
+            Self::TimedOut(_) => 504,
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        match self {
+            Self::Invalid(error) | Self::NotFound(error) | Self::Conflict(error) => json!({ "error": error }),
+            Self::TimedOut(error) => json!({ "error": error.to_string(), "found": error.found }),
+        }
+    }
+}
+
+impl Control {
+    /// Carries out a request.
+    pub(super) async fn route(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, Refusal> {
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        match (method, &*parts) {
+            ("GET", []) => Ok(self.overview()),
+            ("GET", ["faults"]) => Ok(json!({ "faults": self.faults() })),
+            ("POST", ["faults"]) => self.add_fault(read(body)?),
+            ("DELETE", ["faults"]) => {
+                self.cluster.clear_intercepts();
+                Ok(json!({}))
+            }
+            ("DELETE", ["faults", id]) => self.remove_fault(number(id)?),
+            ("POST", ["nodes"]) => self.add_asked_node(read(body)?).await,
+            ("POST", ["nodes", id]) => self.change_node(number(id)?, &read(body)?),
+            ("POST", ["leaders"]) => self.set_leader(&read(body)?),
+            ("POST", ["coordinators"]) => self.set_coordinator(&read(body)?),
+            ("POST", ["now"]) => self.work_now(read(body)?).await,
+            ("POST", ["wait"]) => self.wait(&read(body)?).await,
+            ("GET", ["requests"]) => Ok(self.requests()),
+            _ => Err(Refusal::NotFound(format!("there is no {method} {path}: see docs/TESTING.md"))),
+        }
+    }
+
+    fn overview(&self) -> Value {
+        let nodes =
+            self.cluster.nodes().into_iter().map(|id| json!({ "id": id, "up": self.cluster.is_up(id) }));
+        json!({ "cluster_id": self.cluster.id(), "nodes": nodes.collect::<Vec<_>>(), "faults": self.faults() })
+    }
+
+    fn faults(&self) -> Vec<Value> {
+        self.cluster.faults().iter().map(|(id, rule)| rule_json(*id, rule)).collect()
+    }
+
+    fn add_fault(&self, body: FaultBody) -> Result<Value, Refusal> {
+        let rule = body.rule().map_err(Refusal::Invalid)?;
+        let id = self.cluster.add_fault(rule).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        Ok(json!({ "id": id }))
+    }
+
+    fn remove_fault(&self, id: u64) -> Result<Value, Refusal> {
+        found(self.cluster.remove_fault(id), || {
+            format!("there is no fault {id}: its last request may have come")
+        })
+    }
+
+    async fn add_asked_node(&self, body: NewNodeBody) -> Result<Value, Refusal> {
+        self.add_node(body.id).await.map_err(|error| Refusal::Conflict(error.to_string()))?;
+        Ok(json!({ "id": body.id }))
+    }
+
+    fn change_node(&self, id: i32, body: &NodeBody) -> Result<Value, Refusal> {
+        if !self.cluster.nodes().contains(&id) {
+            return Err(Refusal::NotFound(format!("there is no node {id}")));
+        }
+        if let Some(up) = body.up {
+            let _is_there = if up { self.cluster.take_up(id) } else { self.cluster.take_down(id) };
+        }
+        if let Some(reachable) = body.reachable {
+            self.cluster.set_reachable(id, reachable);
+        }
+        if let Some(lag_ms) = body.lag_ms {
+            self.cluster.set_lag(id, Duration::from_millis(lag_ms));
+        }
+        Ok(json!({}))
+    }
+
+    fn set_leader(&self, body: &LeaderBody) -> Result<Value, Refusal> {
+        let LeaderBody { topic, partition, node } = body;
+        found(self.cluster.set_leader(topic, *partition, *node), || {
+            format!("there is no partition {partition} of topic `{topic}`, or node {node} is not up")
+        })
+    }
+
+    fn set_coordinator(&self, body: &CoordinatorBody) -> Result<Value, Refusal> {
+        let node = body.node;
+        let moved = match (&body.group, &body.transactional_id) {
+            (Some(group), None) => self.cluster.set_coordinator(group, node),
+            (None, Some(id)) => self.cluster.set_transaction_coordinator(id, node),
+            _ => return Err(Refusal::Invalid("expected either `group` or `transactional_id`".into())),
+        };
+        found(moved, || format!("node {node} is not up"))
+    }
+
+    async fn work_now(&self, body: NowBody) -> Result<Value, Refusal> {
+        let cluster = &self.cluster;
+        match (body.action, body.topic.as_deref()) {
+            (Work::ApplyRetention, None) => cluster.apply_retention_now().await,
+            (Work::ExpireOffsets, None) => cluster.expire_offsets_now().await,
+            (Work::AbortTimedOutTransactions, None) => cluster.abort_timed_out_transactions_now().await,
+            (Work::Roll, Some(topic)) => {
+                let rolled = cluster.roll_now(topic).await.map_err(|code| refused(topic, code))?;
+                return Ok(json!({ "rolled": rolled }));
+            }
+            (Work::Compact, Some(topic)) => {
+                cluster.compact_now(topic).await.map_err(|code| refused(topic, code))?;
+            }
+            (Work::Roll | Work::Compact, None) => {
+                return Err(Refusal::Invalid("`roll` and `compact` need `topic`".into()));
+            }
+            (_, Some(_)) => return Err(Refusal::Invalid("only `roll` and `compact` take `topic`".into())),
+        }
+        Ok(json!({}))
+    }
+
+    async fn wait(&self, body: &WaitBody) -> Result<Value, Refusal> {
+        let within = body.within().map_err(Refusal::Invalid)?;
+        let of = (&body.group, &body.transactional_id, &body.state, &body.api, body.count);
+        let waited = match of {
+            (Some(group), None, Some(state), None, None) => {
+                self.cluster.wait_for_group(group, state, within).await
+            }
+            (None, Some(id), Some(state), None, None) => {
+                self.cluster.wait_for_transaction(id, state, within).await
+            }
+            (None, None, None, Some(api), Some(count)) => {
+                let api = api_of(api).map_err(Refusal::Invalid)?;
+                self.cluster.wait_for_requests(api, count, within).await
+            }
+            _ => {
+                let forms =
+                    "expected `group` and `state`, `transactional_id` and `state`, or `api` and `count`";
+                return Err(Refusal::Invalid(forms.into()));
+            }
+        };
+        waited.map(|()| json!({})).map_err(Refusal::TimedOut)
+    }
+
+    fn requests(&self) -> Value {
+        let counts = self.cluster.request_counts().into_iter();
+        Value::Object(counts.map(|(api, count)| (api.to_string(), json!(count))).collect::<Map<_, _>>())
+    }
+}
+
+/// The answer to a change of a thing that may not exist.
+fn found(is_there: bool, error: impl FnOnce() -> String) -> Result<Value, Refusal> {
+    if is_there { Ok(json!({})) } else { Err(Refusal::NotFound(error())) }
+}
+
+fn refused(topic: &str, code: ErrorCode) -> Refusal {
+    match code {
+        ErrorCode::UnknownTopicOrPartition => Refusal::NotFound(format!("there is no topic `{topic}`")),
+        ErrorCode::PolicyViolation => {
+            Refusal::Conflict(format!("the `cleanup.policy` of topic `{topic}` is without `compact`"))
+        }
+        code => Refusal::Conflict(format!("topic `{topic}`: {code}; the broker's log says more")),
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal::Invalid(format!("the body: {error}")))
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, Refusal> {
+    text.parse().map_err(|_| Refusal::Invalid(format!("`{text}` is no number")))
+}
