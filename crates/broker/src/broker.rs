@@ -17,6 +17,7 @@ use crate::cluster::nodes::Node;
 use crate::cluster::{AddNodeError, Cluster, OpenError, Seams};
 use crate::config::{BrokerConfig, Durability, TopicConfig};
 use crate::connection::serve;
+use crate::control::{Control, ControlAnswer, NewNode};
 use crate::partition::Syncer;
 use crate::server::Server;
 use crate::topics::NewTopic;
@@ -109,6 +110,9 @@ pub struct Broker {
     tasks: JoinSet<()>,
     /// The listeners with their connections.
     servers: JoinSet<()>,
+    control: Control,
+    /// The nodes that requests of [`Control`] add.
+    new_nodes: mpsc::UnboundedReceiver<NewNode>,
     _lock: Option<DirLock>,
 }
 
@@ -118,17 +122,9 @@ pub struct BrokerThread {
     cluster: Arc<Cluster>,
     addresses: Vec<SocketAddr>,
     stop: watch::Sender<bool>,
-    /// Nodes that are added while it runs.
-    added: mpsc::UnboundedSender<AddNode>,
+    control: Control,
     runtime: tokio::runtime::Handle,
     thread: Option<std::thread::JoinHandle<()>>,
-}
-
-/// A node to add, and where the result goes.
-#[derive(Debug)]
-struct AddNode {
-    id: i32,
-    done: std::sync::mpsc::Sender<Result<(), AddNodeError>>,
 }
 
 impl Broker {
@@ -187,6 +183,22 @@ impl Broker {
             self.cluster.remove_node(id);
             AddNodeError::NoListener(id)
         })
+    }
+
+    /// The requests of a control address. Nodes are added while [`serve_control`](Self::serve_control) runs.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Adds the nodes that requests of [`control`](Self::control) ask for. Never ends; may be dropped at any time.
+    pub async fn serve_control(&mut self) -> std::convert::Infallible {
+        loop {
+            match self.new_nodes.recv().await {
+                // Who has asked may be gone.
+                Some(NewNode { id, done }) => drop(done.send(self.add_node(id).await)),
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Cuts every connection and closes the logs, so that the next start need not recover anything.
@@ -361,11 +373,14 @@ impl BrokerBuilder {
                     .map_err(|(_, reason)| StartError::Topic { name, reason })?;
             }
         }
+        let (asked, new_nodes) = mpsc::unbounded_channel();
         let mut broker = Broker {
             cluster: cluster.clone(),
             addresses: Vec::new(),
             tasks: JoinSet::new(),
             servers: JoinSet::new(),
+            control: Control::new(cluster.clone(), asked),
+            new_nodes,
             _lock: dir_lock,
         };
         for node in cluster.node_ids() {
@@ -389,21 +404,17 @@ impl BrokerBuilder {
         let handle = runtime.handle().clone();
         let (started, starting) = std::sync::mpsc::channel();
         let (stop, mut stopping) = watch::channel(false);
-        let (added, mut to_add) = mpsc::unbounded_channel::<AddNode>();
         let run = move || {
             runtime.block_on(async move {
                 match self.start().await {
                     Ok(mut broker) => {
-                        let _ = started.send(Ok((broker.cluster.clone(), broker.addresses.clone())));
-                        loop {
-                            tokio::select! {
-                                biased;
-                                // An error means that the handle was dropped, which stops the broker as well.
-                                _ = stopping.wait_for(|stop| *stop) => break,
-                                Some(AddNode { id, done }) = to_add.recv() => {
-                                    let _ = done.send(broker.add_node(id).await);
-                                }
-                            }
+                        let parts = (broker.cluster.clone(), broker.addresses.clone(), broker.control());
+                        let _ = started.send(Ok(parts));
+                        tokio::select! {
+                            biased;
+                            // An error means that the handle was dropped, which stops the broker as well.
+                            _ = stopping.wait_for(|stop| *stop) => {}
+                            _ = broker.serve_control() => {}
                         }
                         broker.stop().await;
                     }
@@ -414,8 +425,8 @@ impl BrokerBuilder {
         let thread =
             std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
         match starting.recv() {
-            Ok(Ok((cluster, addresses))) => {
-                Ok(BrokerThread { cluster, addresses, stop, added, runtime: handle, thread: Some(thread) })
+            Ok(Ok((cluster, addresses, control))) => {
+                Ok(BrokerThread { cluster, addresses, stop, control, runtime: handle, thread: Some(thread) })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StartError::Thread(io::Error::other("it ended at once"))),
@@ -462,10 +473,16 @@ impl BrokerThread {
     /// # Errors
     /// See [`AddNodeError`].
     pub fn add_node(&self, id: i32) -> Result<(), AddNodeError> {
-        let (done, result) = std::sync::mpsc::channel();
-        let stopped = || AddNodeError::NoListener(id);
-        self.added.send(AddNode { id, done }).map_err(|_| stopped())?;
-        result.recv().map_err(|_| stopped())?
+        let control = self.control.clone();
+        self.block_on(|_| async move { control.add_node(id).await })
+    }
+
+    /// Carries out a request of a control address, and waits for its answer: see [`Control::answer`]. Must not be called
+    /// from asynchronous code.
+    pub fn control(&self, method: &str, path: &str, body: &[u8]) -> ControlAnswer {
+        let (control, method, path) = (self.control.clone(), method.to_owned(), path.to_owned());
+        let body = body.to_owned();
+        self.block_on(|_| async move { control.answer(&method, &path, &body).await })
     }
 
     /// Runs a future on the broker's thread, and waits for its result: periodic work that a test wants now, or a wait.

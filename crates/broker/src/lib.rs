@@ -24,6 +24,7 @@ mod compactions;
 mod compactor;
 mod config;
 mod connection;
+mod control;
 mod coordinator;
 mod data_dir;
 mod drain;
@@ -73,6 +74,7 @@ pub use config::{
     broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
+pub use control::{Control, ControlAnswer};
 pub use data_dir::FormatError;
 pub use intercept::{Fault, FaultRule, FaultRuleError};
 pub use kafka_import::{ImportError, ImportOptions, ImportReport, ImportedTopicReport, import_kafka};

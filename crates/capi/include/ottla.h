@@ -1,6 +1,8 @@
 /*
- * The functions that this library adds to librdkafka's interface: the processor. A processor is a member of a consumer
- * group. It handles records on several threads and commits only offsets of records that are done.
+ * The functions that this library adds to librdkafka's interface: the processor, and the embedded broker for tests.
+ *
+ * A processor is a member of a consumer group. It handles records on several threads and commits only offsets of records
+ * that are done.
  *
  *     ottla_processor_settings_t *settings = ottla_processor_settings_new();
  *     ottla_processor_settings_set(settings, "mode", "multi-async", errstr, sizeof(errstr));
@@ -14,7 +16,7 @@
  * - Handlers run on threads of the library, several at the same time, and may block without a time limit. They may call
  *   all functions except ottla_processor_wait() and ottla_processor_destroy() of their own processor, which return
  *   RD_KAFKA_RESP_ERR__STATE. They must not throw exceptions.
- * - The handles of processors and settings are ids, not addresses. Functions return RD_KAFKA_RESP_ERR__INVALID_ARG for
+ * - The handles of processors, settings and brokers are ids, not addresses. Functions return RD_KAFKA_RESP_ERR__INVALID_ARG for
  *   NULL, for an unknown or destroyed handle, and, after a fork(), for a handle of the parent process.
  */
 
@@ -237,6 +239,51 @@ RD_EXPORT void ottla_processor_stats_destroy(const ottla_processor_stats_t *stat
  * rd_kafka_mem_free(NULL, ..).
  */
 RD_EXPORT char *ottla_processor_metrics(const ottla_processor_t *processor);
+
+/* ---- The embedded broker ---- */
+
+/** A broker in this process, for tests. */
+typedef struct ottla_broker_s ottla_broker_t;
+
+/**
+ * Starts a broker in a thread of its own. `settings` has a line `name=value` for each setting; NULL and an empty text
+ * mean the defaults: one node on an ephemeral port of 127.0.0.1, with its data in memory. On failure the function returns
+ * NULL and writes the reason to `errstr`. A library that was built without the mock cluster has no broker.
+ *
+ *     nodes=3                 brokers that clients see; 1 to 100
+ *     listen=127.0.0.1:9092   address of the first node, and the ports after it
+ *     data.dir=DIRECTORY      where the data is kept
+ *     topics=orders:3,clicks  topics that are created if they do not exist, with their partitions
+ *     num.partitions=4        and all other settings of server.properties that docs/BROKER.md lists
+ */
+RD_EXPORT ottla_broker_t *ottla_broker_start(const char *settings, char *errstr, size_t errstr_size);
+
+/**
+ * Returns the value of `bootstrap.servers` for clients; NULL if the handle is invalid. Free the text with
+ * rd_kafka_mem_free(NULL, ..).
+ */
+RD_EXPORT char *ottla_broker_bootstrap_servers(const ottla_broker_t *broker);
+
+/**
+ * Carries out a request of the control address, which docs/TESTING.md lists: faults, nodes, leaders, periodic work, waits.
+ * `method` and `path` are those of HTTP, `body` is JSON or NULL. Returns the status of HTTP, 200 if all is well, and the
+ * answer as JSON in `*answer`, unless `answer` is NULL. Free the answer with rd_kafka_mem_free(NULL, ..). Returns 0
+ * without an answer if the handle, the method or the path is invalid.
+ *
+ *     ottla_broker_control(broker, "POST", "/faults",
+ *                          "{\"api\": \"Produce\", \"action\": \"fail\", \"error\": \"NOT_ENOUGH_REPLICAS\"}", NULL);
+ */
+RD_EXPORT int ottla_broker_control(ottla_broker_t *broker,
+                                   const char *method,
+                                   const char *path,
+                                   const char *body,
+                                   char **answer);
+
+/**
+ * Stops the broker, closes its logs, and frees it. If another thread is in one of these functions, the broker stops when
+ * that call returns.
+ */
+RD_EXPORT rd_kafka_resp_err_t ottla_broker_destroy(ottla_broker_t *broker);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,8 @@
 #![allow(clippy::wildcard_imports, reason = "of ffi: its names are C's, and every file needs a dozen")]
 
 pub mod admin;
+#[cfg(feature = "mock")]
+pub mod broker;
 mod callbacks;
 pub mod client;
 pub mod conf;

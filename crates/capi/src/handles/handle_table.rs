@@ -17,6 +17,7 @@ pub(crate) enum HandleKind {
     TopicConf = 5,
     Processor = 6,
     ProcessorSettings = 7,
+    Broker = 8,
 }
 
 pub(crate) struct HandleTable<T: 'static> {
@@ -31,7 +32,7 @@ pub(crate) struct Reserved<T: 'static> {
 }
 
 impl HandleKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Client,
         Self::Topic,
         Self::Queue,
@@ -39,6 +40,7 @@ impl HandleKind {
         Self::TopicConf,
         Self::Processor,
         Self::ProcessorSettings,
+        Self::Broker,
     ];
 
     /// The type's name in C.
@@ -51,6 +53,7 @@ impl HandleKind {
             Self::TopicConf => "rd_kafka_topic_conf_t",
             Self::Processor => "ottla_processor_t",
             Self::ProcessorSettings => "ottla_processor_settings_t",
+            Self::Broker => "ottla_broker_t",
         }
     }
 
@@ -65,6 +68,7 @@ impl HandleKind {
             Self::ProcessorSettings => {
                 "give each processor its own, because ottla_processor_start() takes them over"
             }
+            Self::Broker => "do not use a broker after ottla_broker_destroy()",
         }
     }
 }

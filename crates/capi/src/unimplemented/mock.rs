@@ -23,6 +23,10 @@ unimplemented_functions! {
 
 #[cfg(not(feature = "mock"))]
 unimplemented_functions! {
+    null ottla_broker_bootstrap_servers;
+    zero ottla_broker_control;
+    code ottla_broker_destroy;
+    text_and_null ottla_broker_start(settings);
     null rd_kafka_handle_mock_cluster;
     code rd_kafka_mock_broker_add;
     code rd_kafka_mock_broker_decommission;

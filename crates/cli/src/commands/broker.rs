@@ -19,7 +19,7 @@ use self::ready_fd::ReadyFd;
 use super::server_properties::ServerProperties;
 use crate::LogFormat;
 use crate::allocator::limit_heaps;
-use crate::control::{ControlAddress, ControlServer, NewNode, next_node};
+use crate::control::{ControlAddress, ControlServer};
 use crate::failure::{Failure, sentence};
 use crate::output::note;
 use crate::properties::{self, key_value};
@@ -193,7 +193,7 @@ impl Args {
     async fn control(&self, broker: &Broker) -> Result<Option<ControlServer>, Failure> {
         let Some(address) = &self.operation.control else { return Ok(None) };
         let token = self.operation.control_token.as_deref();
-        let control = ControlServer::start(address, token, broker.cluster().clone()).await?;
+        let control = ControlServer::start(address, token, broker.control()).await?;
         match self.log_format {
             LogFormat::Text => note(&format!("control at {}", control.address())),
             LogFormat::Json => {
@@ -236,18 +236,13 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
     if let Some(endpoint) = &endpoint {
         endpoint.show(broker.cluster().clone());
     }
-    let mut control = args.control(&broker).await?;
+    let control = args.control(&broker).await?;
     facts.control = control.as_ref().map(|control| control.address().to_string());
     ready.announce(&broker, &facts)?;
-    loop {
-        tokio::select! {
-            biased;
-            _ = signals.next() => break,
-            NewNode { id, done } = next_node(control.as_mut()) => {
-                // The test may have closed its connection meanwhile.
-                let _ = done.send(broker.add_node(id).await);
-            }
-        }
+    tokio::select! {
+        biased;
+        _ = signals.next() => {}
+        _ = broker.serve_control() => {}
     }
     drop(control);
     notify::stopping();

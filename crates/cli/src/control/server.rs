@@ -11,15 +11,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use ottla_broker::Cluster;
+use ottla_broker::Control;
 use ottla_client::http_endpoint::{HttpLimits, serve_http};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::mpsc;
 
 use super::address::ControlAddress;
-use super::routes::{Controlled, NewNode};
 use super::token;
 use crate::failure::{Failure, sentence};
 
@@ -29,8 +27,6 @@ const CONNECTIONS_MAX: usize = 64;
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Nodes to add that wait for their turn.
-const NEW_NODES_MAX: usize = 8;
 
 /// A control address that serves until it is dropped.
 #[derive(Debug)]
@@ -38,15 +34,13 @@ pub(crate) struct ControlServer {
     address: ControlAddress,
     /// The file of the socket, which is removed at the end.
     socket: Option<PathBuf>,
-    /// The nodes that tests add.
-    new_nodes: mpsc::Receiver<NewNode>,
     task: tokio::task::JoinHandle<()>,
 }
 
 /// The parts that all connections share.
 #[derive(Debug)]
 struct Shared {
-    controlled: Controlled,
+    control: Control,
     /// The header that a request must have; a unix socket needs none.
     authorization: Option<String>,
 }
@@ -56,34 +50,32 @@ impl ControlServer {
     pub(crate) async fn start(
         address: &ControlAddress,
         token_file: Option<&Path>,
-        cluster: Arc<Cluster>,
+        control: Control,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::failed(format!("--control {address}: {}", sentence(&error)));
-        let (nodes, new_nodes) = mpsc::channel(NEW_NODES_MAX);
-        let controlled = Controlled { cluster, new_nodes: nodes };
         match (address, token_file) {
             (ControlAddress::Unix(path), None) => {
                 let listener = listen_at(path).map_err(failed)?;
-                let shared = Arc::new(Shared { controlled, authorization: None });
+                let shared = Arc::new(Shared { control, authorization: None });
                 let accept = move || {
                     let listener = listener.clone();
                     async move { Ok(listener.accept().await?.0) }
                 };
                 let task = tokio::spawn(serve(shared, accept));
-                Ok(Self { address: address.clone(), socket: Some(path.clone()), new_nodes, task })
+                Ok(Self { address: address.clone(), socket: Some(path.clone()), task })
             }
             (ControlAddress::Loopback(port), Some(token_file)) => {
                 let listener = TcpListener::bind(port).await.map_err(failed)?;
                 let address = ControlAddress::Loopback(listener.local_addr().map_err(failed)?);
                 let authorization = Some(format!("Bearer {}", token::create(token_file)?));
-                let shared = Arc::new(Shared { controlled, authorization });
+                let shared = Arc::new(Shared { control, authorization });
                 let listener = Arc::new(listener);
                 let accept = move || {
                     let listener = listener.clone();
                     async move { Ok(listener.accept().await?.0) }
                 };
                 let task = tokio::spawn(serve(shared, accept));
-                Ok(Self { address, socket: None, new_nodes, task })
+                Ok(Self { address, socket: None, task })
             }
             (ControlAddress::Unix(_), Some(_)) => Err(Failure::usage(
                 "--control-token is for a port: only the owner of a unix socket can use it",
@@ -97,18 +89,6 @@ impl ControlServer {
     /// The address, with the port that was chosen.
     pub(crate) fn address(&self) -> &ControlAddress {
         &self.address
-    }
-}
-
-/// The next node that a test adds; without a control address there is none.
-pub(crate) async fn next_node(control: Option<&mut ControlServer>) -> NewNode {
-    let node = match control {
-        Some(control) => control.new_nodes.recv().await,
-        None => None,
-    };
-    match node {
-        Some(node) => node,
-        None => std::future::pending().await,
     }
 }
 
@@ -172,10 +152,8 @@ impl Shared {
             Ok(Err(error)) => return respond(400, &json!({ "error": format!("the body: {error}") })),
             Err(_) => return respond(408, &json!({ "error": "the body did not come in time" })),
         };
-        match self.controlled.answer(head.method.as_str(), head.uri.path(), &body).await {
-            Ok(answer) => respond(200, &answer),
-            Err(refusal) => respond(refusal.status(), &refusal.json()),
-        }
+        let answer = self.control.answer(head.method.as_str(), head.uri.path(), &body).await;
+        respond(answer.status, &answer.body)
     }
 
     fn is_allowed(&self, header: Option<&HeaderValue>) -> bool {

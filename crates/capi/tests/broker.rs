@@ -1,0 +1,117 @@
+//! The embedded broker through `ottla.h`, called as C calls it.
+
+#![cfg(feature = "mock")]
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(clippy::unwrap_used, reason = "a test stops where it must")]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+use ottla_client::{Config, Producer, Record};
+use rdkafka::broker::*;
+use rdkafka::ffi::memory::rd_kafka_mem_free;
+use rdkafka::ffi::{RD_KAFKA_RESP_ERR__INVALID_ARG, RD_KAFKA_RESP_ERR_NO_ERROR};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(settings: &str) -> Result<*mut ottla_broker_t, String> {
+    let settings = CString::new(settings).unwrap();
+    let mut errstr = [0 as c_char; 256];
+    let broker = unsafe { ottla_broker_start(settings.as_ptr(), errstr.as_mut_ptr(), errstr.len()) };
+    if broker.is_null() {
+        return Err(unsafe { CStr::from_ptr(errstr.as_ptr()) }.to_str().unwrap().to_owned());
+    }
+    Ok(broker)
+}
+
+/// Takes over a text of the library.
+fn taken(text: *mut c_char) -> String {
+    let copy = unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+    unsafe { rd_kafka_mem_free(null_mut(), text.cast()) };
+    copy
+}
+
+fn control(broker: *mut ottla_broker_t, method: &str, path: &str, body: &str) -> (c_int, String) {
+    let [method, path, body] = [method, path, body].map(|text| CString::new(text).unwrap());
+    let mut answer = null_mut();
+    let status = unsafe {
+        ottla_broker_control(broker, method.as_ptr(), path.as_ptr(), body.as_ptr(), &raw mut answer)
+    };
+    (status, taken(answer))
+}
+
+#[test]
+fn a_fault_of_the_control_address_meets_a_producer() {
+    let broker = start("topics = orders:3, clicks\nnum.partitions = 4\n# a comment\n").unwrap();
+    let servers = taken(ottla_broker_bootstrap_servers(broker));
+    assert_eq!(control(broker, "GET", "/requests", "").0, 200, "requests are counted from here on");
+    let fault = r#"{ "api": "Produce", "action": "fail", "error": "NOT_ENOUGH_REPLICAS", "count": 2 }"#;
+    assert_eq!(control(broker, "POST", "/faults", fault), (200, r#"{"id":1}"#.to_owned()));
+
+    let producer = Producer::new(Config::new(servers)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let sent =
+        |record| runtime.block_on(async { tokio::time::timeout(PATIENCE, producer.send(record)).await });
+    assert!(sent(Record::to("orders").partition(2).value("paid")).unwrap().is_ok());
+    let last = Record::to("clicks").partition(3).value("one");
+    assert!(sent(last).unwrap().is_ok(), "clicks has the four partitions of num.partitions");
+
+    let (status, answer) = control(broker, "GET", "/requests", "");
+    assert_eq!(status, 200);
+    assert!(answer.contains(r#""Produce":4"#), "two failures and two successes: {answer}");
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+#[test]
+fn a_node_is_added_to_the_running_broker() {
+    let broker = start("nodes=2").unwrap();
+    assert_eq!(control(broker, "POST", "/nodes", r#"{ "id": 3 }"#).0, 200);
+    let servers = taken(ottla_broker_bootstrap_servers(broker));
+    assert_eq!(servers.split(',').count(), 3, "{servers}");
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+#[test]
+fn data_of_a_directory_outlives_the_broker() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = format!("data.dir={}\ntopics=kept:2", dir.path().display());
+    let broker = start(&settings).unwrap();
+    assert!(start(&settings).unwrap_err().contains("is in use"));
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
+    let again = start(&settings.replace("kept:2", "other")).unwrap();
+    let wait = r#"{ "action": "roll", "topic": "kept" }"#;
+    assert_eq!(control(again, "POST", "/now", wait).0, 200, "the topic is still there");
+    assert_eq!(ottla_broker_destroy(again), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+#[test]
+fn wrong_settings_are_explained() {
+    for (settings, reason) in [
+        ("nodes=0", "`nodes` is a number from 1 to 100, not `0`"),
+        ("listen=here", "`listen` is an address"),
+        ("topics=a:0", "topic `a:0`"),
+        ("topics=a b", "topic `a b`"),
+        ("num.partitons=3", "did you mean `num.partitions`?"),
+        ("num.partitions", "expected name=value"),
+    ] {
+        let error = start(settings).unwrap_err();
+        assert!(error.contains(reason), "{settings}: {error}");
+    }
+}
+
+#[test]
+fn a_stale_handle_and_missing_arguments_are_refused() {
+    let broker = start("").unwrap();
+    assert_eq!(control(broker, "GET", "/nothing", "").0, 404);
+    assert_eq!(control(broker, "POST", "/faults", "{").0, 400);
+    assert_eq!(unsafe { ottla_broker_control(broker, null(), null(), null(), null_mut()) }, 0);
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR__INVALID_ARG);
+    assert_eq!(ottla_broker_destroy(null_mut()), RD_KAFKA_RESP_ERR__INVALID_ARG);
+    assert!(ottla_broker_bootstrap_servers(broker).is_null());
+    let path = c"/".as_ptr();
+    assert_eq!(unsafe { ottla_broker_control(broker, path, path, null(), null_mut()) }, 0);
+}
