@@ -194,7 +194,7 @@ impl Broker {
     pub async fn serve_control(&mut self) -> std::convert::Infallible {
         loop {
             match self.new_nodes.recv().await {
-                // Who has asked may be gone.
+                // The client may be gone.
                 Some(NewNode { id, done }) => drop(done.send(self.add_node(id).await)),
                 None => std::future::pending().await,
             }

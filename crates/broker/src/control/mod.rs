@@ -1,4 +1,4 @@
-//! What a test in any language asks of a running broker: an HTTP method, a path, and a body of JSON.
+//! The requests of tests in any language to a running broker: an HTTP method, a path, and a body of JSON.
 //!
 //! - `routes`: each request, and what it does to the broker.
 //! - `bodies`: the JSON of the requests.
