@@ -86,7 +86,7 @@ impl Rates {
 
 impl RequestObserver for Rates {
     fn on_answered(&self, request: AnsweredRequest<'_>) {
-        let AnsweredRequest { node, api, client_id, took, moved_records } = request;
+        let AnsweredRequest { node, api, client_id, took, moved_records, .. } = request;
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;

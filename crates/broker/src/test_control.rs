@@ -1,5 +1,7 @@
 //! Calls that make a broker misbehave, for tests.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use crate::intercept::{Fault, FaultRule, FaultRuleError};
 use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
+use crate::request_trace::RequestTrace;
 use crate::test_overrides::{Follower, TrackedRequest};
 use crate::topics::NewTopic;
 
@@ -59,9 +62,19 @@ impl Cluster {
         self.intercepts.request_counts()
     }
 
-    /// Passes every answered request to `observer`.
+    /// Passes every answered request to `observer`, beside those of earlier calls.
     pub fn observe_requests(&self, observer: Arc<dyn RequestObserver>) {
-        self.overrides.arrange(|state| state.observer = Some(observer));
+        self.overrides.arrange(|state| state.observers.push(observer));
+    }
+
+    /// Appends a line of JSON for every answered request to a file, which is created if it is missing: see
+    /// [`RequestTrace`].
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn trace_requests(&self, file: impl AsRef<Path>) -> io::Result<()> {
+        self.observe_requests(Arc::new(RequestTrace::append(file.as_ref(), self.clock.clone())?));
+        Ok(())
     }
 
     /// Adds an error for this partition to every fetch response, even if it was not requested, and sends the response

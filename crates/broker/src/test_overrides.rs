@@ -61,7 +61,7 @@ pub(crate) struct State {
     pub(crate) mock_fetches: bool,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
-    pub(crate) observer: Option<Arc<dyn RequestObserver>>,
+    pub(crate) observers: Vec<Arc<dyn RequestObserver>>,
 }
 
 impl TestOverrides {
@@ -154,9 +154,9 @@ impl TestOverrides {
         self.look(|state| Some(state.mock_fetches)).unwrap_or(false)
     }
 
-    /// The observer of requests.
-    pub(crate) fn observer(&self) -> Option<Arc<dyn RequestObserver>> {
-        self.look(|state| state.observer.clone())
+    /// The observers of requests; `None` without any.
+    pub(crate) fn observers(&self) -> Option<Vec<Arc<dyn RequestObserver>>> {
+        self.look(|state| (!state.observers.is_empty()).then(|| state.observers.clone()))
     }
 
     /// Takes note of a request, if they are kept track of.

@@ -45,7 +45,11 @@ fn control(broker: *mut ottla_broker_t, method: &str, path: &str, body: &str) ->
 
 #[test]
 fn a_fault_of_the_control_address_meets_a_producer() {
-    let broker = start("topics = orders:3, clicks\nnum.partitions = 4\n# a comment\n").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let settings =
+        format!("topics = orders:3, clicks\nnum.partitions = 4\n# a comment\ntrace={}\n", trace.display());
+    let broker = start(&settings).unwrap();
     let servers = taken(ottla_broker_bootstrap_servers(broker));
     assert_eq!(control(broker, "GET", "/requests", "").0, 200, "requests are counted from here on");
     let fault = r#"{ "api": "Produce", "action": "fail", "error": "NOT_ENOUGH_REPLICAS", "count": 2 }"#;
@@ -62,6 +66,8 @@ fn a_fault_of_the_control_address_meets_a_producer() {
     let (status, answer) = control(broker, "GET", "/requests", "");
     assert_eq!(status, 200);
     assert!(answer.contains(r#""Produce":4"#), "two failures and two successes: {answer}");
+    let trace = std::fs::read_to_string(trace).unwrap();
+    assert_eq!(trace.matches(r#""errors":["NOT_ENOUGH_REPLICAS"]"#).count(), 2, "{trace}");
     assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
@@ -92,6 +98,7 @@ fn wrong_settings_are_explained() {
     for (settings, reason) in [
         ("nodes=0", "`nodes` is a number from 1 to 100, not `0`"),
         ("listen=here", "`listen` is an address"),
+        ("trace=/nowhere/trace", "`trace`: /nowhere/trace"),
         ("topics=a:0", "topic `a:0`"),
         ("topics=a b", "topic `a b`"),
         ("num.partitons=3", "did you mean `num.partitions`?"),

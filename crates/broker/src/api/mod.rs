@@ -295,14 +295,21 @@ fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) 
     overrides.track(context.node, api_key);
     let lag = overrides.lag(context.node);
     let node = context.node;
-    let observed = overrides.observer().map(|observer| (observer, Instant::now(), client_id.clone()));
+    let observed = overrides.observers().map(|observers| (observers, Instant::now(), client_id.clone()));
     // The response is inspected only for an observer, because a fetch can have thousands of partitions.
-    let observe = move |response: Option<&R::Response>| {
-        if let Some((observer, began, client_id)) = observed {
-            let (client_id, took) = (client_id.as_deref().unwrap_or_default(), began.elapsed());
-            let moved_records = response.is_some_and(R::moved_records);
-            observer.on_answered(AnsweredRequest { node, api: api_key, client_id, took, moved_records });
-        }
+    let observe = move |response: Option<&R::Response>, sent: Option<ErrorTally>| {
+        let Some((observers, began, client_id)) = observed else { return };
+        let request = AnsweredRequest {
+            node,
+            api: api_key,
+            version,
+            client_id: client_id.as_deref().unwrap_or_default(),
+            took: began.elapsed(),
+            moved_records: response.is_some_and(R::moved_records),
+            errors: sent.unwrap_or_default(),
+            is_sent: sent.is_some(),
+        };
+        observers.iter().for_each(|observer| observer.on_answered(request));
     };
     let fault = context.cluster.intercepts.take(&Intercepted {
         api: api_key,
@@ -337,13 +344,13 @@ async fn answer_one<R: Api>(
     context: RequestContext,
     fault: Option<Fault>,
     correlation_id: i32,
-    observe: impl FnOnce(Option<&R::Response>),
+    observe: impl FnOnce(Option<&R::Response>, Option<ErrorTally>),
 ) -> Reply {
     let version = context.version;
     let answered = request.is_answered();
     let response = match fault {
         Some(Fault::Cut) => {
-            observe(None);
+            observe(None, None);
             return Reply::Close("cut by an intercept".into());
         }
         Some(Fault::Fail(code)) => request.refuse(&context, code),
@@ -356,33 +363,38 @@ async fn answer_one<R: Api>(
             request.handle(context).await
         }
         Some(Fault::CutAfter) => {
-            let _ = request.handle(context).await;
+            observe(Some(&request.handle(context).await), None);
             return Reply::Close("cut by an intercept after the fact".into());
         }
         Some(Fault::Hang) => {
-            observe(None);
+            observe(None, None);
             return std::future::pending().await;
         }
         Some(Fault::HangAfter) => {
-            observe(Some(&request.handle(context).await));
+            observe(Some(&request.handle(context).await), None);
             return std::future::pending().await;
         }
         Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => request.handle(context).await,
     };
-    observe(Some(&response));
     if let Some(reason) = R::closes(answered, &response) {
+        observe(Some(&response), None);
         return Reply::Close(reason);
     }
     if !answered {
+        observe(Some(&response), None);
         return Reply::Nothing;
     }
     match frame::encode_response_with_errors::<R>(correlation_id, version, &response) {
-        Ok((chain, errors)) => match fault {
-            Some(Fault::CutAt(bytes)) => Reply::AnswerPart(chain, bytes),
-            _ => Reply::Answer(chain, errors),
-        },
+        Ok((chain, errors)) => {
+            observe(Some(&response), Some(errors));
+            match fault {
+                Some(Fault::CutAt(bytes)) => Reply::AnswerPart(chain, bytes),
+                _ => Reply::Answer(chain, errors),
+            }
+        }
         Err(error) => {
             tracing::error!(%error, api = %R::KEY, version, "an answer cannot be encoded: please report this");
+            observe(Some(&response), None);
             Reply::Close(error.to_string())
         }
     }

@@ -16,6 +16,8 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
 
+use self::settings::Described;
+
 /// The handle of a broker.
 #[repr(C)]
 pub struct ottla_broker_t {
@@ -38,7 +40,7 @@ fn find(broker: *const ottla_broker_t, function: &str) -> Option<Arc<Running>> {
 
 fn start(settings: &str) -> Result<u64, String> {
     let reserved = BROKERS.reserve().ok_or("too many brokers exist: destroy some first")?;
-    let broker = settings::builder(settings)?.spawn().map_err(|error| error.to_string())?;
+    let broker = Described::parse(settings)?.start()?;
     Ok(reserved.publish(Arc::new(Running { process: std::process::id(), broker })))
 }
 

@@ -2,19 +2,42 @@
 
 use std::net::SocketAddr;
 
-use ottla_broker::{Broker, BrokerBuilder};
+use ottla_broker::{Broker, BrokerBuilder, BrokerThread};
 
 /// The nodes of one broker at most: tests need few.
 const NODES_MAX: i32 = 100;
 
-/// Returns the builder that the settings describe.
-pub(super) fn builder(settings: &str) -> Result<BrokerBuilder, String> {
-    let mut builder = Broker::builder().memory();
-    for line in settings.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (name, value) = line.split_once('=').ok_or_else(|| format!("`{line}`: expected name=value"))?;
-        builder = set(builder, name.trim(), value.trim())?;
+/// A broker to start, as its settings describe it.
+#[derive(Debug)]
+pub(super) struct Described {
+    builder: BrokerBuilder,
+    /// The file for the log of requests.
+    trace: Option<String>,
+}
+
+impl Described {
+    /// Parses the settings.
+    pub(super) fn parse(settings: &str) -> Result<Self, String> {
+        let mut described = Self { builder: Broker::builder().memory(), trace: None };
+        let lines = settings.lines().map(str::trim);
+        for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (name, value) =
+                line.split_once('=').ok_or_else(|| format!("`{line}`: expected name=value"))?;
+            match (name.trim(), value.trim()) {
+                ("trace", file) => described.trace = Some(file.to_owned()),
+                (name, value) => described.builder = set(described.builder, name, value)?,
+            }
+        }
+        Ok(described)
     }
-    Ok(builder)
+
+    pub(super) fn start(self) -> Result<BrokerThread, String> {
+        let broker = self.builder.spawn().map_err(|error| error.to_string())?;
+        if let Some(file) = self.trace {
+            broker.cluster().trace_requests(&file).map_err(|error| format!("`trace`: {file}: {error}"))?;
+        }
+        Ok(broker)
+    }
 }
 
 fn set(builder: BrokerBuilder, name: &str, value: &str) -> Result<BrokerBuilder, String> {

@@ -99,6 +99,9 @@ struct OperationArgs {
     /// The file for the token of a --control port, which is readable by its owner alone
     #[arg(long, value_name = "FILE", requires = "control")]
     control_token: Option<PathBuf>,
+    /// Appends a line of JSON for each request to this file, with its API, client, time and errors
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
@@ -235,6 +238,9 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
     };
     if let Some(endpoint) = &endpoint {
         endpoint.show(broker.cluster().clone());
+    }
+    if let Some(file) = &args.operation.trace {
+        broker.cluster().trace_requests(file).map_err(|error| Failure::file(file, &error))?;
     }
     let control = args.control(&broker).await?;
     facts.control = control.as_ref().map(|control| control.address().to_string());

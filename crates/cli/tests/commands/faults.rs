@@ -180,3 +180,29 @@ fn addresses_and_actions_that_do_not_exist_are_usage_errors() {
     ottla(&["fault", "add", "Produce", "explode", "--control", "unix:x"], "").failed(2, &["explode"]);
     ottla(&["fault", "list", "--control", "unix:/nonexistent/x"], "").failed(1, &["ottla broker --control"]);
 }
+
+#[test]
+fn a_trace_has_a_line_for_each_request_with_its_client_and_errors() {
+    let broker = Controlled::start(|dir| {
+        let [control, trace] =
+            [format!("unix:{}/control", dir.display()), format!("{}/trace", dir.display())];
+        ["--control", &control, "--trace", &trace].map(str::to_owned).into()
+    });
+    let trace = broker.dir.path().join("trace");
+    // The options of `ottla fault` are without those of the broker.
+    let control = &broker.control[..2].iter().map(String::as_str).collect::<Vec<_>>();
+    let rule = ["fault", "add", "Produce", "fail", "--error", "NOT_ENOUGH_REPLICAS", "--client-id", "till"];
+    let _added = ottla(&[&rule, &control[..]].concat(), "").succeeded();
+    let _written = broker.produce(&["client.id=till"]).succeeded();
+
+    let text = fs::read_to_string(trace).expect("a trace");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+    let produced: Vec<Value> = lines.filter(|line| line["api"] == "Produce").collect();
+    let [refused, written] = &*produced else { panic!("two requests: {produced:?}") };
+    assert_eq!(refused["errors"], json!(["NOT_ENOUGH_REPLICAS"]));
+    assert_eq!((&written["errors"], &written["sent"]), (&json!([]), &json!(true)));
+    assert_eq!((&written["client_id"], &written["moved_records"]), (&json!("till"), &json!(true)));
+    for number in ["at_ms", "node", "version", "took_us"] {
+        assert!(written[number].is_u64(), "{number}: {written}");
+    }
+}
