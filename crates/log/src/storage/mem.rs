@@ -153,16 +153,20 @@ impl MemStorage {
         names.live = tree;
     }
 
-    /// Returns a durable copy of the current disk, as after a kill of the process.
+    /// Returns a durable copy of the disk at this instant, as after a kill of the process. The copy shares the bytes until
+    /// one of both changes them; a forgetful disk copies them.
     pub fn fork(&self) -> Self {
         let copy = Self::build(self.disk.forgetful);
         {
             let names = lock(&self.disk.names);
             let mut tree = names.live.clone();
-            for inode in tree.files.values_mut() {
-                let bytes = lock(inode).live.to_vec();
-                let live = Pages::from(&bytes[..]);
-                *inode = Arc::new(Mutex::new(Inode { live, durable: bytes, pending: Vec::new() }));
+            // No file changes until all are copied.
+            let held: Vec<MutexGuard<'_, Inode>> =
+                names.live.files.values().map(|inode| lock(inode)).collect();
+            for (inode, held) in tree.files.values_mut().zip(&held) {
+                let durable = if self.disk.forgetful { held.live.to_vec() } else { Vec::new() };
+                *inode =
+                    Arc::new(Mutex::new(Inode { live: held.live.clone(), durable, pending: Vec::new() }));
             }
             let mut names = lock(&copy.disk.names);
             names.durable = tree.clone();

@@ -128,10 +128,10 @@ pub(super) fn parent(path: &str) -> &str {
     path.rfind('/').map_or("", |at| &path[..at])
 }
 
-/// A growable run of bytes in pages.
-#[derive(Default)]
+/// A growable run of bytes in pages. A clone shares its pages until one of both writes to them.
+#[derive(Clone, Default)]
 pub(super) struct Pages {
-    pages: Vec<Vec<u8>>,
+    pages: Vec<Arc<Vec<u8>>>,
     pub(super) len: usize,
 }
 
@@ -143,9 +143,9 @@ impl Pages {
         let mut at = offset;
         while !bytes.is_empty() {
             if at / PAGE_BYTES == self.pages.len() {
-                self.pages.push(Vec::new());
+                self.pages.push(Arc::default());
             }
-            let page = &mut self.pages[at / PAGE_BYTES];
+            let page = Arc::make_mut(&mut self.pages[at / PAGE_BYTES]);
             let from = at % PAGE_BYTES;
             let n = bytes.len().min(PAGE_BYTES - from);
             let over = n.min(page.len() - from);
@@ -173,16 +173,19 @@ impl Pages {
     }
 
     pub(super) fn set_len(&mut self, len: usize) {
-        self.pages.resize_with(len.div_ceil(PAGE_BYTES), Vec::new);
+        self.pages.resize_with(len.div_ceil(PAGE_BYTES), Arc::default);
         let last = self.pages.len().saturating_sub(1);
         for (number, page) in self.pages.iter_mut().enumerate().skip((self.len.min(len)) / PAGE_BYTES) {
-            page.resize(if number == last { len - last * PAGE_BYTES } else { PAGE_BYTES }, 0);
+            let bytes = if number == last { len - last * PAGE_BYTES } else { PAGE_BYTES };
+            if page.len() != bytes {
+                Arc::make_mut(page).resize(bytes, 0);
+            }
         }
         self.len = len;
     }
 
     pub(super) fn to_vec(&self) -> Vec<u8> {
-        self.pages.concat()
+        self.pages.iter().flat_map(|page| page.iter().copied()).collect()
     }
 }
 
@@ -217,6 +220,9 @@ mod tests {
             }
             assert!(pages.to_vec() == model && pages.len == model.len());
         }
+        let copy = pages.clone();
+        pages.write(b"later", 0);
+        assert!(copy.to_vec() == model, "a copy does not change");
         let mut buf = vec![0; 70_000];
         pages.set_len(100_000);
         pages.read(&mut buf, 30_000).expect("inside");
