@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -122,7 +122,13 @@ impl<T: Transport> Connection<T> {
         let peer = Peer::new(io.tcp().and_then(|socket| socket.peer_addr().ok()));
         Self {
             io,
-            context: Arc::new(ConnectionContext { cluster, node, peer, appends: Mutex::default() }),
+            context: Arc::new(ConnectionContext {
+                cluster,
+                node,
+                peer,
+                principal: OnceLock::new(),
+                appends: Mutex::default(),
+            }),
             frames,
             charge: None,
             pending: VecDeque::new(),

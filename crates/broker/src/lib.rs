@@ -51,6 +51,7 @@ mod repair;
 mod request_memory;
 mod request_observer;
 mod scrub;
+mod security;
 mod server;
 mod skip;
 mod stored_codec;

@@ -43,7 +43,7 @@ pub(crate) use self::log_dirs::space;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
@@ -56,6 +56,7 @@ use crate::intercept::{Fault, Intercepted};
 use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
+use crate::security::Principal;
 use named_topics::names_topic;
 
 /// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
@@ -67,6 +68,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) node: i32,
     pub(crate) peer: Peer,
+    /// Set once the client is authenticated. Later authentications of the connection may not change it (KIP-368).
+    pub(crate) principal: OnceLock<Principal>,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
 }
@@ -95,6 +98,11 @@ impl RequestContext {
 
     pub(crate) fn node(&self) -> i32 {
         self.connection.node
+    }
+
+    /// The client: `User:ANONYMOUS` unless it is authenticated.
+    pub(crate) fn principal(&self) -> &Principal {
+        self.connection.principal.get().unwrap_or(Principal::anonymous())
     }
 }
 
