@@ -18,6 +18,8 @@ use crate::cluster::{AddNodeError, Cluster, OpenError, Seams};
 use crate::config::{BrokerConfig, Durability, TopicConfig};
 use crate::connection::serve;
 use crate::partition::Syncer;
+use crate::security::Listener;
+use crate::security::active_listener::{ActiveListener, PLAINTEXT};
 use crate::server::Server;
 use crate::topics::NewTopic;
 
@@ -58,6 +60,14 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The security of a listener cannot be used.
+    #[error("listener {name}: {reason}")]
+    Listener {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// A topic that was asked for cannot be created.
     #[error("topic `{name}`: {reason}")]
     Topic {
@@ -82,6 +92,7 @@ pub struct BrokerBuilder {
     nodes: i32,
     listen: Option<SocketAddr>,
     advertise: Option<String>,
+    listeners: Vec<Listener>,
     config: BrokerConfig,
     topics: Vec<NewTopic>,
     clock: Clock,
@@ -105,7 +116,10 @@ pub struct BrokerBuilder {
 #[derive(Debug)]
 pub struct Broker {
     cluster: Arc<Cluster>,
+    /// The addresses of the first listener.
     addresses: Vec<SocketAddr>,
+    listeners: Vec<(Listener, Arc<ActiveListener>)>,
+    bound: Vec<(i32, Arc<ActiveListener>, SocketAddr)>,
     tasks: JoinSet<()>,
     /// The listeners with their connections.
     servers: JoinSet<()>,
@@ -140,6 +154,7 @@ impl Broker {
             nodes: 1,
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             advertise: None,
+            listeners: Vec::new(),
             config: BrokerConfig::default(),
             topics: Vec::new(),
             clock: Clock::System,
@@ -153,7 +168,19 @@ impl Broker {
         bootstrap_servers(&self.cluster)
     }
 
-    /// The addresses listened on, by node.
+    /// The value of `bootstrap.servers` for clients of this listener. `None` if there is no such listener.
+    pub fn bootstrap_servers_of(&self, listener: &str) -> Option<String> {
+        let (_, listener) = self.listeners.iter().find(|(settings, _)| settings.name == listener)?;
+        let addresses = self.cluster.nodes_up().map(|node| node.advertised_at(listener.index));
+        Some(addresses.collect::<Vec<_>>().join(","))
+    }
+
+    /// Each address that was bound, with its node and listener.
+    pub(crate) fn bound(&self) -> &[(i32, Arc<ActiveListener>, SocketAddr)] {
+        &self.bound
+    }
+
+    /// The addresses of the first listener, by node.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -177,12 +204,13 @@ impl Broker {
 
     /// Adds a node to the running cluster, on an ephemeral port beside the first node, or a removed one again.
     pub async fn add_node(&mut self, id: i32) -> Result<(), AddNodeError> {
-        let Some(first) = self.addresses.first().copied() else { return Err(AddNodeError::NoListener(id)) };
+        if self.listeners.is_empty() {
+            return Err(AddNodeError::NoListener(id));
+        }
         if self.cluster.add_node(id)?.has_address() {
             return Ok(());
         }
-        let listening = self.listen(id, SocketAddr::new(first.ip(), 0), None).await;
-        listening.map_err(|error| {
+        self.listen(id, |first| SocketAddr::new(first.ip(), 0), false).await.map_err(|error| {
             tracing::warn!(%error, node = id, "an added node cannot listen");
             self.cluster.remove_node(id);
             AddNodeError::NoListener(id)
@@ -247,10 +275,18 @@ impl BrokerBuilder {
         self
     }
 
+    /// Adds a listener of every node, in place of [`BrokerBuilder::listen`] and [`BrokerBuilder::advertise`].
+    #[must_use]
+    pub fn listener(mut self, listener: Listener) -> Self {
+        self.listeners.push(listener);
+        self
+    }
+
     /// Listens nowhere: connections come from [`Broker::connect`] or [`serve`].
     #[must_use]
     pub fn no_listener(mut self) -> Self {
         self.listen = None;
+        self.listeners.clear();
         self
     }
 
@@ -325,8 +361,8 @@ impl BrokerBuilder {
 
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
-        let Self { data_dir, storage, nodes, listen, advertise, mut config, topics, clock, syncer, seed } =
-            self;
+        let listeners = self.active_listeners()?;
+        let Self { data_dir, storage, nodes, mut config, topics, clock, syncer, seed, .. } = self;
         let mut dir_lock = None;
         let mut root = None;
         let storage: Arc<dyn Storage> = match (storage, data_dir) {
@@ -361,25 +397,44 @@ impl BrokerBuilder {
                     .map_err(|(_, reason)| StartError::Topic { name, reason })?;
             }
         }
+        for (settings, _) in &listeners {
+            let failed = |reason| StartError::Listener { name: settings.name.clone(), reason };
+            settings.sasl.as_ref().map_or(Ok(()), |_| cluster.prepare_scram()).map_err(failed)?;
+        }
         let mut broker = Broker {
             cluster: cluster.clone(),
             addresses: Vec::new(),
+            listeners,
+            bound: Vec::new(),
             tasks: JoinSet::new(),
             servers: JoinSet::new(),
             _lock: dir_lock,
         };
         for node in cluster.node_ids() {
-            match listen {
-                Some(first) => broker.listen(node, nth_address(first, node), advertise.as_deref()).await?,
-                None => {
-                    if let Some(node) = cluster.node(node) {
-                        node.advertise(&format!("node-{}", node.id), 9092);
-                    }
-                }
+            broker.listen(node, |first| nth_address(first, node), true).await?;
+            if let Some(node) = cluster.node(node).filter(|_| broker.listeners.is_empty()) {
+                node.advertise(&format!("node-{}", node.id), 9092);
             }
         }
         broker.tasks.spawn(keep(cluster));
         Ok(broker)
+    }
+
+    /// The listeners with what their files have.
+    fn active_listeners(&self) -> Result<Vec<(Listener, Arc<ActiveListener>)>, StartError> {
+        let mut all = self.listeners.clone();
+        if let Some(address) = self.listen.filter(|_| all.is_empty()) {
+            let mut listener = Listener::new(PLAINTEXT, address);
+            listener.advertise.clone_from(&self.advertise);
+            all.push(listener);
+        }
+        let opened = all.into_iter().enumerate().map(|(index, settings)| {
+            match ActiveListener::open(index, &settings) {
+                Ok(active) => Ok((settings, Arc::new(active))),
+                Err(reason) => Err(StartError::Listener { name: settings.name, reason }),
+            }
+        });
+        opened.collect()
     }
 
     /// Starts the broker in a thread with a runtime of its own.
@@ -424,18 +479,28 @@ impl BrokerBuilder {
 }
 
 impl Broker {
+    /// Opens every listener at a node, at the address that `of_node` makes of the first node's.
     async fn listen(
         &mut self,
         node: i32,
-        address: SocketAddr,
-        advertise: Option<&str>,
+        of_node: impl Fn(SocketAddr) -> SocketAddr,
+        is_advertised: bool,
     ) -> Result<(), StartError> {
-        let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
-        let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
-        let failed = |source| StartError::Listen { address, source };
-        let server = Server::bind(self.cluster.clone(), node, address, advertise).await.map_err(failed)?;
-        self.addresses.push(server.local_addr().map_err(failed)?);
-        self.servers.spawn(server.run());
+        for (settings, listener) in &self.listeners {
+            let advertise = settings.advertise.as_deref().filter(|_| is_advertised);
+            let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
+            let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
+            let address = of_node(settings.address);
+            let failed = |source| StartError::Listen { address, source };
+            let bound = Server::bind_listener(self.cluster.clone(), node, address, advertise, listener.clone());
+            let server = bound.await.map_err(failed)?;
+            let local = server.local_addr().map_err(failed)?;
+            if listener.index == 0 {
+                self.addresses.push(local);
+            }
+            self.bound.push((node, listener.clone(), local));
+            self.servers.spawn(server.run());
+        }
         Ok(())
     }
 }

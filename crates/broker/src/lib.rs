@@ -84,6 +84,9 @@ pub use ottla_protocol::{ApiKey, ErrorCode};
 pub use partition::Syncer;
 pub use repair::{Damage, RepairError, RepairReport, repair};
 pub use request_observer::{AnsweredRequest, RequestObserver};
+pub use security::{
+    ClientAuth, Listener, OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, TlsSettings,
+};
 pub use server::Server;
 pub use skip::skip_damage;
 pub use test_actions::WaitError;
