@@ -1,5 +1,7 @@
 //! A broker to embed: builder, start, stop.
 
+mod listening;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,13 +17,16 @@ use tokio::task::JoinSet;
 use crate::clock::Clock;
 use crate::cluster::nodes::Node;
 use crate::cluster::{AddNodeError, Cluster, OpenError, Seams};
-use crate::config::{BrokerConfig, Durability, TopicConfig};
+use crate::config::{BrokerConfig, Durability, Listener, TopicConfig};
 use crate::connection::serve;
 use crate::partition::Syncer;
-use crate::security::Listener;
-use crate::security::active_listener::{ActiveListener, PLAINTEXT};
-use crate::server::Server;
+use crate::security::active_listener::ActiveListener;
+use crate::security::secure_dir::ADMIN;
 use crate::topics::NewTopic;
+use listening::{bootstrap_servers_of, nth_address};
+
+/// Kafka's name of the property.
+const SUPER_USERS: &str = "super.users";
 
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
@@ -68,6 +73,9 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
+    /// The directory of [`BrokerBuilder::secure`] cannot be used.
+    #[error("secure directory: {0}")]
+    Secure(String),
     /// A topic that was asked for cannot be created.
     #[error("topic `{name}`: {reason}")]
     Topic {
@@ -93,6 +101,7 @@ pub struct BrokerBuilder {
     listen: Option<SocketAddr>,
     advertise: Option<String>,
     listeners: Vec<Listener>,
+    secure: Option<PathBuf>,
     config: BrokerConfig,
     topics: Vec<NewTopic>,
     clock: Clock,
@@ -131,6 +140,8 @@ pub struct Broker {
 pub struct BrokerThread {
     cluster: Arc<Cluster>,
     addresses: Vec<SocketAddr>,
+    /// The names of the listeners.
+    listeners: Vec<String>,
     stop: watch::Sender<bool>,
     /// Nodes that are added while it runs.
     added: mpsc::UnboundedSender<AddNode>,
@@ -155,6 +166,7 @@ impl Broker {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             advertise: None,
             listeners: Vec::new(),
+            secure: None,
             config: BrokerConfig::default(),
             topics: Vec::new(),
             clock: Clock::System,
@@ -170,9 +182,8 @@ impl Broker {
 
     /// The value of `bootstrap.servers` for clients of this listener. `None` if there is no such listener.
     pub fn bootstrap_servers_of(&self, listener: &str) -> Option<String> {
-        let (_, listener) = self.listeners.iter().find(|(settings, _)| settings.name == listener)?;
-        let addresses = self.cluster.nodes_up().map(|node| node.advertised_at(listener.index));
-        Some(addresses.collect::<Vec<_>>().join(","))
+        let names = self.listeners.iter().map(|(settings, _)| settings.name.as_str());
+        bootstrap_servers_of(&self.cluster, names, listener)
     }
 
     /// Each address that was bound, with its node and listener.
@@ -282,6 +293,36 @@ impl BrokerBuilder {
         self
     }
 
+    /// Listens with TLS and SCRAM only. The directory has everything that is needed for it, and is created if it is missing:
+    ///
+    /// - `ca.pem` and `ca-key.pem`: an authority, valid for ten years. Keep the key.
+    /// - `server.pem`: the server's certificate and key, made at each start and valid for two years.
+    /// - `passwords`: a super user `admin` and a user `client`. They are stored with the broker's data when the directory is
+    ///   created, and later if the data has no such user.
+    /// - `client.properties`, `client-java.properties`, `client_franz.go` and the same for `admin`: configurations of clients with
+    ///   the addresses of this start.
+    ///
+    /// Only the owner can read the files.
+    ///
+    /// ```
+    /// use ottla_broker::Broker;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// let broker = Broker::builder().memory().secure(dir.path()).start().await?;
+    /// let properties = std::fs::read_to_string(dir.path().join("client.properties"))?;
+    /// assert!(properties.contains(&broker.bootstrap_servers()));
+    /// # broker.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn secure(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.secure = Some(dir.into());
+        self
+    }
+
     /// Listens nowhere: connections come from [`Broker::connect`] or [`serve`].
     #[must_use]
     pub fn no_listener(mut self) -> Self {
@@ -361,8 +402,15 @@ impl BrokerBuilder {
 
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
-        let listeners = self.active_listeners()?;
+        let secure = self.secure_dir()?;
+        let listeners = self.active_listeners(secure.as_ref())?;
         let Self { data_dir, storage, nodes, mut config, topics, clock, syncer, seed, .. } = self;
+        if secure.is_some()
+            && !config.given.contains_key(SUPER_USERS)
+            && let Err(reason) = config.set(SUPER_USERS, &format!("User:{ADMIN}"))
+        {
+            tracing::debug!(reason, "no super user is set: each user may do everything");
+        }
         let mut dir_lock = None;
         let mut root = None;
         let storage: Arc<dyn Storage> = match (storage, data_dir) {
@@ -401,6 +449,10 @@ impl BrokerBuilder {
             let failed = |reason| StartError::Listener { name: settings.name.clone(), reason };
             settings.sasl.as_ref().map_or(Ok(()), |_| cluster.prepare_scram()).map_err(failed)?;
         }
+        for (user, password) in secure.iter().flat_map(|secure| &secure.users) {
+            let overwrites = secure.as_ref().is_some_and(|secure| secure.is_new);
+            cluster.set_password(user, password.expose(), overwrites).map_err(StartError::Secure)?;
+        }
         let mut broker = Broker {
             cluster: cluster.clone(),
             addresses: Vec::new(),
@@ -416,25 +468,11 @@ impl BrokerBuilder {
                 node.advertise(&format!("node-{}", node.id), 9092);
             }
         }
+        if let Some(secure) = &secure {
+            secure.write_clients(&broker.bootstrap_servers()).map_err(StartError::Secure)?;
+        }
         broker.tasks.spawn(keep(cluster));
         Ok(broker)
-    }
-
-    /// The listeners with what their files have.
-    fn active_listeners(&self) -> Result<Vec<(Listener, Arc<ActiveListener>)>, StartError> {
-        let mut all = self.listeners.clone();
-        if let Some(address) = self.listen.filter(|_| all.is_empty()) {
-            let mut listener = Listener::new(PLAINTEXT, address);
-            listener.advertise.clone_from(&self.advertise);
-            all.push(listener);
-        }
-        let opened = all.into_iter().enumerate().map(|(index, settings)| {
-            match ActiveListener::open(index, &settings) {
-                Ok(active) => Ok((settings, Arc::new(active))),
-                Err(reason) => Err(StartError::Listener { name: settings.name, reason }),
-            }
-        });
-        opened.collect()
     }
 
     /// Starts the broker in a thread with a runtime of its own.
@@ -449,7 +487,10 @@ impl BrokerBuilder {
             runtime.block_on(async move {
                 match self.start().await {
                     Ok(mut broker) => {
-                        let _ = started.send(Ok((broker.cluster.clone(), broker.addresses.clone())));
+                        let listeners = broker.listeners.iter().map(|(settings, _)| settings.name.clone());
+                        let listeners = listeners.collect();
+                        let _ =
+                            started.send(Ok((broker.cluster.clone(), broker.addresses.clone(), listeners)));
                         loop {
                             tokio::select! {
                                 biased;
@@ -469,8 +510,9 @@ impl BrokerBuilder {
         let thread =
             std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
         match starting.recv() {
-            Ok(Ok((cluster, addresses))) => {
-                Ok(BrokerThread { cluster, addresses, stop, added, runtime: handle, thread: Some(thread) })
+            Ok(Ok((cluster, addresses, listeners))) => {
+                let (runtime, thread) = (handle, Some(thread));
+                Ok(BrokerThread { cluster, addresses, listeners, stop, added, runtime, thread })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StartError::Thread(io::Error::other("it ended at once"))),
@@ -478,37 +520,15 @@ impl BrokerBuilder {
     }
 }
 
-impl Broker {
-    /// Opens every listener at a node, at the address that `of_node` makes of the first node's.
-    async fn listen(
-        &mut self,
-        node: i32,
-        of_node: impl Fn(SocketAddr) -> SocketAddr,
-        is_advertised: bool,
-    ) -> Result<(), StartError> {
-        for (settings, listener) in &self.listeners {
-            let advertise = settings.advertise.as_deref().filter(|_| is_advertised);
-            let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
-            let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
-            let address = of_node(settings.address);
-            let failed = |source| StartError::Listen { address, source };
-            let bound = Server::bind_listener(self.cluster.clone(), node, address, advertise, listener.clone());
-            let server = bound.await.map_err(failed)?;
-            let local = server.local_addr().map_err(failed)?;
-            if listener.index == 0 {
-                self.addresses.push(local);
-            }
-            self.bound.push((node, listener.clone(), local));
-            self.servers.spawn(server.run());
-        }
-        Ok(())
-    }
-}
-
 impl BrokerThread {
     /// See [`Broker::bootstrap_servers`].
     pub fn bootstrap_servers(&self) -> String {
         bootstrap_servers(&self.cluster)
+    }
+
+    /// See [`Broker::bootstrap_servers_of`].
+    pub fn bootstrap_servers_of(&self, listener: &str) -> Option<String> {
+        bootstrap_servers_of(&self.cluster, self.listeners.iter().map(String::as_str), listener)
     }
 
     /// See [`Broker::addresses`].
@@ -636,29 +656,6 @@ async fn keep(cluster: Arc<Cluster>) {
 
 fn bootstrap_servers(cluster: &Cluster) -> String {
     cluster.nodes_up().map(Node::advertised).collect::<Vec<_>>().join(",")
-}
-
-/// Each node its port: the first node's and those after it, or any.
-fn nth_address(first: SocketAddr, node: i32) -> SocketAddr {
-    let mut address = first;
-    if first.port() != 0 {
-        address.set_port(first.port().saturating_add((node - 1) as u16));
-    }
-    address
-}
-
-/// `host` (the listener's port), or `host:port` for the first node and the ports after it for the others.
-fn parse_advertise(text: &str, node: i32) -> Result<(String, u16), StartError> {
-    let bad = || StartError::Advertise(text.to_owned());
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            let port: u16 = port.parse().map_err(|_| bad())?;
-            (host, port.saturating_add((node - 1) as u16))
-        }
-        _ => (text, 0),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
 }
 
 #[cfg(test)]

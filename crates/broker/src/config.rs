@@ -3,14 +3,23 @@
 //! - `settings`: the table of Kafka's settings: names, types, defaults, allowed values.
 //! - `topic_config`: the settings of a topic.
 //! - `consumer_groups`: the settings of groups of the new protocol.
+//! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
+//! - `listener_properties`: listeners under Kafka's property names.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
 mod consumer_groups;
+mod listener;
+mod listener_properties;
 pub(crate) mod live;
+mod password;
+mod principal_rules;
 mod settings;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
+pub use listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, SaslSettings, TlsSettings};
+pub use password::Password;
+pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use topic_config::TopicConfig;
 
@@ -18,10 +27,10 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
+use listener_properties::{SecurityProperties, is_of_listener};
+
 use crate::internal_topics::SEGMENT_BYTES;
 use crate::kafka_level::KafkaLevel;
-use crate::security::Listener;
-use crate::security::properties::{SecurityProperties, is_of_listener};
 
 /// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

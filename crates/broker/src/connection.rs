@@ -103,7 +103,7 @@ pub(crate) async fn serve_at<T: Transport>(
     } else {
         cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection::new(io, cluster.clone(), node, listener, principal);
-        let result = connection.run().await;
+        let result = connection.authenticate_and_run().await;
         if let Err(reason) = result {
             tracing::debug!(node, %reason, "connection closed");
         }
@@ -174,16 +174,20 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    async fn authenticate_and_run(&mut self) -> Result<(), Closed> {
+        if self.context.sasl.is_some() {
+            // Boxed: other connections need no memory for this step.
+            Box::pin(self.authenticate()).await?;
+        }
+        self.run().await
+    }
+
     async fn run(&mut self) -> Result<(), Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(()) };
         let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
         if !node.is_up() || !node.reachable.is_on() {
             return Err(Closed::Down);
-        }
-        if self.context.sasl.is_some() {
-            // Boxed: other connections need no memory for this step.
-            Box::pin(self.authenticate()).await?;
         }
         let config = &cluster.config;
         let opened = Instant::now();

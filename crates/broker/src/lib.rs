@@ -70,8 +70,9 @@ pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
-    BrokerConfig, ConsumerGroupConfig, Durability, Kind, MigrationPolicy, Mode, Scope, Setting, TopicConfig,
-    broker_effect, find_setting, settings,
+    BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, Kind, Listener, MigrationPolicy, Mode,
+    OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, Scope, Setting, TlsSettings,
+    TopicConfig, broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;
@@ -84,9 +85,6 @@ pub use ottla_protocol::{ApiKey, ErrorCode};
 pub use partition::Syncer;
 pub use repair::{Damage, RepairError, RepairReport, repair};
 pub use request_observer::{AnsweredRequest, RequestObserver};
-pub use security::{
-    ClientAuth, Listener, OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, TlsSettings,
-};
 pub use server::Server;
 pub use skip::skip_damage;
 pub use test_actions::WaitError;

@@ -60,7 +60,10 @@ impl Warnings {
         let host = peer.host();
         let user = user.unwrap_or("unknown");
         if self.is_new(format!("login {host} {listener} {user:.64}")) {
-            tracing::warn!(listener, "{host}: user {user:?} is refused: {reason}; further failures are not logged");
+            tracing::warn!(
+                listener,
+                "{host}: user {user:?} is refused: {reason}; further failures are not logged"
+            );
         } else {
             tracing::debug!(listener, user, reason, "a login failed");
         }

@@ -53,11 +53,11 @@ use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::cluster::nodes::Node;
 use crate::intercept::{Fault, Intercepted};
 use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
-use crate::cluster::nodes::Node;
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;

@@ -53,6 +53,14 @@ impl ScramMechanism {
         }
     }
 
+    /// The salted password of RFC 5802.
+    fn salted(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
+        match self {
+            Self::Sha256 => pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(password, salt, iterations).to_vec(),
+            Self::Sha512 => pbkdf2::pbkdf2_hmac_array::<Sha512, 64>(password, salt, iterations).to_vec(),
+        }
+    }
+
     /// The hash of the mechanism.
     pub(crate) fn digest(self, text: &[u8]) -> Vec<u8> {
         match self {
@@ -62,7 +70,7 @@ impl ScramMechanism {
     }
 }
 
-/// What the server knows of a password.
+/// The part of a password that the server stores.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ScramCredential {
     pub(crate) iterations: i32,
@@ -73,7 +81,12 @@ pub(crate) struct ScramCredential {
 
 impl ScramCredential {
     /// The keys that RFC 5802 derives from a salted password.
-    pub(crate) fn of(mechanism: ScramMechanism, iterations: i32, salt: Vec<u8>, salted_password: &[u8]) -> Self {
+    pub(crate) fn of(
+        mechanism: ScramMechanism,
+        iterations: i32,
+        salt: Vec<u8>,
+        salted_password: &[u8],
+    ) -> Self {
         let stored_key = mechanism.digest(&mechanism.mac(salted_password, b"Client Key"));
         let server_key = mechanism.mac(salted_password, b"Server Key");
         Self { iterations, salt, stored_key, server_key }
@@ -212,6 +225,33 @@ impl Cluster {
                 ScramCredential::of_record(&record).ok_or_else(|| bad("no hexadecimal keys".into()))?;
             let mut known = self.scram_credentials.known.write().unwrap_or_else(PoisonError::into_inner);
             known.insert((user.to_owned(), mechanism), credential);
+        }
+        Ok(())
+    }
+
+    /// Sets the password of a user for both mechanisms. `overwrites` replaces a password that the user has.
+    ///
+    /// # Errors
+    /// The credential is not durable, or the system gives no random numbers.
+    pub(crate) fn set_password(&self, user: &str, password: &str, overwrites: bool) -> Result<(), String> {
+        for mechanism in [ScramMechanism::Sha256, ScramMechanism::Sha512] {
+            if !overwrites && self.scram_credentials.credential(user, mechanism).is_some() {
+                continue;
+            }
+            let mut salt = vec![0; INVENTED_SALT_BYTES];
+            let random = rustls::crypto::ring::default_provider().secure_random;
+            random.fill(&mut salt).map_err(|_| "the system gives no random numbers".to_owned())?;
+            let salted_password = mechanism.salted(password.as_bytes(), &salt, ITERATIONS_MIN as u32);
+            let change = ScramChange::Set {
+                user: user.to_owned(),
+                mechanism: mechanism as i8,
+                iterations: ITERATIONS_MIN,
+                salt: salt.into(),
+                salted_password: salted_password.into(),
+            };
+            for (_, outcome) in self.alter_scram_credentials(vec![change]) {
+                outcome.map_err(|(_, reason)| reason)?;
+            }
         }
         Ok(())
     }

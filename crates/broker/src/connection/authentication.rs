@@ -21,6 +21,9 @@ impl<T: Transport> Connection<T> {
         let (Some(server), Some(node)) = (&context.listener.sasl, cluster.node(context.node)) else {
             return Ok(());
         };
+        if !node.is_up() || !node.reachable.is_on() {
+            return Err(Closed::Down);
+        }
         let request_bytes_max = cluster.config.request_bytes_max;
         self.frames.set_max(server.receive_bytes_max().min(request_bytes_max));
         let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::listener::Listener;
 use super::sasl::SaslServer;
 use super::tls::TlsFiles;
 use super::unauthenticated::Unauthenticated;
+use crate::config::Listener;
 
 /// The name of a listener without settings.
 pub(crate) const PLAINTEXT: &str = "PLAINTEXT";

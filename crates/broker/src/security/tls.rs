@@ -14,8 +14,9 @@ use tokio_rustls::TlsAcceptor;
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
-use super::listener::{ClientAuth, Pem, TlsSettings};
-use super::{Password, Principal};
+use super::Principal;
+use crate::config::Password;
+use crate::config::{ClientAuth, Pem, TlsSettings};
 
 /// The least time between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -80,8 +81,9 @@ impl TlsFiles {
             .map_err(|error| format!("the client's certificate cannot be read: {error}"))?;
         let subject = certificate.tbs_certificate().subject().to_string();
         let name = self.settings.principal_rules.name_of(&subject);
-        let name = name
-            .ok_or_else(|| format!("no rule of ssl.principal.mapping.rules matches the subject `{subject}`"))?;
+        let name = name.ok_or_else(|| {
+            format!("no rule of ssl.principal.mapping.rules matches the subject `{subject}`")
+        })?;
         Ok(Some(Principal::user(&name)))
     }
 }
@@ -164,8 +166,8 @@ fn private_key(pem: &Pem, password: Option<&Password>) -> Result<PrivateKeyDer<'
     let damaged = |error: String| format!("ssl.keystore: the encrypted key is damaged: {error}");
     let (_, der) = pkcs8::SecretDocument::from_pem(&text.expose()[start..])
         .map_err(|error| damaged(error.to_string()))?;
-    let encrypted = EncryptedPrivateKeyInfoRef::try_from(der.as_bytes())
-        .map_err(|error| damaged(error.to_string()))?;
+    let encrypted =
+        EncryptedPrivateKeyInfoRef::try_from(der.as_bytes()).map_err(|error| damaged(error.to_string()))?;
     let key = encrypted
         .decrypt(password.expose())
         .map_err(|error| format!("ssl.keystore: ssl.key.password does not decrypt the key: {error}"))?;

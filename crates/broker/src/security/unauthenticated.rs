@@ -86,8 +86,9 @@ mod tests {
     fn the_oldest_connection_ends_for_a_new_one() {
         let all = Unauthenticated::default();
         let places: Vec<_> = (0..=CONNECTIONS_MAX).map(|_| all.enter()).collect();
-        let is_evicted =
-            |place: &Place<'_>| pin!(place.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        let is_evicted = |place: &Place<'_>| {
+            pin!(place.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
         assert!(is_evicted(&places[0]));
         assert!(!is_evicted(&places[1]));
     }

@@ -10,7 +10,7 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::security::listener::OauthSettings;
+use crate::config::OauthSettings;
 
 /// The largest file of keys.
 const JWKS_BYTES_MAX: u64 = 1 << 20;
@@ -45,9 +45,15 @@ struct Key {
 
 #[derive(Debug)]
 enum KeyMaterial {
-    Rsa { n: Vec<u8>, e: Vec<u8> },
+    Rsa {
+        n: Vec<u8>,
+        e: Vec<u8>,
+    },
     /// An uncompressed point, and `true` for P-384 in place of P-256.
-    Ec { point: Vec<u8>, is_384: bool },
+    Ec {
+        point: Vec<u8>,
+        is_384: bool,
+    },
 }
 
 impl TokenVerifier {
@@ -153,10 +159,14 @@ impl Key {
                 RsaPublicKeyComponents { n, e }.verify(parameters, signed, signature).is_ok()
             }
             (KeyMaterial::Ec { point, is_384: false }, "ES256") => {
-                UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point).verify(signed, signature).is_ok()
+                UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point)
+                    .verify(signed, signature)
+                    .is_ok()
             }
             (KeyMaterial::Ec { point, is_384: true }, "ES384") => {
-                UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, point).verify(signed, signature).is_ok()
+                UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, point)
+                    .verify(signed, signature)
+                    .is_ok()
             }
             (KeyMaterial::Ec { .. }, _) => false,
         }
@@ -230,7 +240,8 @@ mod tests {
     impl Issuer {
         fn new() -> Self {
             let random = SystemRandom::new();
-            let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
+            let document =
+                EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
             let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random);
             Self { pair: pair.expect("a pair"), random }
         }
@@ -238,7 +249,8 @@ mod tests {
         fn jwks(&self) -> String {
             let point = self.pair.public_key().as_ref();
             let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..65]));
-            json!({ "keys": [{ "kty": "oct" }, { "kty": "EC", "crv": "P-256", "kid": "1", "x": x, "y": y }] }).to_string()
+            json!({ "keys": [{ "kty": "oct" }, { "kty": "EC", "crv": "P-256", "kid": "1", "x": x, "y": y }] })
+                .to_string()
         }
 
         fn token(&self, header: &Value, claims: &Value) -> String {

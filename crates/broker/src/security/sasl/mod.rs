@@ -21,8 +21,8 @@ use tokio::time::Instant;
 use self::jwt::TokenVerifier;
 use self::scram::ScramExchange;
 use super::Principal;
-use super::listener::{SaslMechanism, SaslSettings};
 use crate::cluster::Cluster;
+use crate::config::{SaslMechanism, SaslSettings};
 
 /// The SASL of a listener.
 #[derive(Debug)]
@@ -209,8 +209,11 @@ impl SaslConnection {
             Stage::ScramProof(exchange) => (exchange.mechanism(), exchange.finish(token)),
             Stage::BadToken => (SaslMechanism::OauthBearer, Outcome::Failed(None)),
         };
-        let general =
-            || format!("Authentication failed during {doing} due to invalid credentials with SASL mechanism {mechanism}");
+        let general = || {
+            format!(
+                "Authentication failed during {doing} due to invalid credentials with SASL mechanism {mechanism}"
+            )
+        };
         let login = match outcome {
             Outcome::Continue(stage, bytes) => {
                 state.stage = stage;
@@ -229,8 +232,9 @@ impl SaslConnection {
             );
             return Step::Failed { text, user: Some(login.user) };
         }
-        let of_token =
-            login.expires_ms.map(|end| Duration::from_millis(u64::try_from(end - now_ms).unwrap_or_default()));
+        let of_token = login
+            .expires_ms
+            .map(|end| Duration::from_millis(u64::try_from(end - now_ms).unwrap_or_default()));
         let of_listener = server.settings.session_max.get(&mechanism).copied().filter(|max| !max.is_zero());
         let session = [of_token, of_listener].into_iter().flatten().min();
         state.authenticated = Some(mechanism);

@@ -19,11 +19,13 @@ pub(super) fn check(tokens: Option<&TokenVerifier>, message: &Bytes, now_ms: i64
         None => Err("the listener has no keys".to_owned()),
     };
     match verified {
-        Ok(claims) if authorization_id.is_empty() || authorization_id == claims.user => Outcome::Done(Login {
-            user: claims.user,
-            bytes: Bytes::new(),
-            expires_ms: Some(claims.expires_ms),
-        }),
+        Ok(claims) if authorization_id.is_empty() || authorization_id == claims.user => {
+            Outcome::Done(Login {
+                user: claims.user,
+                bytes: Bytes::new(),
+                expires_ms: Some(claims.expires_ms),
+            })
+        }
         Ok(claims) => {
             let text = format!(
                 "Authentication failed: Client requested an authorization id ({authorization_id}) that is different \
@@ -47,7 +49,8 @@ fn parse(message: &str) -> Option<(&str, &str)> {
         "" => "",
         authorization => authorization.strip_prefix("a=")?,
     };
-    let mut auth = rest.split(SEPARATOR).filter_map(|pair| pair.split_once('=')).filter(|(key, _)| *key == "auth");
+    let mut auth =
+        rest.split(SEPARATOR).filter_map(|pair| pair.split_once('=')).filter(|(key, _)| *key == "auth");
     let (_, value) = auth.next()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some((authorization_id, token))
@@ -61,7 +64,13 @@ mod tests {
     fn messages_have_an_authorization_id_and_a_token() {
         assert_eq!(parse("n,,\x01auth=Bearer abc\x01\x01"), Some(("", "abc")));
         assert_eq!(parse("n,a=me,\x01x=y\x01auth=bearer abc\x01\x01"), Some(("me", "abc")));
-        for bad in ["", "n,,", "n,,\x01auth=Basic abc\x01\x01", "p=x,,\x01auth=Bearer abc\x01\x01", "n,me,\x01auth=Bearer a\x01"] {
+        for bad in [
+            "",
+            "n,,",
+            "n,,\x01auth=Basic abc\x01\x01",
+            "p=x,,\x01auth=Bearer abc\x01\x01",
+            "n,me,\x01auth=Bearer a\x01",
+        ] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }
     }

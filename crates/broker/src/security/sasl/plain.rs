@@ -5,15 +5,17 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{Login, Outcome};
-use crate::security::listener::SaslSettings;
+use crate::config::SaslSettings;
 
 /// Checks `[authorization id] NUL user NUL password`.
 pub(super) fn check(settings: &SaslSettings, token: &Bytes) -> Outcome {
     let failed = |text: &str, user: Option<&str>| {
         Outcome::FailedWith(format!("Authentication failed: {text}"), user.map(str::to_owned))
     };
-    let parts: Option<Vec<&str>> =
-        std::str::from_utf8(token).ok().map(|text| text.split('\0').collect()).filter(|parts: &Vec<_>| parts.len() == 3);
+    let parts: Option<Vec<&str>> = std::str::from_utf8(token)
+        .ok()
+        .map(|text| text.split('\0').collect())
+        .filter(|parts: &Vec<_>| parts.len() == 3);
     let Some([authorization_id, user, password]) = parts.as_deref() else { return Outcome::Failed(None) };
     if user.is_empty() {
         return failed("username not specified", None);
@@ -38,7 +40,7 @@ pub(super) fn check(settings: &SaslSettings, token: &Bytes) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::security::listener::SaslMechanism;
+    use crate::config::SaslMechanism;
 
     fn text_of(token: &'static str) -> Result<String, String> {
         let settings = SaslSettings::new([SaslMechanism::Plain]).user("alice", "secret");

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 use super::{Login, Outcome, Stage};
 use crate::cluster::Cluster;
 use crate::cluster::scram_credentials::{ScramCredential, ScramMechanism};
-use crate::security::listener::SaslMechanism;
+use crate::config::SaslMechanism;
 
 /// The random bytes of a nonce, before encoding.
 const NONCE_BYTES: usize = 24;
@@ -18,7 +18,7 @@ const NONCE_BYTES: usize = 24;
 pub(super) struct ScramExchange {
     mechanism: ScramMechanism,
     user: String,
-    /// `None` if the user does not exist: the proof is checked all the same, and is wrong.
+    /// `None` if the user does not exist: the proof is still checked, and is wrong.
     is_known: bool,
     credential: ScramCredential,
     nonce: String,
@@ -38,7 +38,8 @@ impl ScramExchange {
             return Outcome::Failed(None);
         };
         if !first.authorization_id.is_empty() && first.authorization_id != first.user {
-            let text = "Authentication failed: Client requested an authorization id that is different from username";
+            let text =
+                "Authentication failed: Client requested an authorization id that is different from username";
             return Outcome::FailedWith(text.to_owned(), Some(first.user));
         }
         let mut random = [0; NONCE_BYTES];
@@ -50,8 +51,7 @@ impl ScramExchange {
         let is_known = known.is_some();
         let credential = known.unwrap_or_else(|| cluster.scram_credentials.invented(&first.user, mechanism));
         let nonce = format!("{}{}", first.nonce, STANDARD.encode(random));
-        let answer =
-            format!("r={nonce},s={},i={}", STANDARD.encode(&credential.salt), credential.iterations);
+        let answer = format!("r={nonce},s={},i={}", STANDARD.encode(&credential.salt), credential.iterations);
         let said = format!("{},{answer}", first.bare);
         let (user, gs2_header) = (first.user, first.gs2_header);
         let exchange = Self { mechanism, user, is_known, credential, nonce, gs2_header, said };

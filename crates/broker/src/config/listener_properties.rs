@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, SaslSettings, TlsSettings};
 use super::{Password, PrincipalRules};
-use crate::config::{Scope, find_setting};
+use super::{Scope, find_setting};
 
 /// The properties of one listener begin with this, its name in lower case, and a dot.
 const LISTENER_PREFIX: &str = "listener.name.";
@@ -171,7 +171,8 @@ impl<'a> ListenerProperties<'a> {
                 return Err(format!("{store}.type=`{kind}`: this broker reads PEM: set {store}.type=PEM"));
             }
         }
-        let missing = "ssl.keystore.location is missing, or ssl.keystore.certificate.chain with ssl.keystore.key";
+        let missing =
+            "ssl.keystore.location is missing, or ssl.keystore.certificate.chain with ssl.keystore.key";
         let store = file("ssl.keystore.location");
         let certificates = store.clone().or_else(|| text("ssl.keystore.certificate.chain")).ok_or(missing)?;
         let key = store.or_else(|| text("ssl.keystore.key")).ok_or(missing)?;
@@ -188,8 +189,8 @@ impl<'a> ListenerProperties<'a> {
             Some(other) => return Err(format!("{name}=`{other}`: use none, requested or required")),
         };
         if let Some(rules) = self.get("ssl.principal.mapping.rules") {
-            tls.principal_rules =
-                PrincipalRules::parse(rules).map_err(|error| format!("ssl.principal.mapping.rules: {error}"))?;
+            tls.principal_rules = PrincipalRules::parse(rules)
+                .map_err(|error| format!("ssl.principal.mapping.rules: {error}"))?;
         }
         Ok(tls)
     }
@@ -223,7 +224,9 @@ impl<'a> ListenerProperties<'a> {
             let jaas = self.of_mechanism(SaslMechanism::Plain, "sasl.jaas.config").unwrap_or_default();
             sasl.plain_users = jaas_users(jaas)?;
             if sasl.plain_users.is_empty() {
-                return Err("PLAIN needs users: plain.sasl.jaas.config=`... user_NAME=\"PASSWORD\";`".to_owned());
+                return Err(
+                    "PLAIN needs users: plain.sasl.jaas.config=`... user_NAME=\"PASSWORD\";`".to_owned()
+                );
             }
         }
         if sasl.mechanisms.contains(&SaslMechanism::OauthBearer) {
@@ -237,7 +240,9 @@ impl<'a> ListenerProperties<'a> {
         let url = get("sasl.oauthbearer.jwks.endpoint.url")?;
         let file = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
         let file = file.ok_or_else(|| {
-            format!("sasl.oauthbearer.jwks.endpoint.url=`{url}`: this broker reads keys from file:///PATH only")
+            format!(
+                "sasl.oauthbearer.jwks.endpoint.url=`{url}`: this broker reads keys from file:///PATH only"
+            )
         })?;
         let audiences = get("sasl.oauthbearer.expected.audience")?;
         let mut oauth = OauthSettings::new(file, get("sasl.oauthbearer.expected.issuer")?, "");
@@ -399,6 +404,8 @@ mod tests {
             ("sasl.oauthbearer.jwks.endpoint.url", "http://127.0.0.1/jwks"),
         ];
         assert!(refused(&http).contains("file:///PATH only"));
-        assert!(refused(&[("listener.name.out.no.such.property", "x")]).contains("no property of a listener"));
+        assert!(
+            refused(&[("listener.name.out.no.such.property", "x")]).contains("no property of a listener")
+        );
     }
 }

@@ -75,16 +75,14 @@ impl PrincipalRules {
     pub(crate) fn name_of(&self, subject: &str) -> Option<String> {
         self.0.iter().find_map(|rule| match rule {
             Rule::Default => Some(subject.to_owned()),
-            Rule::Replace { pattern, replacement, case } => {
-                pattern.is_match(subject).then(|| {
-                    let name = pattern.replace(subject, replacement.as_str());
-                    match case {
-                        Case::Same => name.into_owned(),
-                        Case::Lower => name.to_lowercase(),
-                        Case::Upper => name.to_uppercase(),
-                    }
-                })
-            }
+            Rule::Replace { pattern, replacement, case } => pattern.is_match(subject).then(|| {
+                let name = pattern.replace(subject, replacement.as_str());
+                match case {
+                    Case::Same => name.into_owned(),
+                    Case::Lower => name.to_lowercase(),
+                    Case::Upper => name.to_uppercase(),
+                }
+            }),
         })
     }
 }
