@@ -112,11 +112,13 @@ fn launch(data: &Path, args: &[&str]) -> Result<(Process, Vec<SocketAddr>), Fail
     let mut command = Command::new(ottla_binary()?);
     command.arg("broker").arg("--data").arg(data).args(args);
     let listeners = args.iter().filter(|&&arg| arg == "--listen").count();
-    if listeners == 0 {
+    let configured = args.iter().find_map(|arg| arg.strip_prefix("listeners="));
+    let configured = configured.map_or(0, |listeners| listeners.split(',').count());
+    if listeners + configured == 0 {
         command.args(["--listen", "127.0.0.1:0"]);
     }
     let nodes = args.iter().position(|&arg| arg == "--nodes").and_then(|at| args.get(at + 1)?.parse().ok());
-    let expected = listeners.max(nodes.unwrap_or(1));
+    let expected = listeners.max(configured).max(nodes.unwrap_or(1));
     let mut process = Process::spawn("ottla broker", &mut command)?;
     let lines = process.wait_for_lines(READY_LINE, expected, READY_WITHIN)?;
     let addresses: Result<Vec<SocketAddr>, Failure> = lines

@@ -6,6 +6,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
+mod secured;
 mod shared_group;
 
 use std::collections::BTreeMap;

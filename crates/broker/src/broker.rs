@@ -1,5 +1,7 @@
 //! A broker to embed: builder, start, stop.
 
+mod listening;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,12 +17,17 @@ use tokio::task::JoinSet;
 use crate::clock::Clock;
 use crate::cluster::nodes::Node;
 use crate::cluster::{AddNodeError, Cluster, OpenError, Seams};
-use crate::config::{BrokerConfig, Durability, TopicConfig};
+use crate::config::{BrokerConfig, Durability, Listener, TopicConfig};
 use crate::connection::serve;
 use crate::control::{Control, ControlAnswer, NewNode};
 use crate::partition::Syncer;
-use crate::server::Server;
+use crate::security::active_listener::ActiveListener;
+use crate::security::secure_dir::ADMIN;
 use crate::topics::NewTopic;
+use listening::{bootstrap_servers_of, nth_address};
+
+/// Kafka's name of the property.
+const SUPER_USERS: &str = "super.users";
 
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
@@ -59,6 +66,17 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The security of a listener cannot be used.
+    #[error("listener {name}: {reason}")]
+    Listener {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The directory of [`BrokerBuilder::secure`] cannot be used.
+    #[error("secure directory: {0}")]
+    Secure(String),
     /// A topic that was asked for cannot be created.
     #[error("topic `{name}`: {reason}")]
     Topic {
@@ -83,6 +101,8 @@ pub struct BrokerBuilder {
     nodes: i32,
     listen: Option<SocketAddr>,
     advertise: Option<String>,
+    listeners: Vec<Listener>,
+    secure: Option<PathBuf>,
     config: BrokerConfig,
     topics: Vec<NewTopic>,
     clock: Clock,
@@ -106,7 +126,10 @@ pub struct BrokerBuilder {
 #[derive(Debug)]
 pub struct Broker {
     cluster: Arc<Cluster>,
+    /// The addresses of the first listener.
     addresses: Vec<SocketAddr>,
+    listeners: Vec<(Listener, Arc<ActiveListener>)>,
+    bound: Vec<(i32, Arc<ActiveListener>, SocketAddr)>,
     tasks: JoinSet<()>,
     /// The listeners with their connections.
     servers: JoinSet<()>,
@@ -121,10 +144,20 @@ pub struct Broker {
 pub struct BrokerThread {
     cluster: Arc<Cluster>,
     addresses: Vec<SocketAddr>,
+    /// The names of the listeners.
+    listeners: Vec<String>,
     stop: watch::Sender<bool>,
     control: Control,
     runtime: tokio::runtime::Handle,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// The parts of a broker that has started in its thread.
+struct Started {
+    cluster: Arc<Cluster>,
+    addresses: Vec<SocketAddr>,
+    listeners: Vec<String>,
+    control: Control,
 }
 
 impl Broker {
@@ -136,6 +169,8 @@ impl Broker {
             nodes: 1,
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             advertise: None,
+            listeners: Vec::new(),
+            secure: None,
             config: BrokerConfig::default(),
             topics: Vec::new(),
             clock: Clock::System,
@@ -149,7 +184,18 @@ impl Broker {
         bootstrap_servers(&self.cluster)
     }
 
-    /// The addresses listened on, by node.
+    /// The value of `bootstrap.servers` for clients of this listener. `None` if there is no such listener.
+    pub fn bootstrap_servers_of(&self, listener: &str) -> Option<String> {
+        let names = self.listeners.iter().map(|(settings, _)| settings.name.as_str());
+        bootstrap_servers_of(&self.cluster, names, listener)
+    }
+
+    /// Each address that was bound, with its node and listener.
+    pub(crate) fn bound(&self) -> &[(i32, Arc<ActiveListener>, SocketAddr)] {
+        &self.bound
+    }
+
+    /// The addresses of the first listener, by node.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -173,12 +219,13 @@ impl Broker {
 
     /// Adds a node to the running cluster, on an ephemeral port beside the first node, or a removed one again.
     pub async fn add_node(&mut self, id: i32) -> Result<(), AddNodeError> {
-        let Some(first) = self.addresses.first().copied() else { return Err(AddNodeError::NoListener(id)) };
+        if self.listeners.is_empty() {
+            return Err(AddNodeError::NoListener(id));
+        }
         if self.cluster.add_node(id)?.has_address() {
             return Ok(());
         }
-        let listening = self.listen(id, SocketAddr::new(first.ip(), 0), None).await;
-        listening.map_err(|error| {
+        self.listen(id, |first| SocketAddr::new(first.ip(), 0), false).await.map_err(|error| {
             tracing::warn!(%error, node = id, "an added node cannot listen");
             self.cluster.remove_node(id);
             AddNodeError::NoListener(id)
@@ -259,10 +306,48 @@ impl BrokerBuilder {
         self
     }
 
+    /// Adds a listener of every node, in place of [`BrokerBuilder::listen`] and [`BrokerBuilder::advertise`].
+    #[must_use]
+    pub fn listener(mut self, listener: Listener) -> Self {
+        self.listeners.push(listener);
+        self
+    }
+
+    /// Listens with TLS and SCRAM only. The directory has everything that is needed for it, and is created if it is missing:
+    ///
+    /// - `ca.pem` and `ca-key.pem`: an authority, valid for ten years. Keep the key.
+    /// - `server.pem`: the server's certificate and key, made at each start and valid for two years.
+    /// - `passwords`: a super user `admin` and a user `client`. They are stored with the broker's data when the directory is
+    ///   created, and later if the data has no such user.
+    /// - `client.properties`, `client-java.properties`, `client_franz.go` and the same for `admin`: configurations of clients with
+    ///   the addresses of this start.
+    ///
+    /// Only the owner can read the files.
+    ///
+    /// ```
+    /// use ottla_broker::Broker;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// let broker = Broker::builder().memory().secure(dir.path()).start().await?;
+    /// let properties = std::fs::read_to_string(dir.path().join("client.properties"))?;
+    /// assert!(properties.contains(&broker.bootstrap_servers()));
+    /// # broker.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn secure(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.secure = Some(dir.into());
+        self
+    }
+
     /// Listens nowhere: connections come from [`Broker::connect`] or [`serve`].
     #[must_use]
     pub fn no_listener(mut self) -> Self {
         self.listen = None;
+        self.listeners.clear();
         self
     }
 
@@ -337,8 +422,15 @@ impl BrokerBuilder {
 
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
-        let Self { data_dir, storage, nodes, listen, advertise, mut config, topics, clock, syncer, seed } =
-            self;
+        let secure = self.secure_dir()?;
+        let listeners = self.active_listeners(secure.as_ref())?;
+        let Self { data_dir, storage, nodes, mut config, topics, clock, syncer, seed, .. } = self;
+        if secure.is_some()
+            && !config.given.contains_key(SUPER_USERS)
+            && let Err(reason) = config.set(SUPER_USERS, &format!("User:{ADMIN}"))
+        {
+            tracing::debug!(reason, "no super user is set: each user may do everything");
+        }
         let mut dir_lock = None;
         let mut root = None;
         let storage: Arc<dyn Storage> = match (storage, data_dir) {
@@ -373,10 +465,20 @@ impl BrokerBuilder {
                     .map_err(|(_, reason)| StartError::Topic { name, reason })?;
             }
         }
+        for (settings, _) in &listeners {
+            let failed = |reason| StartError::Listener { name: settings.name.clone(), reason };
+            settings.sasl.as_ref().map_or(Ok(()), |_| cluster.prepare_scram()).map_err(failed)?;
+        }
+        for (user, password) in secure.iter().flat_map(|secure| &secure.users) {
+            let overwrites = secure.as_ref().is_some_and(|secure| secure.is_new);
+            cluster.set_password(user, password.expose(), overwrites).map_err(StartError::Secure)?;
+        }
         let (asked, new_nodes) = mpsc::unbounded_channel();
         let mut broker = Broker {
             cluster: cluster.clone(),
             addresses: Vec::new(),
+            listeners,
+            bound: Vec::new(),
             tasks: JoinSet::new(),
             servers: JoinSet::new(),
             control: Control::new(cluster.clone(), asked),
@@ -384,14 +486,13 @@ impl BrokerBuilder {
             _lock: dir_lock,
         };
         for node in cluster.node_ids() {
-            match listen {
-                Some(first) => broker.listen(node, nth_address(first, node), advertise.as_deref()).await?,
-                None => {
-                    if let Some(node) = cluster.node(node) {
-                        node.advertise(&format!("node-{}", node.id), 9092);
-                    }
-                }
+            broker.listen(node, |first| nth_address(first, node), true).await?;
+            if let Some(node) = cluster.node(node).filter(|_| broker.listeners.is_empty()) {
+                node.advertise(&format!("node-{}", node.id), 9092);
             }
+        }
+        if let Some(secure) = &secure {
+            secure.write_clients(&broker.bootstrap_servers()).map_err(StartError::Secure)?;
         }
         broker.tasks.spawn(keep(cluster));
         Ok(broker)
@@ -408,8 +509,13 @@ impl BrokerBuilder {
             runtime.block_on(async move {
                 match self.start().await {
                     Ok(mut broker) => {
-                        let parts = (broker.cluster.clone(), broker.addresses.clone(), broker.control());
-                        let _ = started.send(Ok(parts));
+                        let listeners = broker.listeners.iter().map(|(settings, _)| settings.name.clone());
+                        let _ = started.send(Ok(Started {
+                            cluster: broker.cluster.clone(),
+                            addresses: broker.addresses.clone(),
+                            listeners: listeners.collect(),
+                            control: broker.control(),
+                        }));
                         tokio::select! {
                             biased;
                             // An error means that the handle was dropped, which stops the broker as well.
@@ -425,8 +531,9 @@ impl BrokerBuilder {
         let thread =
             std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
         match starting.recv() {
-            Ok(Ok((cluster, addresses, control))) => {
-                Ok(BrokerThread { cluster, addresses, stop, control, runtime: handle, thread: Some(thread) })
+            Ok(Ok(Started { cluster, addresses, listeners, control })) => {
+                let (runtime, thread) = (handle, Some(thread));
+                Ok(BrokerThread { cluster, addresses, listeners, stop, control, runtime, thread })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StartError::Thread(io::Error::other("it ended at once"))),
@@ -434,27 +541,15 @@ impl BrokerBuilder {
     }
 }
 
-impl Broker {
-    async fn listen(
-        &mut self,
-        node: i32,
-        address: SocketAddr,
-        advertise: Option<&str>,
-    ) -> Result<(), StartError> {
-        let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
-        let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
-        let failed = |source| StartError::Listen { address, source };
-        let server = Server::bind(self.cluster.clone(), node, address, advertise).await.map_err(failed)?;
-        self.addresses.push(server.local_addr().map_err(failed)?);
-        self.servers.spawn(server.run());
-        Ok(())
-    }
-}
-
 impl BrokerThread {
     /// See [`Broker::bootstrap_servers`].
     pub fn bootstrap_servers(&self) -> String {
         bootstrap_servers(&self.cluster)
+    }
+
+    /// See [`Broker::bootstrap_servers_of`].
+    pub fn bootstrap_servers_of(&self, listener: &str) -> Option<String> {
+        bootstrap_servers_of(&self.cluster, self.listeners.iter().map(String::as_str), listener)
     }
 
     /// See [`Broker::addresses`].
@@ -588,29 +683,6 @@ async fn keep(cluster: Arc<Cluster>) {
 
 fn bootstrap_servers(cluster: &Cluster) -> String {
     cluster.nodes_up().map(Node::advertised).collect::<Vec<_>>().join(",")
-}
-
-/// Each node its port: the first node's and those after it, or any.
-fn nth_address(first: SocketAddr, node: i32) -> SocketAddr {
-    let mut address = first;
-    if first.port() != 0 {
-        address.set_port(first.port().saturating_add((node - 1) as u16));
-    }
-    address
-}
-
-/// `host` (the listener's port), or `host:port` for the first node and the ports after it for the others.
-fn parse_advertise(text: &str, node: i32) -> Result<(String, u16), StartError> {
-    let bad = || StartError::Advertise(text.to_owned());
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            let port: u16 = port.parse().map_err(|_| bad())?;
-            (host, port.saturating_add((node - 1) as u16))
-        }
-        _ => (text, 0),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
 }
 
 #[cfg(test)]

@@ -3,20 +3,31 @@
 //! - `settings`: the table of Kafka's settings: names, types, defaults, allowed values.
 //! - `topic_config`: the settings of a topic.
 //! - `consumer_groups`: the settings of groups of the new protocol.
+//! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
+//! - `listener_properties`: listeners under Kafka's property names.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
 mod consumer_groups;
+mod listener;
+mod listener_properties;
 pub(crate) mod live;
+mod password;
+mod principal_rules;
 mod settings;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
+pub use listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, SaslSettings, TlsSettings};
+pub use password::Password;
+pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
+
+use listener_properties::{SecurityProperties, is_of_listener};
 
 use crate::internal_topics::SEGMENT_BYTES;
 use crate::kafka_level::KafkaLevel;
@@ -45,6 +56,9 @@ impl FromStr for Durability {
         }
     }
 }
+
+/// The value of a secret where properties are shown.
+const HIDDEN: &str = "[hidden]";
 
 /// Settings of a broker process.
 #[derive(Clone, Debug)]
@@ -136,6 +150,8 @@ pub struct BrokerConfig {
     pub as_version: KafkaLevel,
     /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
+    /// The properties of listeners.
+    security: SecurityProperties,
 }
 
 impl Default for BrokerConfig {
@@ -178,6 +194,7 @@ impl Default for BrokerConfig {
             as_version: KafkaLevel::default(),
             given: BTreeMap::new(),
             topic_defaults: TopicConfig::default(),
+            security: SecurityProperties::default(),
         }
     }
 }
@@ -188,6 +205,10 @@ impl BrokerConfig {
     /// # Errors
     /// A sentence that names the property, the value and the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        self.security.set(name, value)?;
+        if is_of_listener(name) {
+            return Ok(());
+        }
         let Some(setting) = find_setting(Scope::Broker, name) else {
             let hint = settings::nearest(Scope::Broker, name);
             let hint = hint.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
@@ -197,7 +218,9 @@ impl BrokerConfig {
         if !self.apply(name, value)? && settings::topic_setting_of(name).is_none() {
             setting.check(value)?;
         }
-        let before = self.given.insert(name.to_owned(), value.trim().to_owned());
+        // No log and no client sees a secret.
+        let shown = if setting.is_sensitive() { HIDDEN } else { value.trim() };
+        let before = self.given.insert(name.to_owned(), shown.to_owned());
         let applied = self.apply_topic_default(name);
         if applied.is_err() {
             match before {
@@ -208,8 +231,20 @@ impl BrokerConfig {
         applied
     }
 
+    /// The listeners that the properties describe, with their security: `listeners`, `advertised.listeners`, `ssl.*`, `sasl.*`
+    /// and `listener.name.*`. `None` if `listeners` is not set.
+    ///
+    /// # Errors
+    /// A sentence that names the listener and the property.
+    pub fn listeners(&self) -> Result<Option<Vec<Listener>>, String> {
+        self.security.listeners()
+    }
+
     /// Returns whether a broker property has an effect here.
     pub fn has_effect(name: &str) -> bool {
+        if is_of_listener(name) {
+            return true;
+        }
         let is_default = settings::topic_setting_of(name).is_some_and(|setting| setting.effect.is_some());
         is_default
             || find_setting(Scope::Broker, name).is_some_and(|setting| {

@@ -3,15 +3,17 @@
 //! A request is started when all earlier ones are answered, as in Apache Kafka. Produce requests are the exception:
 //! their batches are appended at once and in order, and only the responses wait, so that one sync serves several.
 
+mod authentication;
 mod gentle_end;
 mod response_writer;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,6 +31,10 @@ use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::peer::Peer;
 use crate::request_memory::{charge_for, decoded_bytes_max};
+use crate::security::Principal;
+use crate::security::active_listener::ActiveListener;
+use crate::security::sasl::SaslConnection;
+pub(crate) use authentication::AUTHENTICATION_MAX;
 use gentle_end::end_gently;
 use response_writer::{prefix, write_response};
 
@@ -52,11 +58,22 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     fn tcp(&self) -> Option<&TcpStream> {
         None
     }
+
+    /// Returns the address of the peer, if it has one.
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.tcp().and_then(|socket| socket.peer_addr().ok())
+    }
 }
 
 impl Transport for TcpStream {
     fn tcp(&self) -> Option<&TcpStream> {
         Some(self)
+    }
+}
+
+impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.get_ref().0.peer_addr().ok()
     }
 }
 
@@ -66,6 +83,17 @@ impl Transport for tokio::io::DuplexStream {}
 ///
 /// Spawns no tasks: dropping the future closes the connection.
 pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
+    serve_at(io, cluster, node, ActiveListener::plaintext(), None).await;
+}
+
+/// Serves one connection of a listener. `principal` is the client's certificate.
+pub(crate) async fn serve_at<T: Transport>(
+    io: T,
+    cluster: Arc<Cluster>,
+    node: i32,
+    listener: Arc<ActiveListener>,
+    principal: Option<Principal>,
+) {
     let Some(state) = cluster.node(node) else { return };
     let open = state.connections.fetch_add(1, Ordering::Relaxed);
     let max = cluster.live.broker().connections_max;
@@ -74,8 +102,8 @@ pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
         tracing::warn!(node, max, "connection refused: max.connections is reached");
     } else {
         cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection::new(io, cluster.clone(), node);
-        let result = connection.run().await;
+        let mut connection = Connection::new(io, cluster.clone(), node, listener, principal);
+        let result = connection.authenticate_and_run().await;
         if let Err(reason) = result {
             tracing::debug!(node, %reason, "connection closed");
         }
@@ -117,16 +145,41 @@ enum Closed {
 }
 
 impl<T: Transport> Connection<T> {
-    fn new(io: T, cluster: Arc<Cluster>, node: i32) -> Self {
+    fn new(
+        io: T,
+        cluster: Arc<Cluster>,
+        node: i32,
+        listener: Arc<ActiveListener>,
+        principal: Option<Principal>,
+    ) -> Self {
         let frames = FrameBuffer::new(cluster.config.request_bytes_max);
-        let peer = Peer::new(io.tcp().and_then(|socket| socket.peer_addr().ok()));
+        let peer = Peer::new(io.peer_address());
+        let sasl = listener.sasl.as_ref().map(|_| SaslConnection::default());
+        // With SASL, the client is the one that logs in, whatever its certificate says.
+        let principal = principal.filter(|_| sasl.is_none()).map(OnceLock::from).unwrap_or_default();
         Self {
             io,
-            context: Arc::new(ConnectionContext { cluster, node, peer, appends: Mutex::default() }),
+            context: Arc::new(ConnectionContext {
+                cluster,
+                node,
+                peer,
+                principal,
+                listener,
+                sasl,
+                appends: Mutex::default(),
+            }),
             frames,
             charge: None,
             pending: VecDeque::new(),
         }
+    }
+
+    async fn authenticate_and_run(&mut self) -> Result<(), Closed> {
+        if self.context.sasl.is_some() {
+            // Boxed: other connections need no memory for this step.
+            Box::pin(self.authenticate()).await?;
+        }
+        self.run().await
     }
 
     async fn run(&mut self) -> Result<(), Closed> {
@@ -256,6 +309,11 @@ impl<T: Transport> Connection<T> {
         let mut input = Decoder::with_memory_max(frame.clone(), memory_max);
         let header = RequestHeader::decode(&mut input).map_err(|error| Closed::Peer(error.to_string()))?;
         let api = header.api_key;
+        if let Some(sasl) = &self.context.sasl
+            && let Some(reason) = sasl.refusal(api, self.context.principal.get().is_some())
+        {
+            return Err(Closed::Peer(reason));
+        }
         if has_large_response(api) {
             self.context.cluster.memory.room_for_response().await;
         }
@@ -284,6 +342,13 @@ impl<T: Transport> Connection<T> {
                     let bytes = chain.len();
                     write_response(&mut self.io, &self.context.cluster, chain).await?;
                     (bytes, errors)
+                }
+                Reply::AnswerAndClose(chain, errors, reason) => {
+                    let bytes = chain.len();
+                    write_response(&mut self.io, &self.context.cluster, chain).await?;
+                    self.context.cluster.metrics.answered(api, began.elapsed(), bytes, &errors);
+                    Box::pin(end_gently(&mut self.io)).await;
+                    return Err(Closed::Peer(reason));
                 }
                 Reply::AnswerPart(chain, bytes) => {
                     write_response(&mut self.io, &self.context.cluster, prefix(chain, bytes)).await?;

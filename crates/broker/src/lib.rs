@@ -53,6 +53,7 @@ mod request_memory;
 mod request_observer;
 mod request_trace;
 mod scrub;
+mod security;
 mod server;
 mod skip;
 mod stored_codec;
@@ -71,8 +72,9 @@ pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
 pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
-    BrokerConfig, ConsumerGroupConfig, Durability, Kind, MigrationPolicy, Mode, Scope, Setting, TopicConfig,
-    broker_effect, find_setting, settings,
+    BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, Kind, Listener, MigrationPolicy, Mode,
+    OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, Scope, Setting, TlsSettings,
+    TopicConfig, broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use control::{Control, ControlAnswer};

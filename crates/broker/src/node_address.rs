@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 
 use crate::broker::Broker;
 
-/// A node and its addresses.
+/// A node and its addresses at one listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeAddress {
     /// The node id.
     pub id: i32,
+    /// The name of the listener.
+    pub listener: String,
     /// The address that the node listens on.
     pub listen: SocketAddr,
     /// The address that clients connect to, as `host:port`.
@@ -17,11 +19,13 @@ pub struct NodeAddress {
 }
 
 impl Broker {
-    /// Returns the nodes that the broker was started with, and their addresses.
+    /// Returns the nodes with their addresses, one entry per listener.
     pub fn node_addresses(&self) -> Vec<NodeAddress> {
-        let nodes = self.cluster().nodes.iter().zip(self.addresses());
-        nodes
-            .map(|(node, listen)| NodeAddress { id: node.id, listen: *listen, advertised: node.advertised() })
-            .collect()
+        let cluster = self.cluster();
+        let bound = self.bound().iter().filter_map(|(id, listener, listen)| {
+            let advertised = cluster.node(*id)?.advertised_at(listener.index);
+            Some(NodeAddress { id: *id, listener: listener.name.clone(), listen: *listen, advertised })
+        });
+        bound.collect()
     }
 }

@@ -55,6 +55,20 @@ impl Warnings {
         }
     }
 
+    /// Logs a failed login once per host, listener and user.
+    pub(crate) fn warn_login(&self, peer: &Peer, listener: &str, user: Option<&str>, reason: &str) {
+        let host = peer.host();
+        let user = user.unwrap_or("unknown");
+        if self.is_new(format!("login {host} {listener} {user:.64}")) {
+            tracing::warn!(
+                listener,
+                "{host}: user {user:?} is refused: {reason}; further failures are not logged"
+            );
+        } else {
+            tracing::debug!(listener, user, reason, "a login failed");
+        }
+    }
+
     /// Returns `true` the first time; `false` as well when too many were logged.
     fn is_new(&self, key: String) -> bool {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

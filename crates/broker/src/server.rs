@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::connection::serve;
+use crate::connection::{AUTHENTICATION_MAX, serve_at};
+use crate::security::active_listener::ActiveListener;
+use crate::security::tls::TlsFiles;
 
 /// Pause after an accept that failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -20,6 +23,7 @@ pub struct Server {
     listener: TcpListener,
     cluster: Arc<Cluster>,
     node: i32,
+    security: Arc<ActiveListener>,
 }
 
 impl Server {
@@ -30,17 +34,29 @@ impl Server {
         address: SocketAddr,
         advertise: Option<(&str, u16)>,
     ) -> io::Result<Self> {
+        Self::bind_listener(cluster, node, address, advertise, ActiveListener::plaintext()).await
+    }
+
+    /// The same, for one of the listeners of the node.
+    pub(crate) async fn bind_listener(
+        cluster: Arc<Cluster>,
+        node: i32,
+        address: SocketAddr,
+        advertise: Option<(&str, u16)>,
+        security: Arc<ActiveListener>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let local = listener.local_addr()?;
         if let Some(node) = cluster.node(node) {
+            let index = security.index;
             match advertise {
                 // Port 0 means the port that was bound.
-                Some((host, 0)) => node.advertise(host, local.port()),
-                Some((host, port)) => node.advertise(host, port),
-                None => node.advertise(&local.ip().to_string(), local.port()),
+                Some((host, 0)) => node.advertise_at(index, host, local.port()),
+                Some((host, port)) => node.advertise_at(index, host, port),
+                None => node.advertise_at(index, &local.ip().to_string(), local.port()),
             }
         }
-        Ok(Self { listener, cluster, node })
+        Ok(Self { listener, cluster, node, security })
     }
 
     /// The address that was bound.
@@ -50,7 +66,7 @@ impl Server {
 
     /// Accepts and serves until the broker is drained, or until this is dropped, and its connections with it.
     pub async fn run(self) {
-        let Self { mut listener, cluster, node } = self;
+        let Self { mut listener, cluster, node, security } = self;
         let mut connections = JoinSet::new();
         loop {
             let serving = cluster.serving.flips();
@@ -79,7 +95,11 @@ impl Server {
                         if let Err(error) = stream.set_nodelay(true) {
                             tracing::debug!(%error, "TCP_NODELAY");
                         }
-                        connections.spawn(serve(stream, cluster.clone(), node));
+                        if security.tls.is_some() {
+                            connections.spawn(serve_tls(stream, cluster.clone(), node, security.clone()));
+                        } else {
+                            connections.spawn(serve_at(stream, cluster.clone(), node, security.clone(), None));
+                        }
                         // Many clients that connect at once must not delay those that are connected.
                         tokio::task::yield_now().await;
                     }
@@ -91,6 +111,33 @@ impl Server {
                 Some(_) = connections.join_next() => {}
             }
         }
+    }
+}
+
+/// Serves a connection after its TLS handshake, which has a deadline and few bytes.
+async fn serve_tls(stream: TcpStream, cluster: Arc<Cluster>, node: i32, security: Arc<ActiveListener>) {
+    let Some(tls) = &security.tls else { return };
+    // Boxed: an established connection needs no memory for this step.
+    let accepted = Box::pin(handshake(stream, tls, &security)).await;
+    match accepted {
+        Ok(stream) => match tls.principal_of(stream.get_ref().1) {
+            Ok(principal) => serve_at(stream, cluster, node, security, principal).await,
+            Err(reason) => tracing::info!(listener = security.name, reason, "a client is refused"),
+        },
+        Err(error) => tracing::debug!(listener = security.name, %error, "no TLS connection"),
+    }
+}
+
+async fn handshake(
+    stream: TcpStream,
+    tls: &TlsFiles,
+    security: &ActiveListener,
+) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+    let place = security.unauthenticated.enter();
+    tokio::select! {
+        biased;
+        () = place.evicted() => Err(io::Error::other("too many connections do not authenticate")),
+        accepted = tokio::time::timeout(AUTHENTICATION_MAX, tls.acceptor(Instant::now()).accept(stream)) => accepted?,
     }
 }
 

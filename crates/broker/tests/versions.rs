@@ -85,6 +85,8 @@ fn every_listed_version_of_every_request_is_answered() {
         offset_for_leader_epoch::OffsetForLeaderEpochRequest,
         remove_raft_voter::RemoveRaftVoterRequest,
         renew_delegation_token::RenewDelegationTokenRequest,
+        sasl_authenticate::SaslAuthenticateRequest,
+        sasl_handshake::SaslHandshakeRequest,
         sync_group::SyncGroupRequest,
         txn_offset_commit::TxnOffsetCommitRequest,
         unregister_broker::UnregisterBrokerRequest,

@@ -17,3 +17,4 @@ pub(crate) mod run;
 mod server_properties;
 pub(crate) mod topics;
 pub(crate) mod transactions;
+pub(crate) mod users;

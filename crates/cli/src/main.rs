@@ -70,6 +70,8 @@ enum Command {
     Groups(commands::groups::Groups),
     #[command(subcommand)]
     Transactions(commands::transactions::Transactions),
+    #[command(subcommand)]
+    Users(commands::users::Users),
     Cluster(commands::cluster::Args),
     Logdirs(commands::logdirs::Args),
     #[command(subcommand)]
@@ -138,6 +140,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Topics(topics) => commands::topics::run(&topics),
         Command::Groups(groups) => commands::groups::run(&groups),
         Command::Transactions(transactions) => commands::transactions::run(&transactions),
+        Command::Users(users) => commands::users::run(&users),
         Command::Cluster(args) => commands::cluster::run(&args),
         Command::Logdirs(args) => commands::logdirs::run(&args),
         Command::Fault(command) => commands::fault::run(&command),

@@ -123,7 +123,7 @@ fn layout(layers: &[Tree], epoch_s: u64) -> Result<Tree, Failure> {
             "User": format!("{USER}:{USER}"),
             "ExposedPorts": { "9092/tcp": {} },
             "Entrypoint": ["/usr/bin/ottla"],
-            "Cmd": ["broker", "--data", format!("/{DATA}"), "--listen", "0.0.0.0:9092", "--advertise", "localhost"],
+            "Cmd": ["broker", "--data", format!("/{DATA}"), "--insecure", "--listen", "0.0.0.0:9092", "--advertise", "localhost"],
             "Env": ["PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"],
             "Volumes": { format!("/{DATA}"): {} },
             "WorkingDir": "/",

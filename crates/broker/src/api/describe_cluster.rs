@@ -20,7 +20,7 @@ impl Api for DescribeClusterRequest {
         }
         let cluster = context.cluster();
         let brokers = cluster.nodes_up().map(|node| {
-            let (host, port) = node.address();
+            let (host, port) = context.address_of(node);
             let rack = cluster.overrides.rack(node.id);
             DescribeClusterBroker {
                 broker_id: node.id,

@@ -61,7 +61,7 @@ fn find(context: &RequestContext, kind: i8, key: &str) -> Found {
     let id = if kind == GROUP { cluster.coordinator(key) } else { cluster.transaction_coordinator(key) };
     match cluster.node(id).filter(|_| id != NO_LEADER) {
         Some(node) => {
-            let (host, port) = node.address();
+            let (host, port) = context.address_of(node);
             Ok((id, host, port))
         }
         None => Err((ErrorCode::CoordinatorNotAvailable, "no node is up".into())),

@@ -39,7 +39,7 @@ impl Api for MetadataRequest {
         for topic in topics.iter_mut().filter(|topic| topic.error_code == ErrorCode::None) {
             topic.topic_authorized_operations = of_topic;
         }
-        MetadataResponse { topics, cluster_authorized_operations: of_cluster, ..about_cluster(cluster) }
+        MetadataResponse { topics, cluster_authorized_operations: of_cluster, ..about_cluster(&context) }
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> MetadataResponse {
@@ -52,13 +52,14 @@ impl Api for MetadataRequest {
         });
         // The only error of a whole answer: the broker is of another cluster than the client's (KIP-1102).
         let error_code = if code == ErrorCode::RebootstrapRequired { code } else { ErrorCode::None };
-        MetadataResponse { topics: topics.collect(), error_code, ..about_cluster(context.cluster()) }
+        MetadataResponse { topics: topics.collect(), error_code, ..about_cluster(context) }
     }
 }
 
-fn about_cluster(cluster: &Cluster) -> MetadataResponse {
+fn about_cluster(context: &RequestContext) -> MetadataResponse {
+    let cluster = context.cluster();
     let brokers = cluster.nodes_up().map(|node| {
-        let (host, port) = node.address();
+        let (host, port) = context.address_of(node);
         let rack = cluster.overrides.rack(node.id);
         MetadataResponseBroker { node_id: node.id, host, port: i32::from(port), rack }
     });

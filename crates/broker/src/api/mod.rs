@@ -31,6 +31,7 @@ mod offsets;
 mod produce;
 mod quorum;
 mod reassignments;
+mod sasl;
 mod scram_credentials;
 mod topics;
 mod transactional;
@@ -43,7 +44,7 @@ pub(crate) use self::log_dirs::space;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
@@ -52,10 +53,14 @@ use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::cluster::nodes::Node;
 use crate::intercept::{Fault, Intercepted};
 use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
+use crate::security::Principal;
+use crate::security::active_listener::ActiveListener;
+use crate::security::sasl::SaslConnection;
 use named_topics::names_topic;
 
 /// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
@@ -67,6 +72,11 @@ pub(crate) struct ConnectionContext {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) node: i32,
     pub(crate) peer: Peer,
+    /// Set once the client is authenticated. Later authentications of the connection may not change it (KIP-368).
+    pub(crate) principal: OnceLock<Principal>,
+    pub(crate) listener: Arc<ActiveListener>,
+    /// The state of the authentication, if the listener has SASL.
+    pub(crate) sasl: Option<SaslConnection>,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
 }
@@ -96,6 +106,16 @@ impl RequestContext {
     pub(crate) fn node(&self) -> i32 {
         self.connection.node
     }
+
+    /// The address at which this client reaches a node: that of the listener to which it is connected.
+    pub(crate) fn address_of(&self, node: &Node) -> (String, u16) {
+        node.address_at(self.connection.listener.index)
+    }
+
+    /// The client: `User:ANONYMOUS` unless it is authenticated.
+    pub(crate) fn principal(&self) -> &Principal {
+        self.connection.principal.get().unwrap_or(Principal::anonymous())
+    }
 }
 
 /// The action of a connection after a request.
@@ -103,6 +123,8 @@ impl RequestContext {
 pub(crate) enum Reply {
     /// Sends this response, which has these error codes.
     Answer(Chain, ErrorTally),
+    /// Sends this response and closes the connection for this reason.
+    AnswerAndClose(Chain, ErrorTally, String),
     /// Sends the first bytes of this response and closes the connection.
     AnswerPart(Chain, usize),
     /// Sends nothing (`acks=0`).
@@ -137,6 +159,11 @@ pub(crate) trait Api: Request + Send + 'static {
 
     /// Returns the reason to close the connection instead of sending this response, if there is one.
     fn closes(_answered: bool, _response: &Self::Response) -> Option<String> {
+        None
+    }
+
+    /// Returns the reason to close the connection after this response, if there is one.
+    fn closes_after(_response: &Self::Response) -> Option<String> {
         None
     }
 }
@@ -223,6 +250,8 @@ table! {
     Produce => m::produce::ProduceRequest,
     RemoveRaftVoter => m::remove_raft_voter::RemoveRaftVoterRequest,
     RenewDelegationToken => m::renew_delegation_token::RenewDelegationTokenRequest,
+    SaslAuthenticate => m::sasl_authenticate::SaslAuthenticateRequest,
+    SaslHandshake => m::sasl_handshake::SaslHandshakeRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
     TxnOffsetCommit => m::txn_offset_commit::TxnOffsetCommitRequest,
     UnregisterBroker => m::unregister_broker::UnregisterBrokerRequest,
@@ -389,7 +418,10 @@ async fn answer_one<R: Api>(
             observe(Some(&response), Some(errors));
             match fault {
                 Some(Fault::CutAt(bytes)) => Reply::AnswerPart(chain, bytes),
-                _ => Reply::Answer(chain, errors),
+                _ => match R::closes_after(&response) {
+                    Some(reason) => Reply::AnswerAndClose(chain, errors, reason),
+                    None => Reply::Answer(chain, errors),
+                },
             }
         }
         Err(error) => {

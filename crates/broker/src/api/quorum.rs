@@ -51,7 +51,7 @@ impl Api for DescribeQuorumRequest {
         // Version 2 added the nodes.
         let leader_node = cluster.node(leader).filter(|_| context.version >= 2);
         let nodes = leader_node.into_iter().map(|node| {
-            let (host, port) = node.address();
+            let (host, port) = context.address_of(node);
             let listeners = vec![Listener { name: LISTENER.to_owned(), host, port }];
             Node { node_id: leader, listeners }
         });

@@ -13,8 +13,8 @@ use crate::switch::Switch;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: i32,
-    /// The address that clients receive.
-    address: Mutex<(String, u16)>,
+    /// The addresses that clients receive, by listener.
+    addresses: Mutex<Vec<(String, u16)>>,
     pub(crate) up: Switch,
     /// True while the node accepts connections; an unreachable node stays leader of its partitions.
     pub(crate) reachable: Switch,
@@ -114,7 +114,7 @@ impl Node {
     pub(crate) fn new(id: i32, sessions: FetchSessions) -> Self {
         Self {
             id,
-            address: Mutex::new(("127.0.0.1".into(), 0)),
+            addresses: Mutex::new(vec![("127.0.0.1".into(), 0)]),
             up: Switch::default(),
             reachable: Switch::default(),
             sessions,
@@ -137,20 +137,35 @@ impl Node {
         self.up.is_on()
     }
 
-    /// The address that clients connect to.
-    pub(crate) fn address(&self) -> (String, u16) {
-        lock(&self.address).clone()
+    /// The address that clients of a listener connect to; the first listener's if the node does not have that one.
+    pub(crate) fn address_at(&self, listener: usize) -> (String, u16) {
+        let addresses = lock(&self.addresses);
+        addresses.get(listener).filter(|(_, port)| *port != 0).unwrap_or(&addresses[0]).clone()
     }
 
-    /// The address that clients connect to, as `host:port`.
+    /// The address that clients of the first listener connect to, as `host:port`.
     pub(crate) fn advertised(&self) -> String {
-        let (host, port) = self.address();
+        self.advertised_at(0)
+    }
+
+    /// The address that clients of a listener connect to, as `host:port`.
+    pub(crate) fn advertised_at(&self, listener: usize) -> String {
+        let (host, port) = self.address_at(listener);
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// Sets the address that clients connect to.
+    /// Sets the address that clients of the first listener connect to.
     pub(crate) fn advertise(&self, host: &str, port: u16) {
-        *lock(&self.address) = (host.to_owned(), port);
+        self.advertise_at(0, host, port);
+    }
+
+    /// Sets the address that clients of a listener connect to.
+    pub(crate) fn advertise_at(&self, listener: usize, host: &str, port: u16) {
+        let mut addresses = lock(&self.addresses);
+        if addresses.len() <= listener {
+            addresses.resize(listener + 1, (String::new(), 0));
+        }
+        addresses[listener] = (host.to_owned(), port);
         self.has_address.store(true, Ordering::Release);
     }
 }

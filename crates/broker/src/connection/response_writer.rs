@@ -31,7 +31,12 @@ pub(super) async fn write_response<T: Transport>(
     let counted = if in_files { 0 } else { chain.len() };
     let _sending = (counted > UNCOUNTED_BYTES_MAX).then(|| cluster.memory.send(counted));
     let mut writer = ResponseWriter { io, cluster, holds_memory: counted > UNCOUNTED_BYTES_MAX };
-    writer.write_chain(chain).await
+    writer.write_chain(chain).await?;
+    if writer.io.tcp().is_none() {
+        // TLS may hold the end of a response until it is flushed.
+        Pace::new(writer.holds_memory).keep(cluster, writer.io.flush()).await?;
+    }
+    Ok(())
 }
 
 /// Returns the first `bytes` of a response, or all of it if it is shorter.

@@ -58,6 +58,11 @@ impl Raw {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
+    /// The socket, for a peer that answers without frames.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// The next answer, or the end.
     pub(crate) fn hear(&mut self) -> Heard {
         let mut size = [0; 4];

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, Durability, KafkaLevel, StartError};
+use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, Durability, KafkaLevel, Listener, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 
@@ -70,7 +70,22 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
     #[command(flatten)]
+    security: SecurityArgs,
+    #[command(flatten)]
     operation: OperationArgs,
+}
+
+/// The clients that may connect.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Security")]
+struct SecurityArgs {
+    /// Listens with TLS and SCRAM only. The directory gets an authority, a certificate, two users, and ready-made configurations
+    /// of their clients; created if it is missing
+    #[arg(long, value_name = "DIR", conflicts_with = "insecure")]
+    secure: Option<PathBuf>,
+    /// Allows a listener beyond loopback that needs no authentication: everyone who reaches it can read and write all data
+    #[arg(long)]
+    insecure: bool,
 }
 
 /// The interface for scripts and supervisors.
@@ -123,10 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         config.as_version = level;
     }
     let data = args.data.clone().or_else(|| server.data.clone());
-    let listen = args.listen.or(server.listen).unwrap_or(LISTEN_DEFAULT);
-    // An address of the file belongs to its listener.
-    let of_file = server.advertise.clone().filter(|_| args.listen.is_none());
-    let advertise = args.advertise.clone().or(of_file);
+    let listeners = args.listeners(&config)?;
     if let Some(durability) = args.durability {
         config.durability = durability;
     }
@@ -139,20 +151,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(warning) = server.warning() {
         args.warn(&warning);
     }
-    if !listen.ip().is_loopback() {
-        args.warn(&format!("no authentication: everyone who reaches {listen} can read and write all data"));
-    }
     raise_file_limit();
     limit_heaps(args.threads);
     let endpoint = args.endpoint()?;
     let metrics = endpoint.as_ref().map(Endpoint::metrics_url);
     let facts = Facts { data: data.as_deref(), durability: config.durability, metrics, control: None };
-    let mut builder = Broker::builder().config(config).nodes(args.nodes).listen(listen);
+    let mut builder = Broker::builder().config(config).nodes(args.nodes);
+    match &args.security.secure {
+        Some(dir) => {
+            builder = builder.secure(dir).listen(args.listen.unwrap_or(LISTEN_DEFAULT));
+            if let Some(advertise) = &args.advertise {
+                builder = builder.advertise(advertise);
+            }
+        }
+        None => builder = listeners.into_iter().fold(builder, BrokerBuilder::listener),
+    }
     if let Some(data) = &data {
         builder = builder.data_dir(data);
-    }
-    if let Some(advertise) = advertise {
-        builder = builder.advertise(advertise);
     }
     for topic in &args.topic {
         builder = builder.topic(&topic.name, topic.partitions.unwrap_or(-1));
@@ -172,6 +187,38 @@ struct Start<'a> {
 }
 
 impl Args {
+    /// The listeners of the flags, or of the properties. None with `--secure`, which makes its own.
+    fn listeners(&self, config: &BrokerConfig) -> Result<Vec<Listener>, Failure> {
+        let of_properties =
+            if self.listen.is_some() { None } else { config.listeners().map_err(Failure::Usage)? };
+        if self.security.secure.is_some() {
+            return match of_properties {
+                Some(_) => Err(Failure::usage(
+                    "--secure makes its own listener: remove `listeners`, or use --listen",
+                )),
+                None => Ok(Vec::new()),
+            };
+        }
+        let mut listeners = of_properties
+            .unwrap_or_else(|| vec![Listener::new("PLAINTEXT", self.listen.unwrap_or(LISTEN_DEFAULT))]);
+        if let (Some(advertise), Some(first)) = (&self.advertise, listeners.first_mut()) {
+            first.advertise = Some(advertise.clone());
+        }
+        for listener in &listeners {
+            let address = listener.address;
+            if address.ip().is_loopback() || listener.requires_authentication() {
+                continue;
+            }
+            let danger =
+                format!("no authentication: everyone who reaches {address} can read and write all data");
+            if !self.security.insecure {
+                return Err(Failure::Usage(format!("{danger}; use --secure DIR, or --insecure to allow it")));
+            }
+            self.warn(&danger);
+        }
+        Ok(listeners)
+    }
+
     /// Starts the endpoint of `--metrics-listen`, which answers while the broker starts.
     fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
         let operation = &self.operation;
@@ -273,7 +320,9 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
 
 pub(super) fn start_failed(error: StartError) -> Failure {
     match error {
-        StartError::Advertise(_) | StartError::Topic { .. } => Failure::usage(error.to_string()),
+        StartError::Advertise(_) | StartError::Topic { .. } | StartError::Listener { .. } => {
+            Failure::usage(error.to_string())
+        }
         error => Failure::failed(error.to_string()),
     }
 }

@@ -1,12 +1,10 @@
-//! The properties of a Kafka `server.properties` that a node is started with: listeners, directories, and those that have no
-//! effect here.
+//! The properties of a Kafka `server.properties` that a process is started with: its directory, and those that have no effect here.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use ottla_broker::BrokerConfig;
 
-use crate::failure::{Failure, sentence};
+use crate::failure::Failure;
 use crate::properties::Property;
 
 /// Names without an effect in a warning; the others are counted.
@@ -16,12 +14,6 @@ const NAMES_SHOWN_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct ServerProperties {
     pub(crate) data: Option<PathBuf>,
-    pub(crate) listen: Option<SocketAddr>,
-    pub(crate) advertise: Option<String>,
-    listeners: Option<String>,
-    advertised: Option<String>,
-    controllers: String,
-    protocols: String,
     without_effect: Vec<String>,
 }
 
@@ -35,51 +27,12 @@ impl ServerProperties {
             set.map_err(|problem| Failure::Usage(property.located(&problem)))?;
             let located = |problem: String| Failure::Usage(property.located(&problem));
             match name.as_str() {
-                "listeners" => server.listeners = Some(value.clone()),
-                "advertised.listeners" => server.advertised = Some(value.clone()),
-                "controller.listener.names" => server.controllers.clone_from(value),
-                "listener.security.protocol.map" => server.protocols.clone_from(value),
                 "log.dirs" | "log.dir" => server.data = Some(directory(name, value).map_err(located)?),
                 name if !BrokerConfig::has_effect(name) => server.without_effect.push(name.to_owned()),
                 _ => {}
             }
         }
-        server.resolve_listeners().map_err(Failure::Usage)?;
         Ok(server)
-    }
-
-    /// The first listener that is not a controller's, and the address that clients connect to.
-    fn resolve_listeners(&mut self) -> Result<(), String> {
-        let Some(listeners) = self.listeners.take() else { return Ok(()) };
-        let is_controller = |name: &str| self.controllers.split(',').any(|other| other.trim() == name);
-        let mut clients = listeners.split(',').filter_map(split_listener);
-        let Some((name, host, port)) = clients.find(|(name, ..)| !is_controller(name)) else {
-            return Err(format!(
-                "listeners=`{listeners}`: no listener for clients; use PLAINTEXT://HOST:PORT"
-            ));
-        };
-        let mapped = self.protocols.split(',').filter_map(|pair| pair.trim().split_once(':'));
-        let protocol =
-            mapped.filter(|(of, _)| *of == name).map(|(_, protocol)| protocol).next_back().unwrap_or(name);
-        if protocol != "PLAINTEXT" {
-            return Err(format!(
-                "listeners=`{listeners}`: {name} has the protocol {protocol}, but this broker has PLAINTEXT only"
-            ));
-        }
-        let address = format!("{}:{port}", if host.is_empty() { "0.0.0.0" } else { host });
-        let mut addresses = address
-            .to_socket_addrs()
-            .map_err(|error| format!("listeners=`{listeners}`: {address}: {}", sentence(&error)))?;
-        self.listen = addresses.next();
-        let advertised = self.advertised.take().unwrap_or_default();
-        let same = advertised.split(',').filter_map(split_listener).find(|(of, ..)| *of == name);
-        self.advertise = match same {
-            Some((_, host, port)) if !host.is_empty() => Some(format!("{host}:{port}")),
-            // Clients cannot connect to the address of all interfaces.
-            _ if host.is_empty() => Some("localhost".to_owned()),
-            _ => None,
-        };
-        Ok(())
     }
 
     /// One warning for all properties without an effect.
@@ -91,13 +44,6 @@ impl ServerProperties {
         let which = "`ottla properties --broker` lists which properties have one";
         (!names.is_empty()).then(|| format!("without effect on this broker: {shown}{more}; {which}"))
     }
-}
-
-/// `NAME://HOST:PORT`
-fn split_listener(text: &str) -> Option<(&str, &str, &str)> {
-    let (name, address) = text.trim().split_once("://")?;
-    let (host, port) = address.rsplit_once(':')?;
-    Some((name, host, port))
 }
 
 fn directory(name: &str, value: &str) -> Result<PathBuf, String> {
@@ -125,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_file_names_listener_address_and_directory() {
+    fn a_stock_file_names_directory_and_settings() {
         let (server, config) = read(&[
             ("process.roles", "broker,controller"),
             ("node.id", "1"),
@@ -139,8 +85,6 @@ mod tests {
             ("log.retention.hours", "2"),
         ])
         .expect("allowed");
-        assert_eq!(server.listen, Some(SocketAddr::from(([0, 0, 0, 0], 9092))));
-        assert_eq!(server.advertise.as_deref(), Some("localhost:9092"));
         assert_eq!(server.data, Some("/tmp/kraft-combined-logs".into()));
         assert_eq!(config.partitions_default, 3);
         assert_eq!(config.topic_defaults.values()["retention.ms"], "7200000");
@@ -150,20 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_get_a_suggestion_and_other_protocols_are_refused() {
+    fn unknown_names_get_a_suggestion_and_two_directories_are_refused() {
         let refused = |pairs: &[(&str, &str)]| match read(pairs) {
             Err(Failure::Usage(problem)) => problem,
             other => panic!("{other:?}"),
         };
         let unknown = refused(&[("log.retention.hour", "2")]);
         assert!(unknown.contains("did you mean `log.retention.hours`?"), "{unknown}");
-        let tls = refused(&[("listeners", "SSL://:9093")]);
-        assert!(tls.contains("PLAINTEXT only"), "{tls}");
-        let mapped = [
-            ("listeners", "OUTSIDE://127.0.0.1:9093"),
-            ("listener.security.protocol.map", "OUTSIDE:PLAINTEXT"),
-        ];
-        assert_eq!(read(&mapped).expect("allowed").0.listen, Some(SocketAddr::from(([127, 0, 0, 1], 9093))));
         let two = refused(&[("log.dirs", "/a,/b")]);
         assert!(two.contains("one directory"), "{two}");
     }

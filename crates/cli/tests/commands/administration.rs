@@ -33,6 +33,10 @@ fn the_documented_keys_of_each_command_are_those_that_it_prints() {
     fill(&broker, "1\n2\n3\n");
     at(&broker, &["consume", "orders", "-G", "readers", "-e"], "").succeeded();
     let _producer = open_transaction(&broker, "billing");
+    let password = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(password.path(), "secret").expect("written");
+    let password = password.path().to_str().expect("UTF-8");
+    at(&broker, &["users", "add", "alice", "--password-file", password], "").succeeded();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMMANDS.md");
     let document = std::fs::read_to_string(path).expect("readable");
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `ottla ")?.strip_suffix(" |"));
@@ -53,6 +57,7 @@ fn the_documented_keys_of_each_command_are_those_that_it_prints() {
         ("groups describe", "groups describe readers"),
         ("groups delete-offsets", "groups delete-offsets readers --topic orders"),
         ("transactions list", "transactions list"),
+        ("users list", "users list"),
         ("transactions describe", "transactions describe billing"),
         ("cluster", "cluster"),
         ("logdirs", "logdirs"),

@@ -13,5 +13,6 @@ mod interrupts;
 mod letters;
 mod logs;
 mod operation;
+mod security;
 mod support;
 mod warnings;

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use ottla_broker::{Broker, Durability};
+use ottla_broker::{Broker, Durability, NodeAddress};
 use serde_json::{Value, json};
 
 use super::notify;
@@ -36,7 +36,8 @@ impl Ready {
         let lines = if self.print_json {
             message.clone()
         } else {
-            broker.addresses().iter().map(|address| format!("listening on {address}\n")).collect()
+            let listening = |node: &NodeAddress| format!("listening on {}\n", node.listen);
+            broker.node_addresses().iter().map(listening).collect()
         };
         let mut out = std::io::stdout().lock();
         match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
@@ -55,7 +56,7 @@ impl Ready {
 /// The message in JSON, whose keys are documented in docs/OPERATIONS.md.
 fn message(broker: &Broker, facts: &Facts<'_>) -> Value {
     let nodes = broker.node_addresses().into_iter().map(
-        |node| json!({ "id": node.id, "listen": node.listen.to_string(), "advertised": node.advertised }),
+        |node| json!({ "id": node.id, "listener": node.listener, "listen": node.listen.to_string(), "advertised": node.advertised }),
     );
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     json!({

@@ -1,0 +1,108 @@
+//! The listeners of a broker: their settings, addresses and sockets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{Broker, BrokerBuilder, StartError};
+use crate::cluster::Cluster;
+use crate::config::Listener;
+use crate::security::active_listener::{ActiveListener, PLAINTEXT};
+use crate::security::secure_dir::{SecureDir, hosts_of};
+use crate::server::Server;
+
+impl BrokerBuilder {
+    /// The directory of [`BrokerBuilder::secure`], which allows no other listener.
+    pub(super) fn secure_dir(&self) -> Result<Option<SecureDir>, StartError> {
+        let (Some(dir), Some(address)) = (&self.secure, self.listen) else { return Ok(None) };
+        if let Some(other) = self.listeners.first() {
+            let reason = format!("listener {} has other security: use one or the other", other.name);
+            return Err(StartError::Secure(reason));
+        }
+        let hosts = hosts_of(address.ip(), self.advertise.as_deref());
+        SecureDir::open(dir, &hosts, self.clock.now_ms()).map(Some).map_err(StartError::Secure)
+    }
+
+    /// The listeners with what their files have.
+    pub(super) fn active_listeners(
+        &self,
+        secure: Option<&SecureDir>,
+    ) -> Result<Vec<(Listener, Arc<ActiveListener>)>, StartError> {
+        let mut all = self.listeners.clone();
+        if let Some(address) = self.listen.filter(|_| all.is_empty()) {
+            let mut listener = Listener::new(PLAINTEXT, address);
+            listener.advertise.clone_from(&self.advertise);
+            all.push(match secure {
+                Some(secure) => secure.secured(listener),
+                None => listener,
+            });
+        }
+        let opened = all.into_iter().enumerate().map(|(index, settings)| {
+            match ActiveListener::open(index, &settings) {
+                Ok(active) => Ok((settings, Arc::new(active))),
+                Err(reason) => Err(StartError::Listener { name: settings.name, reason }),
+            }
+        });
+        opened.collect()
+    }
+}
+
+impl Broker {
+    /// Opens every listener at a node, at the address that `of_node` makes of the first node's.
+    pub(super) async fn listen(
+        &mut self,
+        node: i32,
+        of_node: impl Fn(SocketAddr) -> SocketAddr,
+        is_advertised: bool,
+    ) -> Result<(), StartError> {
+        for (settings, listener) in &self.listeners {
+            let advertise = settings.advertise.as_deref().filter(|_| is_advertised);
+            let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
+            let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
+            let address = of_node(settings.address);
+            let failed = |source| StartError::Listen { address, source };
+            let bound =
+                Server::bind_listener(self.cluster.clone(), node, address, advertise, listener.clone());
+            let server = bound.await.map_err(failed)?;
+            let local = server.local_addr().map_err(failed)?;
+            if listener.index == 0 {
+                self.addresses.push(local);
+            }
+            self.bound.push((node, listener.clone(), local));
+            self.servers.spawn(server.run());
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of the listener with this name, by node.
+pub(super) fn bootstrap_servers_of<'a>(
+    cluster: &Cluster,
+    mut names: impl Iterator<Item = &'a str>,
+    listener: &str,
+) -> Option<String> {
+    let index = names.position(|name| name == listener)?;
+    Some(cluster.nodes_up().map(|node| node.advertised_at(index)).collect::<Vec<_>>().join(","))
+}
+
+/// Each node its port: the first node's and those after it, or any.
+pub(super) fn nth_address(first: SocketAddr, node: i32) -> SocketAddr {
+    let mut address = first;
+    if first.port() != 0 {
+        address.set_port(first.port().saturating_add((node - 1) as u16));
+    }
+    address
+}
+
+/// `host` (the listener's port), or `host:port` for the first node and the ports after it for the others.
+fn parse_advertise(text: &str, node: i32) -> Result<(String, u16), StartError> {
+    let bad = || StartError::Advertise(text.to_owned());
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            let port: u16 = port.parse().map_err(|_| bad())?;
+            (host, port.saturating_add((node - 1) as u16))
+        }
+        _ => (text, 0),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+}

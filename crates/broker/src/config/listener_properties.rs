@@ -1,0 +1,411 @@
+//! Listeners under Kafka's property names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, SaslSettings, TlsSettings};
+use super::{Password, PrincipalRules};
+use super::{Scope, find_setting};
+
+/// The properties of one listener begin with this, its name in lower case, and a dot.
+const LISTENER_PREFIX: &str = "listener.name.";
+
+/// The properties that [`SecurityProperties::listeners`] reads, with and without the prefix of a listener.
+const NAMES: [&str; 24] = [
+    "advertised.listeners",
+    "connection.failed.authentication.delay.ms",
+    "connections.max.reauth.ms",
+    "controller.listener.names",
+    "listener.security.protocol.map",
+    "listeners",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.sub.claim.name",
+    "sasl.server.max.receive.size",
+    "ssl.client.auth",
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.principal.mapping.rules",
+    "ssl.truststore.certificates",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+];
+
+/// The properties of listeners, with their secrets.
+#[derive(Clone, Default)]
+pub(crate) struct SecurityProperties(BTreeMap<String, Password>);
+
+impl fmt::Debug for SecurityProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Returns `true` for a property of one listener.
+pub(crate) fn is_of_listener(name: &str) -> bool {
+    name.starts_with(LISTENER_PREFIX)
+}
+
+impl SecurityProperties {
+    /// Stores a property if it is one of listeners.
+    ///
+    /// # Errors
+    /// A property with the prefix of a listener that no listener has.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if let Some(rest) = name.strip_prefix(LISTENER_PREFIX) {
+            let property = rest.split_once('.').map(|(_, property)| without_mechanism(property));
+            if property.is_none_or(|property| find_setting(Scope::Broker, property).is_none()) {
+                return Err(format!("no property of a listener is called `{name}`"));
+            }
+        } else if !NAMES.contains(&name) {
+            return Ok(());
+        }
+        self.0.insert(name.to_owned(), value.trim().into());
+        Ok(())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(Password::expose).filter(|value| !value.is_empty())
+    }
+
+    /// The listeners for clients that `listeners` names. `None` without that property.
+    pub(crate) fn listeners(&self) -> Result<Option<Vec<Listener>>, String> {
+        let Some(listeners) = self.get("listeners") else { return Ok(None) };
+        let controllers: Vec<&str> = list(self.get("controller.listener.names")).collect();
+        let advertised: Vec<_> = list(self.get("advertised.listeners")).filter_map(split_listener).collect();
+        let mut all: Vec<Listener> = Vec::new();
+        for entry in list(Some(listeners)) {
+            let (name, host, port) = split_listener(entry)
+                .ok_or_else(|| format!("listeners=`{listeners}`: `{entry}` is not NAME://HOST:PORT"))?;
+            if controllers.contains(&name) {
+                continue;
+            }
+            if all.iter().any(|other| other.name == name) {
+                return Err(format!("listeners=`{listeners}`: {name} is there twice"));
+            }
+            let mut listener = Listener::new(name, resolve(listeners, host, port)?);
+            listener.advertise = match advertised.iter().find(|(of, ..)| *of == name) {
+                Some((_, host, port)) if !host.is_empty() => Some(format!("{host}:{port}")),
+                // Clients cannot connect to the address of all interfaces.
+                _ if host.is_empty() => Some("localhost".to_owned()),
+                _ => None,
+            };
+            all.push(self.secured(listener)?);
+        }
+        if all.is_empty() {
+            return Err(format!(
+                "listeners=`{listeners}`: no listener for clients; use PLAINTEXT://HOST:PORT"
+            ));
+        }
+        Ok(Some(all))
+    }
+
+    /// Adds the security of the listener's protocol.
+    fn secured(&self, mut listener: Listener) -> Result<Listener, String> {
+        let name = &listener.name;
+        let pairs = list(self.get("listener.security.protocol.map")).filter_map(|pair| pair.split_once(':'));
+        let mapped = pairs.filter(|(of, _)| of.trim() == name).map(|(_, protocol)| protocol.trim()).last();
+        let properties = ListenerProperties { all: self, name };
+        let (has_tls, has_sasl) = match mapped.unwrap_or(name) {
+            "PLAINTEXT" => (false, false),
+            "SSL" => (true, false),
+            "SASL_PLAINTEXT" => (false, true),
+            "SASL_SSL" => (true, true),
+            other => {
+                return Err(format!(
+                    "listener {name}: `{other}` is no security protocol: use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, \
+                     or map the name in listener.security.protocol.map"
+                ));
+            }
+        };
+        let located = |problem: String| format!("listener {name}: {problem}");
+        let tls = has_tls.then(|| properties.tls(has_sasl)).transpose().map_err(located)?;
+        let sasl = has_sasl.then(|| properties.sasl()).transpose().map_err(located)?;
+        listener.tls = tls;
+        listener.sasl = sasl;
+        Ok(listener)
+    }
+}
+
+/// The properties as one listener sees them.
+struct ListenerProperties<'a> {
+    all: &'a SecurityProperties,
+    name: &'a str,
+}
+
+impl<'a> ListenerProperties<'a> {
+    fn own(&self, name: &str) -> Option<&'a str> {
+        self.all.get(&format!("{LISTENER_PREFIX}{}.{name}", self.name.to_lowercase()))
+    }
+
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.own(name).or_else(|| self.all.get(name))
+    }
+
+    /// The property of a mechanism; that of all mechanisms otherwise.
+    fn of_mechanism(&self, mechanism: SaslMechanism, name: &str) -> Option<&'a str> {
+        let prefixed = format!("{}.{name}", mechanism.name().to_lowercase());
+        self.own(&prefixed).or_else(|| self.get(name))
+    }
+
+    fn number(&self, name: &str, value: &str) -> Result<u64, String> {
+        value.parse().map_err(|_| format!("{name}=`{value}`: not a whole number from 0"))
+    }
+
+    fn tls(&self, has_sasl: bool) -> Result<TlsSettings, String> {
+        let file = |name: &str| self.get(name).map(|path| Pem::File(PathBuf::from(path)));
+        let text = |name: &str| self.get(name).map(|text| Pem::Text(text.into()));
+        for store in ["ssl.keystore", "ssl.truststore"] {
+            let kind = self.get(&format!("{store}.type")).unwrap_or("JKS");
+            if kind != "PEM" && self.get(&format!("{store}.location")).is_some() {
+                return Err(format!("{store}.type=`{kind}`: this broker reads PEM: set {store}.type=PEM"));
+            }
+        }
+        let missing =
+            "ssl.keystore.location is missing, or ssl.keystore.certificate.chain with ssl.keystore.key";
+        let store = file("ssl.keystore.location");
+        let certificates = store.clone().or_else(|| text("ssl.keystore.certificate.chain")).ok_or(missing)?;
+        let key = store.or_else(|| text("ssl.keystore.key")).ok_or(missing)?;
+        let mut tls = TlsSettings::new(certificates, key);
+        tls.key_password = self.get("ssl.key.password").map(Password::from);
+        tls.trusted = file("ssl.truststore.location").or_else(|| text("ssl.truststore.certificates"));
+        // As in Kafka: with SASL, only the listener's own property counts.
+        let name = "ssl.client.auth";
+        let client_auth = if has_sasl { self.own(name) } else { self.get(name) };
+        tls.client_auth = match client_auth {
+            None | Some("none") => ClientAuth::None,
+            Some("requested") => ClientAuth::Requested,
+            Some("required") => ClientAuth::Required,
+            Some(other) => return Err(format!("{name}=`{other}`: use none, requested or required")),
+        };
+        if let Some(rules) = self.get("ssl.principal.mapping.rules") {
+            tls.principal_rules = PrincipalRules::parse(rules)
+                .map_err(|error| format!("ssl.principal.mapping.rules: {error}"))?;
+        }
+        Ok(tls)
+    }
+
+    fn sasl(&self) -> Result<SaslSettings, String> {
+        let name = "sasl.enabled.mechanisms";
+        let mut mechanisms = Vec::new();
+        for mechanism in list(self.get(name)) {
+            let known = SaslMechanism::of_name(mechanism).ok_or_else(|| {
+                let known = SaslMechanism::ALL.map(SaslMechanism::name).join(", ");
+                format!("{name}: `{mechanism}` is not supported: use some of {known}")
+            })?;
+            mechanisms.push(known);
+        }
+        let mut sasl = SaslSettings::new(mechanisms);
+        let name = "connection.failed.authentication.delay.ms";
+        if let Some(value) = self.get(name) {
+            sasl.failure_delay = Duration::from_millis(self.number(name, value)?);
+        }
+        let name = "sasl.server.max.receive.size";
+        if let Some(value) = self.get(name) {
+            sasl.receive_bytes_max = self.number(name, value)? as usize;
+        }
+        for mechanism in sasl.mechanisms.clone() {
+            let name = "connections.max.reauth.ms";
+            if let Some(value) = self.of_mechanism(mechanism, name) {
+                sasl.session_max.insert(mechanism, Duration::from_millis(self.number(name, value)?));
+            }
+        }
+        if sasl.mechanisms.contains(&SaslMechanism::Plain) {
+            let jaas = self.of_mechanism(SaslMechanism::Plain, "sasl.jaas.config").unwrap_or_default();
+            sasl.plain_users = jaas_users(jaas)?;
+            if sasl.plain_users.is_empty() {
+                return Err(
+                    "PLAIN needs users: plain.sasl.jaas.config=`... user_NAME=\"PASSWORD\";`".to_owned()
+                );
+            }
+        }
+        if sasl.mechanisms.contains(&SaslMechanism::OauthBearer) {
+            sasl.oauth = Some(self.oauth()?);
+        }
+        Ok(sasl)
+    }
+
+    fn oauth(&self) -> Result<OauthSettings, String> {
+        let get = |name: &str| self.get(name).ok_or_else(|| format!("OAUTHBEARER needs {name}"));
+        let url = get("sasl.oauthbearer.jwks.endpoint.url")?;
+        let file = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
+        let file = file.ok_or_else(|| {
+            format!(
+                "sasl.oauthbearer.jwks.endpoint.url=`{url}`: this broker reads keys from file:///PATH only"
+            )
+        })?;
+        let audiences = get("sasl.oauthbearer.expected.audience")?;
+        let mut oauth = OauthSettings::new(file, get("sasl.oauthbearer.expected.issuer")?, "");
+        oauth.audiences = list(Some(audiences)).map(str::to_owned).collect();
+        if let Some(claim) = self.get("sasl.oauthbearer.sub.claim.name") {
+            claim.clone_into(&mut oauth.subject_claim);
+        }
+        let name = "sasl.oauthbearer.clock.skew.seconds";
+        if let Some(value) = self.get(name) {
+            oauth.clock_skew = Duration::from_secs(self.number(name, value)?);
+        }
+        Ok(oauth)
+    }
+}
+
+fn list(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.unwrap_or_default().split(',').map(str::trim).filter(|entry| !entry.is_empty())
+}
+
+/// `NAME://HOST:PORT`
+fn split_listener(text: &str) -> Option<(&str, &str, &str)> {
+    let (name, address) = text.trim().split_once("://")?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some((name, host, port))
+}
+
+fn resolve(listeners: &str, host: &str, port: &str) -> Result<SocketAddr, String> {
+    let address = format!("{}:{port}", if host.is_empty() { "0.0.0.0" } else { host });
+    let mut addresses =
+        address.to_socket_addrs().map_err(|error| format!("listeners=`{listeners}`: {address}: {error}"))?;
+    addresses.next().ok_or_else(|| format!("listeners=`{listeners}`: {address} has no address"))
+}
+
+/// `sasl.jaas.config` of `plain.sasl.jaas.config`.
+fn without_mechanism(property: &str) -> &str {
+    let mut mechanisms = SaslMechanism::ALL.iter().map(|mechanism| mechanism.name().to_lowercase());
+    let rest = mechanisms.find_map(|name| property.strip_prefix(&name)?.strip_prefix('.'));
+    rest.unwrap_or(property)
+}
+
+/// The users of `PlainLoginModule required user_NAME="PASSWORD" ...;`. Other options are the broker's own login, which it does
+/// not need.
+fn jaas_users(text: &str) -> Result<BTreeMap<String, Password>, String> {
+    let mut users = BTreeMap::new();
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Ok(users);
+    }
+    let (module, options) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    if !module.ends_with("PlainLoginModule") {
+        return Err(format!("plain.sasl.jaas.config: `{module}` is no PlainLoginModule"));
+    }
+    rest = options;
+    while let Some((before, after)) = rest.split_once('=') {
+        let name = before.rsplit(char::is_whitespace).next().unwrap_or_default();
+        let (value, after) = jaas_value(after.trim_start())
+            .ok_or_else(|| format!("plain.sasl.jaas.config: the value of {name} has no end"))?;
+        if let Some(user) = name.strip_prefix("user_") {
+            users.insert(user.to_owned(), value.into());
+        }
+        rest = after;
+    }
+    Ok(users)
+}
+
+/// A value, quoted or not, and the text after it.
+fn jaas_value(text: &str) -> Option<(String, &str)> {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(text.len());
+        return Some((text[..end].to_owned(), &text[end..]));
+    };
+    let mut value = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &quoted[at + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listeners(pairs: &[(&str, &str)]) -> Result<Vec<Listener>, String> {
+        let mut properties = SecurityProperties::default();
+        for (name, value) in pairs {
+            properties.set(name, value)?;
+        }
+        properties.listeners().map(Option::unwrap_or_default)
+    }
+
+    #[test]
+    fn a_stock_file_has_one_listener_and_its_address() {
+        let all = listeners(&[
+            ("listeners", "PLAINTEXT://:9092,CONTROLLER://:9093"),
+            ("advertised.listeners", "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093"),
+            ("controller.listener.names", "CONTROLLER"),
+        ])
+        .expect("allowed");
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].address, SocketAddr::from(([0, 0, 0, 0], 9092)));
+        assert_eq!(all[0].advertise.as_deref(), Some("localhost:9092"));
+        assert_eq!(all[0].protocol(), "PLAINTEXT");
+    }
+
+    #[test]
+    fn a_property_of_the_listener_wins() {
+        let all = listeners(&[
+            ("listeners", "IN://127.0.0.1:9092,OUT://127.0.0.1:9093"),
+            ("listener.security.protocol.map", "IN:SSL, OUT:SASL_SSL"),
+            ("ssl.keystore.type", "PEM"),
+            ("ssl.keystore.location", "/in.pem"),
+            ("ssl.client.auth", "required"),
+            ("ssl.truststore.certificates", "-"),
+            ("listener.name.out.ssl.keystore.location", "/out.pem"),
+            ("listener.name.out.sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-512"),
+            ("listener.name.out.scram-sha-512.connections.max.reauth.ms", "1000"),
+            (
+                "listener.name.out.plain.sasl.jaas.config",
+                r#"org.apache.kafka.common.security.plain.PlainLoginModule required
+                   username="broker" password="x" user_alice="a\"=b" user_bob=c;"#,
+            ),
+        ])
+        .expect("allowed");
+        let [inside, outside] = &all[..] else { panic!("{all:?}") };
+        let tls = |listener: &Listener| listener.tls.clone().expect("TLS");
+        assert_eq!(tls(inside).certificates, Pem::File("/in.pem".into()));
+        assert_eq!(tls(inside).client_auth, ClientAuth::Required);
+        assert_eq!(tls(outside).key, Pem::File("/out.pem".into()));
+        assert_eq!(tls(outside).client_auth, ClientAuth::None);
+        let sasl = outside.sasl.clone().expect("SASL");
+        assert_eq!(sasl.mechanisms, [SaslMechanism::Plain, SaslMechanism::ScramSha512]);
+        assert_eq!(sasl.plain_users["alice"].expose(), "a\"=b");
+        assert_eq!(sasl.plain_users["bob"].expose(), "c");
+        assert_eq!(sasl.plain_users.len(), 2);
+        assert_eq!(sasl.session_max.len(), 1);
+        assert!(!format!("{all:?}").contains("a\\\"=b"), "secrets are hidden");
+    }
+
+    #[test]
+    fn what_this_broker_lacks_is_refused() {
+        let refused = |pairs: &[(&str, &str)]| listeners(pairs).expect_err("refused");
+        assert!(refused(&[("listeners", "OUT://:9093")]).contains("no security protocol"));
+        assert!(refused(&[("listeners", "9093")]).contains("NAME://HOST:PORT"));
+        assert!(refused(&[("listeners", "SSL://:9093")]).contains("ssl.keystore.location is missing"));
+        let jks = [("listeners", "SSL://:9093"), ("ssl.keystore.location", "/a.jks")];
+        assert!(refused(&jks).contains("ssl.keystore.type=PEM"));
+        let gssapi = [("listeners", "SASL_PLAINTEXT://:9093"), ("sasl.enabled.mechanisms", "GSSAPI")];
+        assert!(refused(&gssapi).contains("`GSSAPI` is not supported"));
+        let no_users = [("listeners", "SASL_PLAINTEXT://:9093"), ("sasl.enabled.mechanisms", "PLAIN")];
+        assert!(refused(&no_users).contains("PLAIN needs users"));
+        let http = [
+            ("listeners", "SASL_PLAINTEXT://:9093"),
+            ("sasl.enabled.mechanisms", "OAUTHBEARER"),
+            ("sasl.oauthbearer.jwks.endpoint.url", "http://127.0.0.1/jwks"),
+        ];
+        assert!(refused(&http).contains("file:///PATH only"));
+        assert!(
+            refused(&[("listener.name.out.no.such.property", "x")]).contains("no property of a listener")
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! The first part of a connection whose listener has SASL: nothing is answered but the login, within limits of its own.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use ottla_wire::Chain;
+use tokio::time::{Instant, timeout_at};
+
+use super::response_writer::write_response;
+use super::{Closed, Connection, Transport, progress, receive};
+use crate::security::sasl::Step;
+
+/// The time from the connection to the end of the login.
+pub(crate) const AUTHENTICATION_MAX: Duration = Duration::from_secs(10);
+
+impl<T: Transport> Connection<T> {
+    /// Serves the connection until the client is authenticated.
+    pub(super) async fn authenticate(&mut self) -> Result<(), Closed> {
+        let context = self.context.clone();
+        let cluster = &context.cluster;
+        let (Some(server), Some(node)) = (&context.listener.sasl, cluster.node(context.node)) else {
+            return Ok(());
+        };
+        if !node.is_up() || !node.reachable.is_on() {
+            return Err(Closed::Down);
+        }
+        let request_bytes_max = cluster.config.request_bytes_max;
+        self.frames.set_max(server.receive_bytes_max().min(request_bytes_max));
+        let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
+        let deadline = Instant::now() + AUTHENTICATION_MAX;
+        let mut place = context.listener.unauthenticated.enter();
+        while context.principal.get().is_none() {
+            let next = tokio::select! {
+                biased;
+                () = node.up.turned_since(flips.0) => return Err(Closed::Down),
+                () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
+                () = cluster.serving.turned_since(flips.2) => return Err(Closed::Down),
+                () = place.evicted() => {
+                    return Err(Closed::Peer("too many connections do not authenticate".to_owned()));
+                }
+                next = timeout_at(deadline, self.authenticate_by_one()) => next,
+            };
+            next.map_err(|_| Closed::Peer("no authentication in time".to_owned()))??;
+            if !place.hold(self.frames.arrived()) {
+                return Err(Closed::Peer("large requests before authentication".to_owned()));
+            }
+        }
+        self.frames.set_max(request_bytes_max);
+        Ok(())
+    }
+
+    /// Answers the next request, or reads more of it.
+    async fn authenticate_by_one(&mut self) -> Result<(), Closed> {
+        match self.frames.next_frame() {
+            Err(error) => Err(Closed::Peer(error.to_string())),
+            Ok(None) => match receive(&mut self.io, &mut self.frames).await? {
+                0 => Err(Closed::Peer("it was closed before authentication".to_owned())),
+                _ => Ok(()),
+            },
+            Ok(Some(frame)) => {
+                let is_raw = self.context.sasl.as_ref().is_some_and(|sasl| sasl.expects_raw_token());
+                if is_raw {
+                    return self.answer_raw_token(&frame).await;
+                }
+                self.start(frame).await?;
+                while !self.pending.is_empty() {
+                    progress(&mut self.pending).await;
+                    self.write_done().await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers a token that follows a handshake of version 0: neither has a header. A failure has no answer.
+    async fn answer_raw_token(&mut self, token: &Bytes) -> Result<(), Closed> {
+        let context = self.context.clone();
+        let bytes = match context.authenticate(token).await {
+            Step::Continue(bytes) | Step::Done { bytes, .. } => bytes,
+            Step::Failed { text, .. } => return Err(Closed::Peer(text)),
+            Step::IllegalState => return Err(Closed::Peer("a token without a handshake".to_owned())),
+        };
+        let mut framed = BytesMut::with_capacity(4 + bytes.len());
+        framed.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
+        framed.extend_from_slice(&bytes);
+        write_response(&mut self.io, &context.cluster, Chain::from(framed.freeze())).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! A listener as the connections of a running broker see it.
+
+use std::sync::{Arc, LazyLock};
+
+use super::sasl::SaslServer;
+use super::tls::TlsFiles;
+use super::unauthenticated::Unauthenticated;
+use crate::config::Listener;
+
+/// The name of a listener without settings.
+pub(crate) const PLAINTEXT: &str = "PLAINTEXT";
+
+/// A listener of all nodes.
+#[derive(Debug)]
+pub(crate) struct ActiveListener {
+    /// The position among the listeners of a node, which has an address for each.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) sasl: Option<SaslServer>,
+    pub(crate) unauthenticated: Unauthenticated,
+}
+
+impl ActiveListener {
+    /// Reads the files of a listener.
+    ///
+    /// # Errors
+    /// A sentence that names the setting.
+    pub(crate) fn open(index: usize, settings: &Listener) -> Result<Self, String> {
+        Ok(Self {
+            index,
+            name: settings.name.clone(),
+            tls: settings.tls.clone().map(TlsFiles::load).transpose()?,
+            sasl: settings.sasl.clone().map(SaslServer::new).transpose()?,
+            unauthenticated: Unauthenticated::default(),
+        })
+    }
+
+    /// The first listener of a node, without encryption and authentication.
+    pub(crate) fn plaintext() -> Arc<Self> {
+        static PLAIN: LazyLock<Arc<ActiveListener>> = LazyLock::new(|| {
+            Arc::new(ActiveListener {
+                index: 0,
+                name: PLAINTEXT.to_owned(),
+                tls: None,
+                sasl: None,
+                unauthenticated: Unauthenticated::default(),
+            })
+        });
+        PLAIN.clone()
+    }
+}

@@ -1,0 +1,33 @@
+//! The identity of a client, as ACLs, quotas and log lines name it.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+/// The type of every principal that a listener creates.
+const USER: &str = "User";
+
+/// The identity of a client: `User:alice`.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Principal {
+    /// `User`, except in ACLs, which may name others.
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+impl Principal {
+    pub(crate) fn user(name: &str) -> Self {
+        Self { kind: USER.to_owned(), name: name.to_owned() }
+    }
+
+    /// A client that has not said who it is.
+    pub(crate) fn anonymous() -> &'static Self {
+        static ANONYMOUS: LazyLock<Principal> = LazyLock::new(|| Principal::user("ANONYMOUS"));
+        &ANONYMOUS
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind, self.name)
+    }
+}

@@ -1,0 +1,175 @@
+//! The server's side of TLS. Certificates are read again when their files change.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use pkcs8::EncryptedPrivateKeyInfoRef;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
+use super::Principal;
+use crate::config::Password;
+use crate::config::{ClientAuth, Pem, TlsSettings};
+
+/// The least time between two looks at the files.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The settings and the configuration from their files.
+#[derive(Debug)]
+pub(crate) struct TlsFiles {
+    settings: TlsSettings,
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    stamps: Vec<Stamp>,
+    /// Time of the last look; `None` before the first connection.
+    looked: Option<Instant>,
+    config: Arc<ServerConfig>,
+}
+
+/// The modification time and size of a file, which reveal a change.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl TlsFiles {
+    /// Reads all files once, so that errors are reported at the start.
+    pub(crate) fn load(settings: TlsSettings) -> Result<Self, String> {
+        let stamps = stamps(&settings);
+        let config = Arc::new(server_config(&settings)?);
+        Ok(Self { settings, loaded: Mutex::new(Loaded { stamps, looked: None, config }) })
+    }
+
+    /// The acceptor of a new connection. The old certificates stay in use while new ones cannot be read.
+    pub(crate) fn acceptor(&self, now: Instant) -> TlsAcceptor {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.looked.is_none_or(|looked| now >= looked + LOOK_INTERVAL) {
+            loaded.looked = Some(now);
+            let stamps = stamps(&self.settings);
+            if stamps != loaded.stamps {
+                match server_config(&self.settings) {
+                    Ok(config) => {
+                        tracing::info!("the certificates of a listener have changed and were read again");
+                        loaded.config = Arc::new(config);
+                        loaded.stamps = stamps;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the certificates of a listener have changed and cannot be used");
+                    }
+                }
+            }
+        }
+        TlsAcceptor::from(loaded.config.clone())
+    }
+
+    /// The identity of a client's certificate. `None` without a certificate.
+    ///
+    /// # Errors
+    /// A sentence: the certificate cannot be read, or no rule matches its subject.
+    pub(crate) fn principal_of(&self, connection: &ServerConnection) -> Result<Option<Principal>, String> {
+        let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
+            return Ok(None);
+        };
+        let certificate = Certificate::from_der(certificate)
+            .map_err(|error| format!("the client's certificate cannot be read: {error}"))?;
+        let subject = certificate.tbs_certificate().subject().to_string();
+        let name = self.settings.principal_rules.name_of(&subject);
+        let name = name.ok_or_else(|| {
+            format!("no rule of ssl.principal.mapping.rules matches the subject `{subject}`")
+        })?;
+        Ok(Some(Principal::user(&name)))
+    }
+}
+
+fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
+    let stamp = |pem: &Pem| match pem {
+        Pem::File(path) => {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        }
+        Pem::Text(_) => None,
+    };
+    [Some(&settings.certificates), Some(&settings.key), settings.trusted.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(stamp)
+        .collect()
+}
+
+fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS: {error}"))?;
+    let builder = match settings.client_auth {
+        ClientAuth::None => builder.with_no_client_auth(),
+        ClientAuth::Requested | ClientAuth::Required => {
+            let trusted = settings.trusted.as_ref();
+            let trusted = trusted.ok_or("ssl.client.auth needs the authorities of ssl.truststore")?;
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates("ssl.truststore", trusted)? {
+                roots.add(certificate).map_err(|error| format!("ssl.truststore: {error}"))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match settings.client_auth {
+                ClientAuth::Requested => verifier.allow_unauthenticated(),
+                ClientAuth::None | ClientAuth::Required => verifier,
+            };
+            let verifier = verifier.build().map_err(|error| format!("ssl.truststore: {error}"))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let chain = certificates("ssl.keystore", &settings.certificates)?;
+    let key = private_key(&settings.key, settings.key_password.as_ref())?;
+    builder
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("ssl.keystore: the certificate and the private key cannot be used: {error}"))
+}
+
+fn text(property: &str, pem: &Pem) -> Result<Password, String> {
+    match pem {
+        Pem::Text(text) => Ok(text.clone()),
+        Pem::File(path) => read(property, path).map(Password::from),
+    }
+}
+
+fn read(property: &str, path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{property}: {}: {error}", path.display()))
+}
+
+/// All certificates in a PEM text, at least one.
+fn certificates(property: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = text(property, pem)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.expose().as_bytes()).collect();
+    match chain {
+        Ok(chain) if !chain.is_empty() => Ok(chain),
+        Ok(_) => Err(format!("{property}: no `BEGIN CERTIFICATE` in it: expected PEM")),
+        Err(error) => Err(format!("{property}: not readable as PEM: {error}")),
+    }
+}
+
+fn private_key(pem: &Pem, password: Option<&Password>) -> Result<PrivateKeyDer<'static>, String> {
+    const ENCRYPTED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
+    let text = text("ssl.keystore", pem)?;
+    let Some(start) = text.expose().find(ENCRYPTED) else {
+        return PrivateKeyDer::from_pem_slice(text.expose().as_bytes())
+            .map_err(|error| format!("ssl.keystore: no private key that can be read: {error}"));
+    };
+    let password = password.ok_or("ssl.keystore: the key is encrypted, and ssl.key.password is not set")?;
+    let damaged = |error: String| format!("ssl.keystore: the encrypted key is damaged: {error}");
+    let (_, der) = pkcs8::SecretDocument::from_pem(&text.expose()[start..])
+        .map_err(|error| damaged(error.to_string()))?;
+    let encrypted =
+        EncryptedPrivateKeyInfoRef::try_from(der.as_bytes()).map_err(|error| damaged(error.to_string()))?;
+    let key = encrypted
+        .decrypt(password.expose())
+        .map_err(|error| format!("ssl.keystore: ssl.key.password does not decrypt the key: {error}"))?;
+    Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
+}

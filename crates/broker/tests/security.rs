@@ -1,0 +1,401 @@
+//! Listeners with TLS and SASL: who gets in, who does not, and what a hostile client can do before it has logged in.
+
+#![allow(dead_code, reason = "the shared helpers serve several stories")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+#[path = "../../client/tests/support/certificates.rs"]
+mod certificates;
+mod common;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use certificates::{Authority, Certificate};
+use common::{Heard, Raw, framed, sized};
+use ottla_broker::{
+    Broker, BrokerThread, ClientAuth, Listener, OauthSettings, Password, Pem, SaslMechanism, SaslSettings,
+    TlsSettings,
+};
+use ottla_client::{
+    Admin, Config, Error, Mechanism, Producer, Record, ScramChange, ScramMechanism, Secret, SecurityProtocol,
+    Timeouts, Token, TokenCallback,
+};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::messages::metadata::MetadataRequest;
+use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
+use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+
+const PASSWORD: &str = "canary-password";
+/// A deadline that only a defect exhausts.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn sasl() -> SaslSettings {
+    SaslSettings::new([SaslMechanism::Plain, SaslMechanism::ScramSha256, SaslMechanism::ScramSha512])
+        .user("alice", PASSWORD)
+        .user("bob", "other")
+}
+
+fn tls(certificate: &Certificate) -> TlsSettings {
+    let text = |pem: &str| Pem::Text(Password::from(pem));
+    TlsSettings::new(text(&certificate.pem), text(&certificate.key_pem))
+}
+
+/// A broker with a plaintext listener and one with this security.
+fn broker(listener: Listener) -> BrokerThread {
+    let plain = Listener::new("PLAIN", any_port());
+    Broker::builder().memory().topic("t", 1).listener(plain).listener(listener).spawn().expect("a broker")
+}
+
+fn address(broker: &BrokerThread, listener: &str) -> SocketAddr {
+    broker.bootstrap_servers_of(listener).expect("a listener").parse().expect("one node")
+}
+
+fn config(
+    broker: &BrokerThread,
+    authority: Option<&Authority>,
+    login: Option<(Mechanism, &str, &str)>,
+) -> Config {
+    let mut config = Config::new(broker.bootstrap_servers_of("SECURE").expect("the listener"));
+    config.security.protocol = match (authority, login) {
+        (Some(_), Some(_)) => SecurityProtocol::SaslSsl,
+        (Some(_), None) => SecurityProtocol::Ssl,
+        (None, _) => SecurityProtocol::SaslPlaintext,
+    };
+    config.security.tls.ca_pem = authority.map(|authority| authority.pem.clone());
+    if let Some((mechanism, user, password)) = login {
+        config.security.sasl.mechanism = Some(mechanism);
+        config.security.sasl.username = Some(user.into());
+        config.security.sasl.password = Some(Secret::new(password));
+    }
+    config
+}
+
+async fn gets_in(config: Config) {
+    let producer = Producer::new(config).expect("a client");
+    producer.send(Record::to("t").value("hello")).await.expect("written");
+}
+
+async fn refusal(config: Config) -> Error {
+    let admin = Admin::new(config).expect("a client");
+    admin.describe_cluster().await.expect_err("refused")
+}
+
+async fn add_scram_user(broker: &BrokerThread) {
+    let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let changes = [ScramMechanism::Sha256, ScramMechanism::Sha512].map(|mechanism| ScramChange::Set {
+        user: "alice".to_owned(),
+        mechanism,
+        iterations: 4096,
+        password: Secret::new(PASSWORD),
+        salt: None,
+    });
+    for change in changes {
+        let results = admin.alter_scram_credentials(&[change], Timeouts::default()).await.expect("an answer");
+        assert!(results.into_iter().all(|(_, result)| result.is_ok()));
+    }
+}
+
+#[tokio::test]
+async fn right_passwords_get_in_over_tls_and_wrong_ones_are_refused() {
+    let authority = Authority::new("authority");
+    let listener = Listener::new("SECURE", any_port()).tls(tls(&authority.sign(&["127.0.0.1"]))).sasl(sasl());
+    let broker = broker(listener);
+    add_scram_user(&broker).await;
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha256, Mechanism::ScramSha512] {
+        gets_in(config(&broker, Some(&authority), Some((mechanism, "alice", PASSWORD)))).await;
+        for (user, password) in [("alice", "wrong"), ("nobody", PASSWORD)] {
+            let error = refusal(config(&broker, Some(&authority), Some((mechanism, user, password)))).await;
+            let text = error.to_string();
+            assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
+            let expected = match mechanism {
+                Mechanism::Plain => "Authentication failed: Invalid username or password".to_owned(),
+                _ => format!(
+                    "Authentication failed during authentication due to invalid credentials with SASL mechanism {}",
+                    mechanism.name()
+                ),
+            };
+            assert!(text.contains(&expected), "`{expected}`: {text}");
+        }
+    }
+    let stranger = Authority::new("stranger");
+    let error = refusal(config(&broker, Some(&stranger), Some((Mechanism::Plain, "alice", PASSWORD)))).await;
+    assert!(matches!(error, Error::Tls { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_token_of_the_issuer_gets_in_and_its_session_ends_with_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let issuer = Issuer::new(&dir.path().join("jwks.json"));
+    let oauth = OauthSettings::new(dir.path().join("jwks.json"), "https://issuer.test", "kafka");
+    let sasl = SaslSettings::new([SaslMechanism::OauthBearer]).oauth(oauth);
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl));
+    let with = |audience: &'static str| {
+        let mut config = config(&broker, None, None);
+        config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
+        let issuer = issuer.clone();
+        let give = move || Ok(issuer.token(audience));
+        config.security.sasl.oauthbearer.callback = Some(TokenCallback::new(give));
+        config
+    };
+    gets_in(with("kafka")).await;
+    let error = refusal(with("other")).await;
+    assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
+    assert!(error.to_string().contains("invalid_token"), "{error}");
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    raw.ask(1, &SaslHandshakeRequest { mechanism: "OAUTHBEARER".to_owned() });
+    let token = issuer.token("kafka");
+    let auth_bytes = format!("n,,\x01auth=Bearer {}\x01\x01", token.value.expose()).into();
+    let answer = raw.ask(2, &SaslAuthenticateRequest { auth_bytes }).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::None);
+    assert!((1..=60_000).contains(&answer.session_lifetime_ms), "{}", answer.session_lifetime_ms);
+}
+
+/// Issues tokens for a minute, signed with a key of its own.
+#[derive(Clone)]
+struct Issuer(Arc<EcdsaKeyPair>);
+
+impl Issuer {
+    fn new(jwks: &Path) -> Self {
+        let random = SystemRandom::new();
+        let document =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random);
+        let pair = pair.expect("a key");
+        let point = pair.public_key().as_ref();
+        let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..65]));
+        let keys = serde_json::json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": x, "y": y }] });
+        std::fs::write(jwks, keys.to_string()).expect("written");
+        Self(Arc::new(pair))
+    }
+
+    fn token(&self, audience: &str) -> Token {
+        let now_s = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+        let claims = serde_json::json!({
+            "sub": "alice", "iss": "https://issuer.test", "aud": audience, "iat": now_s, "exp": now_s + 60,
+        });
+        let header = serde_json::json!({ "alg": "ES256" });
+        let part = |json: &serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
+        let signed = format!("{}.{}", part(&header), part(&claims));
+        let signature = self.0.sign(&SystemRandom::new(), signed.as_bytes()).expect("signed");
+        let value = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
+        let expires_at_ms = (now_s as i64 + 60) * 1000;
+        Token { value: value.into(), principal: "alice".into(), expires_at_ms, extensions: Vec::new() }
+    }
+}
+
+#[tokio::test]
+async fn each_listener_names_its_own_address() {
+    let listener = Listener::new("SECURE", any_port()).advertise("localhost").sasl(sasl());
+    let broker = broker(listener);
+    let login = Some((Mechanism::Plain, "alice", PASSWORD));
+    let secure = broker.bootstrap_servers_of("SECURE").expect("a listener");
+    let plain = Admin::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let admin = Admin::new(config(&broker, None, login)).expect("a client");
+    for (admin, expected) in [(plain, broker.bootstrap_servers()), (admin, secure)] {
+        let cluster = admin.describe_cluster().await.expect("an answer");
+        let node = &cluster.brokers[0];
+        assert_eq!(format!("{}:{}", node.host, node.port), expected);
+    }
+}
+
+#[tokio::test]
+async fn client_certificates_are_required_where_the_listener_says_so() {
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let trusted = Pem::Text(authority.pem.as_str().into());
+    let settings = tls(&authority.sign(&["127.0.0.1"])).client_certificates(ClientAuth::Required, trusted);
+    let broker = broker(Listener::new("SECURE", any_port()).tls(settings));
+    let with = |certificate: Option<Certificate>| {
+        let mut config = config(&broker, Some(&authority), None);
+        config.security.tls.certificate_pem = certificate.as_ref().map(|it| it.pem.clone());
+        config.security.tls.key_pem = certificate.map(|it| Secret::new(it.key_pem));
+        config
+    };
+    gets_in(with(Some(authority.sign(&["client"])))).await;
+    for other in [None, Some(stranger.sign(&["client"]))] {
+        let mut config = with(other);
+        config.set("request.timeout.ms", "2000").expect("a property");
+        refusal(config).await;
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_read_again_when_their_file_changes() {
+    let (first, second) = (Authority::new("first"), Authority::new("second"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("server.pem");
+    let write = |path: &Path, certificate: Certificate| {
+        std::fs::write(path, certificate.pem + &certificate.key_pem + "\n").expect("written");
+    };
+    write(&path, first.sign(&["127.0.0.1"]));
+    let file = Pem::File(path.clone());
+    let broker = broker(Listener::new("SECURE", any_port()).tls(TlsSettings::new(file.clone(), file)));
+    gets_in(config(&broker, Some(&first), None)).await;
+    std::fs::write(&path, "neither a key nor a certificate").expect("written");
+    gets_in(config(&broker, Some(&first), None)).await;
+    write(&path, second.sign(&["127.0.0.1", "second.test"]));
+    let began = Instant::now();
+    loop {
+        let admin = Admin::new(config(&broker, Some(&second), None)).expect("a client");
+        match admin.describe_cluster().await {
+            Ok(_) => break,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_renewed_by_the_same_user_or_ends() {
+    let session = Duration::from_secs(2);
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl().session_max(session)));
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    assert_eq!(log_in(&mut raw, "\0alice\0canary-password"), (ErrorCode::None, 2_000));
+    assert!(raw.is_served());
+    assert_eq!(log_in(&mut raw, "\0alice\0canary-password"), (ErrorCode::None, 2_000), "renewed");
+    assert!(raw.is_served());
+    assert_eq!(log_in(&mut raw, "\0bob\0other").0, ErrorCode::SaslAuthenticationFailed, "another user");
+    assert!(matches!(raw.hear(), Heard::Closed));
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    log_in(&mut raw, "\0alice\0canary-password");
+    tokio::time::sleep(session).await;
+    assert!(raw.ask(9, &MetadataRequest::default()).is_none(), "the session is over");
+    // A client that renews its session loses nothing.
+    let producer =
+        Producer::new(config(&broker, None, Some((Mechanism::Plain, "alice", PASSWORD)))).expect("a client");
+    let until = Instant::now() + 2 * session;
+    while Instant::now() < until {
+        producer.send(Record::to("t").value("hello")).await.expect("written");
+    }
+}
+
+/// Logs in with PLAIN: the error and the lifetime of the session.
+fn log_in(raw: &mut Raw, token: &'static str) -> (ErrorCode, i64) {
+    let handshake = SaslHandshakeRequest { mechanism: "PLAIN".to_owned() };
+    let accepted = raw.ask(1, &handshake).expect("an answer");
+    assert_eq!(accepted.error_code, ErrorCode::None);
+    let request = SaslAuthenticateRequest { auth_bytes: token.as_bytes().into() };
+    let response = raw.ask(2, &request).expect("an answer");
+    (response.error_code, response.session_lifetime_ms)
+}
+
+#[test]
+fn nothing_but_the_login_is_answered_before_it() {
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl()));
+    let connect = || Raw::connect(address(&broker, "SECURE"));
+    let mut raw = connect();
+    let versions = raw.ask(
+        3,
+        &ApiVersionsRequest { client_software_name: "a".into(), client_software_version: "1".into() },
+    );
+    assert!(versions.is_some_and(|versions| !versions.api_keys.is_empty()));
+    assert!(raw.ask(9, &MetadataRequest::default()).is_none(), "Metadata before the login");
+    let mut raw = connect();
+    let token = SaslAuthenticateRequest { auth_bytes: "\0alice\0canary-password".into() };
+    let answer = raw.ask(1, &token).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::IllegalSaslState, "no handshake");
+    assert!(raw.ask(9, &MetadataRequest::default()).is_none(), "Metadata after a token without a handshake");
+    let mut raw = connect();
+    let answer = raw.ask(1, &SaslHandshakeRequest { mechanism: "GSSAPI".to_owned() }).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::UnsupportedSaslMechanism);
+    assert_eq!(answer.mechanisms, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]);
+    assert!(matches!(raw.hear(), Heard::Closed));
+    // Half a login is none.
+    let mut raw = connect();
+    raw.ask(1, &SaslHandshakeRequest { mechanism: "SCRAM-SHA-256".to_owned() });
+    let first = SaslAuthenticateRequest { auth_bytes: "n,,n=alice,r=abc".into() };
+    assert_eq!(raw.ask(2, &first).map(|answer| answer.error_code), Some(ErrorCode::None));
+    assert!(raw.ask(9, &MetadataRequest::default()).is_none(), "Metadata within the login");
+    // A listener without SASL answers with an error.
+    let mut raw = Raw::connect(broker.addresses()[0]);
+    let answer = raw.ask(1, &SaslHandshakeRequest { mechanism: "PLAIN".to_owned() }).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::IllegalSaslState);
+    assert!(raw.is_served());
+}
+
+#[test]
+fn a_handshake_of_version_0_is_followed_by_tokens_without_headers() {
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl()));
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    let handshake = SaslHandshakeRequest { mechanism: "PLAIN".to_owned() };
+    assert!(raw.ask(0, &handshake).is_some_and(|answer| answer.error_code == ErrorCode::None));
+    raw.send(&sized(b"\0alice\0canary-password"));
+    assert!(matches!(raw.hear(), Heard::Answer(answer) if answer.is_empty()));
+    assert!(raw.is_served());
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    raw.ask(0, &handshake);
+    raw.send(&sized(b"\0alice\0wrong"));
+    assert!(matches!(raw.hear(), Heard::Closed));
+}
+
+#[test]
+fn the_salt_of_a_user_that_does_not_exist_is_always_the_same() {
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl()));
+    let salt_of = |user: &str| {
+        let mut raw = Raw::connect(address(&broker, "SECURE"));
+        raw.ask(1, &SaslHandshakeRequest { mechanism: "SCRAM-SHA-512".to_owned() });
+        let auth_bytes = format!("n,,n={user},r=abc").into();
+        let answer = raw.ask(2, &SaslAuthenticateRequest { auth_bytes }).expect("an answer");
+        let text = String::from_utf8(answer.auth_bytes.to_vec()).expect("text");
+        text.split_once(",s=").expect("a salt").1.to_owned()
+    };
+    assert_eq!(salt_of("nobody"), salt_of("nobody"));
+    assert_ne!(salt_of("nobody"), salt_of("nobody2"));
+}
+
+#[test]
+fn large_requests_and_other_protocols_end_the_connection() {
+    let authority = Authority::new("authority");
+    let secure = Listener::new("SECURE", any_port()).sasl(sasl());
+    let encrypted = Listener::new("TLS", any_port()).tls(tls(&authority.sign(&["127.0.0.1"])));
+    let broker = Broker::builder().memory().listener(secure).listener(encrypted).spawn().expect("a broker");
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    raw.send(&(100_i32 << 20).to_be_bytes());
+    raw.send(&[0; 1024]);
+    assert!(matches!(raw.hear(), Heard::Closed), "100 MiB before the login");
+    // After the login, the limit of all requests applies.
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    log_in(&mut raw, "\0alice\0canary-password");
+    let topics = (0..30_000).map(|n| ottla_protocol::messages::metadata::MetadataRequestTopic {
+        name: Some(format!("a-topic-that-does-not-exist-{n}")),
+        ..Default::default()
+    });
+    let topics = Some(topics.collect());
+    let request = MetadataRequest { topics, allow_auto_topic_creation: false, ..Default::default() };
+    assert!(framed(9, &request).len() > 512 << 10);
+    assert!(raw.ask(9, &request).is_some());
+    for garbage in
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], &framed(9, &MetadataRequest::default()), &[0x16, 3, 1, 0xff, 0xff]]
+    {
+        let mut raw = Raw::connect(address(&broker, "TLS"));
+        raw.send(garbage);
+        raw.finish();
+        // TLS may answer with an alert, which is no frame.
+        let mut stream = raw.into_stream();
+        let mut rest = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut stream, &mut rest);
+        assert!(rest.len() < 64, "{rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_keep_no_client_out() {
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl()));
+    let address = address(&broker, "SECURE");
+    let connect = |_| std::net::TcpStream::connect(address).expect("connected");
+    let mut idle: Vec<_> = (0..1_100).map(connect).collect();
+    gets_in(config(&broker, None, Some((Mechanism::Plain, "alice", PASSWORD)))).await;
+    // The oldest ones were closed.
+    let oldest = &mut idle[0];
+    oldest.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    assert_eq!(std::io::Read::read(oldest, &mut [0]).expect("closed"), 0);
+}

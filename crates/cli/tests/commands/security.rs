@@ -1,0 +1,85 @@
+//! `ottla broker --secure`, listeners beyond loopback, and `ottla users`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::operation::{bootstrap, end, start};
+use crate::support::{Ended, ottla};
+
+/// Runs a command with a configuration that `--secure` has written.
+fn with(directory: &Path, config: &str, args: &[&str], stdin: &str) -> Ended {
+    let config = directory.join(config);
+    ottla(&[args, &["--config", config.to_str().expect("UTF-8")]].concat(), stdin)
+}
+
+#[test]
+fn a_secure_broker_writes_configurations_that_work_and_lets_no_others_in() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("secure");
+    let path = directory.to_str().expect("UTF-8");
+    let (broker, ready) = start(&["--secure", path, "--topic", "orders"]);
+    assert_eq!(ready["nodes"][0]["listener"], "SECURE");
+    for user in ["admin", "client"] {
+        with(&directory, &format!("{user}.properties"), &["produce", "orders"], "hello\n").succeeded();
+    }
+    let consumed = with(&directory, "client.properties", &["consume", "orders", "-e"], "").succeeded();
+    assert_eq!(consumed.stdout.lines().count(), 2);
+    let address = bootstrap(&ready);
+    let fast = ["-X", "socket.connection.setup.timeout.ms=2000"];
+    ottla(&[&["topics", "list", "--brokers", address], &fast[..]].concat(), "").failed(1, &[]);
+    with(&directory, "client.properties", &["topics", "list", "-X", "sasl.password=wrong"], "")
+        .failed(1, &["invalid credentials with SASL mechanism SCRAM-SHA-512"]);
+    for entry in std::fs::read_dir(&directory).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let mode = entry.metadata().expect("metadata").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", entry.path());
+    }
+    end(broker);
+    let passwords = std::fs::read_to_string(directory.join("passwords")).expect("readable");
+    let authority = std::fs::read_to_string(directory.join("ca.pem")).expect("readable");
+    let java = std::fs::read_to_string(directory.join("client-java.properties")).expect("readable");
+    assert!(java.contains("ScramLoginModule") && java.contains("ssl.truststore.type=PEM"), "{java}");
+    // The next start has the same authority and passwords, at another address.
+    let (broker, _) = start(&["--secure", path]);
+    assert_eq!(std::fs::read_to_string(directory.join("passwords")).expect("readable"), passwords);
+    assert_eq!(std::fs::read_to_string(directory.join("ca.pem")).expect("readable"), authority);
+    with(&directory, "client.properties", &["topics", "list"], "").succeeded();
+    end(broker);
+}
+
+#[test]
+fn users_are_added_listed_and_deleted() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("secure");
+    let (broker, _) = start(&["--secure", directory.to_str().expect("UTF-8"), "--topic", "orders"]);
+    let admin = |args: &[&str]| with(&directory, "admin.properties", args, "");
+    let file = scratch.path().join("password");
+    std::fs::write(&file, "s3cret, and more\n").expect("written");
+    let file = file.to_str().expect("UTF-8");
+    admin(&["users", "add", "alice", "--password-file", file]).succeeded();
+    let listed = admin(&["users", "list"]).succeeded().stdout;
+    assert_eq!(listed.lines().filter(|line| line.starts_with("alice")).count(), 2, "{listed}");
+    let alice = || {
+        let login = ["-X", "sasl.username=alice", "-X", "sasl.password=s3cret, and more"];
+        with(&directory, "client.properties", &[&["topics", "list"], &login[..]].concat(), "")
+    };
+    alice().succeeded();
+    admin(&["users", "delete", "alice"]).succeeded();
+    alice().failed(1, &["invalid credentials"]);
+    admin(&["users", "delete", "alice"]).failed(1, &["alice"]);
+    std::fs::write(file, "\n").expect("written");
+    admin(&["users", "add", "alice", "--password-file", file]).failed(2, &["empty"]);
+    end(broker);
+}
+
+#[test]
+fn a_listener_beyond_loopback_needs_authentication_or_a_flag() {
+    let args = ["broker", "--durability", "memory", "--listen", "0.0.0.0:0"];
+    ottla(&args, "").failed(2, &["no authentication", "--secure DIR", "--insecure"]);
+    let of_file = ["broker", "--durability", "memory", "-X", "listeners=PLAINTEXT://:0"];
+    ottla(&of_file, "").failed(2, &["no authentication", "--insecure"]);
+    // `start` listens on loopback, which needs no flag.
+    let scratch = tempfile::tempdir().expect("a directory");
+    let both = [&args[..], &["--insecure", "--secure", scratch.path().to_str().expect("UTF-8")]].concat();
+    ottla(&both, "").failed(2, &["--insecure"]);
+}
