@@ -20,6 +20,10 @@ use std::time::Duration;
 
 use crate::internal_topics::SEGMENT_BYTES;
 use crate::kafka_level::KafkaLevel;
+use crate::security::Principal;
+
+/// The authorizer whose rules this broker has.
+const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
 /// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -130,6 +134,12 @@ pub struct BrokerConfig {
     /// `add.partitions.to.txn.retry.backoff.max.ms`: a request that meets a change of its transaction waits up to this time
     /// for its end. 100 ms by default.
     pub transaction_wait_max: Duration,
+    /// `authorizer.class.name`: clients need ACLs. No authorizer by default: every client may do everything.
+    pub has_authorizer: bool,
+    /// `super.users`: principals (`User:admin`) that may do everything. None by default.
+    pub super_users: Vec<String>,
+    /// `allow.everyone.if.no.acl.found`: everyone may use a resource that has no ACLs. Off by default.
+    pub allow_everyone_without_acls: bool,
     /// The properties that were set, by name; DescribeConfigs reports them, with those that have no effect.
     pub given: BTreeMap<String, String>,
     /// The release of Apache Kafka whose API versions are the highest that are answered. 4.3 by default.
@@ -175,6 +185,9 @@ impl Default for BrokerConfig {
             transactional_id_expiration: Duration::from_secs(7 * 24 * 3600),
             transactional_id_expiration_check: Duration::from_secs(3600),
             transaction_wait_max: Duration::from_millis(100),
+            has_authorizer: false,
+            super_users: Vec::new(),
+            allow_everyone_without_acls: false,
             as_version: KafkaLevel::default(),
             given: BTreeMap::new(),
             topic_defaults: TopicConfig::default(),
@@ -319,10 +332,40 @@ impl BrokerConfig {
                 self.transactional_id_expiration_check = ms(value)?.max(Duration::from_millis(1));
             }
             "add.partitions.to.txn.retry.backoff.max.ms" => self.transaction_wait_max = ms(value)?,
+            _ => return self.apply_to_security(name, value),
+        }
+        Ok(true)
+    }
+
+    /// Applies a property of the authorizer.
+    fn apply_to_security(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        match name {
+            "authorizer.class.name" => self.has_authorizer = is_authorizer(value)?,
+            "super.users" => self.super_users = principals(value)?,
+            "allow.everyone.if.no.acl.found" => self.allow_everyone_without_acls = boolean(name, value)?,
             _ => return self.consumer_groups.apply(name, value),
         }
         Ok(true)
     }
+}
+
+/// Returns whether the value names Kafka's authorizer, of which this broker has the rules.
+fn is_authorizer(value: &str) -> Result<bool, String> {
+    match value.trim() {
+        "" => Ok(false),
+        STANDARD_AUTHORIZER => Ok(true),
+        other => Err(format!("authorizer.class.name=`{other}`: use {STANDARD_AUTHORIZER}, or nothing")),
+    }
+}
+
+/// Principals, separated by semicolons.
+fn principals(value: &str) -> Result<Vec<String>, String> {
+    let names = value.split(';').map(str::trim).filter(|name| !name.is_empty());
+    let checked = names.map(|name| match Principal::parse(name) {
+        Some(_) => Ok(name.to_owned()),
+        None => Err(format!("super.users: `{name}` is no principal: use User:<name>")),
+    });
+    checked.collect()
 }
 
 fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {

@@ -134,8 +134,9 @@ fn document() -> String {
          - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\
            `kraft.version` 0.\n\
          - UnregisterBroker removes a node that is down; a node that runs is refused.\n\
-         - ACLs: there is no authorizer, and the requests get SECURITY_DISABLED. Delegation tokens: no connection is\n\
-           authenticated, and the requests get DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.\n\
+         - ACLs need `authorizer.class.name`; without it, the requests get SECURITY_DISABLED. With it, the rules are those of\n\
+           Kafka's StandardAuthorizer. Denied operations are logged, each once per minute with the number of repetitions.\n\
+         - Delegation tokens: no connection is authenticated, and the requests get DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.\n\
          - GetTelemetrySubscriptions and PushTelemetry are missing, as from a broker of Kafka without a receiver of client metrics.\n\n\
          | Key | API | from | 0.11 | 2.8 | 3.9 | 4.1 | 4.3 |\n|--:|---|--:|--:|--:|--:|--:|--:|\n",
     );

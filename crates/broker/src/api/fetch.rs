@@ -19,6 +19,7 @@ use super::{Api, RequestContext};
 use crate::fetch_sessions::{Name, Said, Selected, TopicName, Wanted};
 use crate::partition::{Partition, Syncer};
 use crate::request_memory::is_charged;
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::topics::Topic;
 
 /// The longest wait of a request that holds memory of the budget.
@@ -73,8 +74,10 @@ impl Api for FetchRequest {
         };
         let Selected { session_id, incremental, partitions } = selected;
         let mut last = None;
-        let targets: Vec<Target> =
-            partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
+        let is_replica = self.replica_id >= 0 || self.replica_state.replica_id >= 0;
+        let targets = partitions.into_iter();
+        let targets = targets.map(|(name, wanted)| find(&context, is_replica, name, wanted, &mut last));
+        let targets: Vec<Target> = targets.collect();
         let isolation = Isolation::of_level(self.isolation_level);
         let answers = read_or_wait(&context, &self, &targets, isolation).await;
         let throttle_time_ms = cluster.overrides.throttle_ms();
@@ -191,13 +194,33 @@ fn hint(response: &mut FetchResponse, context: &RequestContext, leader: i32) {
 type FoundTopic = (Arc<Name>, Result<Arc<Topic>, ErrorCode>);
 
 /// Finds a partition. Adjacent partitions usually belong to the same topic, which is kept in `last`, found or not.
-fn find(context: &RequestContext, name: Arc<Name>, wanted: Wanted, last: &mut Option<FoundTopic>) -> Target {
+fn find(
+    context: &RequestContext,
+    is_replica: bool,
+    name: Arc<Name>,
+    wanted: Wanted,
+    last: &mut Option<FoundTopic>,
+) -> Target {
     let cluster = context.cluster();
+    let allowed = |topic: Arc<Topic>| {
+        if may_read(context, is_replica, &topic.name) {
+            Ok(topic)
+        } else {
+            Err(ErrorCode::TopicAuthorizationFailed)
+        }
+    };
     let same = |other: &Name| other.id == name.id && other.topic == name.topic;
     let topic = match last {
         Some((other, topic)) if same(other) => topic.clone(),
-        _ if context.version >= 13 => cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId),
-        _ => cluster.topic(&name.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
+        _ if context.version >= 13 => {
+            cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId).and_then(allowed)
+        }
+        _ => match cluster.topic(&name.topic) {
+            Some(topic) => allowed(topic),
+            // Whether a topic exists is for those who may read it.
+            None if may_read(context, is_replica, &name.topic) => Err(ErrorCode::UnknownTopicOrPartition),
+            None => Err(ErrorCode::TopicAuthorizationFailed),
+        },
     };
     let partition = topic.as_ref().map_err(|code| *code).and_then(|topic| {
         let at = usize::try_from(name.partition).ok();
@@ -206,6 +229,15 @@ fn find(context: &RequestContext, name: Arc<Name>, wanted: Wanted, last: &mut Op
     });
     *last = Some((name.clone(), topic));
     Target { name, wanted, partition }
+}
+
+/// Replicas need CLUSTER_ACTION, consumers need READ.
+fn may_read(context: &RequestContext, is_replica: bool, topic: &str) -> bool {
+    if is_replica {
+        context.may(Operation::ClusterAction, ResourceType::Cluster, CLUSTER_NAME)
+    } else {
+        context.may(Operation::Read, ResourceType::Topic, topic)
+    }
 }
 
 /// The treatment of reads whose batches must be checked first.

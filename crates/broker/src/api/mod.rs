@@ -4,6 +4,7 @@ mod acls;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod api_versions;
+mod authorization;
 mod authorized_operations;
 mod client_quotas;
 mod configs;
@@ -47,7 +48,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
-use ottla_protocol::{ApiKey, Decoder, ErrorCode, ErrorTally, Request, RequestHeader, frame};
+use ottla_protocol::{ApiKey, Decoder, ErrorCode, ErrorTally, RequestHeader, frame};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
@@ -57,6 +58,7 @@ use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
 use crate::security::Principal;
+use authorization::{Authorize, authorize_and_handle};
 use named_topics::names_topic;
 
 /// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
@@ -85,6 +87,7 @@ impl ConnectionContext {
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) connection: Arc<ConnectionContext>,
+    pub(crate) api: ApiKey,
     pub(crate) version: i16,
     pub(crate) client_id: Arc<str>,
     /// The frame of the request: the records of its message are slices of it.
@@ -123,7 +126,7 @@ pub(crate) enum Reply {
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// A request that the broker answers.
-pub(crate) trait Api: Request + Send + 'static {
+pub(crate) trait Api: Authorize + Send + 'static {
     /// The versions that are advertised.
     const ADVERTISED: (i16, i16) = (*Self::STABLE_VERSIONS.start(), *Self::STABLE_VERSIONS.end());
 
@@ -324,6 +327,7 @@ fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) 
     };
     let context = RequestContext {
         connection: context,
+        api: api_key,
         version,
         client_id: client_id.unwrap_or_default().into(),
         frame,
@@ -361,10 +365,10 @@ async fn answer_one<R: Api>(
         }
         Some(Fault::Delay(time)) => {
             tokio::time::sleep(time).await;
-            request.handle(context).await
+            authorize_and_handle(request, context).await
         }
         Some(Fault::CutAfter) => {
-            let _ = request.handle(context).await;
+            let _ = authorize_and_handle(request, context).await;
             return Reply::Close("cut by an intercept after the fact".into());
         }
         Some(Fault::Hang) => {
@@ -372,10 +376,10 @@ async fn answer_one<R: Api>(
             return std::future::pending().await;
         }
         Some(Fault::HangAfter) => {
-            observe(Some(&request.handle(context).await));
+            observe(Some(&authorize_and_handle(request, context).await));
             return std::future::pending().await;
         }
-        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => request.handle(context).await,
+        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => authorize_and_handle(request, context).await,
     };
     observe(Some(&response));
     if let Some(reason) = R::closes(answered, &response) {

@@ -18,13 +18,16 @@ use super::describe_configs::{BrokerProperties, topic_chain};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal, storage_refusal};
 use crate::config::{Scope, TopicConfig, settings};
+use crate::security::acl::{Operation, ResourceType};
 use crate::topics::{NewTopic, Topic};
 
 impl Api for CreateTopicsRequest {
     async fn handle(self, context: RequestContext) -> CreateTopicsResponse {
         let (topics, dry_run) = (self.topics, self.validate_only);
         let create = move |cluster: &Cluster| create_all(cluster, topics, dry_run);
-        CreateTopicsResponse { topics: context.cluster().change_topics(create).await, ..Default::default() }
+        let mut topics = context.cluster().change_topics(create).await;
+        hide_settings(&context, &mut topics);
+        CreateTopicsResponse { topics, ..Default::default() }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreateTopicsResponse {
@@ -35,6 +38,18 @@ impl Api for CreateTopicsRequest {
             ..Default::default()
         });
         CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
+    }
+}
+
+/// Removes the settings of topics from clients that may not describe them (KIP-525).
+fn hide_settings(context: &RequestContext, topics: &mut [CreatableTopicResult]) {
+    for topic in topics.iter_mut().filter(|topic| topic.configs.is_some()) {
+        if context.may(Operation::DescribeConfigs, ResourceType::Topic, &topic.name) {
+            continue;
+        }
+        topic.topic_config_error_code = ErrorCode::TopicAuthorizationFailed;
+        topic.configs = None;
+        (topic.num_partitions, topic.replication_factor) = (-1, -1);
     }
 }
 
