@@ -60,6 +60,11 @@ numbered! {
     Permission { Deny = 2, Allow = 3 }
 }
 
+impl ResourceType {
+    /// One more than the highest number.
+    pub(crate) const COUNT: usize = Self::User as usize + 1;
+}
+
 impl Operation {
     /// The bit of the operation in masks, as in authorized operations.
     pub(crate) const fn bit(self) -> i32 {

@@ -31,6 +31,8 @@ struct HostRule {
 /// The ACLs of one pattern, by principal.
 #[derive(Debug, Default)]
 struct Rules {
+    /// The ACLs of `User:*`.
+    of_everyone: Vec<HostRule>,
     by_principal: FxHashMap<Principal, Vec<HostRule>>,
 }
 
@@ -46,16 +48,22 @@ struct PrefixRules {
 /// The patterns of one type of resource.
 #[derive(Debug, Default)]
 struct OfType {
+    /// The pattern for all names, `*`.
+    wildcard: Rules,
     literal: FxHashMap<String, Rules>,
     /// Sorted by prefix.
     prefixed: Vec<PrefixRules>,
+    /// All prefixes, one after the other, and their ends: a search reads less memory than in `prefixed`.
+    prefixes: String,
+    prefix_ends: Vec<usize>,
 }
 
 /// All ACLs of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct AclIndex {
     acls: BTreeSet<Acl>,
-    types: FxHashMap<ResourceType, OfType>,
+    /// By the number of the type.
+    types: [OfType; ResourceType::COUNT],
 }
 
 /// The allowed and the denied operations that were found so far.
@@ -116,9 +124,12 @@ impl AclIndex {
                 rules.add(principal, left);
             }
         }
-        let is_empty = rules.by_principal.is_empty();
+        let is_empty = rules.is_empty();
         *self.rules_of(pattern) = rules;
-        let Some(of_type) = self.types.get_mut(&pattern.resource_type).filter(|_| is_empty) else { return };
+        let of_type = &mut self.types[pattern.resource_type as usize];
+        if !is_empty {
+            return;
+        }
         match pattern.pattern_type {
             PatternType::Literal => drop(of_type.literal.remove(&pattern.name)),
             PatternType::Prefixed => {
@@ -129,8 +140,9 @@ impl AclIndex {
     }
 
     fn rules_of(&mut self, pattern: &ResourcePattern) -> &mut Rules {
-        let of_type = self.types.entry(pattern.resource_type).or_default();
+        let of_type = &mut self.types[pattern.resource_type as usize];
         match pattern.pattern_type {
+            PatternType::Literal if pattern.name == WILDCARD => &mut of_type.wildcard,
             PatternType::Literal => of_type.literal.entry(pattern.name.clone()).or_default(),
             PatternType::Prefixed => {
                 let at = match of_type.prefixed.binary_search_by(|entry| entry.prefix.cmp(&pattern.name)) {
@@ -178,13 +190,12 @@ impl AclIndex {
 
     fn find(&self, principal: &Principal, host: &str, resource_type: ResourceType, name: &str) -> Found {
         let mut found = Found::default();
-        let Some(of_type) = self.types.get(&resource_type) else { return found };
-        for literal in [name, WILDCARD] {
-            if let Some(rules) = of_type.literal.get(literal) {
-                rules.apply(principal, host, &mut found);
-            }
+        let of_type = &self.types[resource_type as usize];
+        of_type.wildcard.apply(principal, host, &mut found);
+        if let Some(rules) = of_type.literal.get(name) {
+            rules.apply(principal, host, &mut found);
         }
-        let mut next = of_type.prefixed.partition_point(|entry| entry.prefix.as_str() <= name).checked_sub(1);
+        let mut next = of_type.last_prefix_up_to(name);
         while let Some(entry) = next.and_then(|at| of_type.prefixed.get(at)) {
             if name.starts_with(&entry.prefix) {
                 entry.rules.apply(principal, host, &mut found);
@@ -231,8 +242,29 @@ fn covers(pattern: &ResourcePattern, other: &ResourcePattern) -> bool {
 }
 
 impl OfType {
-    /// Sets the parents of the prefixes.
+    /// The position of the greatest prefix that is not above a name.
+    fn last_prefix_up_to(&self, name: &str) -> Option<usize> {
+        let (mut low, mut high) = (0, self.prefix_ends.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let start = middle.checked_sub(1).map_or(0, |before| self.prefix_ends[before]);
+            if self.prefixes[start..self.prefix_ends[middle]] <= *name {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low.checked_sub(1)
+    }
+
+    /// Sets the parents of the prefixes, and copies them for searches.
     fn link(&mut self) {
+        self.prefixes.clear();
+        self.prefix_ends.clear();
+        for entry in &self.prefixed {
+            self.prefixes.push_str(&entry.prefix);
+            self.prefix_ends.push(self.prefixes.len());
+        }
         let mut open: Vec<usize> = Vec::new();
         for at in 0..self.prefixed.len() {
             while open
@@ -250,7 +282,11 @@ impl OfType {
 impl Rules {
     fn add(&mut self, principal: Principal, acl: &Acl) {
         let host = Some(acl.host.clone()).filter(|host| host != WILDCARD);
-        let of_principal = self.by_principal.entry(principal).or_default();
+        let of_principal = if principal == *Principal::everyone() {
+            &mut self.of_everyone
+        } else {
+            self.by_principal.entry(principal).or_default()
+        };
         let at = of_principal.iter().position(|rule| rule.host == host).unwrap_or_else(|| {
             of_principal.push(HostRule { host, allowed: 0, denied: 0 });
             of_principal.len() - 1
@@ -263,14 +299,21 @@ impl Rules {
     }
 
     fn apply(&self, principal: &Principal, host: &str, found: &mut Found) {
-        found.has_acls |= !self.by_principal.is_empty();
-        for principal in [principal, Principal::everyone()] {
-            let rules = self.by_principal.get(principal).into_iter().flatten();
-            for rule in rules.filter(|rule| rule.host.as_deref().is_none_or(|of| of == host)) {
+        found.has_acls |= !self.is_empty();
+        let of_principal = match self.by_principal.is_empty() {
+            true => &[][..],
+            false => self.by_principal.get(principal).map_or(&[][..], Vec::as_slice),
+        };
+        for rule in of_principal.iter().chain(&self.of_everyone) {
+            if rule.host.as_deref().is_none_or(|of| of == host) {
                 found.allowed |= rule.allowed;
                 found.denied |= rule.denied;
             }
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.of_everyone.is_empty() && self.by_principal.is_empty()
     }
 }
 
