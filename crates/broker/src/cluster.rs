@@ -55,6 +55,7 @@ use crate::memory::{MemoryBudget, Parts};
 use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
+use crate::quotas::{QuotaUse, Windows};
 use crate::security::Authorizer;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
@@ -120,6 +121,7 @@ pub struct Cluster {
     pub(crate) compactions: Compactions,
     pub(crate) cleaner_points: CleanerPoints,
     pub(crate) client_quotas: ClientQuotas,
+    pub(crate) quota_use: QuotaUse,
     pub(crate) scram_credentials: ScramCredentials,
     /// The super users and the ACLs; `None` if every client may do everything.
     pub(crate) authorizer: Option<Authorizer>,
@@ -210,6 +212,10 @@ impl Cluster {
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
             live: LiveConfig::new(&config),
             authorizer: Authorizer::of(&config),
+            quota_use: QuotaUse::new(
+                Windows { count: config.quota_windows, size: config.quota_window },
+                Windows { count: config.controller_quota_windows, size: config.controller_quota_window },
+            ),
             config,
             clock,
             syncer,

@@ -140,6 +140,14 @@ pub struct BrokerConfig {
     pub super_users: Vec<String>,
     /// `allow.everyone.if.no.acl.found`: everyone may use a resource that has no ACLs. Off by default.
     pub allow_everyone_without_acls: bool,
+    /// `quota.window.num`: the windows over which the rates of quotas are measured. 11 by default.
+    pub quota_windows: u32,
+    /// `quota.window.size.seconds`. One second by default.
+    pub quota_window: Duration,
+    /// `controller.quota.window.num`: with the size, the burst of `controller_mutation_rate`. 11 by default.
+    pub controller_quota_windows: u32,
+    /// `controller.quota.window.size.seconds`. One second by default.
+    pub controller_quota_window: Duration,
     /// The properties that were set, by name; DescribeConfigs reports them, with those that have no effect.
     pub given: BTreeMap<String, String>,
     /// The release of Apache Kafka whose API versions are the highest that are answered. 4.3 by default.
@@ -185,6 +193,10 @@ impl Default for BrokerConfig {
             transactional_id_expiration: Duration::from_secs(7 * 24 * 3600),
             transactional_id_expiration_check: Duration::from_secs(3600),
             transaction_wait_max: Duration::from_millis(100),
+            quota_windows: 11,
+            quota_window: Duration::from_secs(1),
+            controller_quota_windows: 11,
+            controller_quota_window: Duration::from_secs(1),
             has_authorizer: false,
             super_users: Vec::new(),
             allow_everyone_without_acls: false,
@@ -337,9 +349,15 @@ impl BrokerConfig {
         Ok(true)
     }
 
-    /// Applies a property of the authorizer.
+    /// Applies a property of the authorizer or of quotas.
     fn apply_to_security(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let windows = || number(name, value, 1, i64::from(i32::MAX)).map(|count| count as u32);
+        let seconds = || windows().map(|count| Duration::from_secs(u64::from(count)));
         match name {
+            "quota.window.num" => self.quota_windows = windows()?,
+            "quota.window.size.seconds" => self.quota_window = seconds()?,
+            "controller.quota.window.num" => self.controller_quota_windows = windows()?,
+            "controller.quota.window.size.seconds" => self.controller_quota_window = seconds()?,
             "authorizer.class.name" => self.has_authorizer = is_authorizer(value)?,
             "super.users" => self.super_users = principals(value)?,
             "allow.everyone.if.no.acl.found" => self.allow_everyone_without_acls = boolean(name, value)?,

@@ -1,7 +1,7 @@
 //! The other end of a connection, as far as it can be named in a log line, and what was logged about it.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Different warnings that are remembered; after that, clients that try everything are not logged any more.
@@ -35,6 +35,11 @@ impl Peer {
     /// The address in Kafka's form.
     pub(crate) fn host(&self) -> String {
         self.address.map_or_else(|| "/127.0.0.1".to_owned(), |address| format!("/{}", address.ip()))
+    }
+
+    /// The IP address; `None` for an in-process client.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
     }
 
     /// The IP address as ACLs have it. An in-process client is on this host.

@@ -128,7 +128,8 @@ fn document() -> String {
            ListPartitionReassignments lists none, and a cancellation has nothing to cancel. One of the new replicas must be up.\n\
          - DescribeLogDirs: all nodes share the data directory; each reports the partitions of which it is a replica.\n\
            AlterReplicaLogDirs accepts that directory only.\n\
-         - AlterClientQuotas: quotas are stored and described. They are not enforced. `ip` is an address, not a host name.\n\
+         - AlterClientQuotas: quotas are enforced with Kafka's precedence. The bytes of a fetch are those of its records, and\n\
+           `request_percentage` is the time of one processor. `ip` is an address, not a host name.\n\
          - AlterUserScramCredentials: credentials are stored, as salted keys. No listener authenticates with them.\n\
          - UpdateFeatures: `transaction.version` can be changed, `group.version` cannot.\n\
          - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\

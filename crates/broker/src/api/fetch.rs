@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::{Api, RequestContext};
 use crate::fetch_sessions::{Name, Said, Selected, TopicName, Wanted};
 use crate::partition::{Partition, Syncer};
+use crate::quotas::Throttled;
 use crate::request_memory::is_charged;
 use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::topics::Topic;
@@ -79,8 +80,16 @@ impl Api for FetchRequest {
         let targets = targets.map(|(name, wanted)| find(&context, is_replica, name, wanted, &mut last));
         let targets: Vec<Target> = targets.collect();
         let isolation = Isolation::of_level(self.isolation_level);
-        let answers = read_or_wait(&context, &self, &targets, isolation).await;
+        let (answers, bytes) = read_or_wait(&context, &self, &targets, isolation).await;
         let throttle_time_ms = cluster.overrides.throttle_ms();
+        if let Some(throttle) = context.throttle_fetch(bytes) {
+            // As in Kafka, nothing of the session has changed for the client. A new session begins with its next request.
+            let session_id = if incremental { session_id } else { 0 };
+            let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
+            response.throttle(throttle);
+            return response;
+        }
+        cluster.metrics.fetched(bytes);
         let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
         let is_new = |target: &Target, data: &PartitionData| {
             data.high_watermark != target.wanted.high_watermark
@@ -134,16 +143,17 @@ async fn read_or_wait(
     request: &FetchRequest,
     targets: &[Target],
     isolation: Isolation,
-) -> Vec<PartitionData> {
+) -> (Vec<PartitionData>, usize) {
     let cluster = context.cluster();
     let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
+    let bytes_max = bytes_max.min(context.fetch_burst());
     let deadline = Instant::now() + wait_max(request.max_wait_ms, context.frame.len());
     // Batches that another process wrote are checked before they are served, which may read much from the disk.
     let mut unchecked = match cluster.syncer {
         Syncer::Thread => Unchecked::Found(Vec::new()),
         Syncer::Inline(_) => Unchecked::ReadHere,
     };
-    let (answers, bytes) = loop {
+    loop {
         let (answers, bytes, urgent) = read_all(context, targets, isolation, bytes_max, &mut unchecked);
         if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
             && !reads.is_empty()
@@ -170,9 +180,7 @@ async fn read_or_wait(
         if tokio::time::timeout_at(deadline, any_grown(targets, &answers)).await.is_err() {
             break (answers, bytes);
         }
-    };
-    cluster.metrics.fetched(bytes);
-    answers
+    }
 }
 
 /// Returns `true` if a test has set this error for a requested partition.

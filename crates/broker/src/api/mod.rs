@@ -33,6 +33,7 @@ mod produce;
 mod quorum;
 mod reassignments;
 mod scram_credentials;
+mod throttling;
 mod topics;
 mod transactional;
 mod txn_offset_commit;
@@ -56,10 +57,12 @@ use crate::cluster::Cluster;
 use crate::intercept::{Fault, Intercepted};
 use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
+use crate::quotas::Mute;
 use crate::request_observer::AnsweredRequest;
 use crate::security::Principal;
-use authorization::{Authorize, authorize_and_handle};
+use authorization::Authorize;
 use named_topics::names_topic;
+use throttling::handle_within_quotas;
 
 /// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
 const NARROW_BYTES_MAX: usize = 32 << 10;
@@ -72,11 +75,18 @@ pub(crate) struct ConnectionContext {
     pub(crate) peer: Peer,
     /// Set once the client is authenticated. Later authentications of the connection may not change it (KIP-368).
     pub(crate) principal: OnceLock<Principal>,
+    /// The pause of a client that has used up a quota.
+    pub(crate) mute: Mute,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
 }
 
 impl ConnectionContext {
+    /// The client: `User:ANONYMOUS` unless it is authenticated.
+    fn principal(&self) -> &Principal {
+        self.principal.get().unwrap_or(Principal::anonymous())
+    }
+
     /// Logs once per client software, API and version that a request cannot be answered.
     fn warn_unsupported(&self, api: ApiKey, version: i16) {
         self.cluster.warnings.warn(&self.peer, &format!("{api} version {version}"));
@@ -105,7 +115,7 @@ impl RequestContext {
 
     /// The client: `User:ANONYMOUS` unless it is authenticated.
     pub(crate) fn principal(&self) -> &Principal {
-        self.connection.principal.get().unwrap_or(Principal::anonymous())
+        self.connection.principal()
     }
 }
 
@@ -365,10 +375,10 @@ async fn answer_one<R: Api>(
         }
         Some(Fault::Delay(time)) => {
             tokio::time::sleep(time).await;
-            authorize_and_handle(request, context).await
+            handle_within_quotas(request, context).await
         }
         Some(Fault::CutAfter) => {
-            let _ = authorize_and_handle(request, context).await;
+            let _ = handle_within_quotas(request, context).await;
             return Reply::Close("cut by an intercept after the fact".into());
         }
         Some(Fault::Hang) => {
@@ -376,10 +386,10 @@ async fn answer_one<R: Api>(
             return std::future::pending().await;
         }
         Some(Fault::HangAfter) => {
-            observe(Some(&authorize_and_handle(request, context).await));
+            observe(Some(&handle_within_quotas(request, context).await));
             return std::future::pending().await;
         }
-        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => authorize_and_handle(request, context).await,
+        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => handle_within_quotas(request, context).await,
     };
     observe(Some(&response));
     if let Some(reason) = R::closes(answered, &response) {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use ottla_protocol::{ErrorCode, Request, Uuid};
 
 use super::{Api, RequestContext};
+use crate::quotas::Throttled;
 use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::security::{Authorizer, Client};
 
@@ -33,7 +34,7 @@ pub(crate) enum Verdict<R: Request> {
 }
 
 /// A request that knows what it needs.
-pub(crate) trait Authorize: Request<Response: Send> {
+pub(crate) trait Authorize: Request<Response: Send + Throttled> {
     /// Checks a request, and takes out the items that the client may not use.
     fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self>
     where
