@@ -3,6 +3,7 @@
 //! Nothing is replicated. Several nodes over one set of logs exist so that clients meet what they meet in a real
 //! cluster: leaders on several brokers, leaders that move, coordinators that move, brokers that are down.
 
+mod acls;
 mod background;
 #[cfg(target_os = "linux")]
 mod background_priority;
@@ -54,6 +55,8 @@ use crate::memory::{MemoryBudget, Parts};
 use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
+use crate::quotas::{QuotaUse, Windows};
+use crate::security::Authorizer;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
 use crate::transactions::coordinator::TransactionCoordinator;
@@ -118,7 +121,10 @@ pub struct Cluster {
     pub(crate) compactions: Compactions,
     pub(crate) cleaner_points: CleanerPoints,
     pub(crate) client_quotas: ClientQuotas,
+    pub(crate) quota_use: QuotaUse,
     pub(crate) scram_credentials: ScramCredentials,
+    /// The super users and the ACLs; `None` if every client may do everything.
+    pub(crate) authorizer: Option<Authorizer>,
     pub(crate) features: Features,
     /// The syncs of partitions that are under way.
     pub(crate) syncs: Mutex<JoinSet<()>>,
@@ -205,6 +211,11 @@ impl Cluster {
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
             live: LiveConfig::new(&config),
+            authorizer: Authorizer::of(&config),
+            quota_use: QuotaUse::new(
+                Windows { count: config.quota_windows, size: config.quota_window },
+                Windows { count: config.controller_quota_windows, size: config.controller_quota_window },
+            ),
             config,
             clock,
             syncer,
@@ -250,6 +261,7 @@ impl Cluster {
         self.load_live_config()?;
         self.load_client_quotas()?;
         self.load_scram_credentials()?;
+        self.load_acls()?;
         self.load_features()
     }
 

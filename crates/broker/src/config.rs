@@ -31,6 +31,10 @@ use listener_properties::{SecurityProperties, is_of_listener};
 
 use crate::internal_topics::SEGMENT_BYTES;
 use crate::kafka_level::KafkaLevel;
+use crate::security::Principal;
+
+/// The authorizer whose rules this broker has.
+const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
 /// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -144,6 +148,20 @@ pub struct BrokerConfig {
     /// `add.partitions.to.txn.retry.backoff.max.ms`: a request that meets a change of its transaction waits up to this time
     /// for its end. 100 ms by default.
     pub transaction_wait_max: Duration,
+    /// `authorizer.class.name`: clients need ACLs. No authorizer by default: every client may do everything.
+    pub has_authorizer: bool,
+    /// `super.users`: principals (`User:admin`) that may do everything. None by default.
+    pub super_users: Vec<String>,
+    /// `allow.everyone.if.no.acl.found`: everyone may use a resource that has no ACLs. Off by default.
+    pub allow_everyone_without_acls: bool,
+    /// `quota.window.num`: the windows over which the rates of quotas are measured. 11 by default.
+    pub quota_windows: u32,
+    /// `quota.window.size.seconds`. One second by default.
+    pub quota_window: Duration,
+    /// `controller.quota.window.num`: with the size, the burst of `controller_mutation_rate`. 11 by default.
+    pub controller_quota_windows: u32,
+    /// `controller.quota.window.size.seconds`. One second by default.
+    pub controller_quota_window: Duration,
     /// The properties that were set, by name; DescribeConfigs reports them, with those that have no effect.
     pub given: BTreeMap<String, String>,
     /// The release of Apache Kafka whose API versions are the highest that are answered. 4.3 by default.
@@ -191,6 +209,13 @@ impl Default for BrokerConfig {
             transactional_id_expiration: Duration::from_secs(7 * 24 * 3600),
             transactional_id_expiration_check: Duration::from_secs(3600),
             transaction_wait_max: Duration::from_millis(100),
+            quota_windows: 11,
+            quota_window: Duration::from_secs(1),
+            controller_quota_windows: 11,
+            controller_quota_window: Duration::from_secs(1),
+            has_authorizer: false,
+            super_users: Vec::new(),
+            allow_everyone_without_acls: false,
             as_version: KafkaLevel::default(),
             given: BTreeMap::new(),
             topic_defaults: TopicConfig::default(),
@@ -354,10 +379,46 @@ impl BrokerConfig {
                 self.transactional_id_expiration_check = ms(value)?.max(Duration::from_millis(1));
             }
             "add.partitions.to.txn.retry.backoff.max.ms" => self.transaction_wait_max = ms(value)?,
+            _ => return self.apply_to_security(name, value),
+        }
+        Ok(true)
+    }
+
+    /// Applies a property of the authorizer or of quotas.
+    fn apply_to_security(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let windows = || number(name, value, 1, i64::from(i32::MAX)).map(|count| count as u32);
+        let seconds = || windows().map(|count| Duration::from_secs(u64::from(count)));
+        match name {
+            "quota.window.num" => self.quota_windows = windows()?,
+            "quota.window.size.seconds" => self.quota_window = seconds()?,
+            "controller.quota.window.num" => self.controller_quota_windows = windows()?,
+            "controller.quota.window.size.seconds" => self.controller_quota_window = seconds()?,
+            "authorizer.class.name" => self.has_authorizer = is_authorizer(value)?,
+            "super.users" => self.super_users = principals(value)?,
+            "allow.everyone.if.no.acl.found" => self.allow_everyone_without_acls = boolean(name, value)?,
             _ => return self.consumer_groups.apply(name, value),
         }
         Ok(true)
     }
+}
+
+/// Returns whether the value names Kafka's authorizer, of which this broker has the rules.
+fn is_authorizer(value: &str) -> Result<bool, String> {
+    match value.trim() {
+        "" => Ok(false),
+        STANDARD_AUTHORIZER => Ok(true),
+        other => Err(format!("authorizer.class.name=`{other}`: use {STANDARD_AUTHORIZER}, or nothing")),
+    }
+}
+
+/// Principals, separated by semicolons.
+fn principals(value: &str) -> Result<Vec<String>, String> {
+    let names = value.split(';').map(str::trim).filter(|name| !name.is_empty());
+    let checked = names.map(|name| match Principal::parse(name) {
+        Some(_) => Ok(name.to_owned()),
+        None => Err(format!("super.users: `{name}` is no principal: use User:<name>")),
+    });
+    checked.collect()
 }
 
 fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {

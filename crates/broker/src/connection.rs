@@ -30,6 +30,7 @@ use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::peer::Peer;
+use crate::quotas::Mute;
 use crate::request_memory::{charge_for, decoded_bytes_max};
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
@@ -103,9 +104,15 @@ pub(crate) async fn serve_at<T: Transport>(
     } else {
         cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection::new(io, cluster.clone(), node, listener, principal);
-        let result = connection.authenticate_and_run().await;
-        if let Err(reason) = result {
-            tracing::debug!(node, %reason, "connection closed");
+        let pause = connection.quota_pause();
+        if !pause.is_zero() {
+            // Boxed: other connections do not need its memory.
+            Box::pin(tokio::time::sleep(pause)).await;
+        } else {
+            let result = connection.authenticate_and_run().await;
+            if let Err(reason) = result {
+                tracing::debug!(node, %reason, "connection closed");
+            }
         }
         // Thousands that end at once must not delay the others. Their memory is returned at once.
         let Connection { io, .. } = connection;
@@ -166,6 +173,7 @@ impl<T: Transport> Connection<T> {
                 principal,
                 listener,
                 sasl,
+                mute: Mute::default(),
                 appends: Mutex::default(),
             }),
             frames,
@@ -180,6 +188,15 @@ impl<T: Transport> Connection<T> {
             Box::pin(self.authenticate()).await?;
         }
         self.run().await
+    }
+
+    /// The time after which the connection is closed because its address has too many new ones (KIP-612); zero if it is served.
+    fn quota_pause(&self) -> Duration {
+        let cluster = &self.context.cluster;
+        let address = self.context.peer.ip();
+        address.map_or(Duration::ZERO, |address| {
+            cluster.quota_use.record_connection(&cluster.client_quotas, address)
+        })
     }
 
     async fn run(&mut self) -> Result<(), Closed> {
@@ -220,13 +237,15 @@ impl<T: Transport> Connection<T> {
                 Box::pin(end_gently(&mut self.io)).await;
                 return Ok(());
             }
+            let muted = self.context.mute.until().filter(|_| !is_draining);
             let Self { io, frames, pending, charge, .. } = &mut *self;
             // Reading continues while a response is pending, because only a read detects that the peer has left.
-            let room = pending.len() < PIPELINED_MAX && !frames.has_frame() && !is_draining;
+            let room =
+                pending.len() < PIPELINED_MAX && !frames.has_frame() && !is_draining && muted.is_none();
             let may_wait = pending.len() < PIPELINED_MAX;
             let to_charge = if may_wait && charge.is_none() { charge_for(frames) } else { None };
-            if !frames.is_mid_frame() || to_charge.is_some() {
-                // The time for which a frame waits for memory is not the peer's.
+            if !frames.is_mid_frame() || to_charge.is_some() || muted.is_some() {
+                // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
                 frame_due = None;
             } else if frame_due.is_none() {
                 frame_due = Some(Instant::now() + time_for(frames.awaited().unwrap_or(0), config));
@@ -234,6 +253,8 @@ impl<T: Transport> Connection<T> {
             let due = frame_due.unwrap_or(since + limit);
             let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|(_, granted)| *granted);
             let (due, look_at) = contended_due(&cluster, due, since, granted, frames.arrived());
+            // A client that has to pause is not idle.
+            let (due, look_at) = muted.map_or((due, look_at), |until| (due.max(until + limit), until));
             if timer.deadline() != look_at {
                 timer.as_mut().reset(look_at);
             }
@@ -252,7 +273,7 @@ impl<T: Transport> Connection<T> {
                     }
                     since = Instant::now();
                 }
-                () = &mut timer, if (frame_due.is_some() && room) || (pending.is_empty() && to_charge.is_none()) => {
+                () = &mut timer, if (frame_due.is_some() && room) || (pending.is_empty() && to_charge.is_none()) || muted.is_some() => {
                     if look_at < due {
                         continue;
                     }
@@ -295,8 +316,12 @@ impl<T: Transport> Connection<T> {
         !self.frames.has_frame() && self.pending.iter().all(|pending| waits_for_others(pending.api))
     }
 
-    /// Returns `true` if no request is in progress, or if all of them and the next one are produce requests.
+    /// Returns `true` if the client need not pause, and if no request is in progress, or all of them and the next one are produce
+    /// requests.
     fn may_start(&self) -> bool {
+        if self.context.mute.until().is_some() && !self.context.cluster.is_draining() {
+            return false;
+        }
         let produce = ApiKey::Produce.code().to_be_bytes();
         self.pending.is_empty()
             || (self.pending.len() < PIPELINED_MAX

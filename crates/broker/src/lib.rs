@@ -47,6 +47,7 @@ mod offset_floors;
 mod partition;
 mod partition_transactions;
 mod peer;
+mod quotas;
 mod recompression;
 mod repair;
 mod request_memory;

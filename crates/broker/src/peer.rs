@@ -1,7 +1,7 @@
 //! The other end of a connection, as far as it can be named in a log line, and what was logged about it.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Different warnings that are remembered; after that, clients that try everything are not logged any more.
@@ -13,6 +13,8 @@ pub(crate) struct Peer {
     address: Option<SocketAddr>,
     /// Name and version of its software, from its ApiVersions request (KIP-511).
     software: OnceLock<(String, String)>,
+    /// Its IP address as text, for the ACLs.
+    address_text: OnceLock<Box<str>>,
 }
 
 /// Warnings that were logged, so that a client that tries again is logged once.
@@ -23,7 +25,7 @@ pub(crate) struct Warnings {
 
 impl Peer {
     pub(crate) fn new(address: Option<SocketAddr>) -> Self {
-        Self { address, software: OnceLock::new() }
+        Self { address, software: OnceLock::new(), address_text: OnceLock::new() }
     }
 
     pub(crate) fn set_software(&self, name: &str, version: &str) {
@@ -33,6 +35,19 @@ impl Peer {
     /// The address in Kafka's form.
     pub(crate) fn host(&self) -> String {
         self.address.map_or_else(|| "/127.0.0.1".to_owned(), |address| format!("/{}", address.ip()))
+    }
+
+    /// The IP address; `None` for an in-process client.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
+    }
+
+    /// The IP address as ACLs have it. An in-process client is on this host.
+    pub(crate) fn address_text(&self) -> &str {
+        self.address_text.get_or_init(|| match self.address {
+            Some(address) => address.ip().to_canonical().to_string().into(),
+            None => "127.0.0.1".into(),
+        })
     }
 
     /// The name and version of the client's software.

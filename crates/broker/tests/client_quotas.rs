@@ -1,17 +1,21 @@
-//! DescribeClientQuotas and AlterClientQuotas: quotas are checked, stored and described with filters.
+//! Quotas: they are checked, stored and described with filters, and they are enforced.
 
 mod common;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use common::Raw;
+use common::{PATIENCE, Raw, batch, produce_request};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_client_quotas::{
     AlterClientQuotasRequest, EntityData, EntryData, OpData,
 };
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use ottla_protocol::messages::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_wire::Seal;
 
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;
@@ -160,4 +164,130 @@ fn filters_that_kafka_refuses_are_refused() {
     ] {
         assert_eq!(describe(&mut connection, bad, false), Err(code), "{bad:?}");
     }
+}
+
+/// A broker with one window for rates, so that a quota allows one second of its rate at once.
+fn start_with_quota(entity: Entity<'_>, key: &str, value: f64) -> (BrokerThread, Raw) {
+    let broker = Broker::builder().memory().topic("orders", 1).configure(|config| {
+        config.set("quota.window.num", "2").expect("a property");
+        config.set("controller.quota.window.num", "1").expect("a property");
+    });
+    let broker = broker.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let quota = entry(entity, &[(key, Some(value))]);
+    assert_eq!(alter(&mut connection, vec![quota], false), [ErrorCode::None]);
+    (broker, connection)
+}
+
+fn throttles(broker: &BrokerThread, quota: &str) -> u64 {
+    let text = broker.cluster().metrics_text(10);
+    let name = format!("ottla_throttled_total{{quota=\"{quota}\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("a metric");
+    line.parse().expect("a number")
+}
+
+#[test]
+fn a_producer_above_its_quota_is_answered_and_then_pauses() {
+    let (broker, mut connection) = start_with_quota(&[("user", None)], "producer_byte_rate", 100_000.0);
+    let records = batch(&[&[7; 50_000]], &Seal::default());
+    let mut produce = || {
+        let request = produce_request("orders", 1, &records);
+        let response = connection.ask(12, &request).expect("an answer");
+        assert_eq!(response.responses[0].partition_responses[0].error_code, ErrorCode::None);
+        response.throttle_time_ms
+    };
+    assert_eq!(produce(), 0);
+    produce();
+    let throttle_ms = produce();
+    assert!((300..=600).contains(&throttle_ms), "{throttle_ms} ms");
+    let began = Instant::now();
+    assert!(connection.is_served());
+    let waited = began.elapsed();
+    assert!(waited + Duration::from_millis(50) > Duration::from_millis(throttle_ms as u64), "{waited:?}");
+    assert!(throttles(&broker, "producer_byte_rate") >= 1);
+    let mut other = Raw::connect(broker.addresses()[0]);
+    let began = Instant::now();
+    assert!(other.is_served() && began.elapsed() < Duration::from_millis(300), "others do not pause");
+}
+
+#[test]
+fn a_consumer_above_its_quota_gets_records_after_its_pause() {
+    let (broker, mut connection) = start_with_quota(&[("client-id", None)], "consumer_byte_rate", 100_000.0);
+    for _ in 0..3 {
+        assert_eq!(
+            connection.produce("orders", 1, &batch(&[&[7; 60_000]], &Seal::default())).error_code,
+            ErrorCode::None
+        );
+    }
+    let mut offset = 0;
+    let mut pauses = 0;
+    while offset < 3 {
+        let partition = FetchPartition {
+            fetch_offset: offset,
+            partition_max_bytes: 65_000,
+            current_leader_epoch: -1,
+            ..Default::default()
+        };
+        let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
+        let request = FetchRequest {
+            replica_id: -1,
+            max_bytes: 65_000,
+            max_wait_ms: 0,
+            min_bytes: 0,
+            session_epoch: -1,
+            topics: vec![topic],
+            ..Default::default()
+        };
+        let response = connection.ask(11, &request).expect("an answer");
+        assert_eq!(response.error_code, ErrorCode::None);
+        if response.throttle_time_ms > 0 {
+            assert!(response.responses.is_empty());
+            pauses += 1;
+        } else {
+            let records = response.responses[0].partitions[0].records.as_ref().expect("records");
+            assert!(!records.is_empty());
+            offset += 1;
+        }
+    }
+    assert!(pauses >= 1);
+    assert_eq!(throttles(&broker, "consumer_byte_rate"), pauses);
+}
+
+#[test]
+fn topics_above_the_quota_of_mutations_are_refused_in_versions_that_know_the_error() {
+    let (_broker, mut connection) =
+        start_with_quota(&[("user", Some("ANONYMOUS"))], "controller_mutation_rate", 2.0);
+    let topic = |name: &str| CreatableTopic {
+        name: name.into(),
+        num_partitions: 4,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic("a"), topic("b")], ..Default::default() };
+    let created = connection.ask(7, &request).expect("an answer");
+    let codes =
+        created.topics.iter().map(|topic| (topic.name.as_str(), topic.error_code)).collect::<Vec<_>>();
+    assert_eq!(codes, [("a", ErrorCode::None), ("b", ErrorCode::ThrottlingQuotaExceeded)]);
+    assert!(created.throttle_time_ms > 0);
+    let request = CreateTopicsRequest { topics: vec![topic("b"), topic("c")], ..Default::default() };
+    let created = connection.ask(5, &request).expect("an answer");
+    assert!(created.topics.iter().all(|topic| topic.error_code == ErrorCode::None), "{created:?}");
+    assert!(created.throttle_time_ms > 0);
+}
+
+#[test]
+fn a_client_above_its_share_of_the_processor_pauses() {
+    let (broker, mut connection) = start_with_quota(&[("user", None)], "request_percentage", 0.001);
+    let began = Instant::now();
+    while throttles(&broker, "request_percentage") == 0 {
+        assert!(connection.is_served() && began.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
+fn an_address_with_too_many_new_connections_is_refused_some() {
+    let (broker, _connection) = start_with_quota(&[("ip", None)], "connection_creation_rate", 3.0);
+    let served = (0..8).filter(|_| Raw::connect(broker.addresses()[0]).is_served()).count();
+    assert!((3..8).contains(&served), "{served} connections are served");
+    assert!(throttles(&broker, "connection_creation_rate") >= 1);
 }

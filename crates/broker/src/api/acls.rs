@@ -1,19 +1,40 @@
-//! DescribeAcls, CreateAcls and DeleteAcls: the answers of a broker without an authorizer.
+//! DescribeAcls, CreateAcls and DeleteAcls.
 
 use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::create_acls::{AclCreationResult, CreateAclsRequest, CreateAclsResponse};
-use ottla_protocol::messages::delete_acls::{DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse};
-use ottla_protocol::messages::describe_acls::{DescribeAclsRequest, DescribeAclsResponse};
+use ottla_protocol::messages::create_acls::{
+    AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse,
+};
+use ottla_protocol::messages::delete_acls::{
+    DeleteAclsFilter, DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsRequest, DeleteAclsResponse,
+};
+use ottla_protocol::messages::describe_acls::{
+    AclDescription, DescribeAclsRequest, DescribeAclsResource, DescribeAclsResponse,
+};
 
 use super::{Api, RequestContext};
+use crate::cluster::{Cluster, Refusal};
+use crate::security::Authorizer;
+use crate::security::acl::{Acl, RawAcl, RawFilter};
 
 const NO_AUTHORIZER: &str =
     "this broker has no authorizer: it has no ACLs, and every client may do everything";
 
+fn disabled() -> Refusal {
+    (ErrorCode::SecurityDisabled, NO_AUTHORIZER.to_owned())
+}
+
 impl Api for DescribeAclsRequest {
     async fn handle(self, context: RequestContext) -> DescribeAclsResponse {
-        let error_message = Some(NO_AUTHORIZER.to_owned());
-        DescribeAclsResponse { error_message, ..self.refuse(&context, ErrorCode::SecurityDisabled) }
+        let described = match &context.cluster().authorizer {
+            Some(authorizer) => describe(self, authorizer),
+            None => Err(disabled()),
+        };
+        match described {
+            Ok(resources) => DescribeAclsResponse { resources, ..Default::default() },
+            Err((error_code, reason)) => {
+                DescribeAclsResponse { error_code, error_message: Some(reason), ..Default::default() }
+            }
+        }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeAclsResponse {
@@ -21,13 +42,64 @@ impl Api for DescribeAclsRequest {
     }
 }
 
-impl Api for CreateAclsRequest {
-    async fn handle(self, _context: RequestContext) -> CreateAclsResponse {
-        let result = AclCreationResult {
-            error_code: ErrorCode::SecurityDisabled,
-            error_message: Some(NO_AUTHORIZER.to_owned()),
+fn describe(
+    request: DescribeAclsRequest,
+    authorizer: &Authorizer,
+) -> Result<Vec<DescribeAclsResource>, Refusal> {
+    let raw = RawFilter {
+        resource_type: request.resource_type_filter,
+        resource_name: request.resource_name_filter,
+        pattern_type: request.pattern_type_filter,
+        principal: request.principal_filter,
+        host: request.host_filter,
+        operation: request.operation,
+        permission: request.permission_type,
+    };
+    let filter = raw.parse()?;
+    let mut resources: Vec<DescribeAclsResource> = Vec::new();
+    // The ACLs of one pattern are next to each other.
+    for Acl { pattern, principal, host, operation, permission } in
+        authorizer.acls().iter().filter(|acl| filter.selects(acl))
+    {
+        let (resource_type, pattern_type) = (pattern.resource_type as i8, pattern.pattern_type as i8);
+        let described = AclDescription {
+            principal: principal.clone(),
+            host: host.clone(),
+            operation: *operation as i8,
+            permission_type: *permission as i8,
         };
-        CreateAclsResponse { results: vec![result; self.creations.len()], ..Default::default() }
+        let is_of = |last: &&mut DescribeAclsResource| {
+            last.resource_type == resource_type
+                && last.pattern_type == pattern_type
+                && last.resource_name == pattern.name
+        };
+        match resources.last_mut().filter(is_of) {
+            Some(last) => last.acls.push(described),
+            None => resources.push(DescribeAclsResource {
+                resource_type,
+                resource_name: pattern.name.clone(),
+                pattern_type,
+                acls: vec![described],
+            }),
+        }
+    }
+    Ok(resources)
+}
+
+impl Api for CreateAclsRequest {
+    async fn handle(self, context: RequestContext) -> CreateAclsResponse {
+        let creations = self.creations;
+        let create = move |cluster: &Cluster| match &cluster.authorizer {
+            Some(authorizer) => cluster
+                .create_acls(authorizer, creations.into_iter().map(|one| raw_acl(one).parse()).collect()),
+            None => creations.iter().map(|_| Err(disabled())).collect(),
+        };
+        let results = context.cluster().change_topics(create).await.into_iter();
+        let results = results.map(|result| {
+            let (error_code, error_message) = code_and_reason(result);
+            AclCreationResult { error_code, error_message }
+        });
+        CreateAclsResponse { results: results.collect(), ..Default::default() }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreateAclsResponse {
@@ -36,18 +108,74 @@ impl Api for CreateAclsRequest {
     }
 }
 
+fn raw_acl(creation: AclCreation) -> RawAcl {
+    RawAcl {
+        resource_type: creation.resource_type,
+        resource_name: creation.resource_name,
+        pattern_type: creation.resource_pattern_type,
+        principal: creation.principal,
+        host: creation.host,
+        operation: creation.operation,
+        permission: creation.permission_type,
+    }
+}
+
+fn code_and_reason(result: Result<(), Refusal>) -> (ErrorCode, Option<String>) {
+    match result {
+        Ok(()) => (ErrorCode::None, None),
+        Err((code, reason)) => (code, Some(reason)),
+    }
+}
+
 impl Api for DeleteAclsRequest {
-    async fn handle(self, _context: RequestContext) -> DeleteAclsResponse {
-        let result = DeleteAclsFilterResult {
-            error_code: ErrorCode::SecurityDisabled,
-            error_message: Some(NO_AUTHORIZER.to_owned()),
-            ..Default::default()
+    async fn handle(self, context: RequestContext) -> DeleteAclsResponse {
+        let filters = self.filters;
+        let delete = move |cluster: &Cluster| match &cluster.authorizer {
+            Some(authorizer) => cluster
+                .delete_acls(authorizer, filters.into_iter().map(|one| raw_filter(one).parse()).collect()),
+            None => filters.iter().map(|_| Err(disabled())).collect(),
         };
-        DeleteAclsResponse { filter_results: vec![result; self.filters.len()], ..Default::default() }
+        let results = context.cluster().change_topics(delete).await.into_iter();
+        let results = results.map(|result| match result {
+            Ok(acls) => {
+                let matching_acls = acls.into_iter().map(deleted).collect();
+                DeleteAclsFilterResult { matching_acls, ..Default::default() }
+            }
+            Err((error_code, reason)) => {
+                DeleteAclsFilterResult { error_code, error_message: Some(reason), ..Default::default() }
+            }
+        });
+        DeleteAclsResponse { filter_results: results.collect(), ..Default::default() }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteAclsResponse {
         let result = DeleteAclsFilterResult { error_code: code, ..Default::default() };
         DeleteAclsResponse { filter_results: vec![result; self.filters.len()], ..Default::default() }
+    }
+}
+
+fn raw_filter(filter: DeleteAclsFilter) -> RawFilter {
+    RawFilter {
+        resource_type: filter.resource_type_filter,
+        resource_name: filter.resource_name_filter,
+        pattern_type: filter.pattern_type_filter,
+        principal: filter.principal_filter,
+        host: filter.host_filter,
+        operation: filter.operation,
+        permission: filter.permission_type,
+    }
+}
+
+fn deleted(acl: Acl) -> DeleteAclsMatchingAcl {
+    DeleteAclsMatchingAcl {
+        error_code: ErrorCode::None,
+        error_message: None,
+        resource_type: acl.pattern.resource_type as i8,
+        resource_name: acl.pattern.name,
+        pattern_type: acl.pattern.pattern_type as i8,
+        principal: acl.principal,
+        host: acl.host,
+        operation: acl.operation as i8,
+        permission_type: acl.permission as i8,
     }
 }

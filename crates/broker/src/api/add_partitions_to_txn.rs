@@ -17,7 +17,7 @@ use crate::internal_topics::is_internal;
 use crate::transactions::metadata::TopicPartition;
 
 /// The first version for several transactions.
-const BATCHED_FROM: i16 = 4;
+pub(super) const BATCHED_FROM: i16 = 4;
 /// From this version on, clients know TRANSACTION_ABORTABLE.
 const KNOWS_ABORTABLE_FROM: i16 = 5;
 /// From this version on, clients know PRODUCER_FENCED.
@@ -113,7 +113,7 @@ async fn add(
     }
 }
 
-fn results(
+pub(super) fn results(
     topics: &[AddPartitionsToTxnTopic],
     code: impl Fn(&str, i32) -> ErrorCode,
 ) -> Vec<AddPartitionsToTxnTopicResult> {

@@ -1,4 +1,7 @@
-//! The operations that a client may do: without an authorizer, all that a resource has.
+//! The operations that a client may do: all that a resource has, or those that the ACLs allow.
+
+use super::RequestContext;
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 
 /// Bits of operations, by their numbers in the protocol.
 const READ: i32 = 1 << 3;
@@ -16,14 +19,28 @@ const IDEMPOTENT_WRITE: i32 = 1 << 12;
 pub(super) const OF_TOPIC: i32 =
     READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
 /// The operations of a cluster.
-pub(super) const OF_CLUSTER: i32 =
+const OF_CLUSTER: i32 =
     CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE;
 /// The operations of a group.
 pub(super) const OF_GROUP: i32 = READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
 /// The answer to a request that does not ask.
-pub(super) const NOT_REQUESTED: i32 = i32::MIN;
+const NOT_REQUESTED: i32 = i32::MIN;
 
-/// `operations` if the request asks for them.
-pub(super) const fn if_requested(is_requested: bool, operations: i32) -> i32 {
-    if is_requested { operations } else { NOT_REQUESTED }
+/// The operations of a topic, a group or another resource that the client may do, if the request asks for them.
+pub(super) fn if_requested(
+    is_requested: bool,
+    context: &RequestContext,
+    (resource_type, name): (ResourceType, &str),
+    operations: i32,
+) -> i32 {
+    if is_requested { context.allowed_operations(resource_type, name, operations) } else { NOT_REQUESTED }
+}
+
+/// The operations of the cluster, if the request asks for them. A client that may not describe it may do nothing.
+pub(super) fn of_cluster_if_requested(is_requested: bool, context: &RequestContext) -> i32 {
+    let cluster = ResourceType::Cluster;
+    if is_requested && !context.may_see(Operation::Describe, cluster, CLUSTER_NAME) {
+        return 0;
+    }
+    if_requested(is_requested, context, (cluster, CLUSTER_NAME), OF_CLUSTER)
 }

@@ -1,4 +1,4 @@
-//! DescribeClientQuotas and AlterClientQuotas. The quotas are stored and not enforced.
+//! DescribeClientQuotas and AlterClientQuotas.
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_client_quotas::{

@@ -20,6 +20,7 @@ use crate::coordinator::consumer_group::group::{Beat, ConsumerGroup, Refusal};
 use crate::coordinator::consumer_group::member::{LEFT_FOR_NOW, Member, Place};
 use crate::coordinator::consumer_group::patterns::{ResolvedPattern, compile};
 use crate::coordinator::consumer_group::records::by_topic;
+use crate::security::acl::{Operation, ResourceType};
 
 /// More names than this are matched with patterns on a thread that may block.
 const QUICK_MATCHES_MAX: usize = 1000;
@@ -112,7 +113,7 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
     if let Some(pattern) = pattern.as_deref().filter(|pattern| !pattern.is_empty()) {
         compile(pattern).map_err(|reason| Refusal::new(ErrorCode::InvalidRegularExpression, reason))?;
     }
-    let resolved = resolve(cluster, &request.group_id, pattern.as_deref()).await;
+    let resolved = resolve(context, &request.group_id, pattern.as_deref()).await;
     let member_id = if request.member_id.is_empty() {
         random_uuid(&mut lock(&cluster.rng)).to_string()
     } else {
@@ -141,18 +142,20 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
     })
 }
 
-/// Matches the patterns of a group that were not matched with the topics as they are now.
+/// Matches the patterns of a group that were not matched with the topics as they are now, as far as the client may see them.
 async fn resolve(
-    cluster: &std::sync::Arc<Cluster>,
+    context: &RequestContext,
     group_id: &str,
     pattern: Option<&str>,
 ) -> BTreeMap<String, ResolvedPattern> {
+    let cluster = context.cluster();
     let version = cluster.topics_version();
     let patterns = cluster.consumer_groups.unresolved(group_id, pattern, version);
     if patterns.is_empty() {
         return BTreeMap::new();
     }
-    let names: Vec<_> = cluster.topics().into_iter().map(|topic| topic.name.clone()).collect();
+    let names = cluster.topics().into_iter().map(|topic| topic.name.clone());
+    let names: Vec<_> = names.filter(|name| context.may_see_topic(name)).collect();
     let at_ms = cluster.clock.now_ms();
     let is_quick = names.len().saturating_mul(patterns.len()) <= QUICK_MATCHES_MAX;
     let work = move || {
@@ -170,17 +173,25 @@ async fn resolve(
 
 impl Api for ConsumerGroupDescribeRequest {
     async fn handle(self, context: RequestContext) -> ConsumerGroupDescribeResponse {
-        let operations = if_requested(self.include_authorized_operations, OF_GROUP);
+        let is_requested = self.include_authorized_operations;
         let groups = self.group_ids.into_iter().map(|group_id| {
             if let Err(code) = check_coordinator(&context, &group_id) {
                 return refused(group_id, code, None);
             }
             let cluster = context.cluster();
             let describe = |group: &ConsumerGroup| DescribedGroup {
-                authorized_operations: operations,
+                authorized_operations: if_requested(
+                    is_requested,
+                    &context,
+                    (ResourceType::Group, &group_id),
+                    OF_GROUP,
+                ),
                 ..described(cluster, &group_id, group)
             };
             let found = cluster.consumer_groups.look(&group_id, describe);
+            if found.as_ref().is_some_and(|group| !may_see_topics(&context, group)) {
+                return refused(group_id, ErrorCode::TopicAuthorizationFailed, None);
+            }
             found.unwrap_or_else(|| {
                 let message = format!("group `{group_id}` is not a consumer group");
                 refused(group_id, ErrorCode::GroupIdNotFound, Some(message))
@@ -193,6 +204,24 @@ impl Api for ConsumerGroupDescribeRequest {
         let groups = self.group_ids.into_iter().map(|group_id| refused(group_id, code, None));
         ConsumerGroupDescribeResponse { groups: groups.collect(), ..Default::default() }
     }
+}
+
+/// Returns `true` if the client may see each topic of the group's members.
+fn may_see_topics(context: &RequestContext, group: &DescribedGroup) -> bool {
+    if context.cluster().authorizer.is_none() {
+        return true;
+    }
+    let assigned = |assignment: &DescribedAssignment| -> BTreeSet<String> {
+        assignment.topic_partitions.iter().map(|topic| topic.topic_name.clone()).collect()
+    };
+    let of_member = |member: &DescribedMember| {
+        let mut names = assigned(&member.assignment);
+        names.extend(assigned(&member.target_assignment));
+        names.extend(member.subscribed_topic_names.iter().cloned());
+        names
+    };
+    let names: BTreeSet<String> = group.members.iter().flat_map(of_member).collect();
+    names.iter().all(|name| context.may(Operation::Describe, ResourceType::Topic, name))
 }
 
 fn refused(group_id: String, error_code: ErrorCode, error_message: Option<String>) -> DescribedGroup {

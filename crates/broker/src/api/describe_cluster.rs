@@ -34,9 +34,9 @@ impl Api for DescribeClusterRequest {
             cluster_id: cluster.id().to_owned(),
             controller_id: cluster.controller(),
             brokers: brokers.collect(),
-            cluster_authorized_operations: authorized_operations::if_requested(
+            cluster_authorized_operations: authorized_operations::of_cluster_if_requested(
                 self.include_cluster_authorized_operations,
-                authorized_operations::OF_CLUSTER,
+                &context,
             ),
             ..Default::default()
         }

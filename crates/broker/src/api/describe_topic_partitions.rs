@@ -10,6 +10,7 @@ use super::{Api, RequestContext, authorized_operations};
 use crate::cluster::Cluster;
 use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
+use crate::security::acl::{Operation, ResourceType};
 use crate::topics::Topic;
 
 /// Partitions of one page, whatever the request asks for.
@@ -19,7 +20,8 @@ impl Api for DescribeTopicPartitionsRequest {
     async fn handle(self, context: RequestContext) -> DescribeTopicPartitionsResponse {
         let cluster = context.cluster();
         let mut names: Vec<String> = if self.topics.is_empty() {
-            cluster.topics().iter().map(|topic| topic.name.to_string()).collect()
+            let names = cluster.topics().into_iter().map(|topic| topic.name.to_string());
+            names.filter(|name| context.may_see_topic(name)).collect()
         } else {
             self.topics.into_iter().map(|topic| topic.name).collect()
         };
@@ -33,8 +35,10 @@ impl Api for DescribeTopicPartitionsRequest {
         let mut room = (self.response_partition_limit.max(1) as usize).min(PAGE_PARTITIONS_MAX);
         let mut response = DescribeTopicPartitionsResponse::default();
         for name in names.into_iter().filter(|name| *name >= from_topic) {
-            let Some(topic) = cluster.topic(&name) else {
+            let may_see = context.may(Operation::Describe, ResourceType::Topic, &name);
+            let Some(topic) = cluster.topic(&name).filter(|_| may_see) else {
                 let error_code = match crate::topics::check_name(&name) {
+                    _ if !may_see => ErrorCode::TopicAuthorizationFailed,
                     Ok(()) => ErrorCode::UnknownTopicOrPartition,
                     Err((code, _)) => code,
                 };
@@ -57,7 +61,11 @@ impl Api for DescribeTopicPartitionsRequest {
                 topic_id: topic.id,
                 is_internal: is_internal(&topic.name),
                 partitions,
-                topic_authorized_operations: authorized_operations::OF_TOPIC,
+                topic_authorized_operations: context.allowed_operations(
+                    ResourceType::Topic,
+                    &topic.name,
+                    authorized_operations::OF_TOPIC,
+                ),
                 ..Default::default()
             });
             if more {

@@ -17,7 +17,11 @@ impl Api for DescribeTransactionsRequest {
                 known.ok_or(ErrorCode::TransactionalIdNotFound)
             });
             match found {
-                Ok(metadata) => described(id, metadata),
+                Ok(metadata) => {
+                    let mut state = described(id, metadata);
+                    state.topics.retain(|topic| context.may_see_topic(&topic.topic));
+                    state
+                }
                 Err(code) => refused(id, code),
             }
         });

@@ -26,13 +26,14 @@ impl Api for ElectLeadersRequest {
         ElectLeadersResponse { replica_election_results, ..Default::default() }
     }
 
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ElectLeadersResponse {
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> ElectLeadersResponse {
         let results = self.topic_partitions.into_iter().flatten().map(|topic| ReplicaElectionResult {
             topic: topic.topic,
             partition_result: topic.partitions.into_iter().map(|index| result_of(index, Err(code))).collect(),
         });
         ElectLeadersResponse {
-            error_code: code,
+            // Version 0 has errors by partition only.
+            error_code: if context.version >= 1 { code } else { ErrorCode::None },
             replica_election_results: results.collect(),
             ..Default::default()
         }

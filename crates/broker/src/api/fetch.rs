@@ -18,7 +18,9 @@ use tokio::time::Instant;
 use super::{Api, RequestContext};
 use crate::fetch_sessions::{Name, Said, Selected, TopicName, Wanted};
 use crate::partition::{Partition, Syncer};
+use crate::quotas::Throttled;
 use crate::request_memory::is_charged;
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::topics::Topic;
 
 /// The longest wait of a request that holds memory of the budget.
@@ -73,11 +75,21 @@ impl Api for FetchRequest {
         };
         let Selected { session_id, incremental, partitions } = selected;
         let mut last = None;
-        let targets: Vec<Target> =
-            partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
+        let is_replica = self.replica_id >= 0 || self.replica_state.replica_id >= 0;
+        let targets = partitions.into_iter();
+        let targets = targets.map(|(name, wanted)| find(&context, is_replica, name, wanted, &mut last));
+        let targets: Vec<Target> = targets.collect();
         let isolation = Isolation::of_level(self.isolation_level);
-        let answers = read_or_wait(&context, &self, &targets, isolation).await;
+        let (answers, bytes) = read_or_wait(&context, &self, &targets, isolation).await;
         let throttle_time_ms = cluster.overrides.throttle_ms();
+        if let Some(throttle) = context.throttle_fetch(bytes) {
+            // As in Kafka, nothing of the session has changed for the client. A new session begins with its next request.
+            let session_id = if incremental { session_id } else { 0 };
+            let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
+            response.throttle(throttle);
+            return response;
+        }
+        cluster.metrics.fetched(bytes);
         let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
         let is_new = |target: &Target, data: &PartitionData| {
             data.high_watermark != target.wanted.high_watermark
@@ -131,16 +143,17 @@ async fn read_or_wait(
     request: &FetchRequest,
     targets: &[Target],
     isolation: Isolation,
-) -> Vec<PartitionData> {
+) -> (Vec<PartitionData>, usize) {
     let cluster = context.cluster();
     let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
+    let bytes_max = bytes_max.min(context.fetch_burst());
     let deadline = Instant::now() + wait_max(request.max_wait_ms, context.frame.len());
     // Batches that another process wrote are checked before they are served, which may read much from the disk.
     let mut unchecked = match cluster.syncer {
         Syncer::Thread => Unchecked::Found(Vec::new()),
         Syncer::Inline(_) => Unchecked::ReadHere,
     };
-    let (answers, bytes) = loop {
+    loop {
         let (answers, bytes, urgent) = read_all(context, targets, isolation, bytes_max, &mut unchecked);
         if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
             && !reads.is_empty()
@@ -167,9 +180,7 @@ async fn read_or_wait(
         if tokio::time::timeout_at(deadline, any_grown(targets, &answers)).await.is_err() {
             break (answers, bytes);
         }
-    };
-    cluster.metrics.fetched(bytes);
-    answers
+    }
 }
 
 /// Returns `true` if a test has set this error for a requested partition.
@@ -191,13 +202,33 @@ fn hint(response: &mut FetchResponse, context: &RequestContext, leader: i32) {
 type FoundTopic = (Arc<Name>, Result<Arc<Topic>, ErrorCode>);
 
 /// Finds a partition. Adjacent partitions usually belong to the same topic, which is kept in `last`, found or not.
-fn find(context: &RequestContext, name: Arc<Name>, wanted: Wanted, last: &mut Option<FoundTopic>) -> Target {
+fn find(
+    context: &RequestContext,
+    is_replica: bool,
+    name: Arc<Name>,
+    wanted: Wanted,
+    last: &mut Option<FoundTopic>,
+) -> Target {
     let cluster = context.cluster();
+    let allowed = |topic: Arc<Topic>| {
+        if may_read(context, is_replica, &topic.name) {
+            Ok(topic)
+        } else {
+            Err(ErrorCode::TopicAuthorizationFailed)
+        }
+    };
     let same = |other: &Name| other.id == name.id && other.topic == name.topic;
     let topic = match last {
         Some((other, topic)) if same(other) => topic.clone(),
-        _ if context.version >= 13 => cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId),
-        _ => cluster.topic(&name.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
+        _ if context.version >= 13 => {
+            cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId).and_then(allowed)
+        }
+        _ => match cluster.topic(&name.topic) {
+            Some(topic) => allowed(topic),
+            // Whether a topic exists is for those who may read it.
+            None if may_read(context, is_replica, &name.topic) => Err(ErrorCode::UnknownTopicOrPartition),
+            None => Err(ErrorCode::TopicAuthorizationFailed),
+        },
     };
     let partition = topic.as_ref().map_err(|code| *code).and_then(|topic| {
         let at = usize::try_from(name.partition).ok();
@@ -206,6 +237,15 @@ fn find(context: &RequestContext, name: Arc<Name>, wanted: Wanted, last: &mut Op
     });
     *last = Some((name.clone(), topic));
     Target { name, wanted, partition }
+}
+
+/// Replicas need CLUSTER_ACTION, consumers need READ.
+fn may_read(context: &RequestContext, is_replica: bool, topic: &str) -> bool {
+    if is_replica {
+        context.may(Operation::ClusterAction, ResourceType::Cluster, CLUSTER_NAME)
+    } else {
+        context.may(Operation::Read, ResourceType::Topic, topic)
+    }
 }
 
 /// The treatment of reads whose batches must be checked first.

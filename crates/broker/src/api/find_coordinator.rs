@@ -11,7 +11,7 @@ use crate::internal_topics::InternalTopic;
 use crate::partition::NO_LEADER;
 
 const GROUP: i8 = 0;
-const TRANSACTION: i8 = 1;
+pub(super) const TRANSACTION: i8 = 1;
 
 impl Api for FindCoordinatorRequest {
     async fn handle(self, context: RequestContext) -> FindCoordinatorResponse {

@@ -27,6 +27,7 @@ use crate::coordinator::groups::{Description, Joining};
 use crate::coordinator::offsets::is_group_name;
 use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 
 /// The state of a group that has offsets and never had members since this process started.
 const EMPTY: &str = "Empty";
@@ -261,7 +262,6 @@ fn empty(protocol_type: &str) -> Description {
 
 impl Api for DescribeGroupsRequest {
     async fn handle(self, context: RequestContext) -> DescribeGroupsResponse {
-        let operations = if_requested(self.include_authorized_operations, OF_GROUP);
         let groups = self.groups.into_iter().map(|group_id| {
             if let Err(error_code) = check_coordinator(&context, &group_id) {
                 return DescribedGroup { error_code, group_id, ..Default::default() };
@@ -270,7 +270,12 @@ impl Api for DescribeGroupsRequest {
             let described_here = describe(&context, &group_id).filter(|known| !known.is_new_protocol);
             match described_here {
                 Some(description) => DescribedGroup {
-                    authorized_operations: operations,
+                    authorized_operations: if_requested(
+                        self.include_authorized_operations,
+                        &context,
+                        (ResourceType::Group, &group_id),
+                        OF_GROUP,
+                    ),
                     ..described(group_id, description, context.version)
                 },
                 None => DescribedGroup {
@@ -327,8 +332,10 @@ impl Api for ListGroupsRequest {
         let fits = |filter: &[String], value: &str| {
             filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
         };
+        let may_see_all = context.may_see(Operation::Describe, ResourceType::Cluster, CLUSTER_NAME);
         let groups = names
             .into_iter()
+            .filter(|id| may_see_all || context.may_see(Operation::Describe, ResourceType::Group, id))
             .filter(|id| check_coordinator(&context, id).is_ok())
             .filter_map(|id| describe(&context, &id).map(|description| (id, description)))
             .filter(|(_, description)| {

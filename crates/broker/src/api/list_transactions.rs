@@ -10,6 +10,7 @@ use regex_lite::Regex;
 
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
+use crate::security::acl::{Operation, ResourceType};
 use crate::transactions::state::TransactionState;
 use crate::transactions::table::TransactionDescription;
 
@@ -25,7 +26,11 @@ impl Api for ListTransactionsRequest {
             return self.refuse(&context, ErrorCode::InvalidRegularExpression);
         };
         let node = context.node();
-        context.cluster().run_lookup(move |cluster| list(cluster, node, self, pattern.as_ref())).await
+        let listing = move |cluster: &Cluster| list(cluster, node, self, pattern.as_ref());
+        let mut listed = context.cluster().run_lookup(listing).await;
+        let may_see = |id: &str| context.may_see(Operation::Describe, ResourceType::TransactionalId, id);
+        listed.transaction_states.retain(|state| may_see(&state.transactional_id));
+        listed
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ListTransactionsResponse {

@@ -9,11 +9,12 @@ use ottla_protocol::messages::metadata::{
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
-use super::authorized_operations::{OF_CLUSTER, OF_TOPIC, if_requested};
+use super::authorized_operations::{OF_TOPIC, if_requested, of_cluster_if_requested};
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
+use crate::security::acl::ResourceType;
 use crate::topics::{NewTopic, Topic, check_name};
 
 impl Api for MetadataRequest {
@@ -24,10 +25,11 @@ impl Api for MetadataRequest {
             // Before version 1 there was no null.
             Some(topics) => context.version == 0 && topics.is_empty(),
         };
-        let of_topic = if_requested(self.include_topic_authorized_operations, OF_TOPIC);
-        let of_cluster = if_requested(self.include_cluster_authorized_operations, OF_CLUSTER);
+        let is_requested = self.include_topic_authorized_operations;
+        let of_cluster = of_cluster_if_requested(self.include_cluster_authorized_operations, &context);
         let mut topics: Vec<MetadataResponseTopic> = if all {
-            cluster.topics().iter().map(|topic| described(cluster, topic)).collect()
+            let topics = cluster.topics().into_iter().filter(|topic| context.may_see_topic(&topic.name));
+            topics.map(|topic| described(cluster, &topic)).collect()
         } else {
             let wanted = self.topics.unwrap_or_default();
             let mut failed = FxHashMap::default();
@@ -37,7 +39,9 @@ impl Api for MetadataRequest {
             wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, &failed)).collect()
         };
         for topic in topics.iter_mut().filter(|topic| topic.error_code == ErrorCode::None) {
-            topic.topic_authorized_operations = of_topic;
+            let name = topic.name.as_deref().unwrap_or_default();
+            topic.topic_authorized_operations =
+                if_requested(is_requested, &context, (ResourceType::Topic, name), OF_TOPIC);
         }
         MetadataResponse { topics, cluster_authorized_operations: of_cluster, ..about_cluster(&context) }
     }

@@ -4,6 +4,7 @@ mod acls;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod api_versions;
+mod authorization;
 mod authorized_operations;
 mod client_quotas;
 mod configs;
@@ -33,6 +34,7 @@ mod quorum;
 mod reassignments;
 mod sasl;
 mod scram_credentials;
+mod throttling;
 mod topics;
 mod transactional;
 mod txn_offset_commit;
@@ -48,7 +50,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
-use ottla_protocol::{ApiKey, Decoder, ErrorCode, ErrorTally, Request, RequestHeader, frame};
+use ottla_protocol::{ApiKey, Decoder, ErrorCode, ErrorTally, RequestHeader, frame};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
@@ -57,11 +59,14 @@ use crate::cluster::nodes::Node;
 use crate::intercept::{Fault, Intercepted};
 use crate::kafka_level::KafkaLevel;
 use crate::peer::Peer;
+use crate::quotas::Mute;
 use crate::request_observer::AnsweredRequest;
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
+use authorization::Authorize;
 use named_topics::names_topic;
+use throttling::handle_within_quotas;
 
 /// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
 const NARROW_BYTES_MAX: usize = 32 << 10;
@@ -77,11 +82,18 @@ pub(crate) struct ConnectionContext {
     pub(crate) listener: Arc<ActiveListener>,
     /// The state of the authentication, if the listener has SASL.
     pub(crate) sasl: Option<SaslConnection>,
+    /// The pause of a client that has used up a quota.
+    pub(crate) mute: Mute,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
 }
 
 impl ConnectionContext {
+    /// The client: `User:ANONYMOUS` unless it is authenticated.
+    fn principal(&self) -> &Principal {
+        self.principal.get().unwrap_or(Principal::anonymous())
+    }
+
     /// Logs once per client software, API and version that a request cannot be answered.
     fn warn_unsupported(&self, api: ApiKey, version: i16) {
         self.cluster.warnings.warn(&self.peer, &format!("{api} version {version}"));
@@ -92,6 +104,7 @@ impl ConnectionContext {
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) connection: Arc<ConnectionContext>,
+    pub(crate) api: ApiKey,
     pub(crate) version: i16,
     pub(crate) client_id: Arc<str>,
     /// The frame of the request: the records of its message are slices of it.
@@ -114,7 +127,7 @@ impl RequestContext {
 
     /// The client: `User:ANONYMOUS` unless it is authenticated.
     pub(crate) fn principal(&self) -> &Principal {
-        self.connection.principal.get().unwrap_or(Principal::anonymous())
+        self.connection.principal()
     }
 }
 
@@ -137,7 +150,7 @@ pub(crate) enum Reply {
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// A request that the broker answers.
-pub(crate) trait Api: Request + Send + 'static {
+pub(crate) trait Api: Authorize + Send + 'static {
     /// The versions that are advertised.
     const ADVERTISED: (i16, i16) = (*Self::STABLE_VERSIONS.start(), *Self::STABLE_VERSIONS.end());
 
@@ -352,6 +365,7 @@ fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) 
     };
     let context = RequestContext {
         connection: context,
+        api: api_key,
         version,
         client_id: client_id.unwrap_or_default().into(),
         frame,
@@ -389,10 +403,10 @@ async fn answer_one<R: Api>(
         }
         Some(Fault::Delay(time)) => {
             tokio::time::sleep(time).await;
-            request.handle(context).await
+            handle_within_quotas(request, context).await
         }
         Some(Fault::CutAfter) => {
-            observe(Some(&request.handle(context).await), None);
+            observe(Some(&handle_within_quotas(request, context).await), None);
             return Reply::Close("cut by an intercept after the fact".into());
         }
         Some(Fault::Hang) => {
@@ -400,10 +414,10 @@ async fn answer_one<R: Api>(
             return std::future::pending().await;
         }
         Some(Fault::HangAfter) => {
-            observe(Some(&request.handle(context).await), None);
+            observe(Some(&handle_within_quotas(request, context).await), None);
             return std::future::pending().await;
         }
-        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => request.handle(context).await,
+        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => handle_within_quotas(request, context).await,
     };
     if let Some(reason) = R::closes(answered, &response) {
         observe(Some(&response), None);

@@ -11,9 +11,9 @@ use ottla_protocol::messages::offset_delete::{
     OffsetDeleteResponseTopic,
 };
 use ottla_protocol::messages::offset_fetch::{
-    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
-    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+    OffsetFetchResponse, OffsetFetchResponseGroup, OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use ottla_protocol::{ErrorCode, Uuid};
 
@@ -21,6 +21,7 @@ use super::groups::{check_coordinator, coordinate};
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::ConsumerGroup;
 use crate::coordinator::offsets::{At, Committed};
+use crate::security::acl::{Operation, ResourceType};
 
 /// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`.
 const METADATA_BYTES_MAX: usize = 4096;
@@ -30,6 +31,9 @@ const TOPIC_IDS_FROM: i16 = 10;
 
 /// From this version on, OffsetCommit and OffsetFetch have member epochs (KIP-848).
 const MEMBER_EPOCHS_FROM: i16 = 9;
+
+/// From this version on, OffsetFetch has an error code for the group. Earlier ones have it for each partition.
+const CODE_FROM: i16 = 2;
 
 /// The name of the topic with that id.
 fn name_of(context: &RequestContext, id: Uuid) -> Option<String> {
@@ -156,6 +160,7 @@ impl Api for OffsetFetchRequest {
             return OffsetFetchResponse { groups: groups.collect(), ..Default::default() };
         }
         // One group, in the older form.
+        let named = if context.version < CODE_FROM { self.topics.clone() } else { None };
         let topics = self.topics.map(|topics| {
             let topics = topics.into_iter().map(|topic| OffsetFetchRequestTopics {
                 name: topic.name,
@@ -166,6 +171,9 @@ impl Api for OffsetFetchRequest {
         });
         let group = OffsetFetchRequestGroup { group_id: self.group_id, topics, ..Default::default() };
         let answer = fetch_group(&context, group, stable);
+        if context.version < CODE_FROM && answer.error_code != ErrorCode::None {
+            return by_partition(named, answer.error_code);
+        }
         let topics = answer.topics.into_iter().map(|topic| OffsetFetchResponseTopic {
             name: topic.name,
             partitions: topic
@@ -184,6 +192,9 @@ impl Api for OffsetFetchRequest {
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> OffsetFetchResponse {
+        if context.version < CODE_FROM {
+            return by_partition(self.topics, code);
+        }
         if context.version < 8 {
             return OffsetFetchResponse { error_code: code, ..Default::default() };
         }
@@ -197,6 +208,27 @@ impl Api for OffsetFetchRequest {
     }
 }
 
+/// The error of a group, for each partition.
+fn by_partition(topics: Option<Vec<OffsetFetchRequestTopic>>, error_code: ErrorCode) -> OffsetFetchResponse {
+    let topics = topics.into_iter().flatten().map(|topic| {
+        let partitions = topic.partition_indexes.into_iter();
+        let partitions = partitions.map(|partition_index| OffsetFetchResponsePartition {
+            partition_index,
+            committed_offset: -1,
+            error_code,
+            metadata: Some(String::new()),
+            ..Default::default()
+        });
+        OffsetFetchResponseTopic { name: topic.name, partitions: partitions.collect() }
+    });
+    OffsetFetchResponse { topics: topics.collect(), ..Default::default() }
+}
+
+fn check_may_describe(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
+    let may_describe = context.may(Operation::Describe, ResourceType::Group, group);
+    if may_describe { Ok(()) } else { Err(ErrorCode::GroupAuthorizationFailed) }
+}
+
 /// The offsets of one group. With `stable`, those that an open transaction will change are an error.
 fn fetch_group(
     context: &RequestContext,
@@ -204,7 +236,8 @@ fn fetch_group(
     stable: bool,
 ) -> OffsetFetchResponseGroup {
     let OffsetFetchRequestGroup { group_id, topics, member_id, member_epoch } = group;
-    let allowed = check_coordinator(context, &group_id).and_then(|()| {
+    let allowed = check_may_describe(context, &group_id).and_then(|()| check_coordinator(context, &group_id));
+    let allowed = allowed.and_then(|()| {
         let groups = &context.cluster().consumer_groups;
         let check = |group: &ConsumerGroup| group.check_fetch(member_id.as_deref(), member_epoch);
         groups.look(&group_id, check).unwrap_or(Ok(()))
@@ -235,9 +268,19 @@ fn fetch_group(
             for OffsetFetchRequestTopics { name, topic_id, partition_indexes } in topics {
                 let name = if by_id { name_of(context, topic_id) } else { Some(name) };
                 let Some(name) = name else {
-                    unknown.push(unknown_id(topic_id, partition_indexes));
+                    unknown.push(failed(
+                        String::new(),
+                        topic_id,
+                        partition_indexes,
+                        ErrorCode::UnknownTopicId,
+                    ));
                     continue;
                 };
+                if !context.may(Operation::Describe, ResourceType::Topic, &name) {
+                    let code = ErrorCode::TopicAuthorizationFailed;
+                    unknown.push(failed(name, topic_id, partition_indexes, code));
+                    continue;
+                }
                 let found = partition_indexes.into_iter();
                 let found = found.map(|at| described(&name, at, offsets.get(&group_id, &name, at)));
                 let found: Vec<_> = found.collect();
@@ -245,7 +288,8 @@ fn fetch_group(
             }
         }
         None => {
-            for ((topic, partition), found) in offsets.of_group(&group_id) {
+            let found = offsets.of_group(&group_id).into_iter();
+            for ((topic, partition), found) in found.filter(|((topic, _), _)| context.may_see_topic(topic)) {
                 let found = described(&topic, partition, Some(found));
                 answer.entry(topic).or_default().push(found);
             }
@@ -259,13 +303,17 @@ fn fetch_group(
     OffsetFetchResponseGroup { group_id, topics: topics.chain(unknown).collect(), ..Default::default() }
 }
 
-/// The answer for a topic id that no topic has.
-fn unknown_id(topic_id: Uuid, partitions: Vec<i32>) -> OffsetFetchResponseTopics {
-    let partitions = partitions.into_iter().map(|index| OffsetFetchResponsePartitions {
-        error_code: ErrorCode::UnknownTopicId,
-        ..committed(index, None)
-    });
-    OffsetFetchResponseTopics { topic_id, partitions: partitions.collect(), ..Default::default() }
+/// The answer for a topic that does not exist, or that the client may not see.
+fn failed(
+    name: String,
+    topic_id: Uuid,
+    partitions: Vec<i32>,
+    error_code: ErrorCode,
+) -> OffsetFetchResponseTopics {
+    let partitions = partitions
+        .into_iter()
+        .map(|index| OffsetFetchResponsePartitions { error_code, ..committed(index, None) });
+    OffsetFetchResponseTopics { name, topic_id, partitions: partitions.collect() }
 }
 
 fn committed(partition_index: i32, found: Option<Committed>) -> OffsetFetchResponsePartitions {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ottla_protocol::messages::create_partitions::{
-    CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult,
+    CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic, CreatePartitionsTopicResult,
 };
 use ottla_protocol::messages::create_topics::{
     CreatableTopic, CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse,
@@ -18,13 +18,38 @@ use super::describe_configs::{BrokerProperties, topic_chain};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal, storage_refusal};
 use crate::config::{Scope, TopicConfig, settings};
+use crate::quotas::Throttled;
+use crate::security::acl::{Operation, ResourceType};
 use crate::topics::{NewTopic, Topic};
+
+/// From these versions on, clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+const CREATE_STRICT_FROM: i16 = 6;
+const DELETE_STRICT_FROM: i16 = 5;
+const GROW_STRICT_FROM: i16 = 3;
 
 impl Api for CreateTopicsRequest {
     async fn handle(self, context: RequestContext) -> CreateTopicsResponse {
-        let (topics, dry_run) = (self.topics, self.validate_only);
+        let (mut topics, dry_run) = (self.topics, self.validate_only);
+        let default = context.cluster().config.partitions_default;
+        let partitions = |topic: &CreatableTopic| match topic.assignments.len() {
+            0 if topic.num_partitions < 0 => default.max(0) as usize,
+            0 => topic.num_partitions as usize,
+            assigned => assigned,
+        };
+        let (refused, throttle) = if dry_run {
+            Default::default()
+        } else {
+            context.take_refused_mutations(&mut topics, CREATE_STRICT_FROM, partitions)
+        };
+        let refused = Self { topics: refused, ..Default::default() };
+        let refused = refused.refuse(&context, ErrorCode::ThrottlingQuotaExceeded);
         let create = move |cluster: &Cluster| create_all(cluster, topics, dry_run);
-        CreateTopicsResponse { topics: context.cluster().change_topics(create).await, ..Default::default() }
+        let mut topics = context.cluster().change_topics(create).await;
+        hide_settings(&context, &mut topics);
+        topics.extend(refused.topics);
+        let mut response = CreateTopicsResponse { topics, ..Default::default() };
+        response.throttle(throttle);
+        response
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreateTopicsResponse {
@@ -35,6 +60,18 @@ impl Api for CreateTopicsRequest {
             ..Default::default()
         });
         CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
+    }
+}
+
+/// Removes the settings of topics from clients that may not describe them (KIP-525).
+fn hide_settings(context: &RequestContext, topics: &mut [CreatableTopicResult]) {
+    for topic in topics.iter_mut().filter(|topic| topic.configs.is_some()) {
+        if context.may(Operation::DescribeConfigs, ResourceType::Topic, &topic.name) {
+            continue;
+        }
+        topic.topic_config_error_code = ErrorCode::TopicAuthorizationFailed;
+        topic.configs = None;
+        (topic.num_partitions, topic.replication_factor) = (-1, -1);
     }
 }
 
@@ -142,12 +179,22 @@ fn result_of(
 
 impl Api for DeleteTopicsRequest {
     async fn handle(self, context: RequestContext) -> DeleteTopicsResponse {
-        let topics = named(self);
+        let mut topics = named(self);
+        let partitions = |topic: &DeleteTopicState| {
+            let cluster = context.cluster();
+            let named = topic.name.as_ref().map(|name| cluster.topic(name));
+            let known = named.unwrap_or_else(|| cluster.topic_by_id(topic.topic_id));
+            known.map_or(0, |topic| topic.partitions.len())
+        };
+        let (refused, throttle) = context.take_refused_mutations(&mut topics, DELETE_STRICT_FROM, partitions);
+        let refused = Self { topics: refused, ..Default::default() };
+        let refused = refused.refuse(&context, ErrorCode::ThrottlingQuotaExceeded);
         let delete = move |cluster: &Cluster| delete_all(cluster, topics);
-        DeleteTopicsResponse {
-            responses: context.cluster().change_topics(delete).await,
-            ..Default::default()
-        }
+        let mut responses = context.cluster().change_topics(delete).await;
+        responses.extend(refused.responses);
+        let mut response = DeleteTopicsResponse { responses, ..Default::default() };
+        response.throttle(throttle);
+        response
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteTopicsResponse {
@@ -196,7 +243,18 @@ fn named(request: DeleteTopicsRequest) -> Vec<DeleteTopicState> {
 
 impl Api for CreatePartitionsRequest {
     async fn handle(self, context: RequestContext) -> CreatePartitionsResponse {
-        let (topics, dry_run) = (self.topics, self.validate_only);
+        let (mut topics, dry_run) = (self.topics, self.validate_only);
+        let partitions = |topic: &CreatePartitionsTopic| {
+            let known = context.cluster().topic(&topic.name).map_or(0, |topic| topic.partitions.len());
+            (topic.count.max(0) as usize).saturating_sub(known)
+        };
+        let (refused, throttle) = if dry_run {
+            Default::default()
+        } else {
+            context.take_refused_mutations(&mut topics, GROW_STRICT_FROM, partitions)
+        };
+        let refused = Self { topics: refused, ..Default::default() };
+        let refused = refused.refuse(&context, ErrorCode::ThrottlingQuotaExceeded);
         let grow = move |cluster: &Cluster| {
             let results = topics.into_iter().map(|topic| {
                 let chosen =
@@ -210,10 +268,11 @@ impl Api for CreatePartitionsRequest {
             });
             results.collect()
         };
-        CreatePartitionsResponse {
-            results: context.cluster().change_topics(grow).await,
-            ..Default::default()
-        }
+        let mut results: Vec<_> = context.cluster().change_topics(grow).await;
+        results.extend(refused.results);
+        let mut response = CreatePartitionsResponse { results, ..Default::default() };
+        response.throttle(throttle);
+        response
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreatePartitionsResponse {

@@ -1,4 +1,4 @@
-//! The quotas of users, client ids and IP addresses. The journal keeps them; they are not enforced.
+//! The quotas of users, client ids and IP addresses. The journal keeps them; `quotas` enforces them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -66,7 +66,19 @@ impl QuotaFilter {
 }
 
 impl ClientQuotas {
-    fn set(&self, entity: QuotaEntity, values: QuotaValues) {
+    /// The quota of this name that an entity has.
+    pub(crate) fn value(&self, entity: &QuotaEntity, name: &str) -> Option<f64> {
+        let entities = self.entities.read().unwrap_or_else(PoisonError::into_inner);
+        entities.get(entity)?.get(name).copied()
+    }
+
+    /// Returns `true` if some entity has a quota of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let entities = self.entities.read().unwrap_or_else(PoisonError::into_inner);
+        entities.values().any(|values| values.contains_key(name))
+    }
+
+    pub(crate) fn set(&self, entity: QuotaEntity, values: QuotaValues) {
         let mut entities = self.entities.write().unwrap_or_else(PoisonError::into_inner);
         if values.is_empty() {
             entities.remove(&entity);
@@ -94,6 +106,7 @@ impl Cluster {
             let entity = serde_json::from_slice(&key[QUOTAS_KEY.len()..]).map_err(bad)?;
             self.client_quotas.set(entity, serde_json::from_slice(value).map_err(bad)?);
         }
+        self.quota_use.update(&self.client_quotas);
         Ok(())
     }
 
@@ -135,7 +148,9 @@ impl Cluster {
             }
             Ok(())
         });
-        results.collect()
+        let results = results.collect();
+        self.quota_use.update(&self.client_quotas);
+        results
     }
 }
 

@@ -195,19 +195,33 @@ fn distance(left: &str, right: &str) -> usize {
     row[right.len()]
 }
 
-/// The settings that Kafka does not have.
-const OWN: &[(&str, &str, &str)] = &[
+/// The settings that Kafka does not have, and those of its authorizer.
+const OWN: &[(&str, Kind, &str, &str)] = &[
+    (
+        "allow.everyone.if.no.acl.found",
+        Kind::Boolean,
+        "false",
+        "With an authorizer, everyone may use a resource that has no ACLs.",
+    ),
     (
         "log.scrub.bytes.per.second",
+        Kind::Long,
         "8388608",
         "The rate at which closed segments are read and checked; 0 disables the check.",
     ),
     (
         "memory.max.bytes",
+        Kind::Long,
         "268435456",
         "The memory for requests and responses; requests wait while it is used up.",
     ),
-    ("partitions.total.max", "20000", "The partitions of all topics together."),
+    ("partitions.total.max", Kind::Long, "20000", "The partitions of all topics together."),
+    (
+        "super.users",
+        Kind::String,
+        "",
+        "With an authorizer, principals that may do everything: `User:admin;User:operator`.",
+    ),
 ];
 
 /// The settings of a broker process that `ottla broker --config` reads: an embedded broker has methods for them.
@@ -261,16 +275,19 @@ const OWN_DEFAULTS: &[(&str, &str)] = &[
     ("max.connections", "10000"),
 ];
 
-fn own(row: &(&'static str, &'static str, &'static str)) -> Setting {
-    let (name, default, effect) = *row;
+fn own(row: &(&'static str, Kind, &'static str, &'static str)) -> Setting {
+    let (name, kind, default, effect) = *row;
     Setting {
         name,
-        kind: Kind::Long,
+        kind,
         default: Some(default),
         effect: Some(effect),
         mode: Mode::ReadOnly,
         synonyms: Vec::new(),
-        allowed: Allowed::Numbers { also: None, min: 0.0, max: f64::INFINITY },
+        allowed: match kind {
+            Kind::Long => Allowed::Numbers { also: None, min: 0.0, max: f64::INFINITY },
+            _ => Allowed::Any,
+        },
     }
 }
 

@@ -64,6 +64,8 @@ table! {
     CONNECTIONS Gauge "ottla_connections" ["node"] "Open connections.";
     CONNECTIONS_ACCEPTED Counter "ottla_connections_accepted_total" [] "Connections that were accepted.";
     CONNECTIONS_REFUSED Counter "ottla_connections_refused_total" [] "Connections that were closed at once because of max.connections.";
+    THROTTLED Counter "ottla_throttled_total" ["quota"] "Requests, and connections, whose client had to pause because of a quota.";
+    THROTTLE_SECONDS Counter "ottla_throttle_seconds_total" ["quota"] "The time of these pauses together.";
     APPENDED_RECORDS Counter "ottla_appended_records_total" [] "Records of producers that were appended, without duplicates.";
     APPENDED_BYTES Counter "ottla_appended_bytes_total" [] "Bytes of batches of producers that were appended, as they are stored.";
     FETCHED_BYTES Counter "ottla_fetched_bytes_total" [] "Bytes of batches in fetch responses. Records are not counted: their batches are sent from the files unread.";

@@ -19,6 +19,7 @@ use crate::memory::{MemoryBudget, Parts};
 use crate::metrics::table::{self as metric, Metric};
 use crate::metrics::{ApiMetrics, Cumulative, Syncs};
 use crate::partition::NO_LEADER;
+use crate::quotas::QUOTAS;
 
 /// A counter of an API, and of syncs.
 type OfApi = fn(&ApiMetrics) -> &AtomicU64;
@@ -83,6 +84,15 @@ impl Cluster {
         let metrics = &self.metrics;
         text.single(metric::CONNECTIONS_ACCEPTED, metrics.connections_accepted.load(Ordering::Relaxed));
         text.single(metric::CONNECTIONS_REFUSED, metrics.connections_refused.load(Ordering::Relaxed));
+        let throttled = || QUOTAS.iter().map(|quota| quota.name()).zip(&self.quota_use.counters);
+        text.family(metric::THROTTLED);
+        for (quota, counters) in throttled() {
+            text.sample(&[&quota], counters.requests.load(Ordering::Relaxed));
+        }
+        text.family(metric::THROTTLE_SECONDS);
+        for (quota, counters) in throttled() {
+            text.sample(&[&quota], counters.micros.load(Ordering::Relaxed) as f64 / 1e6);
+        }
     }
 
     fn records_text(&self, text: &mut Text) {

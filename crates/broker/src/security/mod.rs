@@ -6,12 +6,21 @@
 //! - `sasl`: the server's side of SASL.
 //! - `secure_dir`: the files of a secure broker and its clients.
 //! - `unauthenticated`: the limit of connections that have not authenticated yet.
+//! - `authorizer`: the decision whether a client may do an operation, from super users and ACLs.
+//! - `acl`: ACLs, and filters for them.
+//! - `acl_index`: all ACLs by resource and principal.
+//! - `audit`: the log of denied operations.
 
+pub(crate) mod acl;
+pub(crate) mod acl_index;
 pub(crate) mod active_listener;
+mod audit;
+mod authorizer;
 mod principal;
 pub(crate) mod sasl;
 pub(crate) mod secure_dir;
 pub(crate) mod tls;
 mod unauthenticated;
 
+pub(crate) use authorizer::{Authorizer, Client};
 pub(crate) use principal::Principal;

@@ -19,6 +19,18 @@ impl Principal {
         Self { kind: USER.to_owned(), name: name.to_owned() }
     }
 
+    /// Reads `<type>:<name>`; `None` if there is no colon, or nothing before it.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(':').filter(|(kind, _)| !kind.is_empty())?;
+        Some(Self { kind: kind.to_owned(), name: name.to_owned() })
+    }
+
+    /// `User:*`: an ACL with it applies to every user.
+    pub(crate) fn everyone() -> &'static Self {
+        static EVERYONE: LazyLock<Principal> = LazyLock::new(|| Principal::user("*"));
+        &EVERYONE
+    }
+
     /// A client that has not said who it is.
     pub(crate) fn anonymous() -> &'static Self {
         static ANONYMOUS: LazyLock<Principal> = LazyLock::new(|| Principal::user("ANONYMOUS"));

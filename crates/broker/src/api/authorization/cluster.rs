@@ -1,0 +1,110 @@
+//! Requests about the cluster, its settings and its users.
+
+use ottla_protocol::messages as m;
+use ottla_protocol::{ErrorCode, Request};
+
+use super::super::Api;
+use super::super::configs::{BROKER_LOGGER, TOPIC};
+use super::{Access, Authorize, Verdict, open, take_denied, whole};
+use crate::config::live::{BROKER, CLIENT_METRICS, GROUP};
+use crate::security::acl::Operation;
+
+open! {
+    m::api_versions::ApiVersionsRequest,
+    // Before it is known who asks.
+    m::sasl_authenticate::SaslAuthenticateRequest,
+    m::sasl_handshake::SaslHandshakeRequest,
+    // A list of authorized operations is empty for clients that may not describe the cluster.
+    m::describe_cluster::DescribeClusterRequest,
+    // Refused, whoever asks.
+    m::create_delegation_token::CreateDelegationTokenRequest,
+    m::describe_delegation_token::DescribeDelegationTokenRequest,
+    m::expire_delegation_token::ExpireDelegationTokenRequest,
+    m::renew_delegation_token::RenewDelegationTokenRequest,
+}
+
+/// Requests that need one operation of the cluster.
+macro_rules! of_cluster {
+    ($($request:ty => $operation:ident),* $(,)?) => {
+        $(whole!($request, |access, _request| access.need_cluster(Operation::$operation));)*
+    };
+}
+
+of_cluster! {
+    m::add_raft_voter::AddRaftVoterRequest => Alter,
+    m::alter_client_quotas::AlterClientQuotasRequest => AlterConfigs,
+    m::alter_partition_reassignments::AlterPartitionReassignmentsRequest => Alter,
+    m::alter_replica_log_dirs::AlterReplicaLogDirsRequest => Alter,
+    m::alter_user_scram_credentials::AlterUserScramCredentialsRequest => Alter,
+    m::create_acls::CreateAclsRequest => Alter,
+    m::delete_acls::DeleteAclsRequest => Alter,
+    m::describe_acls::DescribeAclsRequest => Describe,
+    m::describe_client_quotas::DescribeClientQuotasRequest => DescribeConfigs,
+    m::describe_quorum::DescribeQuorumRequest => Describe,
+    m::describe_user_scram_credentials::DescribeUserScramCredentialsRequest => Describe,
+    m::elect_leaders::ElectLeadersRequest => Alter,
+    m::list_config_resources::ListConfigResourcesRequest => DescribeConfigs,
+    m::list_partition_reassignments::ListPartitionReassignmentsRequest => Describe,
+    m::remove_raft_voter::RemoveRaftVoterRequest => Alter,
+    m::unregister_broker::UnregisterBrokerRequest => Alter,
+    m::update_features::UpdateFeaturesRequest => Alter,
+}
+
+impl Authorize for m::describe_log_dirs::DescribeLogDirsRequest {
+    fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+        match access.need_cluster(Operation::Describe) {
+            Ok(()) => Verdict::Granted,
+            // Without the path of the directory.
+            Err(error_code) => Verdict::Answered(m::describe_log_dirs::DescribeLogDirsResponse {
+                error_code,
+                ..Default::default()
+            }),
+        }
+    }
+}
+
+/// Checks the settings of a resource.
+fn need_settings(access: &Access<'_>, operation: Operation, kind: i8, name: &str) -> Result<(), ErrorCode> {
+    match kind {
+        TOPIC if access.topic(operation, name) => Ok(()),
+        TOPIC => Err(ErrorCode::TopicAuthorizationFailed),
+        GROUP => access.need_group(operation, name),
+        BROKER | BROKER_LOGGER | CLIENT_METRICS => access.need_cluster(operation),
+        // The handler knows no such resources.
+        _ => Ok(()),
+    }
+}
+
+/// Requests for the settings of resources, whose error depends on the kind of the resource.
+macro_rules! of_settings {
+    ($request:ty, $operation:ident, $results:ident) => {
+        impl Authorize for $request {
+            fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+                let mut codes = Vec::new();
+                let denied = take_denied(&mut self.resources, |resource| {
+                    let (kind, name) = (resource.resource_type, &resource.resource_name);
+                    let needs = need_settings(access, Operation::$operation, kind, name);
+                    codes.extend(needs.err());
+                    needs.is_ok()
+                });
+                if denied.is_empty() {
+                    return Verdict::Granted;
+                }
+                let mut answer = <Self as Request>::Response::default();
+                for (resource, code) in denied.into_iter().zip(codes) {
+                    let denied = Self { resources: vec![resource], ..Default::default() };
+                    Self::merge(&mut answer, denied.refuse(access.context, code));
+                }
+                Verdict::Partly(answer)
+            }
+
+            fn merge(response: &mut Self::Response, denied: Self::Response) {
+                response.$results.extend(denied.$results);
+            }
+        }
+    };
+}
+
+of_settings!(m::alter_configs::AlterConfigsRequest, AlterConfigs, responses);
+of_settings!(m::incremental_alter_configs::IncrementalAlterConfigsRequest, AlterConfigs, responses);
+of_settings!(m::describe_configs::DescribeConfigsRequest, DescribeConfigs, results);

@@ -1,0 +1,129 @@
+//! Requests for topics and their records.
+
+use ottla_protocol::messages as m;
+use ottla_protocol::messages::delete_topics::DeleteTopicState;
+use ottla_protocol::{ErrorCode, Uuid};
+
+use super::super::Api;
+use super::{Access, Authorize, Verdict, items, open, take_denied};
+use crate::security::acl::Operation;
+
+open! {
+    // Each topic of the session, or of the request.
+    m::fetch::FetchRequest,
+    // Each topic; a list of all is filtered.
+    m::describe_topic_partitions::DescribeTopicPartitionsRequest,
+}
+
+items!(
+    m::list_offsets::ListOffsetsRequest,
+    topics to topics,
+    |access, topic| access.topic(Operation::Describe, &topic.name),
+    ErrorCode::TopicAuthorizationFailed
+);
+items!(
+    m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
+    topics to topics,
+    |access, topic| access.topic(Operation::Describe, &topic.topic),
+    ErrorCode::TopicAuthorizationFailed
+);
+items!(
+    m::delete_records::DeleteRecordsRequest,
+    topics to topics,
+    |access, topic| access.topic(Operation::Delete, &topic.name),
+    ErrorCode::TopicAuthorizationFailed
+);
+items!(
+    m::describe_producers::DescribeProducersRequest,
+    topics to topics,
+    |access, topic| access.topic(Operation::Read, &topic.name),
+    ErrorCode::TopicAuthorizationFailed
+);
+items!(
+    m::create_partitions::CreatePartitionsRequest,
+    topics to results,
+    |access, topic| access.topic(Operation::Alter, &topic.name),
+    ErrorCode::TopicAuthorizationFailed
+);
+items!(
+    m::create_topics::CreateTopicsRequest,
+    topics to topics,
+    |access, topic| access.may_create(&topic.name),
+    ErrorCode::TopicAuthorizationFailed
+);
+
+impl Authorize for m::produce::ProduceRequest {
+    fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+        if let Some(id) = &self.transactional_id
+            && let Err(code) = access.need_transactional_id(Operation::Write, id)
+        {
+            return Verdict::Refused(code);
+        }
+        let denied = take_denied(&mut self.topic_data, |topic| {
+            access.topic_or_id(Operation::Write, &topic.name, topic.topic_id)
+        });
+        if denied.is_empty() {
+            return Verdict::Granted;
+        }
+        let denied = Self { topic_data: denied, ..Default::default() };
+        Verdict::Partly(denied.refuse(access.context, ErrorCode::TopicAuthorizationFailed))
+    }
+
+    fn merge(response: &mut Self::Response, denied: Self::Response) {
+        response.responses.extend(denied.responses);
+    }
+}
+
+impl Authorize for m::metadata::MetadataRequest {
+    fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+        let cluster = access.context.cluster();
+        let creates = self.allow_auto_topic_creation && cluster.config.auto_create_topics;
+        // A list of all topics is filtered.
+        let Some(topics) = &mut self.topics else { return Verdict::Granted };
+        let denied = take_denied(topics, |topic| {
+            let name = topic.name.as_deref().unwrap_or_default();
+            let Some(name) = access.topic_name(name, topic.topic_id) else { return true };
+            access.topic(Operation::Describe, &name)
+                && (!creates || cluster.topic(&name).is_some() || access.may_create(&name))
+        });
+        if denied.is_empty() {
+            return Verdict::Granted;
+        }
+        let code = ErrorCode::TopicAuthorizationFailed;
+        if access.context.version == 0 && topics.is_empty() {
+            // Without a name, version 0 lists all topics.
+            self.topics = Some(denied);
+            return Verdict::Refused(code);
+        }
+        let denied = Self { topics: Some(denied), ..Default::default() };
+        Verdict::Partly(denied.refuse(access.context, code))
+    }
+
+    fn merge(response: &mut Self::Response, denied: Self::Response) {
+        response.topics.extend(denied.topics);
+    }
+}
+
+impl Authorize for m::delete_topics::DeleteTopicsRequest {
+    fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+        let named = std::mem::take(&mut self.topic_names).into_iter();
+        self.topics.extend(named.map(|name| DeleteTopicState { name: Some(name), ..Default::default() }));
+        let mut denied = take_denied(&mut self.topics, |topic| {
+            access.topic_or_id(Operation::Delete, topic.name.as_deref().unwrap_or_default(), topic.topic_id)
+        });
+        if denied.is_empty() {
+            return Verdict::Granted;
+        }
+        // The name of a topic that was named by its id is for those who may see it.
+        for topic in denied.iter_mut().filter(|topic| topic.topic_id != Uuid::ZERO) {
+            let name = access.topic_name("", topic.topic_id);
+            topic.name = name.filter(|name| access.context.may_see_topic(name)).map(|name| name.to_string());
+        }
+        let denied = Self { topics: denied, ..Default::default() };
+        Verdict::Partly(denied.refuse(access.context, ErrorCode::TopicAuthorizationFailed))
+    }
+
+    fn merge(response: &mut Self::Response, denied: Self::Response) {
+        response.responses.extend(denied.responses);
+    }
+}

@@ -1,0 +1,141 @@
+//! The quotas of requests: what a client has used, its pause, and the pause in the response.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::ApiKey;
+use tokio::time::Instant;
+
+use super::authorization::authorize_and_handle;
+use super::{Api, ConnectionContext, RequestContext};
+use crate::quotas::{Quota, Throttled};
+
+impl ConnectionContext {
+    /// No request of the connection is read for this time.
+    fn mute(&self, time: Duration) {
+        if !time.is_zero() {
+            self.mute.extend(Instant::now() + time);
+        }
+    }
+
+    fn record(&self, quota: Quota, client_id: &str, value: f64) -> Duration {
+        let (usage, quotas) = (&self.cluster.quota_use, &self.cluster.client_quotas);
+        usage.record(quotas, quota, (&self.principal().name, client_id), value)
+    }
+}
+
+impl RequestContext {
+    fn quota_client(&self) -> (&str, &str) {
+        (&self.principal().name, &self.client_id)
+    }
+
+    /// The bytes of records that a fetch may return at most.
+    pub(super) fn fetch_burst(&self) -> usize {
+        let cluster = self.cluster();
+        if !cluster.quota_use.has(Quota::Fetch) {
+            return usize::MAX;
+        }
+        let burst = cluster.quota_use.burst(&cluster.client_quotas, Quota::Fetch, self.quota_client());
+        burst.map_or(usize::MAX, |bytes| bytes as usize)
+    }
+
+    /// Counts the records of a fetch. Returns the pause of a client that has used up its quota: it gets none of them.
+    pub(super) fn throttle_fetch(&self, bytes: usize) -> Option<Duration> {
+        let cluster = self.cluster();
+        if !cluster.quota_use.has(Quota::Fetch) {
+            return None;
+        }
+        let (usage, quotas) = (&cluster.quota_use, &cluster.client_quotas);
+        let throttle = usage.record_unless_throttled(quotas, Quota::Fetch, self.quota_client(), bytes as f64);
+        self.connection.mute(throttle);
+        Some(throttle).filter(|throttle| !throttle.is_zero())
+    }
+
+    /// Takes the changes out that the quota of controller mutations does not admit (KIP-599), and returns them with the pause
+    /// of the client. Requests before version `strict_from` do not know the error: they are admitted.
+    pub(super) fn take_refused_mutations<T>(
+        &self,
+        changes: &mut Vec<T>,
+        strict_from: i16,
+        partitions: impl Fn(&T) -> usize,
+    ) -> (Vec<T>, Duration) {
+        let cluster = self.cluster();
+        let mut throttle = Duration::ZERO;
+        if !cluster.quota_use.has(Quota::ControllerMutation) {
+            return (Vec::new(), throttle);
+        }
+        let strict = self.version >= strict_from;
+        let (admitted, refused) = std::mem::take(changes).into_iter().partition(|change| {
+            let (usage, quotas) = (&cluster.quota_use, &cluster.client_quotas);
+            let count = partitions(change) as f64;
+            let (is_admitted, pause) = usage.admit_mutation(quotas, self.quota_client(), count, strict);
+            throttle = throttle.max(pause);
+            is_admitted
+        });
+        *changes = admitted;
+        self.connection.mute(throttle);
+        (refused, throttle)
+    }
+}
+
+/// What has to be measured of a request.
+struct Meter {
+    connection: Arc<ConnectionContext>,
+    client_id: Arc<str>,
+    api: ApiKey,
+    request_bytes: usize,
+}
+
+impl Meter {
+    /// `None` if no client has a quota for requests or producers.
+    fn of(context: &RequestContext) -> Option<Self> {
+        let usage = &context.cluster().quota_use;
+        let is_measured = usage.has(Quota::Request) || usage.has(Quota::Produce);
+        is_measured.then(|| Self {
+            connection: context.connection.clone(),
+            client_id: context.client_id.clone(),
+            api: context.api,
+            request_bytes: context.frame.len(),
+        })
+    }
+
+    /// Counts what the request has used, tells the client its pause, and mutes the connection.
+    fn charge(&self, response: &mut impl Throttled, busy: Duration) {
+        let usage = &self.connection.cluster.quota_use;
+        let mut throttle = Duration::ZERO;
+        if self.api == ApiKey::Produce && usage.has(Quota::Produce) {
+            throttle = self.connection.record(Quota::Produce, &self.client_id, self.request_bytes as f64);
+        }
+        if usage.has(Quota::Request) {
+            let percent_seconds = busy.as_secs_f64() * 100.0;
+            throttle = throttle.max(self.connection.record(Quota::Request, &self.client_id, percent_seconds));
+        }
+        response.throttle(throttle);
+        self.connection.mute(throttle);
+    }
+}
+
+/// Runs a future and measures the time of its polls: waits do not count.
+async fn measured<V>(work: impl Future<Output = V>) -> (V, Duration) {
+    let mut busy = Duration::ZERO;
+    let mut work = pin!(work);
+    let value = std::future::poll_fn(|cx| {
+        let began = Instant::now();
+        let poll = work.as_mut().poll(cx);
+        busy += began.elapsed();
+        poll
+    });
+    let value = value.await;
+    (value, busy)
+}
+
+/// Handles a request, and throttles its client if it has used up a quota.
+pub(super) async fn handle_within_quotas<R: Api>(request: R, context: RequestContext) -> R::Response {
+    let Some(meter) = Meter::of(&context) else { return authorize_and_handle(request, context).await };
+    // Boxed: requests without quotas do not need the memory of this path.
+    let (mut response, busy) = Box::pin(measured(authorize_and_handle(request, context))).await;
+    meter.charge(&mut response, busy);
+    response
+}

@@ -1,0 +1,406 @@
+//! Quotas: how much clients may use, and how long they have to pause when they have used more.
+//!
+//! - `rate`: rates and token buckets.
+//! - `throttled`: the throttle time in responses.
+//! - `mute`: the pause of a connection.
+//!
+//! Rates are kept per quota: clients that share one share its rate. A broker without quotas reads one number per request.
+
+mod mute;
+mod rate;
+mod throttled;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use tokio::time::Instant;
+
+pub(crate) use self::mute::Mute;
+pub(crate) use self::rate::Windows;
+use self::rate::{Rate, TokenBucket};
+pub(crate) use self::throttled::Throttled;
+use crate::cluster::client_quotas::{CLIENT_ID, ClientQuotas, IP, QuotaEntity, USER};
+use crate::cluster::lock;
+
+/// Clients, and rates, that are remembered. More than these are forgotten, the idle ones first.
+const CLIENTS_MAX: usize = 10_000;
+
+/// A quota that an entity can have.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Quota {
+    /// Bytes of produce requests per second.
+    Produce,
+    /// Bytes of fetch responses per second.
+    Fetch,
+    /// Percent of one processor.
+    Request,
+    /// Partitions that are created and deleted per second.
+    ControllerMutation,
+    /// Connections of an address per second.
+    ConnectionCreation,
+}
+
+/// All quotas, in the order of their numbers.
+pub(crate) const QUOTAS: [Quota; 5] =
+    [Quota::Produce, Quota::Fetch, Quota::Request, Quota::ControllerMutation, Quota::ConnectionCreation];
+
+impl Quota {
+    /// Kafka's name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Produce => "producer_byte_rate",
+            Self::Fetch => "consumer_byte_rate",
+            Self::Request => "request_percentage",
+            Self::ControllerMutation => "controller_mutation_rate",
+            Self::ConnectionCreation => "connection_creation_rate",
+        }
+    }
+
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// The use of one quota.
+#[derive(Debug)]
+enum Usage {
+    Rate(Rate),
+    Tokens(TokenBucket),
+}
+
+/// A quota of a client: its limit, and the use that all clients of the entity share.
+#[derive(Clone, Debug)]
+struct Limit {
+    per_second: f64,
+    usage: Arc<Mutex<Usage>>,
+}
+
+/// The quotas of one user with one client id.
+#[derive(Debug, Default)]
+struct ClientLimits {
+    /// The version of the quotas from which they were taken.
+    version: u64,
+    limits: [Option<Limit>; QUOTAS.len()],
+}
+
+/// The entity whose clients share a use: a user, a client id, both, or an address.
+type Sharers = (Quota, Option<String>, Option<String>);
+
+#[derive(Debug, Default)]
+struct State {
+    clients: FxHashMap<String, FxHashMap<String, ClientLimits>>,
+    usages: FxHashMap<Sharers, Limit>,
+}
+
+/// The times for which clients were throttled.
+#[derive(Debug, Default)]
+pub(crate) struct ThrottleCounters {
+    pub(crate) requests: AtomicU64,
+    pub(crate) micros: AtomicU64,
+}
+
+/// The use of all quotas.
+#[derive(Debug)]
+pub(crate) struct QuotaUse {
+    windows: Windows,
+    mutation_windows: Windows,
+    /// The bits of the quotas that some entity has.
+    configured: AtomicU32,
+    /// Changes with every change of quotas.
+    version: AtomicU64,
+    state: Mutex<State>,
+    /// By the number of the quota.
+    pub(crate) counters: [ThrottleCounters; QUOTAS.len()],
+}
+
+impl QuotaUse {
+    pub(crate) fn new(windows: Windows, mutation_windows: Windows) -> Self {
+        Self {
+            windows,
+            mutation_windows,
+            configured: AtomicU32::default(),
+            version: AtomicU64::new(1),
+            state: Mutex::default(),
+            counters: Default::default(),
+        }
+    }
+
+    /// Returns `true` if some client has this quota.
+    pub(crate) fn has(&self, quota: Quota) -> bool {
+        self.configured.load(Ordering::Relaxed) & quota.bit() != 0
+    }
+
+    /// Takes over quotas that have changed.
+    pub(crate) fn update(&self, quotas: &ClientQuotas) {
+        let configured = QUOTAS.iter().filter(|quota| quotas.has(quota.name()));
+        let configured = configured.fold(0, |bits, quota| bits | quota.bit());
+        self.configured.store(configured, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn windows(&self, quota: Quota) -> Windows {
+        if quota == Quota::ControllerMutation { self.mutation_windows } else { self.windows }
+    }
+
+    /// The quota of a client, if it has one.
+    fn limit(&self, quotas: &ClientQuotas, quota: Quota, user: &str, client_id: &str) -> Option<Limit> {
+        if !self.has(quota) {
+            return None;
+        }
+        let version = self.version.load(Ordering::Acquire);
+        let mut state = lock(&self.state);
+        let known = state.clients.get(user).and_then(|clients| clients.get(client_id));
+        if let Some(known) = known.filter(|known| known.version == version) {
+            return known.limits[quota as usize].clone();
+        }
+        if state.clients.len() >= CLIENTS_MAX
+            || state.clients.get(user).is_some_and(|of| of.len() >= CLIENTS_MAX)
+        {
+            state.clients.clear();
+        }
+        let limits = QUOTAS.map(|quota| {
+            let (per_second, sharers) = resolve(quotas, quota, user, client_id)?;
+            Some(self.shared(&mut state, sharers, per_second))
+        });
+        let limit = limits[quota as usize].clone();
+        let of_user = state.clients.entry(user.to_owned()).or_default();
+        of_user.insert(client_id.to_owned(), ClientLimits { version, limits });
+        limit
+    }
+
+    /// The use that the clients of an entity share.
+    fn shared(&self, state: &mut State, sharers: Sharers, per_second: f64) -> Limit {
+        if let Some(limit) = state.usages.get_mut(&sharers) {
+            limit.per_second = per_second;
+            return limit.clone();
+        }
+        let now = Instant::now();
+        if state.usages.len() >= CLIENTS_MAX {
+            state.usages.retain(|(quota, ..), limit| match &mut *lock(&limit.usage) {
+                Usage::Rate(rate) => !rate.is_idle(self.windows(*quota), now),
+                Usage::Tokens(bucket) => !bucket.is_idle(now, limit.per_second),
+            });
+            if state.usages.len() >= CLIENTS_MAX {
+                state.usages.clear();
+            }
+        }
+        let usage = match sharers.0 {
+            Quota::ControllerMutation => Usage::Tokens(TokenBucket::default()),
+            _ => Usage::Rate(Rate::default()),
+        };
+        let limit = Limit { per_second, usage: Arc::new(Mutex::new(usage)) };
+        state.usages.insert(sharers, limit.clone());
+        limit
+    }
+
+    /// Counts what a client has used, and returns the time for which it has to pause.
+    pub(crate) fn record(
+        &self,
+        quotas: &ClientQuotas,
+        quota: Quota,
+        (user, client_id): (&str, &str),
+        value: f64,
+    ) -> Duration {
+        let Some(limit) = self.limit(quotas, quota, user, client_id) else { return Duration::ZERO };
+        let throttle = limit.record(self.windows(quota), Instant::now(), value);
+        self.count(quota, throttle);
+        throttle
+    }
+
+    fn count(&self, quota: Quota, throttle: Duration) {
+        if !throttle.is_zero() {
+            let counters = &self.counters[quota as usize];
+            counters.requests.fetch_add(1, Ordering::Relaxed);
+            counters
+                .micros
+                .fetch_add(u64::try_from(throttle.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// [`QuotaUse::record`] for bytes that are not sent if the client has to pause: they do not count then.
+    pub(crate) fn record_unless_throttled(
+        &self,
+        quotas: &ClientQuotas,
+        quota: Quota,
+        (user, client_id): (&str, &str),
+        value: f64,
+    ) -> Duration {
+        let Some(limit) = self.limit(quotas, quota, user, client_id) else { return Duration::ZERO };
+        let throttle = limit.record(self.windows(quota), Instant::now(), value);
+        if !throttle.is_zero()
+            && let Usage::Rate(rate) = &mut *lock(&limit.usage)
+        {
+            rate.take_back(value);
+        }
+        self.count(quota, throttle);
+        throttle
+    }
+
+    /// The most that a client may use at once; `None` without a limit.
+    pub(crate) fn burst(
+        &self,
+        quotas: &ClientQuotas,
+        quota: Quota,
+        (user, client_id): (&str, &str),
+    ) -> Option<f64> {
+        let limit = self.limit(quotas, quota, user, client_id)?;
+        Some(self.windows(quota).burst(limit.per_second))
+    }
+
+    /// Admits a change of this many partitions unless the client has used up its quota. With `strict`, a client that has is
+    /// refused; otherwise it is admitted. Both have to pause.
+    pub(crate) fn admit_mutation(
+        &self,
+        quotas: &ClientQuotas,
+        (user, client_id): (&str, &str),
+        partitions: f64,
+        strict: bool,
+    ) -> (bool, Duration) {
+        let quota = Quota::ControllerMutation;
+        let Some(limit) = self.limit(quotas, quota, user, client_id) else { return (true, Duration::ZERO) };
+        let (windows, now) = (self.windows(quota), Instant::now());
+        let overdrawn = limit.throttle(windows, now);
+        let is_admitted = !strict || overdrawn.is_zero();
+        let throttle = if is_admitted { limit.record(windows, now, partitions) } else { overdrawn };
+        // A strict client learns it with its next change.
+        let throttle = if strict && is_admitted { Duration::ZERO } else { throttle };
+        self.count(quota, throttle);
+        (is_admitted, throttle)
+    }
+
+    /// Counts a connection of an address, and returns the time for which it is kept waiting before it is closed.
+    pub(crate) fn record_connection(&self, quotas: &ClientQuotas, address: IpAddr) -> Duration {
+        let quota = Quota::ConnectionCreation;
+        if !self.has(quota) {
+            return Duration::ZERO;
+        }
+        let address = address.to_canonical().to_string();
+        let entity = |name: Option<String>| QuotaEntity::from([(IP.to_owned(), name)]);
+        let of_address = quotas.value(&entity(Some(address.clone())), quota.name());
+        let Some(per_second) = of_address.or_else(|| quotas.value(&entity(None), quota.name())) else {
+            return Duration::ZERO;
+        };
+        let limit = self.shared(&mut lock(&self.state), (quota, Some(address), None), per_second);
+        let windows = self.windows(quota);
+        let throttle = limit.record(windows, Instant::now(), 1.0);
+        if !throttle.is_zero()
+            && let Usage::Rate(rate) = &mut *lock(&limit.usage)
+        {
+            // A connection that is refused does not count.
+            rate.take_back(1.0);
+        }
+        self.count(quota, throttle);
+        throttle
+    }
+}
+
+impl Limit {
+    fn record(&self, windows: Windows, now: Instant, value: f64) -> Duration {
+        match &mut *lock(&self.usage) {
+            Usage::Rate(rate) => rate.add(windows, now, value),
+            Usage::Tokens(bucket) => bucket.take(now, self.per_second, value),
+        }
+        self.throttle(windows, now)
+    }
+
+    fn throttle(&self, windows: Windows, now: Instant) -> Duration {
+        match &mut *lock(&self.usage) {
+            Usage::Rate(rate) => rate.throttle(windows, now, self.per_second),
+            Usage::Tokens(bucket) => bucket.throttle(windows, now, self.per_second),
+        }
+    }
+}
+
+/// The quota of a user with a client id by Kafka's precedence, and the entity that shares it.
+fn resolve(quotas: &ClientQuotas, quota: Quota, user: &str, client_id: &str) -> Option<(f64, Sharers)> {
+    if quota == Quota::ConnectionCreation {
+        return None;
+    }
+    let (named_user, named_client) = (Some(Some(user)), Some(Some(client_id)));
+    let levels = [
+        (named_user, named_client),
+        (named_user, Some(None)),
+        (named_user, None),
+        (Some(None), named_client),
+        (Some(None), Some(None)),
+        (Some(None), None),
+        (None, named_client),
+        (None, Some(None)),
+    ];
+    levels.into_iter().find_map(|(of_user, of_client)| {
+        let part = |kind: &str, name: Option<Option<&str>>| Some((kind.to_owned(), name?.map(str::to_owned)));
+        let entity: QuotaEntity = part(USER, of_user).into_iter().chain(part(CLIENT_ID, of_client)).collect();
+        let per_second = quotas.value(&entity, quota.name())?;
+        // Each user, or client id, to which a default applies has a rate of its own.
+        let sharers = (quota, of_user.map(|_| user.to_owned()), of_client.map(|_| client_id.to_owned()));
+        Some((per_second, sharers))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quotas(entities: &[(Option<Option<&str>>, Option<Option<&str>>, f64)]) -> ClientQuotas {
+        let quotas = ClientQuotas::default();
+        for (user, client_id, value) in entities {
+            let part = |kind: &str, name: &Option<Option<&str>>| {
+                Some((kind.to_owned(), (*name)?.map(str::to_owned)))
+            };
+            let entity = part(USER, user).into_iter().chain(part(CLIENT_ID, client_id)).collect();
+            quotas.set(entity, [(Quota::Produce.name().to_owned(), *value)].into());
+        }
+        quotas
+    }
+
+    #[test]
+    fn the_quota_of_a_client_is_the_most_specific_one() {
+        let (anna, till, default) = (Some(Some("anna")), Some(Some("till")), Some(None));
+        // Kafka's order, the first one counts.
+        let mut entities = vec![
+            (anna, till, 1.0),
+            (anna, default, 2.0),
+            (anna, None, 3.0),
+            (default, till, 4.0),
+            (default, default, 5.0),
+            (default, None, 6.0),
+            (None, till, 7.0),
+            (None, default, 8.0),
+        ];
+        while let Some((.., expected)) = entities.first() {
+            let found = resolve(&quotas(&entities), Quota::Produce, "anna", "till");
+            assert_eq!(found.map(|(value, _)| value), Some(*expected));
+            entities.remove(0);
+        }
+        assert_eq!(resolve(&quotas(&[(anna, till, 1.0)]), Quota::Produce, "bo", "till"), None);
+    }
+
+    #[test]
+    fn clients_share_the_rate_of_their_entity_and_changes_apply_at_once() {
+        let windows = Windows { count: 11, size: Duration::from_secs(1) };
+        let usage = QuotaUse::new(windows, windows);
+        let stored = quotas(&[(Some(None), None, 100.0)]);
+        assert_eq!(
+            usage.record(&stored, Quota::Produce, ("anna", "a"), 1e6),
+            Duration::ZERO,
+            "not taken over"
+        );
+        usage.update(&stored);
+        assert_eq!(usage.record(&stored, Quota::Produce, ("anna", "a"), 1000.0), Duration::ZERO);
+        assert!(
+            usage.record(&stored, Quota::Produce, ("anna", "b"), 500.0) > Duration::from_secs(4),
+            "shared"
+        );
+        assert_eq!(usage.record(&stored, Quota::Produce, ("bo", "a"), 500.0), Duration::ZERO, "another user");
+        stored.set(
+            [(USER.to_owned(), Some("anna".to_owned()))].into(),
+            [(Quota::Produce.name().to_owned(), 1e6)].into(),
+        );
+        usage.update(&stored);
+        assert_eq!(usage.record(&stored, Quota::Produce, ("anna", "b"), 500.0), Duration::ZERO);
+        assert_eq!(usage.counters[0].requests.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,179 @@
+use super::*;
+
+const NAMES: [&str; 7] = ["a", "ab", "abc", "abd", "b", "ba", "*"];
+const HOSTS: [&str; 3] = ["*", "10.0.0.1", "10.0.0.2"];
+const PRINCIPALS: [&str; 3] = ["User:*", "User:anna", "User:bo"];
+const OPERATIONS: [Operation; 8] = [
+    Operation::All,
+    Operation::Read,
+    Operation::Write,
+    Operation::Alter,
+    Operation::Describe,
+    Operation::AlterConfigs,
+    Operation::DescribeConfigs,
+    Operation::Create,
+];
+
+fn acl(pattern_type: PatternType, name: &str, principal: &str, host: &str) -> Acl {
+    let pattern = ResourcePattern { resource_type: ResourceType::Topic, pattern_type, name: name.to_owned() };
+    Acl {
+        pattern,
+        principal: principal.to_owned(),
+        host: host.to_owned(),
+        operation: Operation::Read,
+        permission: Permission::Allow,
+    }
+}
+
+fn random_acl(rng: &mut fastrand::Rng) -> Acl {
+    let pattern_type = if rng.bool() { PatternType::Literal } else { PatternType::Prefixed };
+    let choose = |rng: &mut fastrand::Rng, from: &[&'static str]| from[rng.usize(..from.len())];
+    let (name, principal, host) = (choose(rng, &NAMES), choose(rng, &PRINCIPALS), choose(rng, &HOSTS));
+    Acl {
+        operation: OPERATIONS[rng.usize(..OPERATIONS.len())],
+        permission: if rng.u8(..4) == 0 { Permission::Deny } else { Permission::Allow },
+        ..acl(pattern_type, name, principal, host)
+    }
+}
+
+/// The rules of Kafka's StandardAuthorizer, one ACL after the other.
+fn naive(acls: &[Acl], principal: &str, host: &str, operation: Operation, name: &str) -> Decision {
+    let mut decision = Decision::NoAcls;
+    for acl in acls {
+        let of_resource = match acl.pattern.pattern_type {
+            PatternType::Literal => acl.pattern.name == name || acl.pattern.name == "*",
+            PatternType::Prefixed => name.starts_with(&acl.pattern.name),
+        };
+        if !of_resource {
+            continue;
+        }
+        if decision == Decision::NoAcls {
+            decision = Decision::Denied;
+        }
+        let implies = |implying: &[Operation]| implying.contains(&acl.operation);
+        let of_operation = acl.operation == Operation::All
+            || match (acl.permission, operation) {
+                (Permission::Allow, Operation::Describe) => implies(&[
+                    Operation::Describe,
+                    Operation::Read,
+                    Operation::Write,
+                    Operation::Delete,
+                    Operation::Alter,
+                ]),
+                (Permission::Allow, Operation::DescribeConfigs) => {
+                    implies(&[Operation::DescribeConfigs, Operation::AlterConfigs])
+                }
+                _ => acl.operation == operation,
+            };
+        let of_client = (acl.principal == principal || acl.principal == "User:*")
+            && (acl.host == host || acl.host == "*");
+        if of_operation && of_client {
+            match acl.permission {
+                Permission::Deny => return Decision::Denied,
+                Permission::Allow => decision = Decision::Allowed,
+            }
+        }
+    }
+    decision
+}
+
+#[test]
+fn the_index_decides_like_one_acl_after_the_other() {
+    let mut seen = [0_u32; 3];
+    for seed in 0..2000 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut acls: Vec<Acl> = Vec::new();
+        let mut index = AclIndex::default();
+        for _ in 0..rng.usize(..12) {
+            let acl = random_acl(&mut rng);
+            index.add(acl.clone());
+            if !acls.contains(&acl) {
+                acls.push(acl);
+            }
+            if rng.u8(..4) == 0 {
+                index.remove(&acls.swap_remove(rng.usize(..acls.len())));
+            }
+        }
+        assert_eq!(index.len(), acls.len(), "seed {seed}");
+        for name in ["a", "ab", "abc", "abcd", "abe", "b", "c", "*"] {
+            for operation in [Operation::Read, Operation::Describe, Operation::DescribeConfigs] {
+                for (user, host) in [("anna", "10.0.0.1"), ("bo", "10.0.0.2"), ("chris", "10.0.0.3")] {
+                    let principal = Principal::user(user);
+                    let expected = naive(&acls, &principal.to_string(), host, operation, name);
+                    let decided = index.decide(&principal, host, operation, ResourceType::Topic, name);
+                    assert_eq!(decided, expected, "seed {seed} {user} {host} {operation:?} {name} {acls:#?}");
+                    seen[decided as usize] += 1;
+                    assert_eq!(
+                        index.allowed_operations(
+                            &principal,
+                            host,
+                            (ResourceType::Topic, name),
+                            operation.bit(),
+                            true
+                        ) != 0,
+                        expected != Decision::Denied,
+                        "seed {seed}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 1000), "{seen:?}");
+}
+
+#[test]
+fn a_permission_counts_for_any_resource_unless_a_denial_covers_it() {
+    let anna = Principal::user("anna");
+    let mut index = AclIndex::default();
+    let any = |index: &AclIndex, operation| {
+        index.is_allowed_on_any(&anna, "10.0.0.1", operation, ResourceType::Topic)
+    };
+    assert!(!any(&index, Operation::Read));
+    index.add(acl(PatternType::Literal, "orders", "User:anna", "*"));
+    assert!(any(&index, Operation::Read) && !any(&index, Operation::Write));
+    let deny = |pattern_type, name| Acl {
+        permission: Permission::Deny,
+        ..acl(pattern_type, name, "User:*", "10.0.0.1")
+    };
+    index.add(deny(PatternType::Literal, "others"));
+    assert!(any(&index, Operation::Read));
+    index.add(deny(PatternType::Prefixed, "ord"));
+    assert!(!any(&index, Operation::Read));
+    index.add(acl(PatternType::Literal, "*", "User:*", "*"));
+    assert!(any(&index, Operation::Read));
+    index.add(deny(PatternType::Literal, "*"));
+    assert!(!any(&index, Operation::Read));
+}
+
+/// `cargo test --release -p ottla-broker --lib -- --ignored --nocapture ten_thousand`
+#[test]
+#[ignore = "a measurement"]
+fn a_decision_among_ten_thousand_acls_takes_at_most_200_ns() {
+    let mut index = AclIndex::default();
+    for number in 0..5000 {
+        let user = format!("User:u{}", number % 100);
+        index.add(acl(PatternType::Literal, &format!("topic-{number}"), &user, "*"));
+        index.add(acl(PatternType::Prefixed, &format!("team-{number}."), &user, "*"));
+    }
+    assert_eq!(index.len(), 10_000);
+    let principals: Vec<Principal> = (0..100).map(|number| Principal::user(&format!("u{number}"))).collect();
+    for (what, prefix, suffix) in
+        [("literal", "topic-", ""), ("prefixed", "team-", ".orders"), ("without an ACL", "other-", "")]
+    {
+        let names: Vec<String> = (0..5000).map(|number| format!("{prefix}{number}{suffix}")).collect();
+        let rounds = 40;
+        let mut allowed = 0_u64;
+        let began = std::time::Instant::now();
+        for _ in 0..rounds {
+            for (at, name) in names.iter().enumerate() {
+                let principal = &principals[at % 100];
+                let decision =
+                    index.decide(principal, "10.0.0.1", Operation::Read, ResourceType::Topic, name);
+                allowed += u64::from(decision == Decision::Allowed);
+            }
+        }
+        let each = began.elapsed() / (rounds * 5000);
+        println!("{what}: {each:?} per decision, {allowed} allowed");
+        assert!(each.as_nanos() <= 200, "{what}: {each:?}");
+    }
+}

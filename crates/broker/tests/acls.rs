@@ -1,0 +1,318 @@
+//! ACLs: Kafka's rules and errors, for every API.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::sound::{TOPIC, in_outer_versions};
+use common::{Heard, Raw, batch, metadata_of};
+use ottla_broker::{Broker, BrokerThread};
+use ottla_log::storage::mem::MemStorage;
+use ottla_protocol::messages as m;
+use ottla_protocol::{ApiKey, ErrorCode};
+use ottla_wire::Seal;
+
+const STANDARD: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+const EVERYONE: &str = "User:ANONYMOUS";
+
+/// Types of resources, patterns, operations and permissions by their numbers.
+const ANY: i8 = 1;
+const TOPICS: i8 = 2;
+const GROUPS: i8 = 3;
+const CLUSTER: i8 = 4;
+const MATCH: i8 = 2;
+const LITERAL: i8 = 3;
+const PREFIXED: i8 = 4;
+const ALL: i8 = 2;
+const READ: i8 = 3;
+const WRITE: i8 = 4;
+const CREATE: i8 = 5;
+const DESCRIBE: i8 = 8;
+const DENY: i8 = 2;
+const ALLOW: i8 = 3;
+
+fn start(disk: &MemStorage, properties: &[(&str, &str)]) -> (BrokerThread, Raw) {
+    let broker = Broker::builder().storage(Arc::new(disk.clone())).configure(|config| {
+        config.set("authorizer.class.name", STANDARD).expect("an authorizer");
+        for (name, value) in properties {
+            config.set(name, value).expect("a property");
+        }
+    });
+    let broker = broker.spawn().expect("a broker");
+    let connection = Raw::connect(broker.addresses()[0]);
+    (broker, connection)
+}
+
+fn acl(
+    resource_type: i8,
+    pattern: i8,
+    name: &str,
+    operation: i8,
+    permission: i8,
+) -> m::create_acls::AclCreation {
+    m::create_acls::AclCreation {
+        resource_type,
+        resource_name: name.into(),
+        resource_pattern_type: pattern,
+        principal: EVERYONE.into(),
+        host: "*".into(),
+        operation,
+        permission_type: permission,
+    }
+}
+
+fn create(connection: &mut Raw, creations: Vec<m::create_acls::AclCreation>) -> Vec<ErrorCode> {
+    let created = connection.ask(3, &m::create_acls::CreateAclsRequest { creations }).expect("an answer");
+    created.results.iter().map(|result| result.error_code).collect()
+}
+
+/// Stores what a super user has made, for a broker in which everyone is an ordinary client.
+fn world(acls: Vec<m::create_acls::AclCreation>) -> MemStorage {
+    let disk = MemStorage::new();
+    let (broker, mut connection) = start(&disk, &[("super.users", EVERYONE)]);
+    for topic in [TOPIC, "secret"] {
+        let made = connection.ask(9, &metadata_of(topic)).expect("an answer");
+        assert_eq!(made.topics[0].error_code, ErrorCode::None);
+    }
+    let expected = vec![ErrorCode::None; acls.len()];
+    assert_eq!(create(&mut connection, acls), expected);
+    broker.stop();
+    disk
+}
+
+fn filter(resource_type: i8, pattern: i8, name: Option<&str>) -> m::describe_acls::DescribeAclsRequest {
+    m::describe_acls::DescribeAclsRequest {
+        resource_type_filter: resource_type,
+        resource_name_filter: name.map(Into::into),
+        pattern_type_filter: pattern,
+        principal_filter: None,
+        host_filter: None,
+        operation: ANY,
+        permission_type: ANY,
+    }
+}
+
+/// The names and the pattern types of the ACLs that a filter selects, with the number of their ACLs.
+fn selected(
+    connection: &mut Raw,
+    request: &m::describe_acls::DescribeAclsRequest,
+) -> Vec<(String, i8, usize)> {
+    let described = connection.ask(3, request).expect("an answer");
+    assert_eq!(described.error_code, ErrorCode::None);
+    let resources = described.resources.into_iter();
+    resources.map(|found| (found.resource_name, found.pattern_type, found.acls.len())).collect()
+}
+
+#[test]
+fn acls_are_created_described_deleted_and_survive_a_restart() {
+    let disk = world(vec![
+        acl(TOPICS, LITERAL, "orders", READ, ALLOW),
+        acl(TOPICS, LITERAL, "orders", WRITE, DENY),
+        acl(TOPICS, LITERAL, "orders", READ, ALLOW),
+        acl(TOPICS, LITERAL, "*", DESCRIBE, ALLOW),
+        acl(TOPICS, PREFIXED, "ord", READ, ALLOW),
+        acl(GROUPS, LITERAL, "orders", READ, ALLOW),
+    ]);
+    let (_broker, mut connection) = start(&disk, &[("super.users", "User:admin; User:ANONYMOUS")]);
+    let of = |name: &str, pattern, count| (name.to_owned(), pattern, count);
+    assert_eq!(selected(&mut connection, &filter(ANY, ANY, None)).len(), 4);
+    assert_eq!(
+        selected(&mut connection, &filter(TOPICS, ANY, Some("orders"))),
+        [of("orders", LITERAL, 2)],
+        "two equal ACLs are one"
+    );
+    let matching = selected(&mut connection, &filter(TOPICS, MATCH, Some("orders")));
+    assert_eq!(matching, [of("*", LITERAL, 1), of("orders", LITERAL, 2), of("ord", PREFIXED, 1)]);
+    let filters = vec![
+        m::delete_acls::DeleteAclsFilter {
+            resource_type_filter: TOPICS,
+            resource_name_filter: None,
+            pattern_type_filter: LITERAL,
+            principal_filter: None,
+            host_filter: None,
+            operation: ANY,
+            permission_type: DENY,
+        },
+        m::delete_acls::DeleteAclsFilter { pattern_type_filter: 0, ..Default::default() },
+    ];
+    let deleted = connection.ask(3, &m::delete_acls::DeleteAclsRequest { filters }).expect("an answer");
+    let results = deleted.filter_results.iter().map(|result| (result.error_code, result.matching_acls.len()));
+    assert_eq!(results.collect::<Vec<_>>(), [(ErrorCode::None, 1), (ErrorCode::InvalidRequest, 0)]);
+    assert_eq!(
+        selected(&mut connection, &filter(TOPICS, LITERAL, Some("orders"))),
+        [of("orders", LITERAL, 1)]
+    );
+}
+
+#[test]
+fn acls_that_kafka_refuses_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new(), &[("super.users", EVERYONE)]);
+    let sound = || acl(TOPICS, LITERAL, "orders", READ, ALLOW);
+    let bad = [
+        acl(ANY, LITERAL, "orders", READ, ALLOW),
+        acl(TOPICS, MATCH, "orders", READ, ALLOW),
+        acl(TOPICS, LITERAL, "", READ, ALLOW),
+        acl(TOPICS, LITERAL, "orders", ANY, ALLOW),
+        acl(TOPICS, LITERAL, "orders", READ, ANY),
+        acl(CLUSTER, LITERAL, "another", READ, ALLOW),
+        m::create_acls::AclCreation { principal: "anna".into(), ..sound() },
+    ];
+    let expected = [vec![ErrorCode::InvalidRequest; bad.len()], vec![ErrorCode::None]].concat();
+    let creations = bad.into_iter().chain([sound()]).collect();
+    assert_eq!(create(&mut connection, creations), expected);
+    assert_eq!(selected(&mut connection, &filter(ANY, ANY, None)).len(), 1);
+}
+
+/// The APIs that do not refuse a client without rights: they list nothing, or they refuse everyone.
+const OPEN: &[ApiKey] = &[
+    ApiKey::ApiVersions,
+    ApiKey::CreateDelegationToken,
+    ApiKey::DescribeCluster,
+    ApiKey::DescribeDelegationToken,
+    ApiKey::ExpireDelegationToken,
+    ApiKey::ListGroups,
+    ApiKey::ListTransactions,
+    ApiKey::RenewDelegationToken,
+    ApiKey::SaslAuthenticate,
+    ApiKey::SaslHandshake,
+];
+
+/// The numbers of TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+const DENIED: [i16; 4] = [29, 30, 31, 53];
+
+#[test]
+fn a_client_without_rights_is_refused_by_every_api() {
+    let disk = world(Vec::new());
+    let (broker, _) = start(&disk, &[]);
+    let address = broker.addresses()[0];
+    let mut granted: BTreeMap<String, String> = BTreeMap::new();
+    for sound in in_outer_versions(address) {
+        let mut connection = Raw::connect(address);
+        connection.send(&sound.frame);
+        let Heard::Answer(answer) = connection.hear() else {
+            granted.insert(sound.name(), "closed".into());
+            continue;
+        };
+        if OPEN.contains(&sound.api) {
+            continue;
+        }
+        // Ids reveal nothing: there is no topic with the id of this request.
+        let (denied, has_ids) = (&DENIED[..], sound.api == ApiKey::Fetch && sound.version >= 13);
+        let denied = if has_ids { &[ErrorCode::UnknownTopicId.code()] } else { denied };
+        let has_denial = answer.windows(2).any(|two| denied.contains(&i16::from_be_bytes([two[0], two[1]])));
+        // The first versions have no error code.
+        let is_empty = sound.api == ApiKey::DescribeLogDirs && answer.len() <= 16;
+        if !has_denial && !is_empty {
+            granted.insert(sound.name(), format!("{:?}", &answer[..answer.len().min(80)]));
+        }
+    }
+    assert!(granted.is_empty(), "{granted:#?}");
+}
+
+#[test]
+fn a_client_sees_what_its_acls_allow_and_no_more() {
+    let disk = world(vec![
+        acl(TOPICS, PREFIXED, "ord", READ, ALLOW),
+        acl(TOPICS, LITERAL, "orders", WRITE, ALLOW),
+        acl(GROUPS, LITERAL, "g", READ, ALLOW),
+    ]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let all = m::metadata::MetadataRequest {
+        include_topic_authorized_operations: true,
+        include_cluster_authorized_operations: true,
+        ..Default::default()
+    };
+    let all = connection.ask(9, &m::metadata::MetadataRequest { topics: None, ..all }).expect("an answer");
+    let names: Vec<_> = all.topics.iter().map(|topic| topic.name.as_deref().unwrap_or_default()).collect();
+    assert_eq!(names, [TOPIC]);
+    assert_eq!(all.topics[0].topic_authorized_operations, 1 << READ | 1 << WRITE | 1 << DESCRIBE);
+    assert_eq!(all.cluster_authorized_operations, 0);
+
+    // A topic that exists and one that does not look alike.
+    let code_of = |connection: &mut Raw, topic: &str| {
+        connection.ask(9, &metadata_of(topic)).expect("an answer").topics[0].error_code
+    };
+    assert_eq!(code_of(&mut connection, "secret"), ErrorCode::TopicAuthorizationFailed);
+    assert_eq!(code_of(&mut connection, "missing"), ErrorCode::TopicAuthorizationFailed);
+    assert_eq!(
+        code_of(&mut connection, "ordinary"),
+        ErrorCode::TopicAuthorizationFailed,
+        "CREATE is missing"
+    );
+    assert_eq!(code_of(&mut connection, TOPIC), ErrorCode::None);
+
+    let records = batch(&[b"one"], &Seal::default());
+    assert_eq!(connection.produce(TOPIC, 1, &records).error_code, ErrorCode::None);
+    assert_eq!(connection.produce("secret", 1, &records).error_code, ErrorCode::TopicAuthorizationFailed);
+    let idempotent = m::init_producer_id::InitProducerIdRequest {
+        transactional_id: None,
+        producer_id: -1,
+        producer_epoch: -1,
+        ..Default::default()
+    };
+    let begun = connection.ask(4, &idempotent).expect("an answer");
+    assert_eq!(begun.error_code, ErrorCode::None, "the right to write to some topic suffices");
+    let transactional =
+        m::init_producer_id::InitProducerIdRequest { transactional_id: Some("t".into()), ..idempotent };
+    let begun = connection.ask(4, &transactional).expect("an answer");
+    assert_eq!(begun.error_code, ErrorCode::TransactionalIdAuthorizationFailed);
+}
+
+/// Items of one request are checked one by one.
+#[test]
+fn the_allowed_items_of_a_request_are_handled() {
+    let disk = world(vec![acl(TOPICS, LITERAL, TOPIC, READ, ALLOW), acl(GROUPS, LITERAL, "g", READ, ALLOW)]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let topic = |name: &str| m::list_offsets::ListOffsetsTopic {
+        name: name.into(),
+        partitions: vec![m::list_offsets::ListOffsetsPartition {
+            timestamp: -1,
+            current_leader_epoch: -1,
+            ..Default::default()
+        }],
+    };
+    let request = m::list_offsets::ListOffsetsRequest {
+        replica_id: -1,
+        topics: ["secret", TOPIC, "missing"].map(topic).to_vec(),
+        ..Default::default()
+    };
+    let answer = connection.ask(5, &request).expect("an answer");
+    let codes = answer.topics.iter().map(|topic| (topic.name.as_str(), topic.partitions[0].error_code));
+    let denied = ErrorCode::TopicAuthorizationFailed;
+    assert_eq!(
+        codes.collect::<Vec<_>>(),
+        [(TOPIC, ErrorCode::None), ("secret", denied), ("missing", denied)]
+    );
+
+    let mut commit = common::commit_request("g", 7);
+    let mut secret = commit.topics[0].clone();
+    secret.name = "secret".into();
+    commit.topics.push(secret);
+    let answer = connection.ask(8, &commit).expect("an answer");
+    let codes = answer.topics.iter().map(|topic| topic.partitions[0].error_code).collect::<Vec<_>>();
+    assert_eq!(codes, [ErrorCode::None, denied]);
+}
+
+#[test]
+fn a_denial_wins_and_changes_apply_at_once() {
+    let disk = world(vec![
+        acl(TOPICS, LITERAL, "*", ALL, ALLOW),
+        acl(CLUSTER, LITERAL, "kafka-cluster", ALL, ALLOW),
+    ]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let records = batch(&[b"one"], &Seal::default());
+    assert_eq!(connection.produce(TOPIC, 1, &records).error_code, ErrorCode::None);
+    assert_eq!(create(&mut connection, vec![acl(TOPICS, PREFIXED, "ord", WRITE, DENY)]), [ErrorCode::None]);
+    assert_eq!(connection.produce(TOPIC, 1, &records).error_code, ErrorCode::TopicAuthorizationFailed);
+    assert_eq!(connection.produce("secret", 1, &records).error_code, ErrorCode::None);
+}
+
+#[test]
+fn without_acls_for_a_resource_everyone_may_use_it_if_so_configured() {
+    let disk = world(vec![acl(TOPICS, LITERAL, "secret", CREATE, ALLOW)]);
+    let (_broker, mut connection) = start(&disk, &[("allow.everyone.if.no.acl.found", "true")]);
+    let records = batch(&[b"one"], &Seal::default());
+    assert_eq!(connection.produce(TOPIC, 1, &records).error_code, ErrorCode::None);
+    assert_eq!(connection.produce("secret", 1, &records).error_code, ErrorCode::TopicAuthorizationFailed);
+}
