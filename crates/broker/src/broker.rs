@@ -1,6 +1,7 @@
 //! A broker to embed: builder, start, stop.
 
 mod listening;
+mod secure;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,12 +23,8 @@ use crate::connection::serve;
 use crate::control::{Control, ControlAnswer, NewNode};
 use crate::partition::Syncer;
 use crate::security::active_listener::ActiveListener;
-use crate::security::secure_dir::ADMIN;
 use crate::topics::NewTopic;
 use listening::{bootstrap_servers_of, nth_address};
-
-/// Kafka's name of the property.
-const SUPER_USERS: &str = "super.users";
 
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
@@ -425,11 +422,8 @@ impl BrokerBuilder {
         let secure = self.secure_dir()?;
         let listeners = self.active_listeners(secure.as_ref())?;
         let Self { data_dir, storage, nodes, mut config, topics, clock, syncer, seed, .. } = self;
-        if secure.is_some()
-            && !config.given.contains_key(SUPER_USERS)
-            && let Err(reason) = config.set(SUPER_USERS, &format!("User:{ADMIN}"))
-        {
-            tracing::debug!(reason, "no super user is set: each user may do everything");
+        if secure.is_some() {
+            secure::configure(&mut config)?;
         }
         let mut dir_lock = None;
         let mut root = None;
@@ -469,9 +463,8 @@ impl BrokerBuilder {
             let failed = |reason| StartError::Listener { name: settings.name.clone(), reason };
             settings.sasl.as_ref().map_or(Ok(()), |_| cluster.prepare_scram()).map_err(failed)?;
         }
-        for (user, password) in secure.iter().flat_map(|secure| &secure.users) {
-            let overwrites = secure.as_ref().is_some_and(|secure| secure.is_new);
-            cluster.set_password(user, password.expose(), overwrites).map_err(StartError::Secure)?;
+        if let Some(secure) = &secure {
+            secure::store(&cluster, secure)?;
         }
         let (asked, new_nodes) = mpsc::unbounded_channel();
         let mut broker = Broker {

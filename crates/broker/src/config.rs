@@ -34,7 +34,7 @@ use crate::kafka_level::KafkaLevel;
 use crate::security::Principal;
 
 /// The authorizer whose rules this broker has.
-const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+pub(crate) const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
 /// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -22,7 +22,7 @@ const LISTENER: &str = "SECURE";
 /// The user that may do everything.
 pub(crate) const ADMIN: &str = "admin";
 /// The user of applications.
-const CLIENT: &str = "client";
+pub(crate) const CLIENT: &str = "client";
 /// The lifetime of the authority.
 const AUTHORITY_DAYS: u64 = 3650;
 /// The lifetime of the server's certificate. Each start makes a new one.
