@@ -61,7 +61,8 @@ impl Api for SaslAuthenticateRequest {
     }
 
     fn closes_after(response: &SaslAuthenticateResponse) -> Option<String> {
-        (response.error_code == ErrorCode::SaslAuthenticationFailed).then(|| "authentication failed".to_owned())
+        (response.error_code == ErrorCode::SaslAuthenticationFailed)
+            .then(|| "authentication failed".to_owned())
     }
 }
 

@@ -300,7 +300,9 @@ fn cluster_metadata(all: &mut All) {
 
 fn security(all: &mut All) {
     all.add(|_| m::sasl_handshake::SaslHandshakeRequest { mechanism: "PLAIN".into() });
-    all.add(|_| m::sasl_authenticate::SaslAuthenticateRequest { auth_bytes: Bytes::from_static(b"\0anna\0secret") });
+    all.add(|_| m::sasl_authenticate::SaslAuthenticateRequest {
+        auth_bytes: Bytes::from_static(b"\0anna\0secret"),
+    });
     all.add(|_| m::describe_user_scram_credentials::DescribeUserScramCredentialsRequest {
         users: Some(vec![m::describe_user_scram_credentials::UserName { name: "anna".into() }]),
     });
