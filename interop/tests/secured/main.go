@@ -12,10 +12,14 @@ func main() {
 		panic(err)
 	}
 	defer client.Close()
-	record := &kgo.Record{Topic: topic, Value: []byte(value)}
-	if err := client.ProduceSync(ctx, record).FirstErr(); err != nil {
+	// A producer would retry a login that is refused.
+	if err := client.Ping(ctx); err != nil {
 		fmt.Println("refused:", err)
 		return
+	}
+	record := &kgo.Record{Topic: topic, Value: []byte(value)}
+	if err := client.ProduceSync(ctx, record).FirstErr(); err != nil {
+		panic(err)
 	}
 	for {
 		fetches := client.PollFetches(ctx)

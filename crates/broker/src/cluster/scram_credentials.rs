@@ -263,16 +263,15 @@ impl Cluster {
     /// The secret is not durable, or the system gives no random numbers.
     pub(crate) fn prepare_scram(&self) -> Result<(), String> {
         let stored = lock(&self.journal).get(SECRET_KEY).map(|secret| secret.to_vec());
-        let secret = match stored {
-            Some(secret) => secret,
-            None => {
-                let mut secret = vec![0; SECRET_BYTES];
-                let random = rustls::crypto::ring::default_provider().secure_random;
-                random.fill(&mut secret).map_err(|_| "the system gives no random numbers".to_owned())?;
-                let entry = (Bytes::from_static(SECRET_KEY), Some(Bytes::from(secret.clone())));
-                self.put_durably(&[entry]).map_err(|(_, reason)| reason)?;
-                secret
-            }
+        let secret = if let Some(secret) = stored {
+            secret
+        } else {
+            let mut secret = vec![0; SECRET_BYTES];
+            let random = rustls::crypto::ring::default_provider().secure_random;
+            random.fill(&mut secret).map_err(|_| "the system gives no random numbers".to_owned())?;
+            let entry = (Bytes::from_static(SECRET_KEY), Some(Bytes::from(secret.clone())));
+            self.put_durably(&[entry]).map_err(|(_, reason)| reason)?;
+            secret
         };
         let _ = self.scram_credentials.secret.set(secret);
         Ok(())

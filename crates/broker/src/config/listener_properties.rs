@@ -158,10 +158,6 @@ impl<'a> ListenerProperties<'a> {
         self.own(&prefixed).or_else(|| self.get(name))
     }
 
-    fn number(&self, name: &str, value: &str) -> Result<u64, String> {
-        value.parse().map_err(|_| format!("{name}=`{value}`: not a whole number from 0"))
-    }
-
     fn tls(&self, has_sasl: bool) -> Result<TlsSettings, String> {
         let file = |name: &str| self.get(name).map(|path| Pem::File(PathBuf::from(path)));
         let text = |name: &str| self.get(name).map(|text| Pem::Text(text.into()));
@@ -208,16 +204,16 @@ impl<'a> ListenerProperties<'a> {
         let mut sasl = SaslSettings::new(mechanisms);
         let name = "connection.failed.authentication.delay.ms";
         if let Some(value) = self.get(name) {
-            sasl.failure_delay = Duration::from_millis(self.number(name, value)?);
+            sasl.failure_delay = Duration::from_millis(number(name, value)?);
         }
         let name = "sasl.server.max.receive.size";
         if let Some(value) = self.get(name) {
-            sasl.receive_bytes_max = self.number(name, value)? as usize;
+            sasl.receive_bytes_max = number(name, value)? as usize;
         }
         for mechanism in sasl.mechanisms.clone() {
             let name = "connections.max.reauth.ms";
             if let Some(value) = self.of_mechanism(mechanism, name) {
-                sasl.session_max.insert(mechanism, Duration::from_millis(self.number(name, value)?));
+                sasl.session_max.insert(mechanism, Duration::from_millis(number(name, value)?));
             }
         }
         if sasl.mechanisms.contains(&SaslMechanism::Plain) {
@@ -252,10 +248,14 @@ impl<'a> ListenerProperties<'a> {
         }
         let name = "sasl.oauthbearer.clock.skew.seconds";
         if let Some(value) = self.get(name) {
-            oauth.clock_skew = Duration::from_secs(self.number(name, value)?);
+            oauth.clock_skew = Duration::from_secs(number(name, value)?);
         }
         Ok(oauth)
     }
+}
+
+fn number(name: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| format!("{name}=`{value}`: not a whole number from 0"))
 }
 
 fn list(text: Option<&str>) -> impl Iterator<Item = &str> {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::response_writer::write_response;
 use super::{Closed, Connection, Transport, progress, receive};
-use crate::security::sasl::Step;
+use crate::security::sasl::{SaslConnection, Step};
 
 /// The time from the connection to the end of the login.
 pub(crate) const AUTHENTICATION_MAX: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl<T: Transport> Connection<T> {
                 _ => Ok(()),
             },
             Ok(Some(frame)) => {
-                let is_raw = self.context.sasl.as_ref().is_some_and(|sasl| sasl.expects_raw_token());
+                let is_raw = self.context.sasl.as_ref().is_some_and(SaslConnection::expects_raw_token);
                 if is_raw {
                     return self.answer_raw_token(&frame).await;
                 }

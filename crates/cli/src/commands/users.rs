@@ -153,18 +153,15 @@ fn mechanism(text: &str) -> Result<ScramMechanism, String> {
 
 /// The password of a user, from a file or from the terminal.
 fn password(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
-    let password = match file {
-        Some(path) => {
-            first_line(&mut BufReader::new(File::open(path).map_err(|error| Failure::file(path, &error))?))
-                .map_err(|error| Failure::file(path, &error))?
+    let password = if let Some(path) = file {
+        let opened = File::open(path).map_err(|error| Failure::file(path, &error))?;
+        first_line(&mut BufReader::new(opened)).map_err(|error| Failure::file(path, &error))?
+    } else {
+        let password = ask(&format!("Password of {user}: "))?;
+        if password.expose() != ask("Again: ")?.expose() {
+            return Err(Failure::usage("the passwords differ"));
         }
-        None => {
-            let password = ask(&format!("Password of {user}: "))?;
-            if password.expose() != ask("Again: ")?.expose() {
-                return Err(Failure::usage("the passwords differ"));
-            }
-            password
-        }
+        password
     };
     if password.expose().is_empty() {
         return Err(Failure::usage("the password is empty"));

@@ -162,17 +162,14 @@ impl SaslConnection {
     pub(crate) fn handshake(&self, server: &SaslServer, mechanism: &str, version: i16) -> Handshake {
         let mechanism = SaslMechanism::of_name(mechanism);
         let mut state = self.state();
-        match mechanism.filter(|mechanism| server.settings.mechanisms.contains(mechanism)) {
-            Some(mechanism) => {
-                state.stage = Stage::Start(mechanism);
-                state.is_raw = version == 0 && state.authenticated.is_none();
-                Handshake::Accepted
-            }
-            None => {
-                state.stage = Stage::Failed;
-                Handshake::UnsupportedMechanism
-            }
-        }
+        let known = mechanism.filter(|mechanism| server.settings.mechanisms.contains(mechanism));
+        let Some(mechanism) = known else {
+            state.stage = Stage::Failed;
+            return Handshake::UnsupportedMechanism;
+        };
+        state.stage = Stage::Start(mechanism);
+        state.is_raw = version == 0 && state.authenticated.is_none();
+        Handshake::Accepted
     }
 
     /// Handles a token of the client. Sets `principal` when it is authenticated for the first time.
