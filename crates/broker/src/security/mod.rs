@@ -1,4 +1,4 @@
-//! Who a client is, and what it may do.
+//! The identity and the rights of a client.
 //!
 //! - `principal`: the identity of a client.
 //! - `authorizer`: the decision whether a client may do an operation, from super users and ACLs.
