@@ -80,6 +80,10 @@ const FEATURES: &str = "org.apache.kafka.tools.FeatureCommand";
 const QUORUM: &str = "org.apache.kafka.tools.MetadataQuorumCommand";
 const CLUSTER: &str = "org.apache.kafka.tools.ClusterTool";
 const CONFIGS: &str = "kafka.admin.ConfigCommand";
+const ACLS: &str = "org.apache.kafka.tools.AclCommand";
+const PRODUCER: &str = "org.apache.kafka.tools.ConsoleProducer";
+const CONSUMER: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
+const AUTHORIZER: &str = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
 #[test]
 fn kafkas_administrative_tools_work() -> Result<(), Failure> {
@@ -126,5 +130,69 @@ fn kafkas_administrative_tools_work() -> Result<(), Failure> {
     let described = printed(CONFIGS, &[&["--describe"][..], &user].concat())?;
     assert!(described.contains("producer_byte_rate=1024.0"), "{described}");
     assert!(described.contains("SCRAM-SHA-256=iterations=4096"), "{described}");
+    Ok(())
+}
+
+/// ACLs that Kafka's tool has made apply to Java's clients, also after kill -9.
+#[test]
+fn kafkas_acl_tool_works_and_java_clients_are_denied() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let data = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
+    let with_super_user = ["--topic", "orders:1", "-X", AUTHORIZER, "-X", "super.users=User:ANONYMOUS"];
+    let broker = OttlaBroker::start_on(data.path(), &with_super_user)?;
+    let bootstrap = broker.bootstrap();
+    let printed = |class: &str, args: &[&str]| -> Result<String, Failure> {
+        Ok(tool(&bootstrap, class, args)?.succeeded()?.stdout_text())
+    };
+    let anna = ["--allow-principal", "User:anna", "--producer", "--topic", "ord"];
+    printed(ACLS, &[&["--add", "--resource-pattern-type", "prefixed"][..], &anna].concat())?;
+    let everyone =
+        ["--allow-principal", "User:*", "--operation", "Read", "--topic", "orders", "--group", "g"];
+    printed(ACLS, &[&["--add"][..], &everyone].concat())?;
+    let listed = printed(ACLS, &["--list", "--topic", "orders", "--resource-pattern-type", "match"])?;
+    for words in [
+        "resourceType=TOPIC, name=ord, patternType=PREFIXED",
+        "principal=User:anna, host=*, operation=WRITE, permissionType=ALLOW",
+        "principal=User:*, host=*, operation=READ, permissionType=ALLOW",
+    ] {
+        assert!(listed.contains(words), "no {words}: {listed}");
+    }
+    let remove = ["--remove", "--force", "--topic", "ord", "--resource-pattern-type", "prefixed"];
+    printed(ACLS, &remove)?;
+    let listed = printed(ACLS, &["--list"])?;
+    assert!(!listed.contains("User:anna") && listed.contains("User:*"), "{listed}");
+    let produce = |bootstrap: &str, text: &[u8]| -> Result<Output, Failure> {
+        let mut java = newest_jars()?.java(256);
+        java.args([PRODUCER, "--bootstrap-server", bootstrap, "--topic", "orders"]);
+        java.args(["--command-property", "enable.idempotence=false"]);
+        run(PRODUCER, &mut java, text, TOOL_WITHIN)
+    };
+    produce(&bootstrap, b"first\n")?.succeeded()?;
+    broker.kill()?;
+
+    let broker = OttlaBroker::start_on(data.path(), &["-X", AUTHORIZER])?;
+    let bootstrap = broker.bootstrap();
+    let said = produce(&bootstrap, b"second\n")?;
+    let said = said.stdout_text() + &said.stderr_text();
+    assert!(
+        said.contains("TopicAuthorizationException: Not authorized to access topics: [orders]"),
+        "{said}"
+    );
+    let consume = |group: &str| -> Result<String, Failure> {
+        let wait = ["--from-beginning", "--max-messages", "1", "--timeout-ms", "30000"];
+        let output =
+            tool(&bootstrap, CONSUMER, &[&["--topic", "orders", "--group", group][..], &wait].concat())?;
+        Ok(output.stdout_text() + &output.stderr_text())
+    };
+    let read = consume("g")?;
+    assert!(read.contains("first"), "{read}");
+    let denied = consume("other")?;
+    assert!(
+        denied.contains("GroupAuthorizationException: Not authorized to access group: other"),
+        "{denied}"
+    );
+    let acls = tool(&bootstrap, ACLS, &["--list"])?;
+    let acls = acls.stdout_text() + &acls.stderr_text();
+    assert!(acls.contains("ClusterAuthorizationException"), "{acls}");
     Ok(())
 }

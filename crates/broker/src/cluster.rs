@@ -7,7 +7,7 @@ mod acls;
 mod background;
 #[cfg(target_os = "linux")]
 mod background_priority;
-pub(crate) mod client_quotas;
+mod client_quotas;
 pub(crate) mod features;
 mod files;
 mod leadership;
@@ -29,7 +29,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::background::BackgroundThreads;
-use self::client_quotas::ClientQuotas;
 use self::features::Features;
 pub(crate) use self::features::TRANSACTION_VERSION;
 pub(crate) use self::leadership::Election;
@@ -55,7 +54,7 @@ use crate::memory::{MemoryBudget, Parts};
 use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
-use crate::quotas::{QuotaUse, Windows};
+use crate::quotas::{ClientQuotas, QuotaUse};
 use crate::security::Authorizer;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
@@ -212,10 +211,7 @@ impl Cluster {
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
             live: LiveConfig::new(&config),
             authorizer: Authorizer::of(&config),
-            quota_use: QuotaUse::new(
-                Windows { count: config.quota_windows, size: config.quota_window },
-                Windows { count: config.controller_quota_windows, size: config.controller_quota_window },
-            ),
+            quota_use: QuotaUse::of(&config),
             config,
             clock,
             syncer,

@@ -31,7 +31,6 @@ use listener_properties::{SecurityProperties, is_of_listener};
 
 use crate::internal_topics::SEGMENT_BYTES;
 use crate::kafka_level::KafkaLevel;
-use crate::security::Principal;
 
 /// The authorizer whose rules this broker has.
 pub(crate) const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
@@ -152,7 +151,7 @@ pub struct BrokerConfig {
     pub has_authorizer: bool,
     /// `super.users`: principals (`User:admin`) that may do everything. None by default.
     pub super_users: Vec<String>,
-    /// `allow.everyone.if.no.acl.found`: everyone may use a resource that has no ACLs. Off by default.
+    /// `allow.everyone.if.no.acl.found`: everyone may use a resource that has no ACLs. False by default.
     pub allow_everyone_without_acls: bool,
     /// `quota.window.num`: the windows over which the rates of quotas are measured. 11 by default.
     pub quota_windows: u32,
@@ -414,9 +413,9 @@ fn is_authorizer(value: &str) -> Result<bool, String> {
 /// Principals, separated by semicolons.
 fn principals(value: &str) -> Result<Vec<String>, String> {
     let names = value.split(';').map(str::trim).filter(|name| !name.is_empty());
-    let checked = names.map(|name| match Principal::parse(name) {
-        Some(_) => Ok(name.to_owned()),
-        None => Err(format!("super.users: `{name}` is no principal: use User:<name>")),
+    let checked = names.map(|name| match name.split_once(':') {
+        Some((kind, _)) if !kind.is_empty() => Ok(name.to_owned()),
+        Some(_) | None => Err(format!("super.users: `{name}` is no principal: use User:<name>")),
     });
     checked.collect()
 }

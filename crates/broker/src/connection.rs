@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -23,7 +23,7 @@ use ottla_wire::frames::FrameBuffer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::api::{self, ConnectionContext, Reply, Replying};
 use crate::cluster::Cluster;
@@ -105,14 +105,14 @@ pub(crate) async fn serve_at<T: Transport>(
         cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection::new(io, cluster.clone(), node, listener, principal);
         let pause = connection.quota_pause();
-        if !pause.is_zero() {
-            // Boxed: other connections do not need its memory.
-            Box::pin(tokio::time::sleep(pause)).await;
-        } else {
+        if pause.is_zero() {
             let result = connection.authenticate_and_run().await;
             if let Err(reason) = result {
                 tracing::debug!(node, %reason, "connection closed");
             }
+        } else {
+            // Boxed: other connections do not need its memory.
+            Box::pin(tokio::time::sleep(pause)).await;
         }
         // Thousands that end at once must not delay the others. Their memory is returned at once.
         let Connection { io, .. } = connection;
@@ -207,13 +207,12 @@ impl<T: Transport> Connection<T> {
             return Err(Closed::Down);
         }
         let config = &cluster.config;
-        let opened = Instant::now();
         // The first request has the deadline of a frame, and the next ones that of an idle connection.
         let mut limit = config.frame_timeout;
-        let mut since = opened;
+        let mut since = Instant::now();
         // The deadline of the frame of which a part has arrived.
         let mut frame_due: Option<Instant> = None;
-        let mut timer = pin!(tokio::time::sleep_until(opened + limit));
+        let mut timer = pin!(tokio::time::sleep_until(since + limit));
         let mut is_new = true;
         loop {
             if self.has_backlog() || (is_new && self.frames.has_frame()) {
@@ -240,9 +239,8 @@ impl<T: Transport> Connection<T> {
             let muted = self.context.mute.until().filter(|_| !is_draining);
             let Self { io, frames, pending, charge, .. } = &mut *self;
             // Reading continues while a response is pending, because only a read detects that the peer has left.
-            let room =
-                pending.len() < PIPELINED_MAX && !frames.has_frame() && !is_draining && muted.is_none();
             let may_wait = pending.len() < PIPELINED_MAX;
+            let room = may_wait && !frames.has_frame() && !is_draining && muted.is_none();
             let to_charge = if may_wait && charge.is_none() { charge_for(frames) } else { None };
             if !frames.is_mid_frame() || to_charge.is_some() || muted.is_some() {
                 // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
@@ -250,14 +248,12 @@ impl<T: Transport> Connection<T> {
             } else if frame_due.is_none() {
                 frame_due = Some(Instant::now() + time_for(frames.awaited().unwrap_or(0), config));
             }
-            let due = frame_due.unwrap_or(since + limit);
+            // A client that has to pause is not idle.
+            let due = frame_due.unwrap_or(muted.unwrap_or(since).max(since) + limit);
             let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|(_, granted)| *granted);
             let (due, look_at) = contended_due(&cluster, due, since, granted, frames.arrived());
-            // A client that has to pause is not idle.
-            let (due, look_at) = muted.map_or((due, look_at), |until| (due.max(until + limit), until));
-            if timer.deadline() != look_at {
-                timer.as_mut().reset(look_at);
-            }
+            let look_at = muted.unwrap_or(look_at);
+            set_deadline(timer.as_mut(), look_at);
             tokio::select! {
                 biased;
                 () = node.up.turned_since(flips.0) => return Err(Closed::Down),
@@ -443,6 +439,12 @@ fn ready<V>(poll: Poll<V>) -> Option<V> {
     match poll {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,
+    }
+}
+
+fn set_deadline(timer: Pin<&mut Sleep>, at: Instant) {
+    if timer.deadline() != at {
+        timer.reset(at);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub(crate) mod acls;
 pub(crate) mod broker;
 pub(crate) mod cluster;
 pub(crate) mod completions;
@@ -13,6 +14,7 @@ pub(crate) mod logdirs;
 pub(crate) mod man;
 pub(crate) mod produce;
 pub(crate) mod properties;
+pub(crate) mod quotas;
 pub(crate) mod run;
 mod server_properties;
 pub(crate) mod topics;

@@ -73,6 +73,10 @@ enum Command {
     #[command(subcommand)]
     Users(commands::users::Users),
     Cluster(commands::cluster::Args),
+    #[command(subcommand)]
+    Acls(commands::acls::Acls),
+    #[command(subcommand)]
+    Quotas(commands::quotas::Quotas),
     Logdirs(commands::logdirs::Args),
     #[command(subcommand)]
     Fault(commands::fault::FaultCommand),
@@ -142,6 +146,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Transactions(transactions) => commands::transactions::run(&transactions),
         Command::Users(users) => commands::users::run(&users),
         Command::Cluster(args) => commands::cluster::run(&args),
+        Command::Acls(acls) => commands::acls::run(&acls),
+        Command::Quotas(quotas) => commands::quotas::run(&quotas),
         Command::Logdirs(args) => commands::logdirs::run(&args),
         Command::Fault(command) => commands::fault::run(&command),
         Command::Log(log) => commands::log::run(&log),

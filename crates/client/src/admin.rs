@@ -1,6 +1,7 @@
-//! The admin client: topics, groups, transactions, configurations, ACLs, credentials and the cluster.
+//! The admin client: topics, groups, transactions, configurations, ACLs, quotas, credentials and the cluster.
 
 mod acls;
+mod client_quotas;
 mod codes;
 mod configs;
 mod credentials;
@@ -29,6 +30,7 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 pub use self::acls::{Acl, AclFilter};
+pub use self::client_quotas::{QuotaAlteration, QuotaEntity, QuotaMatch, QuotaValues};
 pub use self::codes::{
     AclOperation, AclPermission, ConfigResourceType, ConfigSource, PatternType, ResourceType, ScramMechanism,
 };

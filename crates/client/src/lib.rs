@@ -56,9 +56,10 @@ pub use admin::{
     DeleteBefore, DescribeConfigs, DescribeOptions, Election, FeatureDescription, FoundOffset,
     GroupDescription, GroupFilter, GroupListing, GroupListings, HangingTransaction, KeyedResults,
     LogDirDescription, LogDirReplica, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt,
-    PartitionDescription, PatternType, QuorumDescription, QuorumReplica, ResourceType, ScramChange,
-    ScramCredential, ScramMechanism, Timeouts, TopicDescription, TopicDescriptions, TopicListing,
-    TransactionDescription, TransactionFilter, TransactionListing, TransactionListings,
+    PartitionDescription, PatternType, QuorumDescription, QuorumReplica, QuotaAlteration, QuotaEntity,
+    QuotaMatch, QuotaValues, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts,
+    TopicDescription, TopicDescriptions, TopicListing, TransactionDescription, TransactionFilter,
+    TransactionListing, TransactionListings,
 };
 pub use client::Client;
 pub use clock::Clock;

@@ -11,10 +11,8 @@ use ottla_protocol::messages::describe_client_quotas::{
 };
 
 use super::{Api, RequestContext};
-use crate::cluster::client_quotas::{
-    CLIENT_ID, IP, QuotaAlteration, QuotaEntity, QuotaFilter, QuotaMatch, USER,
-};
 use crate::cluster::{Cluster, Refusal};
+use crate::quotas::{CLIENT_ID, IP, QuotaAlteration, QuotaEntity, QuotaFilter, QuotaMatch, USER};
 
 /// The conditions of a component.
 const EXACT: i8 = 0;

@@ -225,7 +225,7 @@ fn find(
         }
         _ => match cluster.topic(&name.topic) {
             Some(topic) => allowed(topic),
-            // Whether a topic exists is for those who may read it.
+            // A client without the right to read does not learn that the topic is missing.
             None if may_read(context, is_replica, &name.topic) => Err(ErrorCode::UnknownTopicOrPartition),
             None => Err(ErrorCode::TopicAuthorizationFailed),
         },

@@ -263,36 +263,28 @@ fn fetch_group(
     };
     let mut answer: BTreeMap<String, Vec<OffsetFetchResponsePartitions>> = BTreeMap::new();
     let mut unknown = Vec::new();
-    match topics {
-        Some(topics) => {
-            for OffsetFetchRequestTopics { name, topic_id, partition_indexes } in topics {
-                let name = if by_id { name_of(context, topic_id) } else { Some(name) };
-                let Some(name) = name else {
-                    unknown.push(failed(
-                        String::new(),
-                        topic_id,
-                        partition_indexes,
-                        ErrorCode::UnknownTopicId,
-                    ));
-                    continue;
-                };
-                if !context.may(Operation::Describe, ResourceType::Topic, &name) {
-                    let code = ErrorCode::TopicAuthorizationFailed;
-                    unknown.push(failed(name, topic_id, partition_indexes, code));
-                    continue;
-                }
-                let found = partition_indexes.into_iter();
-                let found = found.map(|at| described(&name, at, offsets.get(&group_id, &name, at)));
-                let found: Vec<_> = found.collect();
-                answer.entry(name).or_default().extend(found);
+    if let Some(topics) = topics {
+        for OffsetFetchRequestTopics { name, topic_id, partition_indexes } in topics {
+            let name = if by_id { name_of(context, topic_id) } else { Some(name) };
+            let Some(name) = name else {
+                unknown.push(failed(String::new(), topic_id, partition_indexes, ErrorCode::UnknownTopicId));
+                continue;
+            };
+            if !context.may(Operation::Describe, ResourceType::Topic, &name) {
+                let code = ErrorCode::TopicAuthorizationFailed;
+                unknown.push(failed(name, topic_id, partition_indexes, code));
+                continue;
             }
+            let found = partition_indexes.into_iter();
+            let found = found.map(|at| described(&name, at, offsets.get(&group_id, &name, at)));
+            let found: Vec<_> = found.collect();
+            answer.entry(name).or_default().extend(found);
         }
-        None => {
-            let found = offsets.of_group(&group_id).into_iter();
-            for ((topic, partition), found) in found.filter(|((topic, _), _)| context.may_see_topic(topic)) {
-                let found = described(&topic, partition, Some(found));
-                answer.entry(topic).or_default().push(found);
-            }
+    } else {
+        let found = offsets.of_group(&group_id).into_iter();
+        for ((topic, partition), found) in found.filter(|((topic, _), _)| context.may_see_topic(topic)) {
+            let found = described(&topic, partition, Some(found));
+            answer.entry(topic).or_default().push(found);
         }
     }
     let topics = answer.into_iter().filter_map(|(name, partitions)| {

@@ -80,7 +80,7 @@ impl RequestContext {
     }
 }
 
-/// What has to be measured of a request.
+/// A request whose use is measured.
 struct Meter {
     connection: Arc<ConnectionContext>,
     client_id: Arc<str>,
@@ -101,7 +101,7 @@ impl Meter {
         })
     }
 
-    /// Counts what the request has used, tells the client its pause, and mutes the connection.
+    /// Counts what the request has used, sets its pause in the response, and mutes the connection.
     fn charge(&self, response: &mut impl Throttled, busy: Duration) {
         let usage = &self.connection.cluster.quota_use;
         let mut throttle = Duration::ZERO;

@@ -58,7 +58,9 @@ impl Cluster {
         let written = self.write_acls(&new, Some(&Bytes::from_static(b"{}")));
         if written.is_ok() {
             let mut acls = authorizer.acls_mut();
-            new.into_iter().for_each(|acl| acls.add(acl));
+            for acl in new {
+                acls.add(acl);
+            }
         }
         checked.into_iter().map(|checked| checked.and(written.clone())).collect()
     }
@@ -80,7 +82,9 @@ impl Cluster {
         let written = self.write_acls(&gone, None);
         if written.is_ok() {
             let mut acls = authorizer.acls_mut();
-            gone.iter().for_each(|acl| acls.remove(acl));
+            for acl in &gone {
+                acls.remove(acl);
+            }
         }
         selected.into_iter().map(|selected| written.clone().and(selected)).collect()
     }

@@ -1,99 +1,19 @@
-//! The quotas of users, client ids and IP addresses. The journal keeps them; `quotas` enforces them.
+//! The quotas in the journal, and the check of their changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
 use crate::data_dir;
-
-pub(crate) const USER: &str = "user";
-pub(crate) const CLIENT_ID: &str = "client-id";
-pub(crate) const IP: &str = "ip";
+use crate::quotas::{CLIENT_ID, IP, QuotaAlteration, QuotaEntity, QuotaValues, USER};
 
 /// Keys of the journal: `quotas/<entity as JSON>`.
 const QUOTAS_KEY: &str = "quotas/";
 /// Entities that have quotas: each takes memory for good.
 const ENTITIES_MAX: usize = 10_000;
-
-/// The names of an entity by its types; `None` is the default entity of a type.
-pub(crate) type QuotaEntity = BTreeMap<String, Option<String>>;
-/// The values of an entity by the names of quotas.
-pub(crate) type QuotaValues = BTreeMap<String, f64>;
-
-/// The quotas of all entities.
-#[derive(Debug, Default)]
-pub(crate) struct ClientQuotas {
-    entities: RwLock<BTreeMap<QuotaEntity, QuotaValues>>,
-}
-
-/// Changes of the quotas of one entity: names with new values, or `None` for a removal.
-#[derive(Clone, Debug)]
-pub(crate) struct QuotaAlteration {
-    pub(crate) entity: QuotaEntity,
-    pub(crate) changes: Vec<(String, Option<f64>)>,
-}
-
-/// A condition for one type of an entity.
-#[derive(Clone, Debug)]
-pub(crate) enum QuotaMatch {
-    /// The entity with this name, or the default entity.
-    Exact(Option<String>),
-    /// Every entity that has the type.
-    Any,
-}
-
-/// The conditions of a request by type. A strict filter matches entities without other types only.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct QuotaFilter {
-    pub(crate) components: BTreeMap<String, QuotaMatch>,
-    pub(crate) strict: bool,
-}
-
-impl QuotaFilter {
-    fn matches(&self, entity: &QuotaEntity) -> bool {
-        let fits = |(kind, condition): (&String, &QuotaMatch)| match (entity.get(kind), condition) {
-            (Some(name), QuotaMatch::Exact(wanted)) => name == wanted,
-            (Some(_), QuotaMatch::Any) => true,
-            (None, _) => false,
-        };
-        // A strict filter without conditions matches nothing: no entity is empty.
-        (!self.strict || entity.len() == self.components.len()) && self.components.iter().all(fits)
-    }
-}
-
-impl ClientQuotas {
-    /// The quota of this name that an entity has.
-    pub(crate) fn value(&self, entity: &QuotaEntity, name: &str) -> Option<f64> {
-        let entities = self.entities.read().unwrap_or_else(PoisonError::into_inner);
-        entities.get(entity)?.get(name).copied()
-    }
-
-    /// Returns `true` if some entity has a quota of this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        let entities = self.entities.read().unwrap_or_else(PoisonError::into_inner);
-        entities.values().any(|values| values.contains_key(name))
-    }
-
-    pub(crate) fn set(&self, entity: QuotaEntity, values: QuotaValues) {
-        let mut entities = self.entities.write().unwrap_or_else(PoisonError::into_inner);
-        if values.is_empty() {
-            entities.remove(&entity);
-        } else {
-            entities.insert(entity, values);
-        }
-    }
-
-    /// The quotas of the entities that a filter matches.
-    pub(crate) fn matching(&self, filter: &QuotaFilter) -> Vec<(QuotaEntity, QuotaValues)> {
-        let entities = self.entities.read().unwrap_or_else(PoisonError::into_inner);
-        let matching = entities.iter().filter(|(entity, _)| filter.matches(entity));
-        matching.map(|(entity, values)| (entity.clone(), values.clone())).collect()
-    }
-}
 
 impl Cluster {
     pub(crate) fn load_client_quotas(&self) -> Result<(), OpenError> {
@@ -118,7 +38,7 @@ impl Cluster {
     ) -> Vec<Result<(), Refusal>> {
         let _change = lock(&self.topic_changes);
         let mut seen = BTreeSet::new();
-        let mut entities = self.client_quotas.entities.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut entities = self.client_quotas.all();
         let altered = alterations.iter().map(|alteration| {
             let QuotaAlteration { entity, changes } = alteration;
             if !seen.insert(entity) {

@@ -1,5 +1,6 @@
 //! Quotas: how much clients may use, and how long they have to pause when they have used more.
 //!
+//! - `stored`: the quotas that entities have.
 //! - `rate`: rates and token buckets.
 //! - `throttled`: the throttle time in responses.
 //! - `mute`: the pause of a connection.
@@ -8,22 +9,24 @@
 
 mod mute;
 mod rate;
+mod stored;
 mod throttled;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 pub(crate) use self::mute::Mute;
-pub(crate) use self::rate::Windows;
-use self::rate::{Rate, TokenBucket};
+use self::rate::{Rate, TokenBucket, Windows};
+pub(crate) use self::stored::{
+    CLIENT_ID, ClientQuotas, IP, QuotaAlteration, QuotaEntity, QuotaFilter, QuotaMatch, QuotaValues, USER,
+};
 pub(crate) use self::throttled::Throttled;
-use crate::cluster::client_quotas::{CLIENT_ID, ClientQuotas, IP, QuotaEntity, USER};
-use crate::cluster::lock;
+use crate::config::BrokerConfig;
 
 /// Clients, and rates, that are remembered. More than these are forgotten, the idle ones first.
 const CLIENTS_MAX: usize = 10_000;
@@ -117,7 +120,13 @@ pub(crate) struct QuotaUse {
 }
 
 impl QuotaUse {
-    pub(crate) fn new(windows: Windows, mutation_windows: Windows) -> Self {
+    pub(crate) fn of(config: &BrokerConfig) -> Self {
+        let windows = Windows { count: config.quota_windows, size: config.quota_window };
+        let (count, size) = (config.controller_quota_windows, config.controller_quota_window);
+        Self::new(windows, Windows { count, size })
+    }
+
+    fn new(windows: Windows, mutation_windows: Windows) -> Self {
         Self {
             windows,
             mutation_windows,
@@ -338,6 +347,10 @@ fn resolve(quotas: &ClientQuotas, quota: Quota, user: &str, client_id: &str) -> 
         let sharers = (quota, of_user.map(|_| user.to_owned()), of_client.map(|_| client_id.to_owned()));
         Some((per_second, sharers))
     })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

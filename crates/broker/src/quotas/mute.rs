@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
 
-use crate::cluster::lock;
+use super::lock;
 
 /// The time until which no request of a connection is read.
 #[derive(Debug, Default)]

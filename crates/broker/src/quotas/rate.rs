@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 /// The windows over which a rate is measured: `quota.window.num` and `quota.window.size.seconds`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Windows {
-    pub(crate) count: u32,
-    pub(crate) size: Duration,
+pub(super) struct Windows {
+    pub(super) count: u32,
+    pub(super) size: Duration,
 }
 
 impl Windows {

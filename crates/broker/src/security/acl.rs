@@ -4,7 +4,9 @@ use ottla_protocol::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 use super::Principal;
-use crate::cluster::Refusal;
+
+/// An error code and a sentence.
+type Refusal = (ErrorCode, String);
 
 /// Any name, host or principal.
 pub(crate) const WILDCARD: &str = "*";

@@ -300,10 +300,9 @@ impl Rules {
 
     fn apply(&self, principal: &Principal, host: &str, found: &mut Found) {
         found.has_acls |= !self.is_empty();
-        let of_principal = match self.by_principal.is_empty() {
-            true => &[][..],
-            false => self.by_principal.get(principal).map_or(&[][..], Vec::as_slice),
-        };
+        // Without an entry, the principal is not hashed.
+        let known = (!self.by_principal.is_empty()).then(|| self.by_principal.get(principal)).flatten();
+        let of_principal = known.map_or(&[][..], Vec::as_slice);
         for rule in of_principal.iter().chain(&self.of_everyone) {
             if rule.host.as_deref().is_none_or(|of| of == host) {
                 found.allowed |= rule.allowed;

@@ -27,9 +27,74 @@ fn open_transaction(broker: &BrokerThread, id: &str) -> Producer {
     producer
 }
 
+/// A broker with ACLs, in which the tests may do everything.
+fn with_authorizer() -> BrokerThread {
+    let broker = Broker::builder().memory().topic("orders", 2).topic("other", 1).configure(|config| {
+        let standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+        config.set("authorizer.class.name", standard).expect("an authorizer");
+        config.set("super.users", "User:ANONYMOUS").expect("a super user");
+    });
+    broker.spawn().expect("a broker")
+}
+
+#[test]
+fn acls_are_added_listed_and_deleted() {
+    let broker = with_authorizer();
+    let add = |args: &str| at(&broker, &args.split(' ').collect::<Vec<_>>(), "");
+    add("acls add --principal User:anna --operation read --operation write -t orders --group g").succeeded();
+    add("acls add --principal User:* --operation describe -t or --prefixed").succeeded();
+    add("acls add --principal User:bo --operation alter-configs --cluster --deny --host 10.0.0.1")
+        .succeeded();
+    let names = |args: &[&str]| -> Vec<String> {
+        let acls = objects(&broker, args).into_iter();
+        let text = |acl: Value| {
+            format!("{} {} {} {}", acl["permission"], acl["operation"], acl["name"], acl["principal"])
+        };
+        acls.map(|acl| text(acl).replace('"', "")).collect()
+    };
+    assert_eq!(names(&["acls", "list"]).len(), 6);
+    assert_eq!(
+        names(&["acls", "list", "-t", "orders", "--matching"]),
+        ["ALLOW DESCRIBE or User:*", "ALLOW READ orders User:anna", "ALLOW WRITE orders User:anna"]
+    );
+    assert_eq!(
+        names(&["acls", "delete", "--principal", "User:bo"]),
+        ["DENY ALTER_CONFIGS kafka-cluster User:bo"]
+    );
+    add("acls delete").failed(2, &["give a condition", "--all"]);
+    add("acls add --principal User:anna --operation read").failed(2, &["give a resource"]);
+    add("acls add --principal User:anna --operation reed -t orders").failed(2, &["reed", "describe_configs"]);
+    add("acls add --principal anna --operation read -t orders").failed(1, &["`anna` is no principal"]);
+    assert_eq!(names(&["acls", "delete", "--all"]).len(), 5);
+    assert!(names(&["acls", "list"]).is_empty());
+}
+
+#[test]
+fn quotas_are_set_listed_and_deleted() {
+    let broker = broker(1);
+    let run = |args: &str| at(&broker, &args.split(' ').collect::<Vec<_>>(), "");
+    run("quotas set --user anna producer_byte_rate=1048576 request_percentage=12.5").succeeded();
+    run("quotas set --user <default> --client-id till consumer_byte_rate=1000").succeeded();
+    run("quotas set --ip 10.0.0.1 connection_creation_rate=5").succeeded();
+    let found = objects(&broker, &["quotas", "list"]);
+    assert_eq!(found.len(), 4, "{found:?}");
+    let of_till = objects(&broker, &["quotas", "list", "--client-id", "till"]);
+    let expected = json!({
+        "user": "<default>", "client_id": "till", "ip": null, "quota": "consumer_byte_rate", "value": 1000.0
+    });
+    assert_eq!(of_till, [expected]);
+    run("quotas delete --user anna producer_byte_rate").succeeded();
+    assert_eq!(objects(&broker, &["quotas", "list", "--user", "anna"]).len(), 1);
+    run("quotas set producer_byte_rate=1").failed(2, &["--user, --client-id or --ip"]);
+    run("quotas set --user anna bytes=1").failed(1, &["`bytes` is no quota of this entity"]);
+}
+
 #[test]
 fn the_documented_keys_of_each_command_are_those_that_it_prints() {
-    let broker = Broker::builder().memory().topic("orders", 2).topic("other", 1).spawn().expect("a broker");
+    let broker = with_authorizer();
+    at(&broker, &["acls", "add", "--principal", "User:anna", "--operation", "read", "-t", "orders"], "")
+        .succeeded();
+    at(&broker, &["quotas", "set", "--user", "anna", "request_percentage=50"], "").succeeded();
     fill(&broker, "1\n2\n3\n");
     at(&broker, &["consume", "orders", "-G", "readers", "-e"], "").succeeded();
     let _producer = open_transaction(&broker, "billing");
@@ -60,6 +125,9 @@ fn the_documented_keys_of_each_command_are_those_that_it_prints() {
         ("users list", "users list"),
         ("transactions describe", "transactions describe billing"),
         ("cluster", "cluster"),
+        ("acls list", "acls list"),
+        ("acls delete", "acls delete --topic orders"),
+        ("quotas list", "quotas list"),
         ("logdirs", "logdirs"),
         ("logdirs --replicas", "logdirs --replicas"),
     ];

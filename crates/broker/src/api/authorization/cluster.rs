@@ -16,7 +16,7 @@ open! {
     m::sasl_handshake::SaslHandshakeRequest,
     // A list of authorized operations is empty for clients that may not describe the cluster.
     m::describe_cluster::DescribeClusterRequest,
-    // Refused, whoever asks.
+    // The handlers refuse every client.
     m::create_delegation_token::CreateDelegationTokenRequest,
     m::describe_delegation_token::DescribeDelegationTokenRequest,
     m::expire_delegation_token::ExpireDelegationTokenRequest,

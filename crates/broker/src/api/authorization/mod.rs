@@ -1,4 +1,4 @@
-//! What a client needs to be allowed for each request: Kafka's table of operations and resources.
+//! The operations and resources that each request needs, as in Kafka.
 //!
 //! A request is checked before it is handled, and only if the broker has an authorizer. Items that the client may not use are
 //! taken out of it, and their errors are added to the response. Handlers check what they find out themselves: the topics of a
@@ -177,6 +177,7 @@ macro_rules! items {
                 if denied.is_empty() {
                     return Verdict::Granted;
                 }
+                #[allow(clippy::needless_update, reason = "some requests have other fields")]
                 let denied = Self { $field: denied, ..Default::default() };
                 Verdict::Partly(denied.refuse($access.context, $code))
             }

@@ -18,7 +18,7 @@ open! {
 
 whole!(m::init_producer_id::InitProducerIdRequest, |access, request| match &request.transactional_id {
     Some(id) => access.need_transactional_id(Operation::Write, id),
-    // Whoever may write to some topic may do so idempotently.
+    // A client that may write to some topic may do so idempotently.
     None if access.authorizer.is_allowed_on_any(access.client(), Operation::Write, ResourceType::Topic) =>
         Ok(()),
     None => access.need_cluster(Operation::IdempotentWrite),

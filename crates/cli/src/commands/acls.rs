@@ -1,0 +1,242 @@
+//! `ottla acls`.
+
+use ottla_client::{Acl, AclFilter, AclOperation, AclPermission, Admin, PatternType, ResourceType, Timeouts};
+use serde_json::{Value, json};
+
+use crate::connect::{ConnectArgs, admin, runtime};
+use crate::failure::Failure;
+use crate::listing::{Listing, OutputArgs};
+
+/// The name of the one resource of type cluster.
+const CLUSTER_NAME: &str = "kafka-cluster";
+
+/// Lists, adds and deletes ACLs
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Acls {
+    /// Prints ACLs
+    ///
+    /// Example: `ottla acls list --topic orders`
+    List {
+        #[command(flatten)]
+        filter: FilterArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    Add(AddArgs),
+    /// Deletes ACLs, and prints them
+    ///
+    /// At least one condition is required; `--all` deletes every ACL. Example:
+    /// `ottla acls delete --topic orders --principal User:anna`
+    Delete {
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// Deletes every ACL
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+}
+
+/// Adds ACLs: one for each resource, principal and operation
+///
+/// An ACL for READ, WRITE, DELETE or ALTER allows DESCRIBE as well. A denial wins. Example:
+/// `ottla acls add --principal User:anna --operation read --topic orders --group billing`
+#[derive(Debug, clap::Args)]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    resources: ResourceArgs,
+    /// The names are prefixes
+    #[arg(long)]
+    prefixed: bool,
+    /// The principal, `User:NAME`, or `User:*` for everyone; may be repeated
+    #[arg(long, required = true, value_name = "PRINCIPAL")]
+    principal: Vec<String>,
+    /// The address of the clients
+    #[arg(long, default_value = "*", value_name = "ADDRESS")]
+    host: String,
+    /// The operation, by Kafka's name, or `all`; may be repeated
+    #[arg(long, required = true, value_name = "OPERATION", value_parser = operation)]
+    operation: Vec<AclOperation>,
+    /// Denies the operations instead of allowing them
+    #[arg(long)]
+    deny: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// The resources of an ACL.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResourceArgs {
+    /// A topic, or `*` for all; may be repeated
+    #[arg(short, long, value_name = "TOPIC")]
+    topic: Vec<String>,
+    /// A group, or `*` for all; may be repeated
+    #[arg(long, value_name = "GROUP")]
+    group: Vec<String>,
+    /// A transactional id, or `*` for all; may be repeated
+    #[arg(long, value_name = "ID")]
+    transactional_id: Vec<String>,
+    /// The cluster
+    #[arg(long)]
+    cluster: bool,
+}
+
+/// Conditions for ACLs. All of them must hold.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FilterArgs {
+    #[command(flatten)]
+    resources: ResourceArgs,
+    /// Only ACLs whose names are prefixes
+    #[arg(long, conflicts_with = "matching")]
+    prefixed: bool,
+    /// All ACLs that apply to the resource: its own, those of a prefix of its name, and those for all names
+    #[arg(long)]
+    matching: bool,
+    /// Only ACLs of this principal
+    #[arg(long, value_name = "PRINCIPAL")]
+    principal: Option<String>,
+    /// Only ACLs for this address
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+    /// Only ACLs with this operation
+    #[arg(long, value_name = "OPERATION", value_parser = operation)]
+    operation: Option<AclOperation>,
+}
+
+fn operation(text: &str) -> Result<AclOperation, String> {
+    let name = text.to_ascii_uppercase().replace('-', "_");
+    let known = || (2..=15).map(AclOperation::from_code);
+    known().find(|operation| operation.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = known().map(AclOperation::name).collect();
+        format!("no operation is called `{text}`: use {}", names.join(", ").to_lowercase())
+    })
+}
+
+pub(crate) fn run(acls: &Acls) -> Result<(), Failure> {
+    runtime()?.block_on(async {
+        match acls {
+            Acls::List { filter, output, connect } => {
+                list(&admin(connect).await?, &filter.filters(), *output).await
+            }
+            Acls::Add(args) => add(args).await,
+            Acls::Delete { filter, all, output, connect } => {
+                if filter.is_empty() != *all {
+                    return Err(Failure::usage("give a condition for the ACLs to delete, or --all"));
+                }
+                delete(&admin(connect).await?, &filter.filters(), *output).await
+            }
+        }
+    })
+}
+
+impl ResourceArgs {
+    /// The types and names of the resources.
+    fn named(&self) -> Vec<(ResourceType, &str)> {
+        let topics = self.topic.iter().map(|name| (ResourceType::Topic, name.as_str()));
+        let groups = self.group.iter().map(|name| (ResourceType::Group, name.as_str()));
+        let ids = self.transactional_id.iter().map(|name| (ResourceType::TransactionalId, name.as_str()));
+        let cluster = self.cluster.then_some((ResourceType::Cluster, CLUSTER_NAME));
+        topics.chain(groups).chain(ids).chain(cluster).collect()
+    }
+}
+
+impl FilterArgs {
+    fn is_empty(&self) -> bool {
+        self.filters() == [AclFilter::any()]
+    }
+
+    /// A filter for each resource.
+    fn filters(&self) -> Vec<AclFilter> {
+        let pattern = match (self.prefixed, self.matching) {
+            (true, _) => PatternType::Prefixed,
+            (false, true) => PatternType::Match,
+            (false, false) => PatternType::Any,
+        };
+        let any = AclFilter {
+            pattern,
+            principal: self.principal.clone(),
+            host: self.host.clone(),
+            operation: self.operation.unwrap_or(AclOperation::Any),
+            ..AclFilter::any()
+        };
+        let named = self.resources.named().into_iter();
+        let named =
+            named.map(|(resource, name)| AclFilter { resource, name: Some(name.to_owned()), ..any.clone() });
+        let filters: Vec<AclFilter> = named.collect();
+        if filters.is_empty() { vec![any] } else { filters }
+    }
+}
+
+async fn list(admin: &Admin, filters: &[AclFilter], output: OutputArgs) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    for filter in filters {
+        found.extend(admin.describe_acls(filter, Timeouts::default()).await?);
+    }
+    print(found, output)
+}
+
+fn print(mut acls: Vec<Acl>, output: OutputArgs) -> Result<(), Failure> {
+    acls.sort_unstable();
+    acls.dedup();
+    let mut listing =
+        Listing::new(["resource", "name", "pattern", "principal", "host", "operation", "permission"]);
+    for acl in &acls {
+        listing.row(row(acl));
+    }
+    listing.print(output.output)
+}
+
+fn row(acl: &Acl) -> [Value; 7] {
+    let Acl { resource, name, pattern, principal, host, operation, permission } = acl;
+    [
+        json!(resource.name()),
+        json!(name),
+        json!(pattern.name()),
+        json!(principal),
+        json!(host),
+        json!(operation.name()),
+        json!(permission.name()),
+    ]
+}
+
+async fn add(args: &AddArgs) -> Result<(), Failure> {
+    let resources = args.resources.named();
+    if resources.is_empty() {
+        return Err(Failure::usage("give a resource: --topic, --group, --transactional-id or --cluster"));
+    }
+    let mut acls = Vec::new();
+    for (resource, name) in resources {
+        for principal in &args.principal {
+            acls.extend(args.operation.iter().map(|operation| Acl {
+                resource,
+                name: name.to_owned(),
+                pattern: if args.prefixed { PatternType::Prefixed } else { PatternType::Literal },
+                principal: principal.clone(),
+                host: args.host.clone(),
+                operation: *operation,
+                permission: if args.deny { AclPermission::Deny } else { AclPermission::Allow },
+            }));
+        }
+    }
+    let admin = admin(&args.connect).await?;
+    for (_, created) in admin.create_acls(&acls, Timeouts::default()).await? {
+        created?;
+    }
+    Ok(())
+}
+
+async fn delete(admin: &Admin, filters: &[AclFilter], output: OutputArgs) -> Result<(), Failure> {
+    let mut deleted = Vec::new();
+    for (_, acls) in admin.delete_acls(filters, Timeouts::default()).await? {
+        for (acl, result) in acls? {
+            result?;
+            deleted.push(acl);
+        }
+    }
+    print(deleted, output)
+}

@@ -1,0 +1,136 @@
+//! `ottla quotas`.
+
+use ottla_client::{Admin, QuotaAlteration, QuotaEntity, QuotaMatch, Timeouts};
+use serde_json::json;
+
+use crate::connect::{ConnectArgs, admin, runtime};
+use crate::failure::Failure;
+use crate::listing::{Listing, OutputArgs};
+
+/// The name of the default entity in options: no user, client id or address has it.
+const DEFAULT: &str = "<default>";
+
+/// Lists, sets and deletes the quotas of users, client ids and IP addresses
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Quotas {
+    /// Prints quotas
+    ///
+    /// Example: `ottla quotas list --user anna`
+    List {
+        #[command(flatten)]
+        entity: EntityArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    /// Sets quotas of a user, a client id, both, or an IP address
+    ///
+    /// The quotas are `producer_byte_rate` and `consumer_byte_rate` in bytes per second, `request_percentage` of one processor,
+    /// `controller_mutation_rate` in partitions per second, and for addresses `connection_creation_rate` per second. Example:
+    /// `ottla quotas set --user anna producer_byte_rate=1048576`
+    Set {
+        #[command(flatten)]
+        entity: EntityArgs,
+        /// The quotas
+        #[arg(required = true, value_name = "QUOTA=VALUE", value_parser = quota)]
+        quotas: Vec<(String, f64)>,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    /// Deletes quotas of a user, a client id, both, or an IP address
+    ///
+    /// Example: `ottla quotas delete --user anna producer_byte_rate`
+    Delete {
+        #[command(flatten)]
+        entity: EntityArgs,
+        /// The names of the quotas
+        #[arg(required = true, value_name = "QUOTA")]
+        quotas: Vec<String>,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+}
+
+/// The clients that have a quota.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EntityArgs {
+    /// A user, or `<default>` for the users without a quota of their own
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// A client id, or `<default>`
+    #[arg(long, value_name = "ID")]
+    client_id: Option<String>,
+    /// An IP address, or `<default>`
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["user", "client_id"])]
+    ip: Option<String>,
+}
+
+fn quota(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("use QUOTA=VALUE")?;
+    let value = value.parse().map_err(|_| format!("`{value}` is no number"))?;
+    Ok((name.to_owned(), value))
+}
+
+pub(crate) fn run(quotas: &Quotas) -> Result<(), Failure> {
+    runtime()?.block_on(async {
+        match quotas {
+            Quotas::List { entity, output, connect } => list(&admin(connect).await?, entity, *output).await,
+            Quotas::Set { entity, quotas, connect } => {
+                let changes = quotas.iter().map(|(name, value)| (name.clone(), Some(*value)));
+                alter(entity, changes.collect(), connect).await
+            }
+            Quotas::Delete { entity, quotas, connect } => {
+                alter(entity, quotas.iter().map(|name| (name.clone(), None)).collect(), connect).await
+            }
+        }
+    })
+}
+
+impl EntityArgs {
+    fn parts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let parts = [("user", &self.user), ("client-id", &self.client_id), ("ip", &self.ip)];
+        parts.into_iter().filter_map(|(kind, name)| Some((kind, name.as_deref()?)))
+    }
+
+    fn entity(&self) -> Result<QuotaEntity, Failure> {
+        let named = |name: &'_ str| (name != DEFAULT).then(|| name.to_owned());
+        let names = self.parts().map(|(kind, name)| (kind.to_owned(), named(name)));
+        let entity = QuotaEntity { names: names.collect() };
+        if entity.names.is_empty() {
+            return Err(Failure::usage("give the clients: --user, --client-id or --ip"));
+        }
+        Ok(entity)
+    }
+}
+
+async fn list(admin: &Admin, entity: &EntityArgs, output: OutputArgs) -> Result<(), Failure> {
+    let condition = |name: &str| match name {
+        DEFAULT => QuotaMatch::Default,
+        name => QuotaMatch::Name(name.to_owned()),
+    };
+    let conditions: Vec<_> = entity.parts().map(|(kind, name)| (kind, condition(name))).collect();
+    let mut listing = Listing::new(["user", "client_id", "ip", "quota", "value"]);
+    for (entity, values) in admin.describe_client_quotas(&conditions, false, Timeouts::default()).await? {
+        let name = |kind: &str| {
+            let name = entity.names.get(kind).map(|name| name.as_deref().unwrap_or(DEFAULT));
+            json!(name)
+        };
+        for (quota, value) in values {
+            listing.row([name("user"), name("client-id"), name("ip"), json!(quota), json!(value)]);
+        }
+    }
+    listing.print(output.output)
+}
+
+async fn alter(
+    entity: &EntityArgs,
+    changes: Vec<(String, Option<f64>)>,
+    connect: &ConnectArgs,
+) -> Result<(), Failure> {
+    let alteration = QuotaAlteration { entity: entity.entity()?, changes };
+    for (_, altered) in admin(connect).await?.alter_client_quotas(&[alteration], Timeouts::default()).await? {
+        altered?;
+    }
+    Ok(())
+}
