@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ottla_broker::{ApiKey, Broker, BrokerThread};
 use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
 use ottla_client::{
-    Admin, Config, Consumer, Error, ErrorCode, Event, NewTopic, Producer, Record, TopicPartition,
+    Admin, Config, Consumer, Error, ErrorCode, Event, GroupHabits, NewTopic, Producer, Record, TopicPartition,
 };
 use seats::{PATIENCE, Seats, block_on};
 
@@ -214,6 +214,29 @@ fn a_group_gives_up_a_topic_that_is_deleted() {
     seats.settle("two topics", 5);
     broker.cluster().remove_topic("refunds").expect("deleted");
     seats.settle("one topic", 2);
+}
+
+/// librdkafka's test 0113 waits for an empty assignment.
+#[test]
+fn a_cooperative_member_gives_up_the_only_topic_that_exists_when_it_is_deleted() {
+    let broker = broker("orders", 2);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    let cooperative =
+        [("allow.auto.create.topics", "false"), ("partition.assignment.strategy", "cooperative-sticky")];
+    for habits in [GroupHabits::Java, GroupHabits::Librdkafka] {
+        let mut seats = Seats::default();
+        let mut config = member(&broker, &cooperative);
+        config.group_habits = habits;
+        seats.join("a", config, &["orders", "refunds"]);
+        seats.settle("it has the topic", 2);
+        broker.cluster().remove_topic("orders").expect("deleted");
+        seats.settle("it has nothing", 0);
+        assert_eq!(revoked(&seats.list[0].events), 2, "{habits:?}: {:?}", seats.list[0].events);
+        let again = NewTopic { partitions: Some(2), ..NewTopic::new("orders") };
+        block_on(admin.create_topics(&[again])).expect("created");
+        seats.settle("it has the topic again", 2);
+        seats.leave("a");
+    }
 }
 
 #[test]

@@ -200,10 +200,10 @@ impl Member {
     }
 
     /// Revokes partitions before joining: an eager member all, a cooperative one those of topics that it no longer
-    /// wants.
+    /// wants. Without an existing topic, a cooperative member that does not join revokes all as well.
     async fn let_go_before_joining(&mut self, topics: &[Arc<str>]) -> Result<(), Late> {
         let mut leaving = self.shared.owned();
-        if self.is_cooperative() {
+        if self.is_cooperative() && self.may_join(topics) {
             leaving.retain(|at| !topics.contains(&at.topic));
         }
         self.application.give_up(leaving).await
