@@ -338,6 +338,11 @@ impl Cluster {
         self.overrides.arrange(|state| state.mock_fetches = mock);
     }
 
+    /// Answers the lookup of any time as if all records were older. librdkafka's mock cluster does this.
+    pub fn set_times_unknown(&self, unknown: bool) {
+        self.overrides.arrange(|state| state.times_unknown = unknown);
+    }
+
     /// Sets the time that the first members of a group wait for others.
     pub fn set_group_initial_delay(&self, delay: Duration) {
         self.groups.change_waits(|waits| waits.initial = delay);

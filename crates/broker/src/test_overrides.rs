@@ -59,6 +59,7 @@ pub(crate) struct State {
     pub(crate) approves_transactions: bool,
     pub(crate) commits_have_leader_epoch: bool,
     pub(crate) mock_fetches: bool,
+    pub(crate) times_unknown: bool,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
     pub(crate) observers: Vec<Arc<dyn RequestObserver>>,
@@ -152,6 +153,11 @@ impl TestOverrides {
     /// Returns `true` if fetches are answered as librdkafka's mock cluster does.
     pub(crate) fn mock_fetches(&self) -> bool {
         self.look(|state| Some(state.mock_fetches)).unwrap_or(false)
+    }
+
+    /// Returns `true` if no time has an offset.
+    pub(crate) fn times_unknown(&self) -> bool {
+        self.look(|state| Some(state.times_unknown)).unwrap_or(false)
     }
 
     /// The observers of requests; `None` without any.

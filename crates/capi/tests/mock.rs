@@ -511,6 +511,23 @@ fn a_watermark_query_returns_that_the_leader_has_moved_once() {
     }
 }
 
+/// librdkafka's test 0139 expects it: its mock cluster knows no timestamps.
+#[test]
+fn the_mock_cluster_finds_no_record_by_its_time() {
+    let stage = Stage::of(1, 1);
+    assert_eq!(outcome(&stage, &[]), OK);
+    unsafe {
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        let times = rd_kafka_topic_partition_list_new(1);
+        (*rd_kafka_topic_partition_list_add(times, c"orders".as_ptr(), 0)).offset = 1;
+        assert_eq!(rd_kafka_offsets_for_times(rk, times, 30_000), OK);
+        let found = &*(*times).elems;
+        assert_eq!((found.err, found.offset), (OK, RD_KAFKA_OFFSET_END));
+        rd_kafka_topic_partition_list_destroy(times);
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn a_consumer_looks_up_its_coordinator_when_it_is_created() {
     let stage = Stage::of(1, 1);

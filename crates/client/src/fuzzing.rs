@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::assignor::{Member, Topics, built_in};
+use crate::assignor::{BUILT_IN, Member, Topics, built_in};
 use crate::group::subscription::Subscription;
 use crate::net::sasl::oidc::Endpoint;
 use crate::net::sasl::scram;
@@ -12,7 +12,7 @@ use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::unsecured_jwt::UnsecuredClaims;
 use crate::security::{keys, suites};
 use crate::statistics::Snapshot;
-use crate::types::TopicPartition;
+use crate::types::{GroupHabits, TopicPartition};
 
 /// A broker's SCRAM messages: its challenge to a client whose nonce is `nonce`, and its last message.
 pub fn scram(nonce: &str, challenge: &[u8], last: &[u8]) {
@@ -70,8 +70,9 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
 
 /// The built-in assignors with these members: each partition has at most one owner, who subscribes to its topic.
 pub fn assign(topics: &Topics, members: &BTreeMap<String, Member>) {
-    for name in ["range", "roundrobin", "sticky", "cooperative-sticky"] {
-        let Some(assignor) = built_in(name) else { continue };
+    let names = BUILT_IN.iter().map(|name| (*name, GroupHabits::Java));
+    for (name, habits) in names.chain([("cooperative-sticky", GroupHabits::Librdkafka)]) {
+        let Some(assignor) = built_in(name, habits) else { continue };
         let assignment = assignor.assign(topics, members);
         let mut owners: BTreeMap<&TopicPartition, &str> = BTreeMap::new();
         for (member, partitions) in &assignment {

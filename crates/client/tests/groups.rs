@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ottla_broker::{ApiKey, Broker, BrokerThread};
 use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
 use ottla_client::{
-    Admin, Config, Consumer, Error, ErrorCode, Event, NewTopic, Producer, Record, TopicPartition,
+    Admin, Config, Consumer, Error, ErrorCode, Event, GroupHabits, NewTopic, Producer, Record, TopicPartition,
 };
 use seats::{PATIENCE, Seats, block_on};
 
@@ -214,6 +214,60 @@ fn a_group_gives_up_a_topic_that_is_deleted() {
     seats.settle("two topics", 5);
     broker.cluster().remove_topic("refunds").expect("deleted");
     seats.settle("one topic", 2);
+}
+
+/// librdkafka's test 0113 waits for an empty assignment, also with a pattern.
+#[test]
+fn a_cooperative_member_gives_up_the_only_topic_that_exists_when_it_is_deleted() {
+    let broker = broker("orders", 2);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    let cooperative =
+        [("allow.auto.create.topics", "false"), ("partition.assignment.strategy", "cooperative-sticky")];
+    let names = ["orders", "refunds"];
+    let cases = [
+        (GroupHabits::Java, names),
+        (GroupHabits::Librdkafka, names),
+        (GroupHabits::Librdkafka, ["^orders", "^refunds"]),
+    ];
+    for (habits, topics) in cases {
+        let mut seats = Seats::default();
+        let mut config = member(&broker, &cooperative);
+        config.group_habits = habits;
+        seats.join("a", config, &topics);
+        seats.settle("it has the topic", 2);
+        broker.cluster().remove_topic("orders").expect("deleted");
+        seats.settle("it has nothing", 0);
+        let events = &seats.list[0].events;
+        let lost =
+            events.iter().any(|event| matches!(event, Event::Lost(partitions) if partitions.len() == 2));
+        let expected = if habits == GroupHabits::Java { (2, false) } else { (0, true) };
+        assert_eq!((revoked(events), lost), expected, "{habits:?} {topics:?}: {events:?}");
+        let again = NewTopic { partitions: Some(2), ..NewTopic::new("orders") };
+        block_on(admin.create_topics(&[again])).expect("created");
+        seats.settle(&format!("{habits:?} {topics:?} have the topic again"), 2);
+        seats.leave("a");
+    }
+}
+
+/// librdkafka's test 0139: a broker that does not know the topic for a moment. The position would start again.
+#[test]
+fn a_group_keeps_a_topic_that_is_missing_for_a_moment() {
+    let broker = broker("orders", 2);
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &[("metadata.max.age.ms", "60000")]), &["orders"]);
+    seats.settle("it has the topic", 2);
+    let cluster = broker.cluster();
+    let (joins, metadata) = (cluster.requests(ApiKey::JoinGroup), cluster.requests(ApiKey::Metadata));
+    let set_error = |code| {
+        cluster.set_topic_error("orders", code);
+        cluster.set_fetch_error("orders", 0, code);
+    };
+    set_error(ErrorCode::UnknownTopicOrPartition);
+    seats.drive("the topic is missing", |_| cluster.requests(ApiKey::Metadata) >= metadata + 2);
+    set_error(ErrorCode::None);
+    produce(&broker, "orders", 2, 2);
+    seats.drive("records", |seats| seats.seen.len() == 2);
+    assert_eq!(cluster.requests(ApiKey::JoinGroup), joins);
 }
 
 #[test]

@@ -18,6 +18,8 @@ const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
+/// The answer for a time after the last record.
+const NOWHERE: TimestampOffset = TimestampOffset { timestamp: -1, offset: -1, leader_epoch: -1 };
 /// The first version of the request that allows each special timestamp.
 const SPECIAL_SINCE: [(i64, i16); 4] =
     [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING_UPLOAD, 11)];
@@ -29,6 +31,7 @@ impl Api for ListOffsetsRequest {
         let mut partitions = self.topics.iter().flat_map(|topic| &topic.partitions);
         let reads =
             partitions.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP);
+        let times_unknown = context.cluster().overrides.times_unknown();
         let look_up_all = move |cluster: &Cluster| {
             answer(self, version, |topic, partition| {
                 let is_special =
@@ -39,6 +42,9 @@ impl Api for ListOffsetsRequest {
                 let found = cluster.partition(topic, partition.partition_index);
                 let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
                 found.check_leader(node, partition.current_leader_epoch)?;
+                if times_unknown && partition.timestamp >= 0 {
+                    return Ok(NOWHERE);
+                }
                 look_up(cluster, &found, isolation, partition.timestamp)
             })
         };
@@ -89,13 +95,12 @@ fn look_up(
     };
     let leader_epoch = partition.leader_epoch();
     let at = |offset| TimestampOffset { timestamp: -1, offset, leader_epoch };
-    let nowhere = TimestampOffset { timestamp: -1, offset: -1, leader_epoch: -1 };
     let storage = |_| ErrorCode::KafkaStorageError;
     match timestamp {
         LATEST => Ok(at(readable_end())),
         EARLIEST | EARLIEST_LOCAL => Ok(at(partition.log().start_offset())),
         // Tiered storage is not supported.
-        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(nowhere),
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(NOWHERE),
         MAX_TIMESTAMP => {
             let newest = cluster.log_with_files(partition).newest_timestamp().map_err(storage)?;
             let found =
@@ -103,12 +108,12 @@ fn look_up(
             let found = found
                 .flatten()
                 .filter(|found| isolation == Isolation::Uncommitted || found.offset < readable_end());
-            Ok(found.unwrap_or(nowhere))
+            Ok(found.unwrap_or(NOWHERE))
         }
         timestamp if timestamp >= 0 => {
             let found = first_since(cluster, partition, timestamp).map_err(storage)?;
             // Records that consumers may not read yet are not reported.
-            Ok(found.filter(|found| found.offset < readable_end()).unwrap_or(nowhere))
+            Ok(found.filter(|found| found.offset < readable_end()).unwrap_or(NOWHERE))
         }
         _ => Err(ErrorCode::UnsupportedVersion),
     }

@@ -53,6 +53,7 @@ impl MockCluster {
         broker.cluster().set_commits_have_leader_epoch(true);
         broker.cluster().set_mock_fetches(true);
         broker.cluster().set_group_full_waits(true);
+        broker.cluster().set_times_unknown(true);
         broker.cluster().set_unreachable_hidden(true);
         let bootstraps = c_string(&broker.bootstrap_servers());
         Ok(Box::new(Self {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::{Assignment, Assignor, Member, OwnedPartitions, Topics, sticky};
+use super::sticky::{self, Variant};
+use super::{Assignment, Assignor, Member, OwnedPartitions, Topics};
 
 /// Sticky assignment whose members keep their partitions while they rejoin. A partition that moves is revoked by its
 /// owner first, and assigned to its new owner in a second rebalance.
@@ -30,14 +31,40 @@ impl Assignor for CooperativeSticky {
     }
 
     fn assign(&self, topics: &Topics, members: &BTreeMap<String, Member>) -> Assignment {
-        let (mut assignment, moved) = sticky::assign(topics, members, &had);
-        for (member, partition) in moved {
-            if let Some(partitions) = assignment.get_mut(&member) {
-                partitions.retain(|at| *at != partition);
-            }
-        }
-        assignment
+        assign(topics, members, Variant::Java)
     }
+}
+
+/// The same with the results of librdkafka for groups with racks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LibrdkafkaCooperativeSticky;
+
+impl Assignor for LibrdkafkaCooperativeSticky {
+    fn name(&self) -> &str {
+        CooperativeSticky.name()
+    }
+
+    fn is_cooperative(&self) -> bool {
+        CooperativeSticky.is_cooperative()
+    }
+
+    fn user_data(&self, held: &OwnedPartitions) -> Option<Bytes> {
+        CooperativeSticky.user_data(held)
+    }
+
+    fn assign(&self, topics: &Topics, members: &BTreeMap<String, Member>) -> Assignment {
+        assign(topics, members, Variant::Librdkafka)
+    }
+}
+
+fn assign(topics: &Topics, members: &BTreeMap<String, Member>, variant: Variant) -> Assignment {
+    let (mut assignment, moved) = sticky::assign(topics, members, &had, variant);
+    for (member, partition) in moved {
+        if let Some(partitions) = assignment.get_mut(&member) {
+            partitions.retain(|at| *at != partition);
+        }
+    }
+    assignment
 }
 
 fn had(member: &Member) -> OwnedPartitions {
@@ -51,6 +78,36 @@ mod tests {
 
     use super::*;
     use crate::types::TopicPartition;
+
+    /// librdkafka's test 0045: two nodes exchange their racks. The leader has no rack.
+    #[test]
+    fn a_member_without_a_rack_exchanges_its_partition_where_librdkafka_leads() {
+        let topics = |racks: [&str; 2]| {
+            let partitions = racks.map(|rack| BTreeSet::from([rack.into()]));
+            Topics::from([("t".into(), partitions.to_vec())])
+        };
+        let owns = |partition, rack: Option<&str>| Member {
+            owned: vec![TopicPartition::new("t", partition)],
+            generation: Some(1),
+            rack: rack.map(Into::into),
+            ..Member::of(&["t"])
+        };
+        let mut members =
+            BTreeMap::from([("a".to_owned(), owns(1, None)), ("b".to_owned(), owns(0, Some("east")))]);
+        let settled = topics(["east", "west"]);
+        let exchanged = topics(["west", "east"]);
+        let stays = |assignment: &Assignment| assignment["a"] == [TopicPartition::new("t", 1)];
+        assert!(stays(&CooperativeSticky.assign(&exchanged, &members)));
+        assert!(stays(&LibrdkafkaCooperativeSticky.assign(&settled, &members)));
+        let first = LibrdkafkaCooperativeSticky.assign(&exchanged, &members);
+        assert!(first.values().all(Vec::is_empty), "each waits for the other: {first:?}");
+        for member in members.values_mut() {
+            member.owned.clear();
+        }
+        let second = LibrdkafkaCooperativeSticky.assign(&exchanged, &members);
+        assert_eq!(second["b"], [TopicPartition::new("t", 1)]);
+        assert_eq!(second["a"], [TopicPartition::new("t", 0)]);
+    }
 
     #[test]
     fn what_moves_is_given_to_nobody_until_its_owner_let_go() {

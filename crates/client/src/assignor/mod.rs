@@ -1,7 +1,8 @@
 //! Assignors: the classic protocol's assignment of partitions to the members of a group, computed by the group's leader.
 //!
-//! The built-in ones compute the same assignment as Java's client, so that either may lead a group of both. They are
-//! synchronous and use no randomness.
+//! The built-in ones compute the same assignment as Java's client, so that either may lead a group of both. With
+//! librdkafka's habits, `cooperative-sticky` follows librdkafka in groups with racks. They are synchronous and use no
+//! randomness.
 
 mod cooperative;
 mod order;
@@ -20,7 +21,7 @@ pub use self::cooperative::CooperativeSticky;
 pub use self::range::Range;
 pub use self::roundrobin::RoundRobin;
 pub use self::sticky::Sticky;
-use crate::types::TopicPartition;
+use crate::types::{GroupHabits, TopicPartition};
 
 /// Topics and, for each of their partitions from 0 on, the racks that have a replica.
 pub type Topics = BTreeMap<Arc<str>, Vec<BTreeSet<Arc<str>>>>;
@@ -119,8 +120,11 @@ impl Member {
 }
 
 /// The built-in assignor of this name.
-pub(crate) fn built_in(name: &str) -> Option<Arc<dyn Assignor>> {
+pub(crate) fn built_in(name: &str, habits: GroupHabits) -> Option<Arc<dyn Assignor>> {
     match name {
+        "cooperative-sticky" if habits == GroupHabits::Librdkafka => {
+            Some(Arc::new(cooperative::LibrdkafkaCooperativeSticky))
+        }
         "range" => Some(Arc::new(Range)),
         "roundrobin" => Some(Arc::new(RoundRobin)),
         "sticky" => Some(Arc::new(Sticky)),

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ottla_protocol::messages::metadata::{MetadataResponse, MetadataResponsePartition};
+use ottla_protocol::messages::metadata::{
+    MetadataResponse, MetadataResponsePartition, MetadataResponseTopic,
+};
 use ottla_protocol::{ErrorCode, Uuid};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The cluster metadata, merged from the latest responses.
 #[derive(Debug, Default)]
@@ -129,6 +131,26 @@ impl Layout {
         }
     }
 
+    /// Removes the topics that a response with all topics does not list. A wanted one stays: the response then reports it
+    /// as unknown, as a response to its name does.
+    pub(crate) fn mark_unlisted(&mut self, wanted: &BTreeSet<Arc<str>>, all: &mut MetadataResponse) {
+        let names: FxHashSet<&str> = all.topics.iter().filter_map(|topic| topic.name.as_deref()).collect();
+        let mut unknown = Vec::new();
+        self.topics.retain(|topic, _| {
+            if names.contains(&**topic) {
+                return true;
+            }
+            let is_wanted = wanted.contains(topic);
+            unknown.extend(is_wanted.then(|| MetadataResponseTopic {
+                error_code: ErrorCode::UnknownTopicOrPartition,
+                name: Some(topic.to_string()),
+                ..Default::default()
+            }));
+            is_wanted
+        });
+        all.topics.extend(unknown);
+    }
+
     /// The racks of the replicas, for partitions from 0 to `count`.
     fn racks_of(
         &self,
@@ -249,8 +271,6 @@ impl TopicLayout {
 
 #[cfg(test)]
 mod tests {
-    use ottla_protocol::messages::metadata::{MetadataResponsePartition, MetadataResponseTopic};
-
     use super::*;
 
     const OLD: Uuid = Uuid(1_u128.to_be_bytes());

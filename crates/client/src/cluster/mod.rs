@@ -15,7 +15,7 @@ use ottla_protocol::messages::metadata::{
 };
 use ottla_protocol::{ErrorCode, Request, Uuid};
 use regex_lite::Regex;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -416,13 +416,9 @@ impl Cluster {
 
     async fn fetch_all_topics(&self) -> Result<(), Error> {
         self.observer.log.debug(Context::Metadata, "METADATA", || "asking for all topics".into());
-        let response = self.describe(None).await?;
+        let mut response = self.describe(None).await?;
         if response.error_code == ErrorCode::None {
-            let wanted = self.wanted.borrow();
-            let names: FxHashSet<&str> =
-                response.topics.iter().filter_map(|topic| topic.name.as_deref()).collect();
-            let mut layout = self.layout.borrow_mut();
-            layout.topics.retain(|topic, _| wanted.contains(topic) || names.contains(&**topic));
+            self.layout.borrow_mut().mark_unlisted(&self.wanted.borrow(), &mut response);
         }
         self.merge_whole(response)?;
         if self.all.get() == AllTopics::Wanted {

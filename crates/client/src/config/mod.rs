@@ -311,7 +311,7 @@ impl Config {
 
     fn assignor_named(&self, name: &str) -> Option<Arc<dyn Assignor>> {
         let own = self.own_assignors.iter().find(|assignor| assignor.name() == name);
-        own.cloned().or_else(|| assignor::built_in(name))
+        own.cloned().or_else(|| assignor::built_in(name, self.group_habits))
     }
 
     /// Returns the value of the property `name` as a string that [`set`](Self::set) accepts. A secret is returned as

@@ -34,6 +34,14 @@ pub(crate) enum AppSignal {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Late;
 
+/// The reason for which partitions are given up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Release {
+    Revoked,
+    /// Their topics do not exist.
+    Deleted,
+}
+
 pub(super) struct Application {
     shared: Rc<Shared>,
     signals: mpsc::UnboundedReceiver<AppSignal>,
@@ -96,6 +104,16 @@ impl Application {
     /// Revokes partitions: stops them at once, and removes them when the application has processed their records and the
     /// offsets are committed.
     pub(super) async fn give_up(&mut self, partitions: Vec<TopicPartition>) -> Result<(), Late> {
+        self.release(partitions, Release::Revoked).await
+    }
+
+    /// Gives up partitions whose topics were deleted, as lost ones: nothing can be committed for them. Only an application
+    /// that applies assignments itself has to answer.
+    pub(super) async fn give_up_deleted(&mut self, partitions: Vec<TopicPartition>) -> Result<(), Late> {
+        self.release(partitions, Release::Deleted).await
+    }
+
+    async fn release(&mut self, partitions: Vec<TopicPartition>, release: Release) -> Result<(), Late> {
         if partitions.is_empty() {
             return Ok(());
         }
@@ -106,12 +124,20 @@ impl Application {
             Ok(())
         } else {
             self.shared.revoking.borrow_mut().clone_from(&partitions);
-            self.shared.inbox.push(Item::Event(Event::Revoked(partitions.clone())));
-            let answered = self.await_answer().await;
+            self.shared.inbox.push(Item::Event(match release {
+                Release::Revoked => Event::Revoked(partitions.clone()),
+                Release::Deleted => {
+                    self.shared.note_loss();
+                    Event::Lost(partitions.clone())
+                }
+            }));
+            let waits = release == Release::Revoked || self.config().rebalance == Rebalance::Application;
+            let answered = if waits { self.await_answer().await } else { Ok(()) };
             self.shared.revoking.borrow_mut().clear();
             answered
         };
         if self.config().enable_auto_commit
+            && release == Release::Revoked
             && let Err(error) = self.commit(&partitions).await
         {
             tracing::debug!(%error, "commit before giving partitions up");

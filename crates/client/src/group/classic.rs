@@ -13,6 +13,7 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use tokio::time::Instant;
 
 use super::Shared;
 use super::application::{Application, Late};
@@ -200,11 +201,21 @@ impl Member {
     }
 
     /// Revokes partitions before joining: an eager member all, a cooperative one those of topics that it no longer
-    /// wants.
+    /// wants. Without an existing topic, a cooperative member that does not join revokes all as well.
     async fn let_go_before_joining(&mut self, topics: &[Arc<str>]) -> Result<(), Late> {
         let mut leaving = self.shared.owned();
         if self.is_cooperative() {
-            leaving.retain(|at| !topics.contains(&at.topic));
+            if self.config().group_habits == GroupHabits::Librdkafka {
+                let cluster = &self.shared.cluster;
+                let deleted = |at: &TopicPartition| {
+                    cluster.lasting_error(&at.topic) == Some(ErrorCode::UnknownTopicOrPartition)
+                };
+                let (deleted, others) = leaving.into_iter().partition(deleted);
+                leaving = others;
+                self.application.give_up_deleted(deleted).await?;
+            }
+            let joins = self.may_join(topics);
+            leaving.retain(|at| !joins || !topics.contains(&at.topic));
         }
         self.application.give_up(leaving).await
     }
@@ -464,37 +475,80 @@ async fn topics_change(
     subscription: &super::subscription::Subscription,
     topics: &[Arc<str>],
 ) {
-    let mut changes = shared.cluster.changes();
-    loop {
-        if subscription.has_patterns() && subscription.topics(&shared.cluster.visible_topics()) != topics {
-            return;
+    change(shared, || {
+        if !subscription.has_patterns() {
+            return Difference::None;
         }
-        changes.changed().await;
-    }
+        let now = subscription.topics(&shared.cluster.visible_topics());
+        if now == topics {
+            Difference::None
+        } else if now.iter().all(|topic| topics.contains(topic)) {
+            Difference::Missing
+        } else {
+            Difference::Present
+        }
+    })
+    .await;
 }
 
 /// Returns when the number of partitions of a topic, or the racks of their replicas, differ from the assigned ones, or the
 /// topic was deleted. Only the leader has assigned topics.
 async fn partitions_change(shared: &Shared, assigned: &AssignedTopics) {
+    change(shared, || {
+        let differences = (assigned.topics.iter())
+            .map(|(topic, partitions)| differs(shared, topic, partitions, assigned.uses_racks));
+        differences.max().unwrap_or_default()
+    })
+    .await;
+}
+
+/// The difference between the assigned topics and the metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Difference {
+    #[default]
+    None,
+    /// Topics are missing. A broker that lags behind may not know them.
+    Missing,
+    Present,
+}
+
+/// The longest time for which a topic is missing before the group gives it up.
+const MISSING_MAX: Duration = Duration::from_secs(5);
+
+/// Returns when the metadata differs. Topics must be missing for the maximum age of metadata, or for [`MISSING_MAX`].
+async fn change(shared: &Shared, difference: impl Fn() -> Difference) {
+    let config = &shared.cluster.config;
+    let missing_max = MISSING_MAX.min(config.metadata_max_age).min(config.topic_metadata_refresh_interval);
     let mut changes = shared.cluster.changes();
-    while !assigned
-        .topics
-        .iter()
-        .any(|(topic, partitions)| differs(shared, topic, partitions, assigned.uses_racks))
-    {
-        changes.changed().await;
+    let mut given_up_at = None;
+    loop {
+        match difference() {
+            Difference::None => {
+                given_up_at = None;
+                changes.changed().await;
+            }
+            Difference::Missing => {
+                let at = *given_up_at.get_or_insert_with(|| Instant::now() + missing_max);
+                if tokio::time::timeout_at(at, changes.changed()).await.is_err() {
+                    return;
+                }
+            }
+            Difference::Present => return,
+        }
     }
 }
 
-fn differs(shared: &Shared, topic: &str, assigned: &PartitionRacks, uses_racks: bool) -> bool {
-    let Some(layout) = shared.cluster.topic(topic) else { return false };
+fn differs(shared: &Shared, topic: &str, assigned: &PartitionRacks, uses_racks: bool) -> Difference {
+    let Some(layout) = shared.cluster.topic(topic) else { return Difference::None };
     match layout.error {
         ErrorCode::None => {
             let racks = layout.racks.as_deref().filter(|_| uses_racks);
-            layout.partitions.len() != assigned.len() || racks.is_some_and(|racks| racks != assigned)
+            if layout.partitions.len() != assigned.len() || racks.is_some_and(|racks| racks != assigned) {
+                return Difference::Present;
+            }
+            Difference::None
         }
-        // It was deleted.
-        ErrorCode::UnknownTopicOrPartition => !assigned.is_empty(),
-        _ => false,
+        ErrorCode::UnknownTopicOrPartition if !assigned.is_empty() => Difference::Missing,
+        _ => Difference::None,
     }
 }

@@ -1,6 +1,8 @@
-//! The case of different subscriptions: partitions move one by one while a move improves the balance.
+//! The case of different subscriptions, and librdkafka's for groups with racks: partitions move one by one while a move
+//! improves the balance.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::claims::Claims;
 use super::movements::Movements;
@@ -61,10 +63,14 @@ impl Shares<'_> {
 
     fn balance(&mut self, revoked: bool) {
         let first_time = self.by_load.last().is_none_or(|(load, _)| *load == 0);
-        // Topics with few subscribers come first.
-        let mut topics: Vec<usize> = (0..self.plan.topic_count()).collect();
-        topics.sort_by_key(|topic| self.wanting[*topic].len());
-        let all: Vec<Slot> = topics.into_iter().flat_map(|topic| self.plan.slots(topic)).collect();
+        let all = if first_time || !self.plan.subscriptions_are_equal() {
+            // Topics with few subscribers come first.
+            let mut topics: Vec<usize> = (0..self.plan.topic_count()).collect();
+            topics.sort_by_key(|topic| self.wanting[*topic].len());
+            topics.into_iter().flat_map(|topic| self.plan.slots(topic)).collect()
+        } else {
+            self.by_owner()
+        };
         let new: Vec<Slot> = all.iter().copied().filter(|slot| self.owner[*slot].is_none()).collect();
         if self.plan.has_racks() {
             for slot in &new {
@@ -93,6 +99,25 @@ impl Shares<'_> {
         if !first_time && reassigned && self.score() >= before.1 {
             self.assigned = before.0;
         }
+    }
+
+    /// Takes one partition after the other from the previous owner that has most of them left; then the partitions
+    /// without an owner.
+    fn by_owner(&self) -> Vec<Slot> {
+        let mut left: Vec<VecDeque<Slot>> = (self.claims.owned.iter())
+            .map(|owned| owned.iter().copied().collect::<BTreeSet<_>>().into_iter().collect())
+            .collect();
+        let mut most: BTreeSet<(Reverse<usize>, usize)> =
+            left.iter().enumerate().map(|(member, slots)| (Reverse(slots.len()), member)).collect();
+        let (mut all, mut taken) = (Vec::new(), vec![false; self.plan.slot_count()]);
+        while let Some((_, member)) = most.pop_first() {
+            let Some(slot) = left[member].pop_front() else { continue };
+            taken[slot] = true;
+            all.push(slot);
+            most.insert((Reverse(left[member].len()), member));
+        }
+        all.extend((0..self.plan.slot_count()).filter(|slot| !taken[*slot]));
+        all
     }
 
     fn give_to_least_loaded(&mut self, slot: Slot, near: bool) {

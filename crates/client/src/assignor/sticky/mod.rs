@@ -37,8 +37,17 @@ impl Assignor for Sticky {
 
     fn assign(&self, topics: &Topics, members: &BTreeMap<String, Member>) -> Assignment {
         let had = |member: &Member| member.user_data.clone().and_then(decode).unwrap_or_default();
-        assign(topics, members, &had).0
+        assign(topics, members, &had, Variant::Java).0
     }
+}
+
+/// The client whose results are computed where they differ.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Variant {
+    Java,
+    /// In a group with racks, equal subscriptions are balanced partition by partition as well. A member without a rack
+    /// may then exchange its partition for one that another member cannot keep.
+    Librdkafka,
 }
 
 /// Computes the assignment, and the partitions whose current owner must revoke them first with their new owners.
@@ -47,11 +56,13 @@ pub(super) fn assign(
     topics: &Topics,
     members: &BTreeMap<String, Member>,
     had: &dyn Fn(&Member) -> OwnedPartitions,
+    variant: Variant,
 ) -> (Assignment, Vec<(String, TopicPartition)>) {
     let plan = Plan::new(topics, members);
     let held: Vec<OwnedPartitions> = members.values().map(had).collect();
     let claims = Claims::new(&plan, members, &held);
-    let (owned, moved) = if plan.subscriptions_are_equal() {
+    let one_by_one = variant == Variant::Librdkafka && plan.has_racks();
+    let (owned, moved) = if plan.subscriptions_are_equal() && !one_by_one {
         constrained::assign(&plan, &claims)
     } else {
         let owned = general::assign(&plan, &claims);
