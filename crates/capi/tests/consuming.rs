@@ -575,3 +575,40 @@ fn a_change_of_the_assignment_has_to_fit_the_protocol_of_the_group() {
         }
     }
 }
+
+/// librdkafka's test 0113: the group revoked one of two partitions, and the application has not polled since.
+#[test]
+fn a_close_calls_the_rebalance_function_for_an_unseen_revocation_and_for_the_rest() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    let join = |seen: &Seen| {
+        let conf = conf(&[
+            ("bootstrap.servers", servers.as_str()),
+            ("group.id", "g"),
+            ("partition.assignment.strategy", "cooperative-sticky"),
+            ("heartbeat.interval.ms", "100"),
+        ]);
+        unsafe {
+            rd_kafka_conf_set_opaque(conf, seen.opaque());
+            rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance_both_ways));
+        }
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        subscribe(rk, c"orders");
+        rk
+    };
+    let calls = |seen: &Seen| seen.protocols.lock().unwrap().len();
+    let (first_seen, second_seen) = (Seen::default(), Seen::default());
+    let first = join(&first_seen);
+    poll_until(first, || calls(&first_seen) == 1);
+    let second = join(&second_seen);
+    unsafe {
+        let queue = rd_kafka_queue_get_consumer(first);
+        poll_until(second, || rd_kafka_queue_length(queue) > 0);
+        rd_kafka_queue_destroy(queue);
+        assert_eq!(calls(&first_seen), 1, "the revocation waits for a poll");
+        assert_eq!(rd_kafka_consumer_close(first), OK);
+        assert_eq!(calls(&first_seen), 3, "{:?}", first_seen.protocols);
+        rd_kafka_destroy(first);
+        rd_kafka_destroy(second);
+    }
+}
