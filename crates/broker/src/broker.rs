@@ -315,7 +315,7 @@ impl BrokerBuilder {
     /// - `ca.pem` and `ca-key.pem`: an authority, valid for ten years. Keep the key.
     /// - `server.pem`: the server's certificate and key, made at each start and valid for two years.
     /// - `passwords`: a super user `admin` and a user `client`. They are stored with the broker's data when the directory is
-    ///   created, and later if the data has no such user.
+    ///   created, and later if the data has no such user. Other users need ACLs: the authorizer is switched on.
     /// - `client.properties`, `client-java.properties`, `client_franz.go` and the same for `admin`: configurations of clients with
     ///   the addresses of this start.
     ///

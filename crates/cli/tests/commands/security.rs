@@ -64,6 +64,16 @@ fn users_are_added_listed_and_deleted() {
         with(&directory, "client.properties", &[&["topics", "list"], &login[..]].concat(), "")
     };
     alice().succeeded();
+    let writes = || {
+        let login = ["-X", "sasl.username=alice", "-X", "sasl.password=s3cret, and more"];
+        with(&directory, "client.properties", &[&["produce", "orders"], &login[..]].concat(), "paid\n")
+    };
+    writes().failed(1, &["orders", "TOPIC_AUTHORIZATION_FAILED"]);
+    let allowed = ["--principal", "User:alice", "--operation", "write", "--topic", "orders"];
+    with(&directory, "client.properties", &[&["acls", "add"], &allowed[..]].concat(), "")
+        .failed(1, &["CLUSTER_AUTHORIZATION_FAILED"]);
+    admin(&[&["acls", "add"], &allowed[..]].concat()).succeeded();
+    writes().succeeded();
     admin(&["users", "delete", "alice"]).succeeded();
     alice().failed(1, &["invalid credentials"]);
     admin(&["users", "delete", "alice"]).failed(1, &["alice"]);
