@@ -72,7 +72,8 @@ impl ConnectionContext {
         let (Some(sasl), Some(server)) = (&self.sasl, &self.listener.sasl) else {
             return Step::IllegalState;
         };
-        let step = sasl.step(server, &self.cluster, token, &self.principal);
+        let known = (&self.cluster.scram_credentials, self.cluster.clock.now_ms());
+        let step = sasl.step(server, known, token, &self.principal);
         if let Step::Failed { text, user } = &step {
             self.cluster.warnings.warn_login(&self.peer, &self.listener.name, user.as_deref(), text);
             tokio::time::sleep(server.failure_delay()).await;

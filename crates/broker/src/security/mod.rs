@@ -4,6 +4,7 @@
 //! - `tls`: the server's side of TLS, with certificates that are read again when they change.
 //! - `principal`: the identity of a client.
 //! - `sasl`: the server's side of SASL.
+//! - `scram_credentials`: the keys that stand for passwords.
 //! - `secure_dir`: the files of a secure broker and its clients.
 //! - `unauthenticated`: the limit of connections that have not authenticated yet.
 //! - `authorizer`: the decision whether a client may do an operation, from super users and ACLs.
@@ -18,6 +19,7 @@ mod audit;
 mod authorizer;
 mod principal;
 pub(crate) mod sasl;
+pub(crate) mod scram_credentials;
 pub(crate) mod secure_dir;
 pub(crate) mod tls;
 mod unauthenticated;

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use self::jwt::TokenVerifier;
 use self::scram::ScramExchange;
 use super::Principal;
-use crate::cluster::Cluster;
+use super::scram_credentials::ScramCredentials;
 use crate::config::{SaslMechanism, SaslSettings};
 
 /// The SASL of a listener.
@@ -176,12 +176,11 @@ impl SaslConnection {
     pub(crate) fn step(
         &self,
         server: &SaslServer,
-        cluster: &Cluster,
+        (credentials, now_ms): (&ScramCredentials, i64),
         token: &Bytes,
         principal: &OnceLock<Principal>,
     ) -> Step {
         let mut state = self.state();
-        let now_ms = cluster.clock.now_ms();
         let is_again = state.authenticated.is_some();
         let doing = if is_again { "re-authentication" } else { "authentication" };
         let (mechanism, outcome) = match std::mem::replace(&mut state.stage, Stage::Failed) {
@@ -197,7 +196,7 @@ impl SaslConnection {
                 let outcome = match mechanism {
                     SaslMechanism::Plain => plain::check(&server.settings, token),
                     SaslMechanism::ScramSha256 | SaslMechanism::ScramSha512 => {
-                        ScramExchange::begin(cluster, mechanism, token)
+                        ScramExchange::begin(credentials, mechanism, token)
                     }
                     SaslMechanism::OauthBearer => oauthbearer::check(server.tokens.as_ref(), token, now_ms),
                 };

@@ -6,9 +6,8 @@ use bytes::Bytes;
 use subtle::ConstantTimeEq;
 
 use super::{Login, Outcome, Stage};
-use crate::cluster::Cluster;
-use crate::cluster::scram_credentials::{ScramCredential, ScramMechanism};
 use crate::config::SaslMechanism;
+use crate::security::scram_credentials::{ScramCredential, ScramCredentials, ScramMechanism};
 
 /// The random bytes of a nonce, before encoding.
 const NONCE_BYTES: usize = 24;
@@ -29,7 +28,7 @@ pub(super) struct ScramExchange {
 
 impl ScramExchange {
     /// Answers the client's first message with a salt. A user that does not exist has one, too.
-    pub(super) fn begin(cluster: &Cluster, mechanism: SaslMechanism, token: &Bytes) -> Outcome {
+    pub(super) fn begin(credentials: &ScramCredentials, mechanism: SaslMechanism, token: &Bytes) -> Outcome {
         let mechanism = match mechanism {
             SaslMechanism::ScramSha512 => ScramMechanism::Sha512,
             _ => ScramMechanism::Sha256,
@@ -47,9 +46,9 @@ impl ScramExchange {
             tracing::error!("the system gives no random numbers: no SCRAM login is possible");
             return Outcome::Failed(Some(first.user));
         }
-        let known = cluster.scram_credentials.credential(&first.user, mechanism);
+        let known = credentials.credential(&first.user, mechanism);
         let is_known = known.is_some();
-        let credential = known.unwrap_or_else(|| cluster.scram_credentials.invented(&first.user, mechanism));
+        let credential = known.unwrap_or_else(|| credentials.invented(&first.user, mechanism));
         let nonce = format!("{}{}", first.nonce, STANDARD.encode(random));
         let answer = format!("r={nonce},s={},i={}", STANDARD.encode(&credential.salt), credential.iterations);
         let said = format!("{},{answer}", first.bare);
