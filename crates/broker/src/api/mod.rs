@@ -351,7 +351,9 @@ fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) 
             errors: sent.unwrap_or_default(),
             is_sent: sent.is_some(),
         };
-        observers.iter().for_each(|observer| observer.on_answered(request));
+        for observer in &observers {
+            observer.on_answered(request);
+        }
     };
     let fault = context.cluster.intercepts.take(&Intercepted {
         api: api_key,
