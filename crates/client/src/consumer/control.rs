@@ -131,11 +131,6 @@ impl ConsumerControl {
         self.inbox.has_unseen_losses()
     }
 
-    /// Returns the partitions whose [`Event::Revoked`](crate::Event::Revoked) no poll has returned yet.
-    pub fn unseen_revocations(&self) -> Vec<TopicPartition> {
-        self.inbox.unseen_revocations()
-    }
-
     /// Continues a partition at another position, and drops its fetched records.
     ///
     /// # Errors
