@@ -1,5 +1,7 @@
 //! Quotas: they are checked, stored and described with filters, and they are enforced.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
+
 mod common;
 
 use std::sync::Arc;
@@ -189,7 +191,7 @@ fn throttles(broker: &BrokerThread, quota: &str) -> u64 {
 #[test]
 fn a_producer_above_its_quota_is_answered_and_then_pauses() {
     let (broker, mut connection) = start_with_quota(&[("user", None)], "producer_byte_rate", 100_000.0);
-    let records = batch(&[&[7; 50_000]], &Seal::default());
+    let records = batch(&[&vec![7; 50_000]], &Seal::default());
     let mut produce = || {
         let request = produce_request("orders", 1, &records);
         let response = connection.ask(12, &request).expect("an answer");
@@ -215,7 +217,7 @@ fn a_consumer_above_its_quota_gets_records_after_its_pause() {
     let (broker, mut connection) = start_with_quota(&[("client-id", None)], "consumer_byte_rate", 100_000.0);
     for _ in 0..3 {
         assert_eq!(
-            connection.produce("orders", 1, &batch(&[&[7; 60_000]], &Seal::default())).error_code,
+            connection.produce("orders", 1, &batch(&[&vec![7; 60_000]], &Seal::default())).error_code,
             ErrorCode::None
         );
     }

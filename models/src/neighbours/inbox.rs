@@ -40,8 +40,6 @@ pub enum Error {}
 pub enum Event {
     /// Lost partitions.
     Lost(Vec<TopicPartition>),
-    /// Revoked partitions.
-    Revoked(Vec<TopicPartition>),
 }
 
 /// In place of the client's budget.

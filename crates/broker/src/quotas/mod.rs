@@ -357,7 +357,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn quotas(entities: &[(Option<Option<&str>>, Option<Option<&str>>, f64)]) -> ClientQuotas {
+    /// The name of an entity: `Some(None)` is the default, `None` no part of the entity.
+    type Name<'a> = Option<Option<&'a str>>;
+
+    fn quotas(entities: &[(Name<'_>, Name<'_>, f64)]) -> ClientQuotas {
         let quotas = ClientQuotas::default();
         for (user, client_id, value) in entities {
             let part = |kind: &str, name: &Option<Option<&str>>| {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ottla_broker::{Broker, BrokerBuilder, BrokerThread};
+use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Durability};
 
 /// The nodes of one broker at most: tests need few.
 const NODES_MAX: i32 = 100;
@@ -52,7 +52,9 @@ fn set(builder: BrokerBuilder, name: &str, value: &str) -> Result<BrokerBuilder,
             Ok(builder.listen(address))
         }
         "data.dir" if value.is_empty() => Err(wrong("a directory")),
-        "data.dir" => Ok(builder.configure(|config| config.durability = Default::default()).data_dir(value)),
+        "data.dir" => {
+            Ok(builder.configure(|config| config.durability = Durability::default()).data_dir(value))
+        }
         "topics" => value.split(',').map(str::trim).try_fold(builder, topic),
         name => {
             let mut outcome = Ok(());
