@@ -238,12 +238,7 @@ impl QuotaUse {
         value: f64,
     ) -> Duration {
         let Some(limit) = self.limit(quotas, quota, user, client_id) else { return Duration::ZERO };
-        let throttle = limit.record(self.windows(quota), Instant::now(), value);
-        if !throttle.is_zero()
-            && let Usage::Rate(rate) = &mut *lock(&limit.usage)
-        {
-            rate.take_back(value);
-        }
+        let throttle = limit.record_unless_throttled(self.windows(quota), Instant::now(), value);
         self.count(quota, throttle);
         throttle
     }
@@ -293,14 +288,8 @@ impl QuotaUse {
             return Duration::ZERO;
         };
         let limit = self.shared(&mut lock(&self.state), (quota, Some(address), None), per_second);
-        let windows = self.windows(quota);
-        let throttle = limit.record(windows, Instant::now(), 1.0);
-        if !throttle.is_zero()
-            && let Usage::Rate(rate) = &mut *lock(&limit.usage)
-        {
-            // A connection that is refused does not count.
-            rate.take_back(1.0);
-        }
+        // A connection that is refused does not count.
+        let throttle = limit.record_unless_throttled(self.windows(quota), Instant::now(), 1.0);
         self.count(quota, throttle);
         throttle
     }
@@ -313,6 +302,17 @@ impl Limit {
             Usage::Tokens(bucket) => bucket.take(now, self.per_second, value),
         }
         self.throttle(windows, now)
+    }
+
+    /// A use that has to pause does not count.
+    fn record_unless_throttled(&self, windows: Windows, now: Instant, value: f64) -> Duration {
+        let throttle = self.record(windows, now, value);
+        if !throttle.is_zero()
+            && let Usage::Rate(rate) = &mut *lock(&self.usage)
+        {
+            rate.take_back(value);
+        }
+        throttle
     }
 
     fn throttle(&self, windows: Windows, now: Instant) -> Duration {

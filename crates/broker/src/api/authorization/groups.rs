@@ -80,25 +80,13 @@ impl Authorize for m::find_coordinator::FindCoordinatorRequest {
     }
 }
 
-impl Authorize for m::offset_commit::OffsetCommitRequest {
-    fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
-        if let Err(code) = access.need_group(Operation::Read, &self.group_id) {
-            return Verdict::Refused(code);
-        }
-        let denied = take_denied(&mut self.topics, |topic| {
-            access.topic_or_id(Operation::Read, &topic.name, topic.topic_id)
-        });
-        if denied.is_empty() {
-            return Verdict::Granted;
-        }
-        let denied = Self { topics: denied, ..Default::default() };
-        Verdict::Partly(denied.refuse(access.context, ErrorCode::TopicAuthorizationFailed))
-    }
-
-    fn merge(response: &mut Self::Response, denied: Self::Response) {
-        response.topics.extend(denied.topics);
-    }
-}
+items!(
+    m::offset_commit::OffsetCommitRequest,
+    |access, request| access.need_group(Operation::Read, &request.group_id),
+    topics to topics,
+    |access, topic| access.topic_or_id(Operation::Read, &topic.name, topic.topic_id),
+    ErrorCode::TopicAuthorizationFailed
+);
 
 impl Authorize for OffsetDeleteRequest {
     fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {

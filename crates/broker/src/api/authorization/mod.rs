@@ -145,10 +145,8 @@ pub(super) async fn authorize_and_handle<R: Api>(mut request: R, context: Reques
 }
 
 /// Takes the items out that the client may not use, and returns them.
-fn take_denied<T>(items: &mut Vec<T>, may: impl FnMut(&T) -> bool) -> Vec<T> {
-    let (granted, denied) = std::mem::take(items).into_iter().partition(may);
-    *items = granted;
-    denied
+fn take_denied<T>(items: &mut Vec<T>, mut may: impl FnMut(&T) -> bool) -> Vec<T> {
+    items.extract_if(.., |item| !may(item)).collect()
 }
 
 /// Refuses a request as a whole if it needs what the client may not do.
@@ -168,11 +166,26 @@ macro_rules! whole {
     };
 }
 
-/// Each item of the list `$field` needs `$may`; the response has the results in the list `$results`.
+/// Each item of the list `$field` needs `$may`; the response has the results in the list `$results`. The request as a whole may
+/// need something first.
 macro_rules! items {
     ($request:ty, $field:ident to $results:ident, |$access:ident, $item:ident| $may:expr, $code:expr) => {
+        items!($request, |_access, _request| Ok(()), $field to $results, |$access, $item| $may, $code);
+    };
+    (
+        $request:ty,
+        |$with:ident, $self:ident| $needs:expr,
+        $field:ident to $results:ident,
+        |$access:ident, $item:ident| $may:expr,
+        $code:expr
+    ) => {
         impl Authorize for $request {
             fn authorize(&mut self, $access: &Access<'_>) -> Verdict<Self> {
+                let ($with, $self) = ($access, &*self);
+                let needs: Result<(), ErrorCode> = $needs;
+                if let Err(code) = needs {
+                    return Verdict::Refused(code);
+                }
                 let denied = take_denied(&mut self.$field, |$item| $may);
                 if denied.is_empty() {
                     return Verdict::Granted;

@@ -52,27 +52,16 @@ items!(
     ErrorCode::TopicAuthorizationFailed
 );
 
-impl Authorize for m::produce::ProduceRequest {
-    fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
-        if let Some(id) = &self.transactional_id
-            && let Err(code) = access.need_transactional_id(Operation::Write, id)
-        {
-            return Verdict::Refused(code);
-        }
-        let denied = take_denied(&mut self.topic_data, |topic| {
-            access.topic_or_id(Operation::Write, &topic.name, topic.topic_id)
-        });
-        if denied.is_empty() {
-            return Verdict::Granted;
-        }
-        let denied = Self { topic_data: denied, ..Default::default() };
-        Verdict::Partly(denied.refuse(access.context, ErrorCode::TopicAuthorizationFailed))
-    }
-
-    fn merge(response: &mut Self::Response, denied: Self::Response) {
-        response.responses.extend(denied.responses);
-    }
-}
+items!(
+    m::produce::ProduceRequest,
+    |access, request| match &request.transactional_id {
+        Some(id) => access.need_transactional_id(Operation::Write, id),
+        None => Ok(()),
+    },
+    topic_data to responses,
+    |access, topic| access.topic_or_id(Operation::Write, &topic.name, topic.topic_id),
+    ErrorCode::TopicAuthorizationFailed
+);
 
 impl Authorize for m::metadata::MetadataRequest {
     fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {

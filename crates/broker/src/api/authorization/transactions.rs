@@ -71,21 +71,13 @@ impl Authorize for AddPartitionsToTxnRequest {
     }
 }
 
-impl Authorize for m::txn_offset_commit::TxnOffsetCommitRequest {
-    fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
-        let transaction = access.need_transactional_id(Operation::Write, &self.transactional_id);
-        if let Err(code) = transaction.and_then(|()| access.need_group(Operation::Read, &self.group_id)) {
-            return Verdict::Refused(code);
-        }
-        let denied = take_denied(&mut self.topics, |topic| access.topic(Operation::Read, &topic.name));
-        if denied.is_empty() {
-            return Verdict::Granted;
-        }
-        let denied = Self { topics: denied, ..Default::default() };
-        Verdict::Partly(denied.refuse(access.context, ErrorCode::TopicAuthorizationFailed))
-    }
-
-    fn merge(response: &mut Self::Response, denied: Self::Response) {
-        response.topics.extend(denied.topics);
-    }
-}
+items!(
+    m::txn_offset_commit::TxnOffsetCommitRequest,
+    |access, request| {
+        let transaction = access.need_transactional_id(Operation::Write, &request.transactional_id);
+        transaction.and_then(|()| access.need_group(Operation::Read, &request.group_id))
+    },
+    topics to topics,
+    |access, topic| access.topic(Operation::Read, &topic.name),
+    ErrorCode::TopicAuthorizationFailed
+);
