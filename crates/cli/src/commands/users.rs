@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use ottla_client::{Admin, ScramChange, ScramMechanism, Secret, Timeouts};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use serde_json::json;
 
 use crate::connect::{ConnectArgs, admin, runtime};
@@ -181,11 +181,22 @@ fn ask(question: &str) -> Result<Secret, Failure> {
     let mut hidden = shown.clone();
     hidden.local_modes.remove(LocalModes::ECHO);
     hidden.local_modes.insert(LocalModes::ECHONL);
-    terminal.write_all(question.as_bytes()).map_err(failed)?;
+    // Ctrl-C ends the line instead of this process, which would leave the terminal without echo.
+    let interrupt = shown.special_codes[SpecialCodeIndex::VINTR];
+    hidden.local_modes.remove(LocalModes::ISIG);
+    hidden.special_codes[SpecialCodeIndex::VEOL] = interrupt;
     tcsetattr(&terminal, OptionalActions::Flush, &hidden).map_err(|error| failed(error.into()))?;
-    let line = first_line(&mut BufReader::new(&terminal));
+    let asked = terminal.write_all(question.as_bytes());
+    let mut reader = BufReader::new(&terminal);
+    // The terminal passes a line on when it is complete, or at Ctrl-C.
+    let line = asked.and_then(|()| reader.fill_buf().map(<[u8]>::to_vec));
     tcsetattr(&terminal, OptionalActions::Flush, &shown).map_err(|error| failed(error.into()))?;
-    line.map_err(failed)
+    let line = line.map_err(failed)?;
+    if line.ends_with(&[interrupt]) {
+        return Err(Failure::failed("cancelled"));
+    }
+    let line = String::from_utf8(line).map_err(|_| Failure::usage("the password is not UTF-8"))?;
+    Ok(Secret::new(line.trim_end_matches(['\r', '\n'])))
 }
 
 fn first_line(reader: &mut impl BufRead) -> std::io::Result<Secret> {

@@ -1,7 +1,9 @@
 //! `ottla broker --secure`, listeners beyond loopback, and `ottla users`.
 
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::operation::{bootstrap, end, start};
 use crate::support::{Ended, ottla};
@@ -80,6 +82,32 @@ fn users_are_added_listed_and_deleted() {
     std::fs::write(file, "\n").expect("written");
     admin(&["users", "add", "alice", "--password-file", file]).failed(2, &["empty"]);
     end(broker);
+}
+
+/// `script` gives the command a terminal.
+#[test]
+fn an_interrupted_question_for_a_password_leaves_the_terminal_as_it_was() {
+    let ottla = env!("CARGO_BIN_EXE_ottla");
+    let commands = format!("{ottla} users add alice --brokers 127.0.0.1:1; echo code $?; stty -a");
+    let mut script = Command::new("script");
+    script.args(["-qec", &commands, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = script.spawn().expect("script of bsdutils");
+    let mut stdin = script.stdin.take().expect("piped");
+    let (mut stdout, mut shown) = (script.stdout.take().expect("piped"), Vec::new());
+    while !shown.ends_with(b"Password of alice: ") {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).expect("the question");
+        shown.push(byte[0]);
+    }
+    // The question comes after the terminal was set.
+    stdin.write_all(b"secr\x03").expect("typed");
+    stdout.read_to_end(&mut shown).expect("the end");
+    script.wait().expect("ended");
+    let shown = String::from_utf8(shown).expect("text");
+    assert!(shown.contains("cancelled") && shown.contains("code 1"), "{shown}");
+    let flags: Vec<&str> = shown.split_whitespace().collect();
+    assert!(flags.contains(&"isig") && flags.contains(&"echo"), "{shown}");
+    assert!(!shown.contains("secr"), "{shown}");
 }
 
 #[test]
