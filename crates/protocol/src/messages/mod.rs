@@ -11,6 +11,7 @@ pub mod alter_client_quotas;
 pub mod alter_configs;
 pub mod alter_partition_reassignments;
 pub mod alter_replica_log_dirs;
+pub mod alter_share_group_offsets;
 pub mod alter_user_scram_credentials;
 pub mod api_versions;
 pub mod consumer_group_describe;
@@ -25,6 +26,8 @@ pub mod create_topics;
 pub mod delete_acls;
 pub mod delete_groups;
 pub mod delete_records;
+pub mod delete_share_group_offsets;
+pub mod delete_share_group_state;
 pub mod delete_topics;
 pub mod describe_acls;
 pub mod describe_client_quotas;
@@ -36,6 +39,7 @@ pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_producers;
 pub mod describe_quorum;
+pub mod describe_share_group_offsets;
 pub mod describe_topic_partitions;
 pub mod describe_transactions;
 pub mod describe_user_scram_credentials;
@@ -48,6 +52,7 @@ pub mod get_telemetry_subscriptions;
 pub mod heartbeat;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
+pub mod initialize_share_group_state;
 pub mod join_group;
 pub mod leave_group;
 pub mod list_config_resources;
@@ -62,15 +67,22 @@ pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod push_telemetry;
+pub mod read_share_group_state;
+pub mod read_share_group_state_summary;
 pub mod remove_raft_voter;
 pub mod renew_delegation_token;
 pub mod sasl_authenticate;
 pub mod sasl_handshake;
+pub mod share_acknowledge;
+pub mod share_fetch;
+pub mod share_group_describe;
+pub mod share_group_heartbeat;
 pub mod sync_group;
 pub mod transaction_log;
 pub mod txn_offset_commit;
 pub mod unregister_broker;
 pub mod update_features;
+pub mod write_share_group_state;
 pub mod write_txn_markers;
 
 pub use add_offsets_to_txn::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
@@ -82,6 +94,7 @@ pub use alter_partition_reassignments::{
     AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse,
 };
 pub use alter_replica_log_dirs::{AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse};
+pub use alter_share_group_offsets::{AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse};
 pub use alter_user_scram_credentials::{AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse};
 pub use api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 pub use consumer_group_describe::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse};
@@ -94,6 +107,8 @@ pub use create_topics::{CreateTopicsRequest, CreateTopicsResponse};
 pub use delete_acls::{DeleteAclsRequest, DeleteAclsResponse};
 pub use delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 pub use delete_records::{DeleteRecordsRequest, DeleteRecordsResponse};
+pub use delete_share_group_offsets::{DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse};
+pub use delete_share_group_state::{DeleteShareGroupStateRequest, DeleteShareGroupStateResponse};
 pub use delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
 pub use describe_acls::{DescribeAclsRequest, DescribeAclsResponse};
 pub use describe_client_quotas::{DescribeClientQuotasRequest, DescribeClientQuotasResponse};
@@ -104,6 +119,7 @@ pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 pub use describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 pub use describe_producers::{DescribeProducersRequest, DescribeProducersResponse};
 pub use describe_quorum::{DescribeQuorumRequest, DescribeQuorumResponse};
+pub use describe_share_group_offsets::{DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse};
 pub use describe_topic_partitions::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
 pub use describe_transactions::{DescribeTransactionsRequest, DescribeTransactionsResponse};
 pub use describe_user_scram_credentials::{
@@ -118,6 +134,7 @@ pub use get_telemetry_subscriptions::{GetTelemetrySubscriptionsRequest, GetTelem
 pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};
 pub use incremental_alter_configs::{IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
 pub use init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+pub use initialize_share_group_state::{InitializeShareGroupStateRequest, InitializeShareGroupStateResponse};
 pub use join_group::{JoinGroupRequest, JoinGroupResponse};
 pub use leave_group::{LeaveGroupRequest, LeaveGroupResponse};
 pub use list_config_resources::{ListConfigResourcesRequest, ListConfigResourcesResponse};
@@ -134,15 +151,24 @@ pub use offset_fetch::{OffsetFetchRequest, OffsetFetchResponse};
 pub use offset_for_leader_epoch::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 pub use produce::{ProduceRequest, ProduceResponse};
 pub use push_telemetry::{PushTelemetryRequest, PushTelemetryResponse};
+pub use read_share_group_state::{ReadShareGroupStateRequest, ReadShareGroupStateResponse};
+pub use read_share_group_state_summary::{
+    ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse,
+};
 pub use remove_raft_voter::{RemoveRaftVoterRequest, RemoveRaftVoterResponse};
 pub use renew_delegation_token::{RenewDelegationTokenRequest, RenewDelegationTokenResponse};
 pub use sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
+pub use share_acknowledge::{ShareAcknowledgeRequest, ShareAcknowledgeResponse};
+pub use share_fetch::{ShareFetchRequest, ShareFetchResponse};
+pub use share_group_describe::{ShareGroupDescribeRequest, ShareGroupDescribeResponse};
+pub use share_group_heartbeat::{ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse};
 pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
 pub use transaction_log::{TransactionLogKey, TransactionLogValue};
 pub use txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 pub use unregister_broker::{UnregisterBrokerRequest, UnregisterBrokerResponse};
 pub use update_features::{UpdateFeaturesRequest, UpdateFeaturesResponse};
+pub use write_share_group_state::{WriteShareGroupStateRequest, WriteShareGroupStateResponse};
 pub use write_txn_markers::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
 
 use crate::api::{Api, ApiMessages};
@@ -221,6 +247,18 @@ requests! {
     PushTelemetryRequest,
     ListConfigResourcesRequest,
     DescribeTopicPartitionsRequest,
+    ShareGroupHeartbeatRequest,
+    ShareGroupDescribeRequest,
+    ShareFetchRequest,
+    ShareAcknowledgeRequest,
     AddRaftVoterRequest,
     RemoveRaftVoterRequest,
+    InitializeShareGroupStateRequest,
+    ReadShareGroupStateRequest,
+    WriteShareGroupStateRequest,
+    DeleteShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    DescribeShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
 }
