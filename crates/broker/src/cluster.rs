@@ -141,6 +141,13 @@ struct ProducerIds {
     record: i64,
 }
 
+/// Where ids begin, beside those that the data has used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdFloors {
+    pub(crate) producer_id: i64,
+    pub(crate) leader_epoch: i32,
+}
+
 /// The reasons why the data of a cluster cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -172,6 +179,16 @@ pub(crate) type Refusal = (ErrorCode, String);
 impl Cluster {
     /// Opens the data in `seams.storage`, or begins a new cluster there. Blocks while logs are recovered.
     pub fn open(config: BrokerConfig, nodes: i32, seams: Seams) -> Result<Arc<Self>, OpenError> {
+        Self::open_above(config, nodes, seams, IdFloors::default())
+    }
+
+    /// [`Cluster::open`], with ids that clients have not seen from another cluster.
+    pub(crate) fn open_above(
+        config: BrokerConfig,
+        nodes: i32,
+        seams: Seams,
+        floors: IdFloors,
+    ) -> Result<Arc<Self>, OpenError> {
         let Seams { storage, clock, syncer, seed } = seams;
         let mut rng = fastrand::Rng::with_seed(seed);
         let now_ms = clock.now_ms();
@@ -189,11 +206,17 @@ impl Cluster {
         let next = journal
             .get(PRODUCER_IDS_KEY)
             .and_then(|value| Some(i64::from_be_bytes(*value.first_chunk::<8>()?)))
-            .unwrap_or(0);
+            .unwrap_or(0)
+            .max(floors.producer_id);
         let first_epoch = journal
             .get(LEADER_EPOCH_KEY)
             .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
-            .unwrap_or(0);
+            .unwrap_or(0)
+            .max(floors.leader_epoch);
+        if floors.leader_epoch > 0 {
+            let value = Bytes::copy_from_slice(&first_epoch.to_be_bytes());
+            journal.put(now_ms, Bytes::from_static(LEADER_EPOCH_KEY), Some(value))?;
+        }
         let parts = Parts::of(config.memory_bytes_max);
         let session_limits = SessionLimits::of(&config);
         let nodes = (1..=nodes.max(1))
@@ -264,6 +287,15 @@ impl Cluster {
     /// The cluster's id, the same for as long as its data lives.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The first producer id and leader epoch above all that clients have seen.
+    pub(crate) fn id_floors(&self) -> IdFloors {
+        let topics = self.topics();
+        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        let epochs = partitions.map(|partition| partition.leader_epoch().saturating_add(1));
+        let leader_epoch = epochs.max().unwrap_or(0).max(self.leader_epochs.end());
+        IdFloors { producer_id: lock(&self.producer_ids).next, leader_epoch }
     }
 
     /// Returns a producer id that was never used before.

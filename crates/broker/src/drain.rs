@@ -23,7 +23,7 @@ impl Broker {
     ///
     /// Cancel safe: the listeners stay closed, and another call continues.
     pub async fn drain(&mut self, limit: Duration) -> usize {
-        let cluster = self.cluster().clone();
+        let cluster = self.cluster();
         cluster.serving.turn(false);
         let servers = self.servers();
         let ended = async { while servers.join_next().await.is_some() {} };

@@ -24,7 +24,6 @@ mod compactions;
 mod compactor;
 mod config;
 mod connection;
-mod control;
 mod coordinator;
 mod data_dir;
 mod drain;
@@ -69,7 +68,7 @@ mod transaction_approval;
 mod transactions;
 
 pub use api::advertised_apis;
-pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
+pub use broker::{Broker, BrokerBuilder, BrokerThread, Control, ControlAnswer, Snapshot, SnapshotError, StartError};
 pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
@@ -78,7 +77,6 @@ pub use config::{
     TopicConfig, broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
-pub use control::{Control, ControlAnswer};
 pub use data_dir::FormatError;
 pub use intercept::{Fault, FaultRule, FaultRuleError};
 pub use kafka_import::{ImportError, ImportOptions, ImportReport, ImportedTopicReport, import_kafka};

@@ -83,7 +83,7 @@ fn a_fetch_that_is_decided_on_arrival_has_nothing_that_comes_later() {
     };
     assert_eq!(refused(7).error_code, ErrorCode::OffsetOutOfRange);
     let address = broker.addresses()[0];
-    let tracked = broker.cluster().clone();
+    let tracked = broker.cluster();
     tracked.track_requests(true);
     let writer = std::thread::spawn(move || {
         while tracked.tracked_requests().is_empty() {

@@ -116,7 +116,7 @@ fn every_request_of_a_producer_may_meet_every_fault_once() {
 fn requests_without_a_response_are_sent_again_and_double_nothing() {
     for fault in [Fault::Hang, Fault::HangAfter] {
         let broker = broker(2);
-        let cluster = broker.cluster().clone();
+        let cluster = broker.cluster();
         let mut impatient = config(&broker);
         impatient.set("socket.timeout.ms", "500").expect("a known property");
         produce_with(&broker, impatient, 20, |i| {
@@ -193,7 +193,7 @@ fn a_rule_that_no_request_can_match_is_refused() {
 #[test]
 fn leaders_that_move_and_nodes_that_go_down_are_followed() {
     let broker = broker(2);
-    let cluster = broker.cluster().clone();
+    let cluster = broker.cluster();
     produce_all(&broker, 400, |i| match i % 50 {
         10 => assert!(cluster.set_leader("orders", 0, 2)),
         20 => assert!(cluster.set_leader("orders", 0, 1)),
@@ -219,7 +219,7 @@ fn a_group_reads_on_when_its_coordinator_moves_and_nodes_go_down() {
     let producer = Producer::new(config.clone()).expect("a producer");
     let mut consumer = Consumer::new(config).expect("a consumer");
     runtime.block_on(consumer.subscribe(&["orders"])).expect("subscribed");
-    let cluster = broker.cluster().clone();
+    let cluster = broker.cluster();
     let mut next = [0, 0];
     for round in 0..8 {
         for partition in 0..2 {

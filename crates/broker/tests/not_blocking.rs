@@ -259,7 +259,7 @@ fn change_topics(setting: &mut Setting) {
 fn wait_for_retention(setting: &mut Setting) {
     let Setting { watched, clock, broker, .. } = setting;
     clock.fetch_add(3_600_000, Ordering::Relaxed);
-    let cluster = broker.cluster().clone();
+    let cluster = broker.cluster();
     let deadline = std::time::Instant::now() + PATIENCE;
     while cluster.offsets_of("orders", 0) != Some((20, 20)) {
         assert!(std::time::Instant::now() < deadline, "{:?}", cluster.offsets_of("orders", 0));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Broker, BrokerBuilder, StartError};
+use super::{Broker, BrokerBuilder, StartError, keep};
 use crate::cluster::Cluster;
 use crate::config::Listener;
 use crate::security::active_listener::{ActiveListener, PLAINTEXT};
@@ -47,21 +47,38 @@ impl BrokerBuilder {
 }
 
 impl Broker {
-    /// Opens every listener at a node, at the address that `of_node` makes of the first node's.
+    /// Opens every listener at every node, and begins the periodic work. `address_of` makes an address of the listener's first
+    /// one, the node, and the listener's number.
+    pub(super) async fn serve_all(
+        &mut self,
+        address_of: impl Fn(SocketAddr, i32, usize) -> SocketAddr,
+        is_advertised: bool,
+    ) -> Result<(), StartError> {
+        let cluster = self.cluster();
+        for node in cluster.node_ids() {
+            self.listen(node, |first, index| address_of(first, node, index), is_advertised).await?;
+            if let Some(node) = cluster.node(node).filter(|_| self.listeners.is_empty()) {
+                node.advertise(&format!("node-{}", node.id), 9092);
+            }
+        }
+        self.tasks.spawn(keep(cluster));
+        Ok(())
+    }
+
+    /// Opens every listener at a node, at the address that `address_of` makes of the first node's and of the listener's number.
     pub(super) async fn listen(
         &mut self,
         node: i32,
-        of_node: impl Fn(SocketAddr) -> SocketAddr,
+        address_of: impl Fn(SocketAddr, usize) -> SocketAddr,
         is_advertised: bool,
     ) -> Result<(), StartError> {
         for (settings, listener) in &self.listeners {
             let advertise = settings.advertise.as_deref().filter(|_| is_advertised);
             let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
             let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
-            let address = of_node(settings.address);
+            let address = address_of(settings.address, listener.index);
             let failed = |source| StartError::Listen { address, source };
-            let bound =
-                Server::bind_listener(self.cluster.clone(), node, address, advertise, listener.clone());
+            let bound = Server::bind_listener(self.cluster(), node, address, advertise, listener.clone());
             let server = bound.await.map_err(failed)?;
             let local = server.local_addr().map_err(failed)?;
             if listener.index == 0 {
@@ -72,6 +89,18 @@ impl Broker {
         }
         Ok(())
     }
+}
+
+/// Makes ready what a listener with SASL needs.
+pub(super) fn prepare_scram(
+    cluster: &Cluster,
+    listeners: &[(Listener, Arc<ActiveListener>)],
+) -> Result<(), StartError> {
+    for (settings, _) in listeners.iter().filter(|(settings, _)| settings.sasl.is_some()) {
+        let failed = |reason| StartError::Listener { name: settings.name.clone(), reason };
+        cluster.prepare_scram().map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// The addresses of the listener with this name, by node.

@@ -29,6 +29,11 @@ impl LeaderEpochs {
     pub(crate) fn new(first: i32) -> Self {
         Self { first, end: Mutex::new(first) }
     }
+
+    /// The first epoch that is not reserved.
+    pub(crate) fn end(&self) -> i32 {
+        *lock(&self.end)
+    }
 }
 
 /// The replicas of a partition in metadata.

@@ -87,7 +87,7 @@ impl MockCluster {
         self.client.store(rk, Ordering::Release);
     }
 
-    fn cluster(&self) -> &Arc<Cluster> {
+    fn cluster(&self) -> Arc<Cluster> {
         self.broker.cluster()
     }
 
@@ -105,7 +105,8 @@ impl MockCluster {
     /// Does something with each node that C's `broker_id` means: -1 is all.
     fn each_node(&self, broker_id: i32, each: impl Fn(&Cluster, i32) -> bool) -> rd_kafka_resp_err_t {
         let nodes = if broker_id == -1 { self.cluster().nodes() } else { vec![broker_id] };
-        let missing = nodes.into_iter().filter(|node| !each(self.cluster(), *node)).count();
+        let cluster = self.cluster();
+        let missing = nodes.into_iter().filter(|node| !each(&cluster, *node)).count();
         if missing == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE }
     }
 }

@@ -284,7 +284,7 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
         broker = builder.start() => broker.map_err(start_failed)?,
     };
     if let Some(endpoint) = &endpoint {
-        endpoint.show(broker.cluster().clone());
+        endpoint.show(broker.control());
     }
     if let Some(file) = &args.operation.trace {
         broker.cluster().trace_requests(file).map_err(|error| Failure::file(file, &error))?;

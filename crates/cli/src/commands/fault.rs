@@ -43,6 +43,32 @@ pub(crate) enum FaultCommand {
         control: ControlArgs,
     },
     Wait(WaitArgs),
+    /// Keeps the data of a broker in memory under a name, for `restore` and `fork`
+    Snapshot {
+        name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Replaces the broker's data by a snapshot's; the addresses stay
+    Restore {
+        name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Starts another broker with the same data, and prints its id and its bootstrap.servers
+    Fork {
+        /// The snapshot it starts from; without it, the data as it is now
+        #[arg(long, value_name = "NAME")]
+        snapshot: Option<String>,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Stops a fork
+    EndFork {
+        id: u64,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
     /// Prints the number of requests by API since the first call
     Requests {
         #[command(flatten)]
@@ -58,6 +84,9 @@ pub(crate) struct ControlArgs {
     /// The file that `ottla broker --control-token` has written, for a HOST:PORT
     #[arg(long, value_name = "FILE", env = "OTTLA_CONTROL_TOKEN")]
     control_token: Option<PathBuf>,
+    /// A fork of the broker, by the id that `fork` printed: the command is for it
+    #[arg(long, value_name = "ID")]
+    of_fork: Option<u64>,
 }
 
 /// Sets a fault for the next requests of an API
@@ -158,6 +187,10 @@ struct Call<'a> {
 
 pub(crate) fn run(command: &FaultCommand) -> Result<(), Failure> {
     let Call { control, method, path, body } = call_of(command);
+    let path = match control.of_fork {
+        Some(id) => format!("/forks/{id}{path}"),
+        None => path,
+    };
     let client = ControlClient::new(control.control.clone(), control.control_token.as_deref())?;
     let answer = runtime()?.block_on(client.call(method, &path, &body))?;
     print(&format!("{answer}\n"))
@@ -166,12 +199,13 @@ pub(crate) fn run(command: &FaultCommand) -> Result<(), Failure> {
 fn call_of(command: &FaultCommand) -> Call<'_> {
     let post = |control, path: &str, body| Call { control, method: "POST", path: path.to_owned(), body };
     let get = |control, path: &str| Call { control, method: "GET", path: path.to_owned(), body: Value::Null };
+    let delete = |control, path: String| Call { control, method: "DELETE", path, body: Value::Null };
     match command {
         FaultCommand::Add(args) => post(&args.control, "/faults", args.body()),
         FaultCommand::List { control } => get(control, "/faults"),
         FaultCommand::Remove { id, control } => {
             let path = id.map_or_else(|| "/faults".to_owned(), |id| format!("/faults/{id}"));
-            Call { control, method: "DELETE", path, body: Value::Null }
+            delete(control, path)
         }
         FaultCommand::Node(args) => {
             let (path, body) = args.request();
@@ -199,6 +233,14 @@ fn call_of(command: &FaultCommand) -> Call<'_> {
             post(control, "/now", object([("action", Some(json!(action))), ("topic", topic)]))
         }
         FaultCommand::Wait(args) => post(&args.control, "/wait", args.body()),
+        FaultCommand::Snapshot { name, control } => post(control, "/snapshots", json!({ "name": name })),
+        FaultCommand::Restore { name, control } => {
+            post(control, &format!("/snapshots/{name}/restore"), Value::Null)
+        }
+        FaultCommand::Fork { snapshot, control } => {
+            post(control, "/forks", object([("snapshot", snapshot.as_ref().map(|name| json!(name)))]))
+        }
+        FaultCommand::EndFork { id, control } => delete(control, format!("/forks/{id}")),
         FaultCommand::Requests { control } => get(control, "/requests"),
     }
 }

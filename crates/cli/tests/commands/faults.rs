@@ -122,6 +122,25 @@ fn work_is_done_now_and_states_are_waited_for() {
 }
 
 #[test]
+fn a_broker_is_restored_and_forked() {
+    let broker = Controlled::at_socket();
+    broker.ok(&["snapshot", "empty"]);
+    broker.produce(&[]).succeeded();
+    let fork = broker.ok(&["fork", "--snapshot", "empty"]);
+    assert_eq!(fork["id"], json!(1));
+    assert_ne!(fork["bootstrap_servers"], json!(broker.servers));
+    broker.ok(&["add", "Produce", "fail", "--error", "NOT_ENOUGH_REPLICAS", "--of-fork", "1"]);
+    assert_eq!(broker.ok(&["list"]), json!({ "faults": [] }));
+    broker.ok(&["restore", "empty"]);
+    assert_eq!(broker.ok(&["now", "roll", "--topic", "orders"]), json!({ "rolled": 0 }), "it is empty again");
+    broker.produce(&[]).succeeded();
+    broker.ok(&["end-fork", "1"]);
+    broker.fault(&["end-fork", "1"]).failed(1, &["there is no fork 1"]);
+    broker.fault(&["restore", "other"]).failed(1, &["there is no snapshot `other`"]);
+    broker.fault(&["snapshot", "a/b"]).failed(1, &["letters, digits"]);
+}
+
+#[test]
 fn a_socket_is_its_owners_alone_and_goes_with_the_broker() {
     let broker = Controlled::at_socket();
     let socket = broker.dir.path().join("control");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ottla_broker::Cluster;
+use ottla_broker::Control;
 use ottla_client::http_endpoint::{HttpEndpoint, PROMETHEUS_TEXT, Page};
 
 use crate::failure::{Failure, sentence};
@@ -32,7 +32,7 @@ struct Shared {
     began: Instant,
     series_max: usize,
     /// The broker, once it accepts connections.
-    cluster: OnceLock<Arc<Cluster>>,
+    broker: OnceLock<Control>,
     /// The time of the last pulse, in milliseconds since `began`.
     pulse_ms: AtomicU64,
     /// The last text and its time.
@@ -49,7 +49,7 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             began: Instant::now(),
             series_max,
-            cluster: OnceLock::new(),
+            broker: OnceLock::new(),
             pulse_ms: AtomicU64::new(0),
             text: Mutex::default(),
         });
@@ -67,11 +67,11 @@ impl Endpoint {
     }
 
     /// Serves the metrics of a broker that accepts connections, in the context of its runtime.
-    pub(super) fn show(&self, cluster: Arc<Cluster>) {
+    pub(super) fn show(&self, broker: Control) {
         let shared = self.shared.clone();
         shared.beat();
         // There is one call: the command starts one broker.
-        let _ = shared.cluster.set(cluster);
+        let _ = shared.broker.set(broker);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(PULSE_INTERVAL).await;
@@ -92,12 +92,12 @@ impl Shared {
     }
 
     fn metrics(&self) -> Page {
-        let Some(cluster) = self.cluster.get() else { return starting(503) };
+        let Some(broker) = self.broker.get() else { return starting(503) };
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let body = match &*text {
             Some((at, kept)) if at.elapsed() < TEXT_KEPT => kept.clone(),
             _ => {
-                let body = Bytes::from(cluster.metrics_text(self.series_max));
+                let body = Bytes::from(broker.cluster().metrics_text(self.series_max));
                 *text = Some((Instant::now(), body.clone()));
                 body
             }
@@ -106,7 +106,7 @@ impl Shared {
     }
 
     fn health(&self) -> Page {
-        if self.cluster.get().is_none() {
+        if self.broker.get().is_none() {
             // The recovery of large logs takes its time.
             return starting(200);
         }
@@ -114,8 +114,8 @@ impl Shared {
     }
 
     fn readiness(&self) -> Page {
-        let Some(cluster) = self.cluster.get() else { return starting(503) };
-        match cluster.unready_reason() {
+        let Some(broker) = self.broker.get() else { return starting(503) };
+        match broker.cluster().unready_reason() {
             None => Page::text(200, "ready\n"),
             Some(reason) => Page::text(503, format!("not ready: {reason}\n")),
         }

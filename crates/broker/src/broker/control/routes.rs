@@ -45,14 +45,13 @@ impl Refusal {
 
 impl Control {
     /// Carries out a request.
-    pub(super) async fn route(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, Refusal> {
-        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        match (method, &*parts) {
+    pub(super) async fn route(&self, method: &str, parts: &[&str], body: &[u8]) -> Result<Value, Refusal> {
+        match (method, parts) {
             ("GET", []) => Ok(self.overview()),
             ("GET", ["faults"]) => Ok(json!({ "faults": self.faults() })),
             ("POST", ["faults"]) => self.add_fault(read(body)?),
             ("DELETE", ["faults"]) => {
-                self.cluster.clear_intercepts();
+                self.cluster().clear_intercepts();
                 Ok(json!({}))
             }
             ("DELETE", ["faults", id]) => self.remove_fault(number(id)?),
@@ -63,28 +62,38 @@ impl Control {
             ("POST", ["now"]) => self.work_now(read(body)?).await,
             ("POST", ["wait"]) => self.wait(&read(body)?).await,
             ("GET", ["requests"]) => Ok(self.requests()),
-            _ => Err(Refusal::NotFound(format!("there is no {method} {path}: see docs/TESTING.md"))),
+            ("GET", ["snapshots"]) => Ok(self.snapshot_names()),
+            ("POST", ["snapshots"]) => self.take_snapshot(read(body)?),
+            ("DELETE", ["snapshots", name]) => self.delete_snapshot(name),
+            ("POST", ["snapshots", name, "restore"]) => self.restore_snapshot(name).await,
+            ("GET", ["forks"]) => Ok(self.forks()),
+            ("POST", ["forks"]) => self.start_fork(read_or_empty(body)?).await,
+            ("DELETE", ["forks", id]) => self.end_fork(number(id)?).await,
+            _ => Err(Refusal::NotFound({
+                let path = parts.join("/");
+                format!("there is no {method} /{path}: see docs/TESTING.md")
+            })),
         }
     }
 
     fn overview(&self) -> Value {
-        let nodes =
-            self.cluster.nodes().into_iter().map(|id| json!({ "id": id, "up": self.cluster.is_up(id) }));
-        json!({ "cluster_id": self.cluster.id(), "nodes": nodes.collect::<Vec<_>>(), "faults": self.faults() })
+        let cluster = self.cluster();
+        let nodes = cluster.nodes().into_iter().map(|id| json!({ "id": id, "up": cluster.is_up(id) }));
+        json!({ "cluster_id": cluster.id(), "nodes": nodes.collect::<Vec<_>>(), "faults": self.faults() })
     }
 
     fn faults(&self) -> Vec<Value> {
-        self.cluster.faults().iter().map(|(id, rule)| rule_json(*id, rule)).collect()
+        self.cluster().faults().iter().map(|(id, rule)| rule_json(*id, rule)).collect()
     }
 
     fn add_fault(&self, body: FaultBody) -> Result<Value, Refusal> {
         let rule = body.rule().map_err(Refusal::Invalid)?;
-        let id = self.cluster.add_fault(rule).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let id = self.cluster().add_fault(rule).map_err(|error| Refusal::Invalid(error.to_string()))?;
         Ok(json!({ "id": id }))
     }
 
     fn remove_fault(&self, id: u64) -> Result<Value, Refusal> {
-        found(self.cluster.remove_fault(id), || {
+        found(self.cluster().remove_fault(id), || {
             format!("there is no fault {id}: its last request may have come")
         })
     }
@@ -95,24 +104,25 @@ impl Control {
     }
 
     fn change_node(&self, id: i32, body: &NodeBody) -> Result<Value, Refusal> {
-        if !self.cluster.nodes().contains(&id) {
+        let cluster = self.cluster();
+        if !cluster.nodes().contains(&id) {
             return Err(Refusal::NotFound(format!("there is no node {id}")));
         }
         if let Some(up) = body.up {
-            let _is_there = if up { self.cluster.take_up(id) } else { self.cluster.take_down(id) };
+            let _is_there = if up { cluster.take_up(id) } else { cluster.take_down(id) };
         }
         if let Some(reachable) = body.reachable {
-            self.cluster.set_reachable(id, reachable);
+            cluster.set_reachable(id, reachable);
         }
         if let Some(lag_ms) = body.lag_ms {
-            self.cluster.set_lag(id, Duration::from_millis(lag_ms));
+            cluster.set_lag(id, Duration::from_millis(lag_ms));
         }
         Ok(json!({}))
     }
 
     fn set_leader(&self, body: &LeaderBody) -> Result<Value, Refusal> {
         let LeaderBody { topic, partition, node } = body;
-        found(self.cluster.set_leader(topic, *partition, *node), || {
+        found(self.cluster().set_leader(topic, *partition, *node), || {
             format!("there is no partition {partition} of topic `{topic}`, or node {node} is not up")
         })
     }
@@ -120,15 +130,15 @@ impl Control {
     fn set_coordinator(&self, body: &CoordinatorBody) -> Result<Value, Refusal> {
         let node = body.node;
         let moved = match (&body.group, &body.transactional_id) {
-            (Some(group), None) => self.cluster.set_coordinator(group, node),
-            (None, Some(id)) => self.cluster.set_transaction_coordinator(id, node),
+            (Some(group), None) => self.cluster().set_coordinator(group, node),
+            (None, Some(id)) => self.cluster().set_transaction_coordinator(id, node),
             _ => return Err(Refusal::Invalid("expected either `group` or `transactional_id`".into())),
         };
         found(moved, || format!("node {node} is not up"))
     }
 
     async fn work_now(&self, body: NowBody) -> Result<Value, Refusal> {
-        let cluster = &self.cluster;
+        let cluster = self.cluster();
         match (body.action, body.topic.as_deref()) {
             (Work::ApplyRetention, None) => cluster.apply_retention_now().await,
             (Work::ExpireOffsets, None) => cluster.expire_offsets_now().await,
@@ -153,14 +163,14 @@ impl Control {
         let of = (&body.group, &body.transactional_id, &body.state, &body.api, body.count);
         let waited = match of {
             (Some(group), None, Some(state), None, None) => {
-                self.cluster.wait_for_group(group, state, within).await
+                self.cluster().wait_for_group(group, state, within).await
             }
             (None, Some(id), Some(state), None, None) => {
-                self.cluster.wait_for_transaction(id, state, within).await
+                self.cluster().wait_for_transaction(id, state, within).await
             }
             (None, None, None, Some(api), Some(count)) => {
                 let api = api_of(api).map_err(Refusal::Invalid)?;
-                self.cluster.wait_for_requests(api, count, within).await
+                self.cluster().wait_for_requests(api, count, within).await
             }
             _ => {
                 let forms =
@@ -172,9 +182,13 @@ impl Control {
     }
 
     fn requests(&self) -> Value {
-        let counts = self.cluster.request_counts().into_iter();
+        let counts = self.cluster().request_counts().into_iter();
         Value::Object(counts.map(|(api, count)| (api.to_string(), json!(count))).collect::<Map<_, _>>())
     }
+}
+
+pub(super) fn parts_of(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
 }
 
 /// The answer to a change of a thing that may not exist.
@@ -196,6 +210,11 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::Invalid(format!("the body: {error}")))
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, Refusal> {
+/// The same, where every field may be missing and so may the body.
+fn read_or_empty<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    read(if body.is_empty() { b"{}" } else { body })
+}
+
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Refusal> {
     text.parse().map_err(|_| Refusal::Invalid(format!("`{text}` is no number")))
 }

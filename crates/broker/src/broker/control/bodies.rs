@@ -123,6 +123,20 @@ pub(super) struct NodeBody {
     pub(super) lag_ms: Option<u64>,
 }
 
+/// The body of `POST /snapshots`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnapshotBody {
+    pub(super) name: String,
+}
+
+/// The body of `POST /forks`: the broker as it is now without a snapshot's name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ForkBody {
+    pub(super) snapshot: Option<String>,
+}
+
 /// A node to add: the body of `POST /nodes`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,0 +1,344 @@
+//! The settings of a broker, and its start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ottla_log::storage::Storage;
+use ottla_log::storage::fs::{FsStorage, lock};
+use ottla_log::storage::mem::MemStorage;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::control::Control;
+use super::current_cluster::{CurrentCluster, Source};
+use super::listening::{nth_address, prepare_scram};
+use super::{Broker, StartError, secure};
+use crate::clock::Clock;
+use crate::cluster::{Cluster, IdFloors, Seams};
+use crate::config::{BrokerConfig, Durability, Listener, TopicConfig};
+use crate::partition::Syncer;
+use crate::topics::NewTopic;
+
+/// The settings of a broker before it starts; see [`Broker::builder`].
+#[derive(Clone, Debug)]
+pub struct BrokerBuilder {
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) storage: Option<Arc<dyn Storage>>,
+    /// The disk, if it is a copy of another broker's.
+    pub(super) memory: Option<Arc<MemStorage>>,
+    pub(super) nodes: i32,
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) advertise: Option<String>,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) secure: Option<PathBuf>,
+    pub(super) config: BrokerConfig,
+    pub(super) topics: Vec<NewTopic>,
+    pub(super) clock: Clock,
+    pub(super) syncer: Syncer,
+    pub(super) seed: Option<u64>,
+}
+
+impl Default for BrokerBuilder {
+    fn default() -> Self {
+        Self {
+            data_dir: None,
+            storage: None,
+            memory: None,
+            nodes: 1,
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            advertise: None,
+            listeners: Vec::new(),
+            secure: None,
+            config: BrokerConfig::default(),
+            topics: Vec::new(),
+            clock: Clock::System,
+            syncer: Syncer::Thread,
+            seed: None,
+        }
+    }
+}
+
+impl BrokerBuilder {
+    /// Keeps the data in this directory, which one process may use at a time.
+    #[must_use]
+    pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(dir.into());
+        self
+    }
+
+    /// Keeps the data in memory: gone with the broker. The default.
+    #[must_use]
+    pub fn memory(mut self) -> Self {
+        self.data_dir = None;
+        self.config.durability = Durability::Memory;
+        self
+    }
+
+    /// Keeps the data in this storage: the seam of simulations.
+    #[must_use]
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+
+    /// The number of brokers that clients see. 1 by default.
+    #[must_use]
+    pub fn nodes(mut self, nodes: i32) -> Self {
+        self.nodes = nodes.max(1);
+        self
+    }
+
+    /// The first node's address; each further node listens on the next port, or on one of its own if this one is 0.
+    #[must_use]
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
+    /// Adds a listener of every node, in place of [`BrokerBuilder::listen`] and [`BrokerBuilder::advertise`].
+    #[must_use]
+    pub fn listener(mut self, listener: Listener) -> Self {
+        self.listeners.push(listener);
+        self
+    }
+
+    /// Listens with TLS and SCRAM only. The directory has everything that is needed for it, and is created if it is missing:
+    ///
+    /// - `ca.pem` and `ca-key.pem`: an authority, valid for ten years. Keep the key.
+    /// - `server.pem`: the server's certificate and key, made at each start and valid for two years.
+    /// - `passwords`: a super user `admin` and a user `client`. They are stored with the broker's data when the directory is
+    ///   created, and later if the data has no such user. Other users need ACLs: the authorizer is switched on.
+    /// - `client.properties`, `client-java.properties`, `client_franz.go` and the same for `admin`: configurations of clients with
+    ///   the addresses of this start.
+    ///
+    /// Only the owner can read the files.
+    ///
+    /// ```
+    /// use ottla_broker::Broker;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// let broker = Broker::builder().memory().secure(dir.path()).start().await?;
+    /// let properties = std::fs::read_to_string(dir.path().join("client.properties"))?;
+    /// assert!(properties.contains(&broker.bootstrap_servers()));
+    /// # broker.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn secure(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.secure = Some(dir.into());
+        self
+    }
+
+    /// Listens nowhere: connections come from [`Broker::connect`] or [`serve`].
+    #[must_use]
+    pub fn no_listener(mut self) -> Self {
+        self.listen = None;
+        self.listeners.clear();
+        self
+    }
+
+    /// The address that clients receive instead of the listener's: `host` or `host:port`.
+    #[must_use]
+    pub fn advertise(mut self, address: impl Into<String>) -> Self {
+        self.advertise = Some(address.into());
+        self
+    }
+
+    /// Other settings than the defaults.
+    #[must_use]
+    pub fn config(mut self, config: BrokerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Changes one of the settings.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Creates a topic at the start if there is none of that name; -1 partitions are the default number.
+    #[must_use]
+    pub fn topic(mut self, name: impl Into<String>, partitions: i32) -> Self {
+        self.topics.push(NewTopic::new(name, partitions));
+        self
+    }
+
+    /// Creates a topic with settings at the start if there is none of that name; -1 partitions are the default number.
+    ///
+    /// ```
+    /// use ottla_broker::{Broker, TopicConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut compacted = TopicConfig::default();
+    /// compacted.set("cleanup.policy", "compact")?;
+    /// let broker = Broker::builder().memory().topic_with("balances", 3, compacted).start().await?;
+    /// # broker.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn topic_with(mut self, name: impl Into<String>, partitions: i32, config: TopicConfig) -> Self {
+        self.topics.push(NewTopic { config, ..NewTopic::new(name, partitions) });
+        self
+    }
+
+    /// Another wall clock: the seam of simulations.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The executor of syncs: the seam of simulations.
+    #[must_use]
+    pub fn syncer(mut self, syncer: Syncer) -> Self {
+        self.syncer = syncer;
+        self
+    }
+
+    /// The seed of every random choice.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Opens the data and listens. Runs on the caller's tokio runtime.
+    pub async fn start(self) -> Result<Broker, StartError> {
+        let secure = self.secure_dir()?;
+        let listeners = self.active_listeners(secure.as_ref())?;
+        let Self { data_dir, storage, memory, nodes, mut config, topics, clock, syncer, seed, .. } = self;
+        if secure.is_some() {
+            secure::configure(&mut config)?;
+        }
+        let mut dir_lock = None;
+        let mut root = None;
+        let mut disk = None;
+        let storage: Arc<dyn Storage> = match (storage, data_dir) {
+            (Some(storage), _) => storage,
+            (None, Some(dir)) if config.durability != Durability::Memory => {
+                let opened = FsStorage::new(&dir)
+                    .map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
+                let files = FileLimits::of_process(config.connections_max);
+                config.connections_max = files.connections_max;
+                dir_lock = Some(lock(&dir)?);
+                root = Some(dir);
+                Arc::new(opened.with_files_max(files.files_max))
+            }
+            (None, _) => {
+                config.durability = Durability::Memory;
+                // This disk never crashes: it need not remember which bytes a crash would lose.
+                disk.insert(memory.unwrap_or_else(|| Arc::new(MemStorage::new()))).clone()
+            }
+        };
+        let source = disk.map(|disk| Source {
+            disk,
+            settings: Self {
+                nodes,
+                listen: None,
+                listeners: listeners.iter().map(|(settings, _)| settings.clone()).collect(),
+                config: config.clone(),
+                clock: clock.clone(),
+                syncer,
+                ..Self::default()
+            },
+        });
+        #[expect(clippy::disallowed_methods, reason = "without a seed, chance decides: production")]
+        let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+        let seams = Seams { storage, clock, syncer, seed };
+        let opened = Cluster::open_above(config, nodes, seams, IdFloors::default());
+        let cluster = opened.map_err(|source| match root {
+            Some(dir) => StartError::Data { dir, source },
+            None => source.into(),
+        })?;
+        for topic in topics {
+            if cluster.topic(&topic.name).is_none() {
+                let name = topic.name.clone();
+                cluster
+                    .create_topic(topic, false)
+                    .map_err(|(_, reason)| StartError::Topic { name, reason })?;
+            }
+        }
+        prepare_scram(&cluster, &listeners)?;
+        if let Some(secure) = &secure {
+            secure::store(&cluster, secure)?;
+        }
+        let (asked, asks) = mpsc::unbounded_channel();
+        let current = CurrentCluster::new(cluster, source);
+        let mut broker = Broker {
+            control: Control::new(current.clone(), asked),
+            current,
+            addresses: Vec::new(),
+            listeners,
+            bound: Vec::new(),
+            tasks: JoinSet::new(),
+            servers: JoinSet::new(),
+            asks,
+            _lock: dir_lock,
+        };
+        broker.serve_all(|first, node, _| nth_address(first, node), true).await?;
+        if let Some(secure) = &secure {
+            secure.write_clients(&broker.bootstrap_servers()).map_err(StartError::Secure)?;
+        }
+        Ok(broker)
+    }
+}
+
+/// The parts of the process's file descriptors.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct FileLimits {
+    connections_max: usize,
+    /// For the files of logs.
+    files_max: usize,
+}
+
+impl FileLimits {
+    /// Neither part: listeners, the runtime, the journals' directories.
+    const OTHERS: usize = 32;
+
+    fn of_process(connections_max: usize) -> Self {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        let limits = Self::of(limit, connections_max);
+        if limits.connections_max < connections_max {
+            tracing::warn!(
+                connections_max,
+                limited = limits.connections_max,
+                open_files_max = limit,
+                "max.connections is limited by the number of open files: raise it (`ulimit -n`)"
+            );
+        }
+        limits
+    }
+
+    /// Connections get half of the file descriptors at most.
+    fn of(limit: usize, connections_max: usize) -> Self {
+        let connections_max = connections_max.min((limit / 2).max(1));
+        Self { connections_max, files_max: limit.saturating_sub(connections_max + Self::OTHERS).max(1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_descriptors_are_shared_by_connections_and_logs() {
+        let of = |limit, connections| {
+            let limits = FileLimits::of(limit, connections);
+            (limits.connections_max, limits.files_max)
+        };
+        assert_eq!(of(1 << 20, 10_000), (10_000, (1 << 20) - 10_032));
+        assert_eq!(of(20_000, 10_000), (10_000, 9_968));
+        assert_eq!(of(1024, 10_000), (512, 480));
+        assert_eq!(of(1024, 100), (100, 892));
+        assert_eq!(of(1, 10_000), (1, 1));
+    }
+}

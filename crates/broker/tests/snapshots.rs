@@ -1,0 +1,242 @@
+//! Snapshots, restores and forks of a broker in memory.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
+
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread, Snapshot, SnapshotError};
+use ottla_client::{Config, Consumer, Polled, Producer, Record, TopicPartition};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory")
+}
+
+fn producer(broker: &BrokerThread) -> Producer {
+    Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer")
+}
+
+fn write(producer: &Producer, values: &[&str]) {
+    for value in values {
+        let delivery = producer.enqueue_blocking(Record::to("orders").value(value)).expect("taken");
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+    }
+}
+
+fn consumer(broker: &BrokerThread) -> Consumer {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set_all([("group.id", "g"), ("auto.offset.reset", "earliest")]).expect("known properties");
+    let consumer = Consumer::new(config).expect("a consumer");
+    consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    consumer
+}
+
+/// The next values, until the last one is this.
+fn read_until(consumer: &mut Consumer, last: &str) -> Vec<String> {
+    let mut read: Vec<String> = Vec::new();
+    while read.last().is_none_or(|value| value != last) {
+        if let Some(Polled::Records(batch)) = consumer.poll_blocking(PATIENCE).expect("a poll") {
+            for record in batch.iter() {
+                let record = record.expect("sound");
+                read.push(String::from_utf8_lossy(record.value.unwrap_or_default()).into_owned());
+            }
+        } else {
+            panic!("nothing in {PATIENCE:?} after {read:?}");
+        }
+    }
+    read
+}
+
+fn end(broker: &BrokerThread) -> i64 {
+    broker.cluster().offsets_of("orders", 0).expect("a partition").1
+}
+
+#[test]
+fn a_restore_brings_back_topics_records_and_offsets_at_the_same_addresses() {
+    let broker = broker();
+    write(&producer(&broker), &["a", "b"]);
+    let committing = consumer(&broker);
+    let at = TopicPartition::new("orders", 0);
+    committing.control().commit_offsets(&[(at.clone(), 1.into())]).wait(PATIENCE).expect("committed");
+    let snapshot = broker.snapshot().expect("in memory");
+    let addresses = broker.addresses().to_vec();
+
+    write(&producer(&broker), &["c"]);
+    committing.control().commit_offsets(&[(at, 3.into())]).wait(PATIENCE).expect("committed");
+    broker.cluster().add_topic("scratch", 2).expect("new");
+    drop(committing);
+    broker.restore(&snapshot).expect("in memory");
+
+    assert_eq!((end(&broker), broker.cluster().partitions_of("scratch")), (2, None));
+    assert_eq!(broker.cluster().committed_offset("g", "orders", 0), Some(1));
+    assert_eq!(broker.addresses(), addresses);
+    write(&producer(&broker), &["d"]);
+    assert_eq!(read_until(&mut consumer(&broker), "d"), ["b", "d"]);
+}
+
+#[test]
+fn clients_that_were_connected_go_on_after_a_restore() {
+    let broker = broker();
+    let producer = producer(&broker);
+    let mut consumer = consumer(&broker);
+    write(&producer, &["a"]);
+    assert_eq!(read_until(&mut consumer, "a"), ["a"]);
+    let snapshot = broker.snapshot().expect("in memory");
+    for round in ["x", "y", "z"] {
+        write(&producer, &["lost", round]);
+        let read = read_until(&mut consumer, round);
+        assert_eq!(read.last().map(String::as_str), Some(round));
+        broker.restore(&snapshot).expect("in memory");
+        assert_eq!(end(&broker), 1);
+    }
+    write(&producer, &["after"]);
+    let read = read_until(&mut consumer, "after");
+    assert_eq!(read.last().map(String::as_str), Some("after"), "{read:?}");
+    assert_eq!(end(&broker), 2, "nothing is there twice");
+}
+
+#[test]
+fn a_fork_and_its_broker_do_not_see_each_others_changes() {
+    let broker = broker();
+    write(&producer(&broker), &["a"]);
+    let fork = broker.fork().expect("in memory");
+    assert_ne!(fork.bootstrap_servers(), broker.bootstrap_servers());
+    write(&producer(&fork), &["b", "c"]);
+    write(&producer(&broker), &["d"]);
+    assert_eq!((end(&broker), end(&fork)), (2, 3));
+    assert_eq!(read_until(&mut consumer(&fork), "c"), ["a", "b", "c"]);
+    drop(broker);
+    write(&producer(&fork), &["e"]);
+    assert_eq!(end(&fork), 4, "a fork outlives its broker");
+}
+
+#[test]
+fn many_brokers_start_from_one_snapshot() {
+    let snapshot: Snapshot = {
+        let broker = broker();
+        write(&producer(&broker), &["a"]);
+        broker.snapshot().expect("in memory")
+    };
+    let brokers: Vec<BrokerThread> =
+        (0..5).map(|_| snapshot.builder().spawn().expect("a broker in memory")).collect();
+    for (number, broker) in brokers.iter().enumerate() {
+        write(&producer(broker), &vec!["x"; number]);
+    }
+    let ends: Vec<i64> = brokers.iter().map(end).collect();
+    assert_eq!(ends, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn nodes_that_were_added_are_part_of_a_snapshot() {
+    let broker = broker();
+    broker.add_node(2).expect("a node");
+    let snapshot = broker.snapshot().expect("in memory");
+    assert!(broker.cluster().decommission(2));
+    broker.restore(&snapshot).expect("in memory");
+    assert_eq!(broker.cluster().nodes(), [1, 2]);
+    assert_eq!(broker.bootstrap_servers().split(',').count(), 2);
+    let fork = broker.fork().expect("in memory");
+    assert_eq!(fork.cluster().nodes(), [1, 2]);
+}
+
+#[test]
+fn a_broker_with_a_directory_has_no_snapshots() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = Broker::builder().data_dir(dir.path()).spawn().expect("a broker");
+    let refused = broker.snapshot().expect_err("its data is in a directory");
+    assert!(matches!(refused, SnapshotError::NotInMemory), "{refused}");
+    let snapshot = Broker::builder().memory().spawn().expect("a broker").snapshot().expect("in memory");
+    let refused = broker.restore(&snapshot).expect_err("its data is in a directory");
+    assert!(matches!(refused, SnapshotError::NotInMemory), "{refused}");
+}
+
+fn ask(broker: &BrokerThread, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let answer = broker.control(method, path, body.to_string().as_bytes());
+    (answer.status, answer.body)
+}
+
+#[test]
+fn requests_of_a_control_address_take_and_restore_snapshots() {
+    let broker = broker();
+    assert_eq!(ask(&broker, "POST", "/snapshots", &json!({ "name": "empty" })), (200, json!({})));
+    write(&producer(&broker), &["a"]);
+    assert_eq!(ask(&broker, "GET", "/snapshots", &json!({})), (200, json!({ "snapshots": ["empty"] })));
+    assert_eq!(ask(&broker, "POST", "/snapshots/empty/restore", &json!({})), (200, json!({})));
+    assert_eq!(end(&broker), 0);
+    assert_eq!(ask(&broker, "DELETE", "/snapshots/empty", &json!({})), (200, json!({})));
+    let (status, refused) = ask(&broker, "POST", "/snapshots/empty/restore", &json!({}));
+    assert_eq!((status, refused), (404, json!({ "error": "there is no snapshot `empty`" })));
+}
+
+#[test]
+fn a_fork_of_a_control_address_has_faults_of_its_own() {
+    let broker = broker();
+    let (status, fork) = ask(&broker, "POST", "/forks", &json!({}));
+    assert_eq!((status, &fork["id"]), (200, &json!(1)), "{fork}");
+    let fault = json!({ "api": "Produce", "action": "fail", "error": "NOT_ENOUGH_REPLICAS" });
+    assert_eq!(ask(&broker, "POST", "/forks/1/faults", &fault), (200, json!({ "id": 1 })));
+    let faults_of = |path| ask(&broker, "GET", path, &json!({})).1["faults"].as_array().map(Vec::len);
+    assert_eq!((faults_of("/faults"), faults_of("/forks/1/faults")), (Some(0), Some(1)));
+    let servers = fork["bootstrap_servers"].as_str().expect("a text");
+    let at_fork = Producer::new(Config::new(servers)).expect("a producer");
+    write(&at_fork, &["a"]);
+    assert_eq!(end(&broker), 0);
+    assert_eq!(ask(&broker, "DELETE", "/forks/1", &json!({})), (200, json!({})));
+    let (status, refused) = ask(&broker, "GET", "/forks/1/faults", &json!({}));
+    assert_eq!((status, refused), (404, json!({ "error": "there is no fork 1" })));
+}
+
+#[test]
+fn the_number_of_snapshots_is_limited() {
+    let broker = broker();
+    for number in 0..64 {
+        assert_eq!(ask(&broker, "POST", "/snapshots", &json!({ "name": number.to_string() })).0, 200);
+    }
+    let (status, refused) = ask(&broker, "POST", "/snapshots", &json!({ "name": "one more" }));
+    assert_eq!(status, 409, "{refused}");
+    assert_eq!(ask(&broker, "POST", "/snapshots", &json!({ "name": "7" })).0, 200, "it replaces another");
+}
+
+/// How long snapshots and restores take: `cargo test --release -p ottla-broker --test snapshots -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn time_of_a_snapshot_and_a_restore_of_100_topics() {
+    let mut builder = Broker::builder().memory();
+    for number in 0..100 {
+        builder = builder.topic(format!("topic-{number}"), 1);
+    }
+    let broker = builder.topic("orders", 1).spawn().expect("a broker in memory");
+    let producer = producer(&broker);
+    let value = "v".repeat(1000);
+    for records in [1, 10_000] {
+        for number in 0..100 {
+            let topic = format!("topic-{number}");
+            for _ in 0..records / 100 + 1 {
+                let record = Record::to(&topic).value(&value);
+                let _unawaited = producer.enqueue_blocking(record).expect("taken");
+            }
+        }
+        write(&producer, &["a"]);
+        let (mut taken, mut restored, mut forked) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..20 {
+            let began = std::time::Instant::now();
+            let snapshot = broker.snapshot().expect("in memory");
+            taken.push(began.elapsed());
+            broker.restore(&snapshot).expect("in memory");
+            restored.push(began.elapsed());
+            let began = std::time::Instant::now();
+            let fork = broker.fork().expect("in memory");
+            forked.push(began.elapsed());
+            drop(fork);
+        }
+        for times in [&mut taken, &mut restored, &mut forked] {
+            times.sort();
+        }
+        println!(
+            "{records} records of 1 kB: snapshot {:?}, with its restore {:?}, fork {:?} (medians of 20)",
+            taken[10], restored[10], forked[10]
+        );
+    }
+}
