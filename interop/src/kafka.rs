@@ -31,6 +31,9 @@ pub struct KafkaOptions<'a> {
     pub node_properties: &'a [&'a [(&'a str, &'a str)]],
     /// Additional listeners, each a name and a security protocol, on separate ports.
     pub listeners: &'a [(&'a str, &'a str)],
+    /// Ports of proxies in front of the nodes, the first node's first: clients get them in place of the nodes' own.
+    /// Nodes reach each other through a listener of [`KafkaOptions::listeners`] that `inter.broker.listener.name` selects.
+    pub advertised_ports: &'a [u16],
     /// Initial SCRAM credentials, in the format of `kafka-storage.sh --add-scram`.
     pub scram: &'a [&'a str],
     /// Full JIT and a larger heap, for benchmarks; the start is slower.
@@ -201,9 +204,12 @@ impl Node {
         let mut text = String::new();
         let data = self.dir.join("data");
         let mut clients = format!("PLAINTEXT://{}", self.address());
+        let advertised_port = options.advertised_ports.get(self.id - 1).copied().unwrap_or(self.port);
+        let mut advertised = format!("PLAINTEXT://127.0.0.1:{advertised_port}");
         let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
         for (name, protocol, port) in &self.listeners {
             let _ = write!(clients, ",{name}://127.0.0.1:{port}");
+            let _ = write!(advertised, ",{name}://127.0.0.1:{port}");
             let _ = write!(protocols, ",{name}:{protocol}");
         }
         let (roles, listeners) = if self.id == 1 {
@@ -215,7 +221,7 @@ impl Node {
             ("process.roles", roles),
             ("node.id", &self.id.to_string()),
             ("listeners", &listeners),
-            ("advertised.listeners", &clients),
+            ("advertised.listeners", &advertised),
             ("listener.security.protocol.map", &protocols),
             ("controller.quorum.voters", &format!("1@127.0.0.1:{voter_port}")),
             ("log.dirs", &data.to_string_lossy()),

@@ -33,6 +33,16 @@ pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
+/// The first of `count` consecutive loopback TCP ports that were free a moment ago, for programs that count their ports.
+pub fn consecutive_free_ports(count: u16) -> io::Result<u16> {
+    const TRIES_MAX: usize = 1000;
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    (0..TRIES_MAX)
+        .map(|_| fastrand::u16(PORTS.start..PORTS.end - count))
+        .find(|&first| (first..first + count).all(is_free))
+        .ok_or_else(|| io::Error::other(format!("no {count} free ports in {PORTS:?}")))
+}
+
 /// Starts a program that binds [`free_ports`], and retries if another process took one of them.
 pub fn with_free_ports<T>(mut start: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
     const STARTS_MAX: usize = 3;

@@ -1,8 +1,10 @@
-//! `cargo xtask card`: test suites written by others, on the original librdkafka and on ours.
+//! `cargo xtask card`: test suites written by others, on the original librdkafka and on ours, or on Apache Kafka and on
+//! the Ottla broker.
 //!
 //! The suites come from the package registries into the target directory. The results are a table per suite in this
 //! folder, and docs/REPORT_CARD.md, which is made of them. `--quick` runs tests that passed according to the tables.
 
+mod broker_suites;
 mod go;
 mod kafka;
 mod librdkafka;
@@ -13,6 +15,7 @@ mod results;
 mod runner;
 mod rust;
 mod suite;
+mod toxiproxy;
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,6 +24,7 @@ use std::time::Duration;
 
 use ottla_interop::{Failure, our_prefix, workspace_root};
 
+use self::broker_suites::BrokerTests;
 use self::go::GoTests;
 use self::librdkafka::NumberedTests;
 use self::node::NodeTests;
@@ -29,12 +33,14 @@ use self::report::{Reasons, Table};
 use self::results::Results;
 use self::runner::Run;
 use self::rust::RustTests;
-use self::suite::{Suite, Test, named, suite_dir};
-use crate::install;
+use self::suite::{Side, Suite, Test, named, suite_dir};
+use crate::{install, shell};
 
 /// The folder of the tables, and of the reasons for differences: `SUITE TEST REASON` per line.
 const FOLDER: &str = "xtask/src/card";
 const REPORT: &str = "docs/REPORT_CARD.md";
+
+const BUILT_WITHIN: Duration = Duration::from_secs(30 * 60);
 
 /// The longest test, 0045, takes eight minutes.
 const ORIGINAL_WITHIN: Duration = Duration::from_secs(900);
@@ -52,6 +58,9 @@ const SUITES: &[(&str, Prepare)] = &[
     (rust::NAME, || Ok(Box::new(RustTests::prepare()?))),
     (go::NAME, || Ok(Box::new(GoTests::prepare()?))),
     (node::NAME, || Ok(Box::new(NodeTests::prepare()?))),
+    (broker_suites::KGO.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::KGO)?))),
+    (broker_suites::SARAMA.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::SARAMA)?))),
+    (broker_suites::KAFKA_GO.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::KAFKA_GO)?))),
 ];
 
 /// The options of the command.
@@ -236,7 +245,7 @@ fn some(suite: &dyn Suite, options: &Options) -> Result<Checked, Failure> {
         Some(library) => {
             let found = fs::canonicalize(library);
             let library = found.map_err(|error| Failure::new(format!("--library {library}: {error}")))?;
-            Run { suite, library, dir: dir(suite).join("some"), jobs: options.jobs() }
+            Run { suite, side: Side::Ours, library, dir: dir(suite).join("some"), jobs: options.jobs() }
         }
     };
     let mut results = Results::create(&dir(suite).join("some.tsv"));
@@ -263,15 +272,24 @@ fn recorded(suite: &dyn Suite) -> Results {
 
 fn original_run<'a>(suite: &'a dyn Suite, options: &Options) -> Run<'a> {
     let library = suite.original().to_owned();
-    Run { suite, library, dir: dir(suite).join("original"), jobs: options.jobs() }
+    Run { suite, side: Side::Original, library, dir: dir(suite).join("original"), jobs: options.jobs() }
 }
 
-/// A run on our library, which is built first.
+/// A run on our library or our broker, which is built first.
 fn ours_run<'a>(suite: &'a dyn Suite, options: &Options) -> Result<Run<'a>, Failure> {
-    install::install(&install::Options::for_tests())?;
-    println!("card: tests of {} on our library", suite.name());
+    if suite.compares_brokers() {
+        let build = ["build", "--package", "ottla"];
+        let built = shell::run(&mut shell::cargo(&build), BUILT_WITHIN).map_err(Failure::new)?;
+        if !built.status.success() {
+            return Err(Failure::new(format!("cargo {} ({})", build.join(" "), built.status)));
+        }
+        println!("card: tests of {} on the Ottla broker", suite.name());
+    } else {
+        install::install(&install::Options::for_tests())?;
+        println!("card: tests of {} on our library", suite.name());
+    }
     let library = our_prefix().join("lib");
-    Ok(Run { suite, library, dir: dir(suite).join("ours"), jobs: options.jobs() })
+    Ok(Run { suite, side: Side::Ours, library, dir: dir(suite).join("ours"), jobs: options.jobs() })
 }
 
 fn deadline(original: &Results, test: &Test) -> Duration {

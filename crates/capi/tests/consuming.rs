@@ -575,3 +575,57 @@ fn a_change_of_the_assignment_has_to_fit_the_protocol_of_the_group() {
         }
     }
 }
+
+/// A cooperative rebalance function, which notes the number of partitions of each call.
+unsafe extern "C" fn on_cooperative_rebalance(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let seen = unsafe { &*opaque.cast::<Seen>() };
+    let assigns = err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    let change = if assigns { rd_kafka_incremental_assign } else { rd_kafka_incremental_unassign };
+    unsafe {
+        assert!(change(rk, partitions).is_null());
+        let what = if assigns { "assigned" } else { "revoked" };
+        seen.protocols.lock().unwrap().push(format!("{what} {}", (*partitions).cnt));
+    }
+}
+
+/// librdkafka's test 0113: the group revoked one of two partitions, and the application has not polled since.
+#[test]
+fn a_close_calls_the_rebalance_function_for_an_unseen_revocation_and_for_the_rest() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    let join = |seen: &Seen| {
+        let conf = conf(&[
+            ("bootstrap.servers", servers.as_str()),
+            ("group.id", "g"),
+            ("partition.assignment.strategy", "cooperative-sticky"),
+            ("heartbeat.interval.ms", "100"),
+        ]);
+        unsafe {
+            rd_kafka_conf_set_opaque(conf, seen.opaque());
+            rd_kafka_conf_set_rebalance_cb(conf, Some(on_cooperative_rebalance));
+        }
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        subscribe(rk, c"orders");
+        rk
+    };
+    let calls = |seen: &Seen| seen.protocols.lock().unwrap().len();
+    let (first_seen, second_seen) = (Seen::default(), Seen::default());
+    let first = join(&first_seen);
+    poll_until(first, || calls(&first_seen) == 1);
+    let second = join(&second_seen);
+    unsafe {
+        let queue = rd_kafka_queue_get_consumer(first);
+        poll_until(second, || rd_kafka_queue_length(queue) > 0);
+        rd_kafka_queue_destroy(queue);
+        assert_eq!(calls(&first_seen), 1, "the revocation waits for a poll");
+        assert_eq!(rd_kafka_consumer_close(first), OK);
+        assert_eq!(*first_seen.protocols.lock().unwrap(), ["assigned 2", "revoked 1", "revoked 1"]);
+        rd_kafka_destroy(first);
+        rd_kafka_destroy(second);
+    }
+}

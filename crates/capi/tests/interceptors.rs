@@ -207,6 +207,31 @@ fn interceptors_hear_of_every_request_and_of_the_brokers_behind_them() {
     }
 }
 
+/// librdkafka's test 0105: its main thread handles the response to Metadata (3), but not to ApiVersions (18) and Produce.
+#[test]
+fn a_response_for_the_main_thread_is_reported_twice_as_by_the_original() {
+    let seen = Seen::default();
+    let opaque = (&raw const seen).cast_mut().cast();
+    unsafe {
+        let conf = conf(&[("test.mock.num.brokers", "1")]);
+        let added =
+            rd_kafka_conf_interceptor_add_on_new(conf, c"tracer".as_ptr(), Some(on_new_of_requests), opaque);
+        assert_eq!(added, OK);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        produce(rk, c"orders", 0, "one", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rd_kafka_destroy(rk);
+    }
+    let seen = seen.lock().unwrap();
+    for (api, calls) in [("18 ", 1), ("3 ", 2), ("0 ", 1)] {
+        let mut received = seen.iter().filter_map(|line| line.strip_prefix("received "));
+        let first =
+            received.find(|line| line.starts_with(api)).unwrap_or_else(|| panic!("no {api}: {seen:?}"));
+        let same = seen.iter().filter(|line| line.strip_prefix("received ") == Some(first)).count();
+        assert_eq!(same, calls, "{first}: {seen:?}");
+    }
+}
+
 /// Closes the socket of the first Produce request.
 unsafe extern "C" fn on_request_sent_closing(
     _rk: *mut rd_kafka_t,

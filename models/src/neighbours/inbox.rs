@@ -40,6 +40,8 @@ pub enum Error {}
 pub enum Event {
     /// Lost partitions.
     Lost(Vec<TopicPartition>),
+    /// Revoked partitions.
+    Revoked(Vec<TopicPartition>),
 }
 
 /// In place of the client's budget.

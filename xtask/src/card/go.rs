@@ -42,7 +42,7 @@ impl GoTests {
         let dir = suite_dir(NAME, VERSION);
         let source = dir.join("source/kafka");
         if !source.is_dir() {
-            copied(&module_source()?, &dir.join("source"))?;
+            copied(&module_source(&format!("{MODULE}@{VERSION}"))?, &dir.join("source"))?;
         }
         let conf = source.join("testconf.json");
         fs::write(&conf, TESTCONF).map_err(|error| Failure::new(format!("{}: {error}", conf.display())))?;
@@ -81,17 +81,22 @@ impl Suite for GoTests {
     }
 
     fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String) {
-        if status.success() {
-            let is_skipped = output.lines().any(|line| line.trim_start().starts_with("--- SKIP"));
-            let ran = output.lines().any(|line| line.starts_with("--- PASS")) && !is_skipped;
-            return (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new());
-        }
-        let failure = first_failure(output).or_else(|| last_line(output)).unwrap_or_default();
-        // A panic in Go, a failed test and a signal that Go's runtime caught: only the last is a crash.
-        let is_crash = status.code().is_none()
-            || output.lines().any(|line| line.starts_with("SIG") || line.starts_with("fatal error: "));
-        (if is_crash { Verdict::Crashed } else { Verdict::Failed }, failure)
+        verdict_of_go(status, output)
     }
+}
+
+/// Reads the output of one test of a Go program with `-test.v`.
+pub(super) fn verdict_of_go(status: ExitStatus, output: &str) -> (Verdict, String) {
+    if status.success() {
+        let is_skipped = output.lines().any(|line| line.trim_start().starts_with("--- SKIP"));
+        let ran = output.lines().any(|line| line.starts_with("--- PASS")) && !is_skipped;
+        return (if ran { Verdict::Passed } else { Verdict::Skipped }, String::new());
+    }
+    let failure = first_failure(output).or_else(|| last_line(output)).unwrap_or_default();
+    // A panic in Go, a failed test and a signal that Go's runtime caught: only the last is a crash.
+    let is_crash = status.code().is_none()
+        || output.lines().any(|line| line.starts_with("SIG") || line.starts_with("fatal error: "));
+    (if is_crash { Verdict::Crashed } else { Verdict::Failed }, failure)
 }
 
 /// Functions of the program, and the methods of its integration suite in their place.
@@ -128,15 +133,15 @@ fn first_failure(output: &str) -> Option<String> {
 }
 
 /// The folder in which Go keeps the module's source after a download.
-fn module_source() -> Result<PathBuf, Failure> {
+pub(super) fn module_source(module: &str) -> Result<PathBuf, Failure> {
     let mut go = Command::new("go");
-    go.args(["mod", "download", "-json", &format!("{MODULE}@{VERSION}")]);
+    go.args(["mod", "download", "-json", module]);
     go.current_dir(workspace_root().join("interop/go"));
     let output = run("go", &mut go, b"", FETCHED_WITHIN)?.succeeded()?;
     let module: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| Failure::new(format!("go mod download: {error}")))?;
     let directory = module["Dir"].as_str().map(PathBuf::from);
-    directory.ok_or_else(|| Failure::new(format!("go mod download reports no directory for {MODULE}")))
+    directory.ok_or_else(|| Failure::new(format!("go mod download reports no directory for {module}")))
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! The cluster of the suites: Apache Kafka with three nodes, and its tools under the names of their scripts.
+//! The clusters of the suites: Apache Kafka with its tools under the names of their scripts, or the Ottla broker.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ottla_interop::{Failure, KafkaCluster, KafkaOptions, console, java_command};
+use ottla_interop::{Cluster, Failure, KafkaCluster, KafkaOptions, OttlaBroker, console, java_command};
 
-use super::suite::ONE_PARTITION;
+use super::suite::{ONE_PARTITION, Side};
+use super::toxiproxy::Toxiproxy;
 
 const NODES: usize = 3;
 
@@ -16,9 +18,25 @@ const VERSION: &str = "4.1.0";
 
 /// A running cluster with the environment that librdkafka's tests read.
 pub(super) struct Kafka {
-    cluster: KafkaCluster,
+    nodes: Nodes,
     /// A directory with `bin/kafka-topics.sh` and others.
     tools: PathBuf,
+    /// Proxies in front of the nodes, if the tests need them.
+    proxies: Option<Toxiproxy>,
+}
+
+enum Nodes {
+    Apache(KafkaCluster),
+    Ottla(OttlaBroker),
+}
+
+/// The cluster that a suite for brokers needs.
+pub(super) struct ClusterNeeds {
+    pub(super) nodes: usize,
+    /// The properties of each node, of Apache Kafka and of Ottla.
+    pub(super) properties: &'static [(&'static str, &'static str)],
+    /// The program for proxies in front of the nodes.
+    pub(super) toxiproxy: Option<PathBuf>,
 }
 
 impl Kafka {
@@ -37,21 +55,87 @@ impl Kafka {
         };
         let tools = dir.join("kafka");
         write_tools(&tools)?;
-        Ok(Self { cluster: KafkaCluster::start_with(NODES, &options)?, tools })
+        let nodes = Nodes::Apache(KafkaCluster::start_with(NODES, &options)?);
+        Ok(Self { nodes, tools, proxies: None })
+    }
+
+    /// Starts Apache Kafka 4.3 or the Ottla broker for a suite that compares them.
+    pub(super) fn start_side(side: Side, needs: &ClusterNeeds, dir: &Path) -> Result<Self, Failure> {
+        let first_port = needs.toxiproxy.as_ref().map(|_| Toxiproxy::free_ports()).transpose()?;
+        let nodes = match side {
+            Side::Original => Nodes::Apache(start_apache(needs, first_port)?),
+            Side::Ours => Nodes::Ottla(start_ottla(needs, first_port)?),
+        };
+        let mut kafka = Self { nodes, tools: dir.to_owned(), proxies: None };
+        if let (Some(program), Some(first_port)) = (&needs.toxiproxy, first_port) {
+            kafka.proxies = Some(Toxiproxy::start(program, first_port, &kafka.addresses(), dir)?);
+        }
+        Ok(kafka)
     }
 
     pub(super) fn bootstrap(&self) -> String {
-        self.cluster.bootstrap()
+        match &self.nodes {
+            Nodes::Apache(cluster) => cluster.bootstrap(),
+            Nodes::Ottla(broker) => Cluster::bootstrap(broker),
+        }
+    }
+
+    /// The address of each node, the first node's first.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        match &self.nodes {
+            Nodes::Apache(cluster) => cluster.addresses(),
+            Nodes::Ottla(broker) => broker.addresses().to_vec(),
+        }
+    }
+
+    pub(super) fn proxies(&self) -> Option<&Toxiproxy> {
+        self.proxies.as_ref()
     }
 
     /// Sets the variables that the tests' own launcher sets.
     pub(super) fn describe_to(&self, command: &mut Command) {
         command.env("TEST_KAFKA_VERSION", VERSION).env("KAFKA_PATH", &self.tools);
         command.env("BROKERS", self.bootstrap());
-        for (address, id) in self.cluster.addresses().iter().zip(1..) {
+        for (address, id) in self.addresses().iter().zip(1..) {
             command.env(format!("BROKER_ADDRESS_{id}"), address.to_string());
         }
     }
+}
+
+fn start_apache(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<KafkaCluster, Failure> {
+    const INTERNAL: &str = "INTERNAL";
+    let ports: Vec<u16> = first_port.map_or_else(Vec::new, |first| (first..).take(needs.nodes).collect());
+    let replicas = needs.nodes.to_string();
+    let mut properties = vec![
+        ("default.replication.factor", replicas.as_str()),
+        ("offsets.topic.replication.factor", &replicas),
+        ("transaction.state.log.replication.factor", &replicas),
+        ("share.coordinator.state.topic.replication.factor", &replicas),
+    ];
+    properties.extend(needs.properties);
+    if !ports.is_empty() {
+        properties.push(("inter.broker.listener.name", INTERNAL));
+    }
+    let options = KafkaOptions {
+        properties: &properties,
+        listeners: if ports.is_empty() { &[] } else { &[(INTERNAL, "PLAINTEXT")] },
+        advertised_ports: &ports,
+        warm: true,
+        newest: true,
+        ..KafkaOptions::default()
+    };
+    KafkaCluster::start_with(needs.nodes, &options)
+}
+
+fn start_ottla(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<OttlaBroker, Failure> {
+    let mut args = vec!["--nodes".to_owned(), needs.nodes.to_string()];
+    for (key, value) in needs.properties {
+        args.extend(["-X".to_owned(), format!("{key}={value}")]);
+    }
+    if let Some(port) = first_port {
+        args.extend(["--advertise".to_owned(), format!("127.0.0.1:{port}")]);
+    }
+    OttlaBroker::start(&args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// As the tests' own clusters: replicated, access lists, fetches from followers, short sessions.

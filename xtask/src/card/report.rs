@@ -187,20 +187,26 @@ pub(super) fn markdown(tables: &[Table], reasons: &Reasons) -> String {
 const INTRODUCTION: &str = "\
 # Report card
 
-The results of test suites that others wrote, on the original librdkafka and on ours. `cargo xtask card` writes this
-file. It fetches the suites from the package registries and builds them. A test is applicable if the original passes it
-in the same environment.
+The results of test suites that others wrote: of clients on the original librdkafka and on ours, and of brokers on Apache
+Kafka and on Ottla's. `cargo xtask card` writes this file. It fetches the suites from the package registries and builds them.
+A test is applicable if the original passes it in the same environment.
 
 - `librdkafka`: its numbered tests, from the sources in the npm package `node-rdkafka`. The original is built from the same
   sources.
 - `rust-rdkafka`: the tests of the crate `rdkafka`, with the feature `dynamic-linking`.
 - `confluent-kafka-go`: the tests of its package `kafka`, with the tag `dynamic`.
+- `node-rdkafka`: its end-to-end tests; the original is built from the sources in its package.
+- `kgo`: all tests of franz-go's package `kgo`, with 50,000 records in place of 500,000, on three nodes.
+- `sarama`: its functional tests with Toxiproxy, on three nodes in place of five.
+- `kafka-go`: the tests of the root package of segmentio's client, on one node.
 
 The original of the bindings for Rust and Go is the library in confluent-kafka's wheel. `LD_LIBRARY_PATH` selects the
-library.
+library. In the suites for libraries each test runs against Apache Kafka 4.1 with three nodes or against the mock cluster.
 
-Each test runs in a process of its own, against Apache Kafka 4.1 with three nodes or against the mock cluster. A test that
-fails beside others runs a second time alone.
+The last three suites compare brokers: the original is Apache Kafka 4.3.1, and ours is `ottla broker`. The tests have their
+addresses as constants, which are replaced by those of the running cluster; nothing else of a suite is changed.
+
+Each test runs in a process of its own. A test that fails beside others runs a second time alone.
 ";
 
 /// A table's cell with text of a program.

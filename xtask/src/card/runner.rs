@@ -11,12 +11,14 @@ use ottla_interop::{Failure, wait_until};
 use super::kafka::Kafka;
 use super::outcome::{Exit, Outcome};
 use super::results::Results;
-use super::suite::{Suite, Test, by_scenario};
+use super::suite::{Side, Suite, Test, by_scenario};
 use crate::shell::end_with_descendants;
 
-/// A run of tests on one library.
+/// A run of tests on one library, or on one broker.
 pub(super) struct Run<'a> {
     pub(super) suite: &'a dyn Suite,
+    /// The side of the cluster, for a suite that compares brokers.
+    pub(super) side: Side,
     /// The directory of the library, for `LD_LIBRARY_PATH`.
     pub(super) library: PathBuf,
     /// The directory of logs and configurations.
@@ -37,8 +39,8 @@ impl Run<'_> {
         fs::create_dir_all(&self.dir)
             .map_err(|error| Failure::new(format!("{}: {error}", self.dir.display())))?;
         for (scenario, tests) in by_scenario(tests) {
-            let kafka = Kafka::start(scenario, &self.dir)?;
-            self.run_on(&kafka, &tests, self.jobs, &within, results)?;
+            let kafka = self.suite.cluster(scenario, self.side, &self.dir)?;
+            self.run_on(&kafka, &tests, self.jobs.min(self.suite.jobs_max()), &within, results)?;
             let again: Vec<&Test> = tests
                 .into_iter()
                 .filter(|test| results.of(&test.name()).is_some_and(Outcome::may_pass_alone))

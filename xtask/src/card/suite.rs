@@ -51,9 +51,33 @@ pub(super) struct Package {
     pub(super) tests: Vec<Test>,
 }
 
+/// The two sides that a suite compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The original library, or Apache Kafka.
+    Original,
+    /// Our library, or our broker.
+    Ours,
+}
+
 /// A suite that is fetched and built.
 pub(super) trait Suite: Sync {
     fn package(&self) -> &Package;
+
+    /// Returns `true` if the suite compares brokers and not libraries.
+    fn compares_brokers(&self) -> bool {
+        false
+    }
+
+    /// Starts the cluster of a scenario; `dir` holds its files.
+    fn cluster(&self, scenario: &str, _side: Side, dir: &Path) -> Result<Kafka, Failure> {
+        Kafka::start(scenario, dir)
+    }
+
+    /// The most tests that may run at a time.
+    fn jobs_max(&self) -> usize {
+        usize::MAX
+    }
 
     /// The command of one test. It may write files to `scratch`.
     fn command(&self, test: &Test, library: &Path, kafka: &Kafka, scratch: &Path)

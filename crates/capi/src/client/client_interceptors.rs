@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use ottla_broker::ApiKey;
 use ottla_client::{BrokerStateEvent, Client, OffsetAndMetadata, RequestEvent, TopicPartition};
 
 use crate::client::handle::Handle;
@@ -167,6 +168,21 @@ impl ClientInterceptors {
         };
         let broker = c_string(&broker);
         let &RequestEvent { node, api_key, version, correlation_id, bytes, .. } = told;
+        let received = |socket, rtt: Duration| {
+            call_each!(
+                self.on_response_received,
+                handle.raw(),
+                socket,
+                broker.as_ptr(),
+                node,
+                api_key,
+                version,
+                correlation_id,
+                bytes,
+                rtt.as_micros() as i64,
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            );
+        };
         with_last_used(|socket| match told.round_trip {
             None => call_each!(
                 self.on_request_sent,
@@ -179,19 +195,12 @@ impl ClientInterceptors {
                 correlation_id,
                 bytes
             ),
-            Some(rtt) => call_each!(
-                self.on_response_received,
-                handle.raw(),
-                socket,
-                broker.as_ptr(),
-                node,
-                api_key,
-                version,
-                correlation_id,
-                bytes,
-                rtt.as_micros() as i64,
-                RD_KAFKA_RESP_ERR_NO_ERROR
-            ),
+            Some(rtt) => {
+                received(socket, rtt);
+                if !is_answered_in_its_thread(api_key) {
+                    received(socket, rtt);
+                }
+            }
         });
     }
 
@@ -244,6 +253,19 @@ impl ClientInterceptors {
             let _ = saying.recv();
         }
     }
+}
+
+/// Returns `true` for requests whose response the original handles in the thread of the broker's connection. It passes
+/// the others to its main thread, and calls `on_response_received` in both threads (test 0105 counts the calls).
+fn is_answered_in_its_thread(api_key: i16) -> bool {
+    matches!(
+        ApiKey::from_i16(api_key),
+        ApiKey::Produce
+            | ApiKey::Fetch
+            | ApiKey::ApiVersions
+            | ApiKey::SaslHandshake
+            | ApiKey::SaslAuthenticate
+    )
 }
 
 /// Functions that `on_new` calls to add others.

@@ -73,7 +73,10 @@ struct RecordReader<R> {
 }
 
 /// Records of the whole consumer as a source.
-struct ConsumerSource(Mutex<RecordReader<Consumer>>);
+struct ConsumerSource {
+    reader: Mutex<RecordReader<Consumer>>,
+    control: ConsumerControl,
+}
 
 /// Records of one partition as a source.
 struct PartitionSource(Mutex<RecordReader<PartitionQueue>>);
@@ -369,19 +372,20 @@ fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
 impl OpSource for ConsumerSource {
     #[inline]
     fn draw(&self) -> Option<Op> {
-        lock(&self.0).draw()
+        lock(&self.reader).draw()
     }
 
     fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
-        lock(&self.0).fill(out)
+        lock(&self.reader).fill(out)
     }
 
     fn fill_array(&self, array: &mut MessageArray) -> Option<Op> {
-        lock(&self.0).fill_array(array)
+        lock(&self.reader).fill_array(array)
     }
 
+    /// Rebalances and errors; fetched records are not counted.
     fn len(&self) -> usize {
-        0
+        self.control.waiting_events()
     }
 }
 
@@ -415,7 +419,8 @@ impl ConsumerState {
                 queue.ring();
             }
         });
-        queue.set_source(Some(Arc::new(ConsumerSource(Mutex::new(RecordReader::new(consumer, handle))))));
+        let reader = Mutex::new(RecordReader::new(consumer, handle));
+        queue.set_source(Some(Arc::new(ConsumerSource { reader, control: control.clone() })));
         Arc::new(Self {
             control,
             queue,
@@ -605,7 +610,15 @@ impl ConsumerState {
 
     /// Returns the revocation of the whole assignment, if the application applies assignments itself.
     pub(crate) fn revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
-        let partitions = self.control.assignment();
+        self.revocation_of(handle, self.control.assignment())
+    }
+
+    /// Returns the revocation that the group has decided and no poll has returned.
+    pub(crate) fn unseen_revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
+        self.revocation_of(handle, self.control.unseen_revocations())
+    }
+
+    fn revocation_of(&self, handle: &Arc<Handle>, partitions: Vec<TopicPartition>) -> Option<Op> {
         let applies = handle.config.rebalance == ottla_client::Rebalance::Application;
         (applies && !partitions.is_empty()).then(|| {
             let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;

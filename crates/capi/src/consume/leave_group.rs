@@ -18,6 +18,8 @@ use crate::queue::op::Op;
 /// Closes a consumer.
 pub(crate) enum Close {
     GiveUp,
+    /// The application has given up the partitions that the group revoked before.
+    GiveUpRest,
     Leave,
 }
 
@@ -33,6 +35,13 @@ impl Close {
             if !consumer.begin_close() {
                 return CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR);
             }
+            *self = Self::GiveUpRest;
+            // As the original does, although the next revocation could contain these partitions.
+            if let Some(op) = consumer.unseen_revocation(handle).filter(|_| consumer.has_protocol()) {
+                return CloseStep::Op(op);
+            }
+        }
+        if matches!(self, Self::GiveUpRest) {
             *self = Self::Leave;
             if let Some(op) = consumer.revocation(handle).filter(|_| consumer.has_protocol()) {
                 return CloseStep::Op(op);
@@ -54,7 +63,7 @@ impl Task for Close {
     }
 
     fn abandon(&mut self, handle: &Arc<Handle>) {
-        if let (Self::Leave, Some(consumer)) = (&self, handle.consumer_state()) {
+        if let (Self::GiveUpRest | Self::Leave, Some(consumer)) = (&self, handle.consumer_state()) {
             consumer.cancel_close();
         }
     }

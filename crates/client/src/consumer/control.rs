@@ -131,6 +131,16 @@ impl ConsumerControl {
         self.inbox.has_unseen_losses()
     }
 
+    /// Returns the number of events and errors that wait for a poll, without those of single partitions.
+    pub fn waiting_events(&self) -> usize {
+        self.inbox.waiting_events()
+    }
+
+    /// Returns the partitions whose [`Event::Revoked`](crate::Event::Revoked) no poll has returned yet.
+    pub fn unseen_revocations(&self) -> Vec<TopicPartition> {
+        self.inbox.unseen_revocations()
+    }
+
     /// Continues a partition at another position, and drops its fetched records.
     ///
     /// # Errors

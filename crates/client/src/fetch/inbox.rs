@@ -230,6 +230,22 @@ impl Inbox {
         notify(signal);
     }
 
+    /// The number of events and errors that wait for a poll and concern no single partition.
+    pub(crate) fn waiting_events(&self) -> usize {
+        self.lock().queues.iter().map(|queue| queue.events.len()).sum()
+    }
+
+    /// The partitions whose revocation waits for a poll.
+    pub(crate) fn unseen_revocations(&self) -> Vec<TopicPartition> {
+        let state = self.lock();
+        let events = state.queues.iter().flat_map(|queue| &queue.events);
+        let revoked = events.filter_map(|item| match item {
+            Item::Event(Event::Revoked(partitions)) => Some(partitions),
+            _ => None,
+        });
+        revoked.flatten().cloned().collect()
+    }
+
     /// Returns `true` if the loss of any partition waits for a poll.
     pub(crate) fn has_unseen_losses(&self) -> bool {
         let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(_)));
