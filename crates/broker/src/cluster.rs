@@ -56,6 +56,7 @@ use crate::peer::Warnings;
 use crate::quotas::{ClientQuotas, QuotaUse};
 use crate::security::Authorizer;
 use crate::security::scram_credentials::ScramCredentials;
+use crate::share::leader::ShareLeader;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
 use crate::transactions::coordinator::TransactionCoordinator;
@@ -94,6 +95,7 @@ pub struct Cluster {
     pub(crate) consumer_groups: ConsumerGroups,
     pub(crate) offsets: Offsets,
     pub(crate) transactions: TransactionCoordinator,
+    pub(crate) share_leader: ShareLeader,
     id: String,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
@@ -205,6 +207,7 @@ impl Cluster {
         let cluster = Self {
             transactions: TransactionCoordinator::new(&config, groups.memory().clone(), clock.clone()),
             consumer_groups: ConsumerGroups::new(groups.memory().clone()),
+            share_leader: ShareLeader::default(),
             groups,
             offsets,
             memory: MemoryBudget::new(parts.requests, parts.responses),

@@ -34,6 +34,9 @@ mod quorum;
 mod reassignments;
 mod sasl;
 mod scram_credentials;
+mod share_acknowledge;
+mod share_fetch;
+mod share_sessions;
 mod throttling;
 mod topics;
 mod transactional;
@@ -84,6 +87,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) sasl: Option<SaslConnection>,
     /// The pause of a client that has used up a quota.
     pub(crate) mute: Mute,
+    /// The number of the connection among those with share sessions, if it has one.
+    pub(crate) share_connection: OnceLock<u64>,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
 }
@@ -265,6 +270,8 @@ table! {
     RenewDelegationToken => m::renew_delegation_token::RenewDelegationTokenRequest,
     SaslAuthenticate => m::sasl_authenticate::SaslAuthenticateRequest,
     SaslHandshake => m::sasl_handshake::SaslHandshakeRequest,
+    ShareAcknowledge => m::share_acknowledge::ShareAcknowledgeRequest,
+    ShareFetch => m::share_fetch::ShareFetchRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
     TxnOffsetCommit => m::txn_offset_commit::TxnOffsetCommitRequest,
     UnregisterBroker => m::unregister_broker::UnregisterBrokerRequest,

@@ -91,6 +91,8 @@ throttled! {
     produce::ProduceResponse,
     remove_raft_voter::RemoveRaftVoterResponse,
     renew_delegation_token::RenewDelegationTokenResponse,
+    share_acknowledge::ShareAcknowledgeResponse,
+    share_fetch::ShareFetchResponse,
     sync_group::SyncGroupResponse,
     txn_offset_commit::TxnOffsetCommitResponse,
     unregister_broker::UnregisterBrokerResponse,
