@@ -262,6 +262,9 @@ const GROUP_EFFECTS: &[(&str, &str)] = &[
     ("consumer.assignment.interval.ms", "The least time between two target assignments of the group."),
     ("consumer.heartbeat.interval.ms", "The time between two heartbeats of a member of the group."),
     ("consumer.session.timeout.ms", "A member without a heartbeat for this time is removed."),
+    ("share.assignment.interval.ms", "The least time between two target assignments of the share group."),
+    ("share.heartbeat.interval.ms", "The time between two heartbeats of a member of the share group."),
+    ("share.session.timeout.ms", "A member of the share group without a heartbeat for this time is removed."),
 ];
 
 /// The defaults of this broker that differ from Kafka's.
