@@ -670,6 +670,8 @@ async fn keep(cluster: Arc<Cluster>) {
         cluster.consumer_groups.keep_time(&cluster),
         cluster.keep_offsets(),
         cluster.keep_transactions(),
+        cluster.share_groups.keep_time(&cluster),
+        cluster.keep_share_states(),
         cluster.keep_flushing(),
         scrub,
         compactor

@@ -4,6 +4,7 @@
 //! - `topic_config`: the settings of a topic.
 //! - `consumer_groups`: the settings of groups of the new protocol.
 //! - `share_partitions`: the settings of leaders of share partitions.
+//! - `share_groups`: the settings of share groups and their coordinators.
 //! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
 //! - `listener_properties`: listeners under Kafka's property names.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
@@ -16,6 +17,7 @@ mod password;
 mod principal_rules;
 mod settings;
 pub(crate) mod share_partitions;
+mod share_groups;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
@@ -24,6 +26,7 @@ pub use password::Password;
 pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use share_partitions::SharePartitionConfig;
+pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
 pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;
@@ -103,6 +106,10 @@ pub struct BrokerConfig {
     pub consumer_groups: ConsumerGroupConfig,
     /// `group.share.*` of records, locks and sessions (KIP-932).
     pub share_partitions: SharePartitionConfig,
+    /// `group.share.*`: share groups (KIP-932).
+    pub share_groups: ShareGroupConfig,
+    /// `share.coordinator.*`: the state of share-partitions.
+    pub share_coordinator: ShareCoordinatorConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
@@ -194,6 +201,8 @@ impl Default for BrokerConfig {
             group_members_max: 10_000,
             consumer_groups: ConsumerGroupConfig::default(),
             share_partitions: SharePartitionConfig::default(),
+            share_groups: ShareGroupConfig::default(),
+            share_coordinator: ShareCoordinatorConfig::default(),
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,
@@ -401,11 +410,17 @@ impl BrokerConfig {
             "authorizer.class.name" => self.has_authorizer = is_authorizer(value)?,
             "super.users" => self.super_users = principals(value)?,
             "allow.everyone.if.no.acl.found" => self.allow_everyone_without_acls = boolean(name, value)?,
-            _ => {
-                return Ok(self.consumer_groups.apply(name, value)? || self.share_partitions.apply(name, value)?);
-            }
+            _ => return self.apply_to_groups(name, value),
         }
         Ok(true)
+    }
+
+    /// Applies a property of groups of the new protocols.
+    fn apply_to_groups(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        Ok(self.consumer_groups.apply(name, value)?
+            || self.share_groups.apply(name, value)?
+            || self.share_partitions.apply(name, value)?
+            || self.share_coordinator.apply(name, value)?)
     }
 }
 

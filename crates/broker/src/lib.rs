@@ -57,6 +57,7 @@ mod scrub;
 mod security;
 mod server;
 mod share;
+mod share_state;
 mod skip;
 mod stored_codec;
 mod switch;
@@ -76,7 +77,8 @@ pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
     BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, Kind, Listener, MigrationPolicy, Mode,
     OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, Scope, Setting,
-    SharePartitionConfig, TlsSettings, TopicConfig, broker_effect, find_setting, settings,
+    ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig, TlsSettings, TopicConfig, broker_effect,
+    find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use control::{Control, ControlAnswer};
