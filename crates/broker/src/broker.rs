@@ -219,6 +219,7 @@ impl Broker {
         self.servers.shutdown().await;
         self.tasks.shutdown().await;
         cluster.compactions.stopped().await;
+        cluster.share_leader.stop().await;
         cluster.transactions.stop().await;
     }
 }
@@ -227,6 +228,7 @@ impl Drop for Broker {
     fn drop(&mut self) {
         let cluster = self.cluster();
         cluster.compactions.stop();
+        cluster.share_leader.abort();
         cluster.transactions.abort();
         self.servers.abort_all();
         self.tasks.abort_all();
@@ -248,6 +250,8 @@ async fn keep(cluster: Arc<Cluster>) {
         cluster.consumer_groups.keep_time(&cluster),
         cluster.keep_offsets(),
         cluster.keep_transactions(),
+        cluster.share_groups.keep_time(&cluster),
+        cluster.keep_share_states(),
         cluster.keep_flushing(),
         scrub,
         compactor

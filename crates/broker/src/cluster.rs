@@ -46,6 +46,7 @@ use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::consumer_group::registry::ConsumerGroups;
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
+use crate::coordinator::share_group::registry::ShareGroups;
 use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
@@ -56,6 +57,8 @@ use crate::peer::Warnings;
 use crate::quotas::{ClientQuotas, QuotaUse};
 use crate::security::Authorizer;
 use crate::security::scram_credentials::ScramCredentials;
+use crate::share::leader::ShareLeader;
+use crate::share_state::ShareStates;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
 use crate::transactions::coordinator::TransactionCoordinator;
@@ -93,7 +96,10 @@ pub struct Cluster {
     pub(crate) groups: Groups,
     pub(crate) consumer_groups: ConsumerGroups,
     pub(crate) offsets: Offsets,
+    pub(crate) share_groups: ShareGroups,
+    pub(crate) share_states: ShareStates,
     pub(crate) transactions: TransactionCoordinator,
+    pub(crate) share_leader: ShareLeader,
     id: String,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
@@ -228,6 +234,9 @@ impl Cluster {
         let cluster = Self {
             transactions: TransactionCoordinator::new(&config, groups.memory().clone(), clock.clone()),
             consumer_groups: ConsumerGroups::new(groups.memory().clone()),
+            share_leader: ShareLeader::default(),
+            share_groups: ShareGroups::new(groups.memory().clone()),
+            share_states: ShareStates::new(groups.memory().clone()),
             groups,
             offsets,
             memory: MemoryBudget::new(parts.requests, parts.responses),

@@ -3,6 +3,8 @@
 //! - `settings`: the table of Kafka's settings: names, types, defaults, allowed values.
 //! - `topic_config`: the settings of a topic.
 //! - `consumer_groups`: the settings of groups of the new protocol.
+//! - `share_partitions`: the settings of leaders of share partitions.
+//! - `share_groups`: the settings of share groups and their coordinators.
 //! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
 //! - `listener_properties`: listeners under Kafka's property names.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
@@ -14,6 +16,8 @@ pub(crate) mod live;
 mod password;
 mod principal_rules;
 mod settings;
+pub(crate) mod share_partitions;
+mod share_groups;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
@@ -21,6 +25,8 @@ pub use listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, Sasl
 pub use password::Password;
 pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
+pub use share_partitions::SharePartitionConfig;
+pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
 pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;
@@ -98,6 +104,12 @@ pub struct BrokerConfig {
     pub group_members_max: usize,
     /// `group.consumer.*`: groups of the new protocol (KIP-848).
     pub consumer_groups: ConsumerGroupConfig,
+    /// `group.share.*` of records, locks and sessions (KIP-932).
+    pub share_partitions: SharePartitionConfig,
+    /// `group.share.*`: share groups (KIP-932).
+    pub share_groups: ShareGroupConfig,
+    /// `share.coordinator.*`: the state of share-partitions.
+    pub share_coordinator: ShareCoordinatorConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
@@ -188,6 +200,9 @@ impl Default for BrokerConfig {
             session_timeout_max: Duration::from_secs(1800),
             group_members_max: 10_000,
             consumer_groups: ConsumerGroupConfig::default(),
+            share_partitions: SharePartitionConfig::default(),
+            share_groups: ShareGroupConfig::default(),
+            share_coordinator: ShareCoordinatorConfig::default(),
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,
@@ -395,9 +410,17 @@ impl BrokerConfig {
             "authorizer.class.name" => self.has_authorizer = is_authorizer(value)?,
             "super.users" => self.super_users = principals(value)?,
             "allow.everyone.if.no.acl.found" => self.allow_everyone_without_acls = boolean(name, value)?,
-            _ => return self.consumer_groups.apply(name, value),
+            _ => return self.apply_to_groups(name, value),
         }
         Ok(true)
+    }
+
+    /// Applies a property of groups of the new protocols.
+    fn apply_to_groups(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        Ok(self.consumer_groups.apply(name, value)?
+            || self.share_groups.apply(name, value)?
+            || self.share_partitions.apply(name, value)?
+            || self.share_coordinator.apply(name, value)?)
     }
 }
 

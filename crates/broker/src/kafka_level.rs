@@ -49,6 +49,11 @@ impl KafkaLevel {
         }
     }
 
+    /// Returns whether this level has share groups. 4.1 has them as a preview, which is off by default.
+    pub(crate) fn has_share_groups(self) -> bool {
+        self >= Self::V4_3
+    }
+
     /// Returns whether this level has finalized features: transactions with the epoch bump came with 4.0.
     pub(crate) fn has_transaction_version_2(self) -> bool {
         self >= Self::V4_1
@@ -127,8 +132,21 @@ const LEVELS: &[(i16, [i16; 4])] = &[
     (69, [-1, -1, -1, 1]),
     (74, [-1, -1, 0, 1]),
     (75, [-1, -1, 0, 0]),
+    // Share groups: a preview in 4.1, and off by default.
+    (76, [-1, -1, -1, -1]),
+    (77, [-1, -1, -1, -1]),
+    (78, [-1, -1, -1, -1]),
+    (79, [-1, -1, -1, -1]),
     (80, [-1, -1, 0, 0]),
     (81, [-1, -1, 0, 0]),
+    (83, [-1, -1, -1, -1]),
+    (84, [-1, -1, -1, -1]),
+    (85, [-1, -1, -1, -1]),
+    (86, [-1, -1, -1, -1]),
+    (87, [-1, -1, -1, -1]),
+    (90, [-1, -1, -1, -1]),
+    (91, [-1, -1, -1, -1]),
+    (92, [-1, -1, -1, -1]),
 ];
 
 #[cfg(test)]

@@ -55,6 +55,8 @@ mod request_trace;
 mod scrub;
 mod security;
 mod server;
+mod share;
+mod share_state;
 mod skip;
 mod stored_codec;
 mod switch;
@@ -73,8 +75,9 @@ pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
     BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, Kind, Listener, MigrationPolicy, Mode,
-    OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, Scope, Setting, TlsSettings,
-    TopicConfig, broker_effect, find_setting, settings,
+    OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, Scope, Setting,
+    ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig, TlsSettings, TopicConfig, broker_effect,
+    find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;

@@ -302,6 +302,10 @@ impl Cluster {
                 if !only_begun && !exists {
                     self.forget_topic(&record.name)?;
                 }
+                if !only_begun {
+                    self.forget_share_topic(id)?;
+                    self.forget_share_states(id)?;
+                }
                 let done = {
                     let mut journal = lock(&self.journal);
                     let mut entries = vec![(key, None)];

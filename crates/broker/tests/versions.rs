@@ -87,6 +87,8 @@ fn every_listed_version_of_every_request_is_answered() {
         renew_delegation_token::RenewDelegationTokenRequest,
         sasl_authenticate::SaslAuthenticateRequest,
         sasl_handshake::SaslHandshakeRequest,
+        share_acknowledge::ShareAcknowledgeRequest,
+        share_fetch::ShareFetchRequest,
         sync_group::SyncGroupRequest,
         txn_offset_commit::TxnOffsetCommitRequest,
         unregister_broker::UnregisterBrokerRequest,

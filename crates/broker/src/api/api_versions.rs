@@ -6,7 +6,9 @@ use ottla_protocol::messages::api_versions::{
 use ottla_protocol::{ApiKey, ErrorCode, frame};
 
 use super::{Api, Reply, RequestContext};
-use crate::cluster::features::{FinalizedFeatures, GROUP_VERSION, GROUP_VERSION_LEVEL};
+use crate::cluster::features::{
+    FinalizedFeatures, GROUP_VERSION, GROUP_VERSION_LEVEL, SHARE_VERSION, SHARE_VERSION_LEVEL,
+};
 use crate::cluster::{Cluster, TRANSACTION_VERSION};
 use crate::transactions::metadata::TransactionVersion;
 
@@ -21,7 +23,9 @@ impl Api for ApiVersionsRequest {
         }
         let mut response = ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() };
         if context.version >= 3 && context.cluster().config.as_version.has_transaction_version_2() {
-            add_features(&mut response, context.version, context.cluster().finalized_features());
+            let has_share_groups = context.cluster().config.as_version.has_share_groups();
+            let finalized = context.cluster().finalized_features();
+            add_features(&mut response, context.version, finalized, has_share_groups);
         }
         response
     }
@@ -31,18 +35,24 @@ impl Api for ApiVersionsRequest {
     }
 }
 
-/// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890, and consumer
-/// groups of KIP-848.
+/// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890, consumer
+/// groups of KIP-848, and share groups of KIP-932.
 ///
 /// Others are added when they are complete.
-fn add_features(response: &mut ApiVersionsResponse, version: i16, finalized: FinalizedFeatures) {
+fn add_features(
+    response: &mut ApiVersionsResponse,
+    version: i16,
+    finalized: FinalizedFeatures,
+    has_share_groups: bool,
+) {
     // KAFKA-17011: version 3 of Java's client fails on a minimum of 0.
     let min_version = i16::from(version < 4);
     let features = [
         (TRANSACTION_VERSION, TransactionVersion::SERVER.level(), finalized.transaction_version),
         (GROUP_VERSION, GROUP_VERSION_LEVEL, GROUP_VERSION_LEVEL),
     ];
-    for (name, max_version, level) in features {
+    let share_groups = (SHARE_VERSION, SHARE_VERSION_LEVEL, SHARE_VERSION_LEVEL);
+    for (name, max_version, level) in features.into_iter().chain(has_share_groups.then_some(share_groups)) {
         let name = name.to_owned();
         response.supported_features.push(SupportedFeatureKey {
             name: name.clone(),

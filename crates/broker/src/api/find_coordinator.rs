@@ -1,9 +1,9 @@
-//! FindCoordinator: which node answers for a group or for a transactional id.
+//! FindCoordinator: which node answers for a group, for a transactional id, or for a share-partition.
 
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::find_coordinator::{
     Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
 };
+use ottla_protocol::{ErrorCode, Uuid};
 
 use super::{Api, RequestContext};
 use crate::coordinator::offsets::is_group_name;
@@ -12,6 +12,10 @@ use crate::partition::NO_LEADER;
 
 const GROUP: i8 = 0;
 pub(super) const TRANSACTION: i8 = 1;
+/// The state of a share-partition.
+pub(super) const SHARE: i8 = 2;
+/// From this version on, there are keys of share-partitions.
+const SHARE_FROM: i16 = 6;
 
 impl Api for FindCoordinatorRequest {
     async fn handle(self, context: RequestContext) -> FindCoordinatorResponse {
@@ -32,10 +36,15 @@ async fn create_topic(request: &FindCoordinatorRequest, context: &RequestContext
     let topic = match request.key_type {
         GROUP => InternalTopic::ConsumerOffsets,
         TRANSACTION => InternalTopic::TransactionState,
+        SHARE if context.version >= SHARE_FROM => InternalTopic::ShareGroupState,
         _ => return Ok(()),
     };
     let keys = std::iter::once(&request.key).filter(|_| context.version < 4).chain(&request.coordinator_keys);
-    let mut keys = keys.filter(|key| request.key_type == TRANSACTION || is_group_name(key));
+    let mut keys = keys.filter(|key| match request.key_type {
+        GROUP => is_group_name(key),
+        SHARE => is_share_key(key),
+        _ => true,
+    });
     match keys.next() {
         Some(key) => context.cluster().coordinator_partition(topic, key).await.map(drop),
         None => Ok(()),
@@ -52,13 +61,22 @@ fn find(context: &RequestContext, kind: i8, key: &str) -> Found {
             return Err((ErrorCode::InvalidGroupId, reason));
         }
         TRANSACTION => {}
+        SHARE if context.version >= SHARE_FROM && is_share_key(key) => {}
+        SHARE => {
+            let reason = format!("`{key}` is no key of a share-partition: use group:topicId:partition");
+            return Err((ErrorCode::InvalidRequest, reason));
+        }
         other => {
             let reason = format!("coordinators of kind {other} do not exist in this broker");
             return Err((ErrorCode::UnsupportedVersion, reason));
         }
     }
     let cluster = context.cluster();
-    let id = if kind == GROUP { cluster.coordinator(key) } else { cluster.transaction_coordinator(key) };
+    let id = match kind {
+        GROUP => cluster.coordinator(key),
+        SHARE => cluster.share_coordinator(key),
+        _ => cluster.transaction_coordinator(key),
+    };
     match cluster.node(id).filter(|_| id != NO_LEADER) {
         Some(node) => {
             let (host, port) = context.address_of(node);
@@ -66,6 +84,15 @@ fn find(context: &RequestContext, kind: i8, key: &str) -> Found {
         }
         None => Err((ErrorCode::CoordinatorNotAvailable, "no node is up".into())),
     }
+}
+
+/// Returns whether a key names a group, the id of a topic, and a partition. Group names may contain colons.
+fn is_share_key(key: &str) -> bool {
+    let mut parts = key.rsplitn(3, ':');
+    let (partition, topic, group) = (parts.next(), parts.next(), parts.next());
+    partition.is_some_and(|partition| partition.parse::<i32>().is_ok())
+        && topic.is_some_and(|topic| topic.parse::<Uuid>().is_ok())
+        && group.is_some_and(|group| !group.is_empty())
 }
 
 fn respond(

@@ -35,6 +35,8 @@ const DEAD: &str = "Dead";
 const CLASSIC: &str = "classic";
 /// The type of groups of the new protocol.
 const CONSUMER_TYPE: &str = "consumer";
+/// The type and the protocol type of share groups.
+const SHARE: &str = "share";
 
 /// Refuses a request for a group that another node coordinates.
 pub(super) fn check_coordinator(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
@@ -86,7 +88,11 @@ impl Api for JoinGroupRequest {
             knows_skip_assignment: context.version >= 9,
         };
         let cluster = context.cluster();
-        match cluster.consumer_groups.join(cluster, &group_id, join, context.version >= 4) {
+        let join = || cluster.consumer_groups.join(cluster, &group_id, join, context.version >= 4);
+        let Some(joining) = cluster.share_groups.unless_share_group(&group_id, join) else {
+            return refused_join(member_id, ErrorCode::InconsistentGroupProtocol, context.version);
+        };
+        match joining {
             Joining::Joined(joined) => match cluster.consumer_groups.await_stored(cluster, &group_id).await {
                 Ok(()) => joined_response(joined, context.version),
                 Err(code) => refused_join(member_id, code, context.version),
@@ -236,6 +242,14 @@ impl Api for LeaveGroupRequest {
 /// A group by its members, or by the offsets it left.
 fn describe(context: &RequestContext, group: &str) -> Option<Description> {
     let cluster = context.cluster();
+    let of_share_group = cluster.share_groups.look(group, |group| Description {
+        state: group.state(),
+        is_new_protocol: true,
+        ..empty(SHARE)
+    });
+    if of_share_group.is_some() {
+        return of_share_group;
+    }
     let of_new_protocol = cluster.consumer_groups.look(group, |group| Description {
         state: group.state(),
         is_new_protocol: true,
@@ -329,6 +343,7 @@ impl Api for ListGroupsRequest {
         let mut names: BTreeSet<String> =
             cluster.groups.list().into_iter().map(|(id, _)| id).chain(cluster.offsets.groups()).collect();
         names.extend(cluster.consumer_groups.list());
+        names.extend(cluster.share_groups.list());
         let fits = |filter: &[String], value: &str| {
             filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
         };
@@ -355,8 +370,12 @@ impl Api for ListGroupsRequest {
     }
 }
 
-const fn type_of(description: &Description) -> &'static str {
-    if description.is_new_protocol { CONSUMER_TYPE } else { CLASSIC }
+fn type_of(description: &Description) -> &'static str {
+    match (description.is_new_protocol, &*description.protocol_type) {
+        (true, SHARE) => SHARE,
+        (true, _) => CONSUMER_TYPE,
+        (false, _) => CLASSIC,
+    }
 }
 
 impl Api for DeleteGroupsRequest {
@@ -379,6 +398,9 @@ impl Api for DeleteGroupsRequest {
 async fn delete(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
     check_coordinator(context, group)?;
     let cluster = context.cluster();
+    if cluster.share_groups.delete(cluster, group).await? {
+        return Ok(());
+    }
     let offsets = cluster.offsets.keys_of_group(group);
     let removed = match cluster.consumer_groups.delete(cluster, group)? {
         Some(removed) => Some(removed),

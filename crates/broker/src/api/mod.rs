@@ -34,6 +34,12 @@ mod quorum;
 mod reassignments;
 mod sasl;
 mod scram_credentials;
+mod share_acknowledge;
+mod share_fetch;
+mod share_sessions;
+mod share_group_offsets;
+mod share_group_state;
+mod share_groups;
 mod throttling;
 mod topics;
 mod transactional;
@@ -84,6 +90,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) sasl: Option<SaslConnection>,
     /// The pause of a client that has used up a quota.
     pub(crate) mute: Mute,
+    /// The number of the connection among those with share sessions, if it has one.
+    pub(crate) share_connection: OnceLock<u64>,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
 }
@@ -216,6 +224,7 @@ table! {
     AlterConfigs => m::alter_configs::AlterConfigsRequest,
     AlterPartitionReassignments => m::alter_partition_reassignments::AlterPartitionReassignmentsRequest,
     AlterReplicaLogDirs => m::alter_replica_log_dirs::AlterReplicaLogDirsRequest,
+    AlterShareGroupOffsets => m::alter_share_group_offsets::AlterShareGroupOffsetsRequest,
     AlterUserScramCredentials => m::alter_user_scram_credentials::AlterUserScramCredentialsRequest,
     ApiVersions => m::api_versions::ApiVersionsRequest,
     ConsumerGroupDescribe => m::consumer_group_describe::ConsumerGroupDescribeRequest,
@@ -227,6 +236,8 @@ table! {
     DeleteAcls => m::delete_acls::DeleteAclsRequest,
     DeleteGroups => m::delete_groups::DeleteGroupsRequest,
     DeleteRecords => m::delete_records::DeleteRecordsRequest,
+    DeleteShareGroupOffsets => m::delete_share_group_offsets::DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupState => m::delete_share_group_state::DeleteShareGroupStateRequest,
     DeleteTopics => m::delete_topics::DeleteTopicsRequest,
     DescribeAcls => m::describe_acls::DescribeAclsRequest,
     DescribeClientQuotas => m::describe_client_quotas::DescribeClientQuotasRequest,
@@ -237,6 +248,7 @@ table! {
     DescribeLogDirs => m::describe_log_dirs::DescribeLogDirsRequest,
     DescribeProducers => m::describe_producers::DescribeProducersRequest,
     DescribeQuorum => m::describe_quorum::DescribeQuorumRequest,
+    DescribeShareGroupOffsets => m::describe_share_group_offsets::DescribeShareGroupOffsetsRequest,
     DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
     DescribeTransactions => m::describe_transactions::DescribeTransactionsRequest,
     DescribeUserScramCredentials => m::describe_user_scram_credentials::DescribeUserScramCredentialsRequest,
@@ -248,6 +260,7 @@ table! {
     Heartbeat => m::heartbeat::HeartbeatRequest,
     IncrementalAlterConfigs => m::incremental_alter_configs::IncrementalAlterConfigsRequest,
     InitProducerId => m::init_producer_id::InitProducerIdRequest,
+    InitializeShareGroupState => m::initialize_share_group_state::InitializeShareGroupStateRequest,
     JoinGroup => m::join_group::JoinGroupRequest,
     LeaveGroup => m::leave_group::LeaveGroupRequest,
     ListConfigResources => m::list_config_resources::ListConfigResourcesRequest,
@@ -261,14 +274,21 @@ table! {
     OffsetFetch => m::offset_fetch::OffsetFetchRequest,
     OffsetForLeaderEpoch => m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
     Produce => m::produce::ProduceRequest,
+    ReadShareGroupState => m::read_share_group_state::ReadShareGroupStateRequest,
+    ReadShareGroupStateSummary => m::read_share_group_state_summary::ReadShareGroupStateSummaryRequest,
     RemoveRaftVoter => m::remove_raft_voter::RemoveRaftVoterRequest,
     RenewDelegationToken => m::renew_delegation_token::RenewDelegationTokenRequest,
     SaslAuthenticate => m::sasl_authenticate::SaslAuthenticateRequest,
     SaslHandshake => m::sasl_handshake::SaslHandshakeRequest,
+    ShareAcknowledge => m::share_acknowledge::ShareAcknowledgeRequest,
+    ShareFetch => m::share_fetch::ShareFetchRequest,
+    ShareGroupDescribe => m::share_group_describe::ShareGroupDescribeRequest,
+    ShareGroupHeartbeat => m::share_group_heartbeat::ShareGroupHeartbeatRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,
     TxnOffsetCommit => m::txn_offset_commit::TxnOffsetCommitRequest,
     UnregisterBroker => m::unregister_broker::UnregisterBrokerRequest,
     UpdateFeatures => m::update_features::UpdateFeaturesRequest,
+    WriteShareGroupState => m::write_share_group_state::WriteShareGroupStateRequest,
     WriteTxnMarkers => m::write_txn_markers::WriteTxnMarkersRequest,
 }
 

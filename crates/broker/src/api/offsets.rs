@@ -52,6 +52,9 @@ impl Api for OffsetCommitRequest {
             Ok(partition) => partition,
             Err(code) => return self.refuse(&context, code),
         };
+        if cluster.share_groups.contains(&self.group_id) {
+            return self.refuse(&context, ErrorCode::GroupIdNotFound);
+        }
         let (instance_id, generation) =
             (self.group_instance_id.as_deref(), self.generation_id_or_member_epoch);
         let allowed = check_new_commit(&context, &self).unwrap_or_else(|| {
@@ -242,6 +245,8 @@ fn fetch_group(
         let check = |group: &ConsumerGroup| group.check_fetch(member_id.as_deref(), member_epoch);
         groups.look(&group_id, check).unwrap_or(Ok(()))
     });
+    let is_share_group = context.cluster().share_groups.contains(&group_id);
+    let allowed = allowed.and(if is_share_group { Err(ErrorCode::GroupIdNotFound) } else { Ok(()) });
     if let Err(error_code) = allowed {
         return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
     }

@@ -43,6 +43,9 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
     }
     let cluster = context.cluster();
     let partition = coordinate(context, group_id).await?;
+    if cluster.share_groups.contains(group_id) {
+        return Err(ErrorCode::GroupIdNotFound);
+    }
     let instance_id = group_instance_id.as_deref();
     let places = request.topics.iter().flat_map(|topic| {
         let id = cluster.topic(&topic.name).map(|topic| topic.id);

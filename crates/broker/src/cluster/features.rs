@@ -13,6 +13,9 @@ use crate::transactions::metadata::TransactionVersion;
 /// Kafka's name of the feature of consumer groups, and its level with the groups of KIP-848. It does not change.
 pub(crate) const GROUP_VERSION: &str = "group.version";
 pub(crate) const GROUP_VERSION_LEVEL: i16 = 1;
+/// Kafka's name of the feature of share groups, and its level with the groups of KIP-932. It does not change.
+pub(crate) const SHARE_VERSION: &str = "share.version";
+pub(crate) const SHARE_VERSION_LEVEL: i16 = 1;
 /// Kafka's name of the feature of transactions.
 pub(crate) const TRANSACTION_VERSION: &str = "transaction.version";
 const FEATURES_KEY: &[u8] = b"features";
@@ -96,14 +99,20 @@ impl Cluster {
         let FeatureChange { feature, level, kind } = change;
         let max = TransactionVersion::SERVER.level();
         let has_features = self.config.as_version.has_transaction_version_2();
-        let reason = if has_features && feature == GROUP_VERSION {
-            if *level == GROUP_VERSION_LEVEL {
+        let has_share_groups = self.config.as_version.has_share_groups();
+        let fixed = match &**feature {
+            GROUP_VERSION if has_features => Some(GROUP_VERSION_LEVEL),
+            SHARE_VERSION if has_share_groups => Some(SHARE_VERSION_LEVEL),
+            _ => None,
+        };
+        let reason = if let Some(fixed) = fixed {
+            if *level == fixed {
                 return Ok(());
             }
-            format!("this broker has level {GROUP_VERSION_LEVEL} only")
+            format!("this broker has level {fixed} only")
         } else if !has_features || feature != TRANSACTION_VERSION {
             format!(
-                "this broker has no feature of that name; it has `{TRANSACTION_VERSION}` and `{GROUP_VERSION}` since 4.1"
+                "this broker has no feature of that name; it has `{TRANSACTION_VERSION}` and `{GROUP_VERSION}` since 4.1, `{SHARE_VERSION}` since 4.3"
             )
         } else if !(0..=max).contains(level) {
             format!("the levels are 0 to {max}")

@@ -204,6 +204,16 @@ impl Cluster {
         }
     }
 
+    /// The node that coordinates a share-partition: the leader of its partition of `__share_group_state`.
+    pub(crate) fn share_coordinator(&self, key: &str) -> i32 {
+        let topic = InternalTopic::ShareGroupState;
+        match self.internal_partition(topic, key) {
+            Some(partition) => partition.leader(),
+            // The topic is created with the first state.
+            None => self.preferred_leader(partition_of(key, topic.partitions(&self.config))),
+        }
+    }
+
     /// Moves a group's coordinator.
     pub(crate) fn move_coordinator(&self, group: &str, node: i32) -> bool {
         if !self.is_node_up(node) {

@@ -47,7 +47,7 @@ impl Cluster {
             Ok((tombstones(group, &expired)?, (expired, are_all)))
         };
         let written =
-            self.write_chosen(&partition, choose, |(expired, _)| self.offsets.remove(group, expired));
+            self.write_chosen(&partition, choose, |(expired, _), _| self.offsets.remove(group, expired));
         match written {
             Ok((_, (expired, are_all))) => {
                 if !expired.is_empty() {

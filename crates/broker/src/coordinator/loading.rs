@@ -9,6 +9,7 @@ use ottla_protocol::messages::consumer_offsets::{GroupMetadataValue, OffsetCommi
 use crate::cluster::Cluster;
 use crate::coordinator::consumer_group::records::StoredConsumerGroup;
 use crate::coordinator::offsets::{Committed, Offsets};
+use crate::coordinator::share_group::records::StoredShareGroup;
 use crate::internal_topics::{InternalTopic, ReplayError, Replayed, replay};
 use crate::transactions;
 
@@ -18,6 +19,7 @@ pub(crate) struct Loaded {
     pub(crate) offsets: Offsets,
     groups: BTreeMap<String, GroupMetadataValue>,
     consumer_groups: BTreeMap<String, StoredConsumerGroup>,
+    share_groups: BTreeMap<String, StoredShareGroup>,
 }
 
 impl Cluster {
@@ -35,6 +37,11 @@ impl Cluster {
                 self.transactions.load(loaded);
                 Ok(())
             }
+            Some(InternalTopic::ShareGroupState) => {
+                replay(log, |entry| self.share_states.load_entry(index, entry))?;
+                log.close_idle_files(false);
+                Ok(())
+            }
             Some(InternalTopic::ConsumerOffsets) => {
                 let mut loaded = Loaded::default();
                 replay(log, |entry| loaded.apply(index, entry))?;
@@ -44,6 +51,9 @@ impl Cluster {
                 loaded.groups.into_iter().for_each(|(group, value)| self.groups.load(group, value));
                 for (group, stored) in loaded.consumer_groups {
                     self.consumer_groups.load(self, group, stored);
+                }
+                for (group, stored) in loaded.share_groups {
+                    self.share_groups.load(group, stored);
                 }
                 Ok(())
             }
@@ -89,6 +99,14 @@ impl Loaded {
             OffsetsKey::ConsumerGroupPart(kind, key) => {
                 let group = self.consumer_groups.entry(key.group_id).or_default();
                 group.apply_part(kind, key.part, value).map_err(|error| error.to_string())?;
+            }
+            OffsetsKey::ShareGroup(kind, key) => {
+                let group = self.share_groups.entry(key.group_id).or_default();
+                group.apply(kind, value).map_err(|error| error.to_string())?;
+            }
+            OffsetsKey::ShareGroupMember(kind, key) => {
+                let group = self.share_groups.entry(key.group_id).or_default();
+                group.apply_member(kind, key.member_id, value).map_err(|error| error.to_string())?;
             }
             // Groups of other protocols: a later version of this program, or Kafka, wrote them.
             OffsetsKey::Unknown(kind) => {

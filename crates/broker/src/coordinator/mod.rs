@@ -9,3 +9,4 @@ pub(crate) mod groups;
 pub(crate) mod loading;
 pub(crate) mod offset_log;
 pub(crate) mod offsets;
+pub(crate) mod share_group;

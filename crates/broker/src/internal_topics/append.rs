@@ -78,12 +78,13 @@ impl Cluster {
     }
 
     /// Appends the records that `choose` returns under the lock of the log: no record comes between its decision and them.
+    /// `apply` gets the offset of the first one.
     /// `None` if there are none.
     pub(crate) fn write_chosen<T>(
         self: &Arc<Self>,
         partition: &Arc<Partition>,
         choose: impl FnOnce() -> Result<(Vec<InternalRecord>, T), ErrorCode>,
-        apply: impl FnOnce(&T),
+        apply: impl FnOnce(&T, i64),
     ) -> Result<(Option<Written>, T), ErrorCode> {
         let mut log = self.log_with_files(partition);
         let (records, chosen) = choose()?;
@@ -91,10 +92,16 @@ impl Cluster {
             return Ok((None, chosen));
         }
         let appended = self.append_locked(&mut log, partition, &records, None)?;
-        apply(&chosen);
+        apply(&chosen, appended.base_offset);
         let has_closed = log.has_unsynced_segments();
         drop(log);
         Ok((Some(self.begin_sync(partition, appended.last_offset + 1, has_closed)?), chosen))
+    }
+
+    /// Everything that is appended to a partition: an answer that depends on records of others waits until it is durable.
+    pub(crate) fn written_so_far(&self, partition: &Arc<Partition>) -> Written {
+        let end = partition.log().end_offset();
+        Written { partition: partition.clone(), end }
     }
 
     /// [`Cluster::write_internal`] and the wait, for callers that may block.

@@ -1,4 +1,5 @@
-//! The topics that the coordinators write: `__consumer_offsets` and `__transaction_state`, in Kafka's bytes.
+//! The topics that the coordinators write: `__consumer_offsets`, `__transaction_state` and `__share_group_state`, in Kafka's
+//! bytes.
 //!
 //! ```text
 //! coordinator --append--> partition of the topic --sync--> acknowledged
@@ -21,8 +22,8 @@ use ottla_log::LogConfig;
 
 use crate::config::{BrokerConfig, TopicConfig};
 
-/// The records of one segment are read at the start, and none of them is compacted: Kafka's `offsets.topic.segment.bytes`
-/// and `transaction.state.log.segment.bytes`.
+/// The records of one segment are read at the start, and none of them is compacted: Kafka's `offsets.topic.segment.bytes`,
+/// `transaction.state.log.segment.bytes` and `share.coordinator.state.topic.segment.bytes`.
 pub(crate) const SEGMENT_BYTES: u32 = 100 << 20;
 /// A group's members are one record. Those of Kafka's largest groups need more than its default of 1 MiB.
 const MESSAGE_BYTES_MAX: u32 = 10 << 20;
@@ -36,10 +37,12 @@ pub(crate) enum InternalTopic {
     ConsumerOffsets,
     /// Transactions.
     TransactionState,
+    /// The state of share-partitions.
+    ShareGroupState,
 }
 
 impl InternalTopic {
-    const ALL: [Self; 2] = [Self::ConsumerOffsets, Self::TransactionState];
+    const ALL: [Self; 3] = [Self::ConsumerOffsets, Self::TransactionState, Self::ShareGroupState];
 
     /// The topic of that name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
@@ -51,6 +54,7 @@ impl InternalTopic {
         match self {
             Self::ConsumerOffsets => "__consumer_offsets",
             Self::TransactionState => "__transaction_state",
+            Self::ShareGroupState => "__share_group_state",
         }
     }
 
@@ -59,6 +63,7 @@ impl InternalTopic {
         match self {
             Self::ConsumerOffsets => config.offsets_topic_partitions,
             Self::TransactionState => config.transaction_log_partitions,
+            Self::ShareGroupState => config.share_coordinator.state_topic_partitions,
         }
     }
 
@@ -67,15 +72,21 @@ impl InternalTopic {
         let segment_bytes = match self {
             Self::ConsumerOffsets => config.offsets_topic_segment_bytes,
             Self::TransactionState => config.transaction_log_segment_bytes,
+            Self::ShareGroupState => config.share_coordinator.state_topic_segment_bytes,
         };
+        // Snapshots of the state of share groups replace earlier records, whose keys differ: see `share_state`.
+        let cleanup = if self == Self::ShareGroupState { "delete" } else { "compact" };
         let mut settings = TopicConfig::default();
         for (name, value) in [
-            ("cleanup.policy", "compact".to_owned()),
+            ("cleanup.policy", cleanup.to_owned()),
             ("compression.type", "producer".to_owned()),
             ("max.message.bytes", MESSAGE_BYTES_MAX.to_string()),
             ("segment.bytes", segment_bytes.to_string()),
         ] {
-            settings.set(name, &value).expect("the values are allowed: a test creates both topics");
+            settings.set(name, &value).expect("the values are allowed: a test creates the topics");
+        }
+        if self == Self::ShareGroupState {
+            settings.set("retention.ms", "-1").expect("the value is allowed: a test creates the topic");
         }
         settings
     }
@@ -121,12 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn both_topics_have_kafkas_settings() {
+    fn the_topics_have_kafkas_settings() {
         let config = BrokerConfig::default();
         for topic in InternalTopic::ALL {
             assert_eq!(topic.partitions(&config), 50);
             let settings = topic.settings(&config);
-            assert_eq!(settings.values()["cleanup.policy"], "compact");
+            let is_compacted = topic != InternalTopic::ShareGroupState;
+            let policy = if is_compacted { "compact" } else { "delete" };
+            assert_eq!(settings.values()["cleanup.policy"], policy);
+            let retention = settings.values().get("retention.ms").map(String::as_str);
+            assert_eq!(retention, (!is_compacted).then_some("-1"));
             assert_eq!(settings.values()["segment.bytes"], "104857600");
             assert!(is_internal(topic.name()));
         }

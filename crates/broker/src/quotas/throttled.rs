@@ -6,7 +6,7 @@ use ottla_protocol::messages as m;
 
 /// A response with a throttle time.
 pub(crate) trait Throttled {
-    /// Sets the throttle time, unless the response has a longer one. Four responses have none: their clients only wait.
+    /// Sets the throttle time, unless the response has a longer one. Some responses have none: their clients only wait.
     fn throttle(&mut self, time: Duration);
 }
 
@@ -21,20 +21,24 @@ macro_rules! throttled {
     };
 }
 
-impl Throttled for m::describe_quorum::DescribeQuorumResponse {
-    fn throttle(&mut self, _time: Duration) {}
+macro_rules! never_throttled {
+    ($($module:ident::$response:ident),* $(,)?) => {
+        $(impl Throttled for m::$module::$response {
+            fn throttle(&mut self, _time: Duration) {}
+        })*
+    };
 }
 
-impl Throttled for m::sasl_handshake::SaslHandshakeResponse {
-    fn throttle(&mut self, _time: Duration) {}
-}
-
-impl Throttled for m::sasl_authenticate::SaslAuthenticateResponse {
-    fn throttle(&mut self, _time: Duration) {}
-}
-
-impl Throttled for m::write_txn_markers::WriteTxnMarkersResponse {
-    fn throttle(&mut self, _time: Duration) {}
+never_throttled! {
+    delete_share_group_state::DeleteShareGroupStateResponse,
+    describe_quorum::DescribeQuorumResponse,
+    initialize_share_group_state::InitializeShareGroupStateResponse,
+    read_share_group_state::ReadShareGroupStateResponse,
+    read_share_group_state_summary::ReadShareGroupStateSummaryResponse,
+    sasl_authenticate::SaslAuthenticateResponse,
+    sasl_handshake::SaslHandshakeResponse,
+    write_share_group_state::WriteShareGroupStateResponse,
+    write_txn_markers::WriteTxnMarkersResponse,
 }
 
 throttled! {
@@ -45,6 +49,7 @@ throttled! {
     alter_configs::AlterConfigsResponse,
     alter_partition_reassignments::AlterPartitionReassignmentsResponse,
     alter_replica_log_dirs::AlterReplicaLogDirsResponse,
+    alter_share_group_offsets::AlterShareGroupOffsetsResponse,
     alter_user_scram_credentials::AlterUserScramCredentialsResponse,
     api_versions::ApiVersionsResponse,
     consumer_group_describe::ConsumerGroupDescribeResponse,
@@ -56,6 +61,7 @@ throttled! {
     delete_acls::DeleteAclsResponse,
     delete_groups::DeleteGroupsResponse,
     delete_records::DeleteRecordsResponse,
+    delete_share_group_offsets::DeleteShareGroupOffsetsResponse,
     delete_topics::DeleteTopicsResponse,
     describe_acls::DescribeAclsResponse,
     describe_client_quotas::DescribeClientQuotasResponse,
@@ -65,6 +71,7 @@ throttled! {
     describe_groups::DescribeGroupsResponse,
     describe_log_dirs::DescribeLogDirsResponse,
     describe_producers::DescribeProducersResponse,
+    describe_share_group_offsets::DescribeShareGroupOffsetsResponse,
     describe_topic_partitions::DescribeTopicPartitionsResponse,
     describe_transactions::DescribeTransactionsResponse,
     describe_user_scram_credentials::DescribeUserScramCredentialsResponse,
@@ -91,6 +98,10 @@ throttled! {
     produce::ProduceResponse,
     remove_raft_voter::RemoveRaftVoterResponse,
     renew_delegation_token::RenewDelegationTokenResponse,
+    share_acknowledge::ShareAcknowledgeResponse,
+    share_fetch::ShareFetchResponse,
+    share_group_describe::ShareGroupDescribeResponse,
+    share_group_heartbeat::ShareGroupHeartbeatResponse,
     sync_group::SyncGroupResponse,
     txn_offset_commit::TxnOffsetCommitResponse,
     unregister_broker::UnregisterBrokerResponse,

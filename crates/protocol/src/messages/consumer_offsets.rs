@@ -16,6 +16,11 @@ use crate::messages::consumer_group_records::{
     CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, ConsumerGroupKey,
     ConsumerGroupPartKey,
 };
+use crate::messages::share_group_records::{
+    SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT, SHARE_GROUP_MEMBER_METADATA, SHARE_GROUP_METADATA,
+    SHARE_GROUP_STATE_PARTITION_METADATA, SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER,
+    SHARE_GROUP_TARGET_ASSIGNMENT_METADATA, ShareGroupKey, ShareGroupMemberKey,
+};
 use crate::uuid::Uuid;
 
 /// The key of a committed offset: types 0 and 1.
@@ -98,6 +103,10 @@ pub enum OffsetsKey {
     ConsumerGroup(i16, ConsumerGroupKey),
     /// A member or a pattern of such a group, by the type of its key.
     ConsumerGroupPart(i16, ConsumerGroupPartKey),
+    /// A share group, by the type of its key.
+    ShareGroup(i16, ShareGroupKey),
+    /// A member of a share group, by the type of its key.
+    ShareGroupMember(i16, ShareGroupMemberKey),
     /// A record of a type that is not known here.
     Unknown(i16),
 }
@@ -122,6 +131,16 @@ impl OffsetsKey {
             | CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT
             | CONSUMER_GROUP_REGULAR_EXPRESSION => {
                 Self::ConsumerGroupPart(kind, ConsumerGroupPartKey::decode(&mut input, kind)?)
+            }
+            SHARE_GROUP_METADATA
+            | SHARE_GROUP_TARGET_ASSIGNMENT_METADATA
+            | SHARE_GROUP_STATE_PARTITION_METADATA => {
+                Self::ShareGroup(kind, ShareGroupKey::decode(&mut input, kind)?)
+            }
+            SHARE_GROUP_MEMBER_METADATA
+            | SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER
+            | SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT => {
+                Self::ShareGroupMember(kind, ShareGroupMemberKey::decode(&mut input, kind)?)
             }
             unknown => Self::Unknown(unknown),
         })

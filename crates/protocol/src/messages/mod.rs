@@ -77,6 +77,8 @@ pub mod share_acknowledge;
 pub mod share_fetch;
 pub mod share_group_describe;
 pub mod share_group_heartbeat;
+pub mod share_group_records;
+pub mod share_state_records;
 pub mod sync_group;
 pub mod transaction_log;
 pub mod txn_offset_commit;

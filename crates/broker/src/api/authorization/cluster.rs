@@ -38,16 +38,21 @@ of_cluster! {
     m::alter_user_scram_credentials::AlterUserScramCredentialsRequest => Alter,
     m::create_acls::CreateAclsRequest => Alter,
     m::delete_acls::DeleteAclsRequest => Alter,
+    m::delete_share_group_state::DeleteShareGroupStateRequest => ClusterAction,
     m::describe_acls::DescribeAclsRequest => Describe,
     m::describe_client_quotas::DescribeClientQuotasRequest => DescribeConfigs,
     m::describe_quorum::DescribeQuorumRequest => Describe,
     m::describe_user_scram_credentials::DescribeUserScramCredentialsRequest => Describe,
     m::elect_leaders::ElectLeadersRequest => Alter,
+    m::initialize_share_group_state::InitializeShareGroupStateRequest => ClusterAction,
     m::list_config_resources::ListConfigResourcesRequest => DescribeConfigs,
     m::list_partition_reassignments::ListPartitionReassignmentsRequest => Describe,
+    m::read_share_group_state::ReadShareGroupStateRequest => ClusterAction,
+    m::read_share_group_state_summary::ReadShareGroupStateSummaryRequest => ClusterAction,
     m::remove_raft_voter::RemoveRaftVoterRequest => Alter,
     m::unregister_broker::UnregisterBrokerRequest => Alter,
     m::update_features::UpdateFeaturesRequest => Alter,
+    m::write_share_group_state::WriteShareGroupStateRequest => ClusterAction,
 }
 
 impl Authorize for m::describe_log_dirs::DescribeLogDirsRequest {

@@ -1,0 +1,225 @@
+//! The target assignment of a share group: the rules of Kafka's `SimpleAssignor`.
+//!
+//! - Each partition of a subscribed topic has a member.
+//! - With more partitions than members, a partition has one member; with more members than partitions, a member has one
+//!   partition. The sizes differ by one at most: over all partitions if all members have the same subscription, per topic
+//!   otherwise.
+//! - Members keep partitions as far as the sizes allow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ottla_protocol::Uuid;
+
+use crate::coordinator::consumer_group::member::Place;
+
+/// A member: the topics that it subscribes to, and the partitions that it has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidate {
+    pub(crate) topics: BTreeSet<Uuid>,
+    pub(crate) current: BTreeSet<Place>,
+}
+
+/// Returns the partitions of each member. `partitions` are those that may be assigned, by topic.
+pub(crate) fn assign(
+    members: &BTreeMap<String, Candidate>,
+    partitions: &BTreeMap<Uuid, BTreeSet<i32>>,
+) -> BTreeMap<String, BTreeSet<Place>> {
+    let mut targets: BTreeMap<String, BTreeSet<Place>> =
+        members.keys().map(|id| (id.clone(), BTreeSet::new())).collect();
+    let places_of = |topic: &Uuid| {
+        let indexes = partitions.get(topic).into_iter().flatten();
+        let topic = *topic;
+        indexes.map(move |index| (topic, *index))
+    };
+    let mut subscriptions = members.values().map(|member| &member.topics);
+    let first = subscriptions.next();
+    if subscriptions.all(|topics| Some(topics) == first) {
+        let pool: Vec<Place> = first.into_iter().flatten().flat_map(places_of).collect();
+        share_out(&pool, &members.iter().collect::<Vec<_>>(), &mut targets);
+        return targets;
+    }
+    let topics: BTreeSet<Uuid> = members.values().flat_map(|member| member.topics.iter().copied()).collect();
+    let subscribers_of = |topic: Uuid| {
+        let subscribes = move |(_, member): &(&String, &Candidate)| member.topics.contains(&topic);
+        members.iter().filter(subscribes).collect::<Vec<_>>()
+    };
+    // Topics of few members first: later ones even the sizes out.
+    let mut topics: Vec<_> = topics.into_iter().map(|topic| (subscribers_of(topic), topic)).collect();
+    topics.sort_by_key(|(subscribers, topic)| (subscribers.len(), *topic));
+    for (subscribers, topic) in topics {
+        share_out(&places_of(&topic).collect::<Vec<_>>(), &subscribers, &mut targets);
+    }
+    targets
+}
+
+/// Adds the places of a pool to the targets of the members that share it.
+fn share_out(
+    pool: &[Place],
+    members: &[(&String, &Candidate)],
+    targets: &mut BTreeMap<String, BTreeSet<Place>>,
+) {
+    if pool.is_empty() || members.is_empty() {
+        return;
+    }
+    let pairs: Vec<(usize, usize)> = if pool.len() >= members.len() {
+        let owners = |place: &Place| {
+            let owns = |at: &usize| members[*at].1.current.contains(place);
+            (0..members.len()).filter(owns).collect::<Vec<_>>()
+        };
+        let known: Vec<Vec<usize>> = pool.iter().map(owners).collect();
+        let loads: Vec<usize> =
+            members.iter().map(|(id, _)| targets.get(*id).map_or(0, BTreeSet::len)).collect();
+        spread(&known, &loads).into_iter().enumerate().map(|(place, member)| (member, place)).collect()
+    } else {
+        let has = |(_, member): &(&String, &Candidate)| {
+            let has = |at: &usize| member.current.contains(&pool[*at]);
+            (0..pool.len()).filter(has).collect::<Vec<_>>()
+        };
+        let known: Vec<Vec<usize>> = members.iter().map(has).collect();
+        spread(&known, &vec![0; pool.len()]).into_iter().enumerate().collect()
+    };
+    for (member, place) in pairs {
+        if let Some(target) = targets.get_mut(members[member].0) {
+            target.insert(pool[place]);
+        }
+    }
+}
+
+/// Puts each item into one bin, and keeps it where it is if it can. The sizes of bins differ by one at most. `known` are the
+/// bins of each item; of the bins that get one more than others, those with the lowest `loads` come first.
+fn spread(known: &[Vec<usize>], loads: &[usize]) -> Vec<usize> {
+    let (items, bins) = (known.len(), loads.len());
+    let floor = items / bins;
+    let mut larger = items % bins;
+    let mut sizes = vec![0; bins];
+    let mut chosen: Vec<Option<usize>> = vec![None; items];
+    for (item, bins) in known.iter().enumerate() {
+        if let Some(bin) = bins.iter().copied().find(|bin| sizes[*bin] < floor) {
+            sizes[bin] += 1;
+            chosen[item] = Some(bin);
+        }
+    }
+    for (item, bins) in known.iter().enumerate() {
+        if larger == 0 {
+            break;
+        }
+        if chosen[item].is_none()
+            && let Some(bin) = bins.iter().copied().find(|bin| sizes[*bin] == floor)
+        {
+            sizes[bin] += 1;
+            larger -= 1;
+            chosen[item] = Some(bin);
+        }
+    }
+    // Places in bins that are not full, and then those in the bins that are larger by one.
+    let mut order: Vec<usize> = (0..bins).collect();
+    order.sort_by_key(|bin| (loads[*bin], *bin));
+    let below = order.iter().flat_map(|bin| vec![*bin; floor.saturating_sub(sizes[*bin])]);
+    let above = order.iter().copied().filter(|bin| sizes[*bin] <= floor);
+    let mut free = below.chain(above);
+    chosen.into_iter().map(|bin| bin.or_else(|| free.next()).unwrap_or(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Uuid = Uuid([1; 16]);
+    const B: Uuid = Uuid([2; 16]);
+
+    fn partitions(counts: &[(Uuid, i32)]) -> BTreeMap<Uuid, BTreeSet<i32>> {
+        counts.iter().map(|(topic, count)| (*topic, (0..*count).collect())).collect()
+    }
+
+    fn member(topics: &[Uuid], current: &[Place]) -> Candidate {
+        Candidate { topics: topics.iter().copied().collect(), current: current.iter().copied().collect() }
+    }
+
+    fn members(list: &[(&str, Candidate)]) -> BTreeMap<String, Candidate> {
+        list.iter().map(|(id, member)| ((*id).to_owned(), member.clone())).collect()
+    }
+
+    #[test]
+    fn partitions_are_divided_and_with_more_members_shared() {
+        let two = members(&[("m1", member(&[A], &[])), ("m2", member(&[A], &[]))]);
+        let targets = assign(&two, &partitions(&[(A, 4)]));
+        assert_eq!(targets["m1"].len(), 2);
+        assert_eq!(targets["m2"].len(), 2);
+        let targets = assign(&two, &partitions(&[(A, 1)]));
+        assert_eq!((targets["m1"].len(), targets["m2"].len()), (1, 1));
+        assert!(assign(&two, &BTreeMap::new()).values().all(BTreeSet::is_empty));
+        assert!(assign(&BTreeMap::new(), &partitions(&[(A, 1)])).is_empty());
+    }
+
+    #[test]
+    fn members_keep_what_they_have() {
+        let three = members(&[
+            ("m1", member(&[A], &[(A, 0), (A, 1), (A, 2)])),
+            ("m2", member(&[A], &[(A, 3), (A, 4), (A, 5)])),
+            ("m3", member(&[A], &[])),
+        ]);
+        let targets = assign(&three, &partitions(&[(A, 6)]));
+        assert_eq!(targets["m1"], [(A, 0), (A, 1)].into());
+        assert_eq!(targets["m2"], [(A, 3), (A, 4)].into());
+        assert_eq!(targets["m3"], [(A, 2), (A, 5)].into());
+    }
+
+    /// Random groups: every partition has a member, and nobody has more than the share.
+    #[test]
+    fn every_partition_is_assigned_and_no_member_has_too_many() {
+        for seed in 0..2_000 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let counts = partitions(&[(A, rng.i32(0..8)), (B, rng.i32(0..8))]);
+            let is_equal = rng.bool();
+            let current = |rng: &mut fastrand::Rng| -> BTreeSet<Place> {
+                (0..rng.usize(0..5)).map(|_| ([A, B][rng.usize(0..2)], rng.i32(0..8))).collect()
+            };
+            let group: BTreeMap<String, Candidate> = (0..rng.usize(1..8))
+                .map(|at| {
+                    let topics: &[Uuid] =
+                        if is_equal { &[A, B] } else { [&[A][..], &[B], &[A, B]][rng.usize(0..3)] };
+                    let topics = topics.iter().copied().collect();
+                    (format!("m{at}"), Candidate { topics, current: current(&mut rng) })
+                })
+                .collect();
+            let targets = assign(&group, &counts);
+            assert_eq!(targets.len(), group.len());
+            let topics: &[&[Uuid]] = if is_equal { &[&[A, B]] } else { &[&[A], &[B]] };
+            for pool in topics {
+                let places: BTreeSet<Place> = pool
+                    .iter()
+                    .flat_map(|topic| counts[topic].iter().map(|index| (*topic, *index)))
+                    .collect();
+                let subscribers: Vec<&String> =
+                    group.iter().filter(|(_, it)| it.topics.contains(&pool[0])).map(|(id, _)| id).collect();
+                if subscribers.is_empty() || places.is_empty() {
+                    continue;
+                }
+                let sizes: Vec<usize> = subscribers
+                    .iter()
+                    .map(|id| targets[*id].iter().filter(|place| places.contains(place)).count())
+                    .collect();
+                let share = (places.len() / subscribers.len()).max(1);
+                let most = places.len().div_ceil(subscribers.len()).max(1);
+                assert!(sizes.iter().all(|size| (share..=most).contains(size)), "seed {seed}: {sizes:?}");
+                let readers = |place: &Place| targets.values().filter(|it| it.contains(place)).count();
+                let readers_max = subscribers.len().div_ceil(places.len()).max(1);
+                assert!(
+                    places.iter().all(|place| (1..=readers_max).contains(&readers(place))),
+                    "seed {seed}: {targets:?}"
+                );
+            }
+            for (id, target) in &targets {
+                assert!(target.iter().all(|(topic, _)| group[id].topics.contains(topic)), "seed {seed}");
+            }
+            // The result is stable: computed again from itself it does not change.
+            let again: BTreeMap<String, Candidate> = group
+                .iter()
+                .map(|(id, it)| {
+                    (id.clone(), Candidate { topics: it.topics.clone(), current: targets[id].clone() })
+                })
+                .collect();
+            assert_eq!(assign(&again, &counts), targets, "seed {seed}");
+        }
+    }
+}

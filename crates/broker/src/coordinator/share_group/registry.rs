@@ -1,0 +1,378 @@
+//! The share groups of the cluster: their writes, and the task that handles their deadlines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ottla_log::LogError;
+use ottla_protocol::{ErrorCode, Uuid};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::group::{Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
+use super::records::StoredShareGroup;
+use super::settings::settings_of;
+use crate::cluster::{Cluster, OpenError};
+use crate::coordinator::consumer_group::group::Refusal;
+use crate::coordinator::consumer_group::member::Place;
+use crate::coordinator::deadlines::keep_time;
+use crate::coordinator::offset_log::too_long;
+use crate::internal_topics::{InternalTopic, Written};
+use crate::memory::KeptMemory;
+use crate::share_state::{SharePartitionKey, UNINITIALIZED};
+
+/// The share groups.
+#[derive(Debug)]
+pub(crate) struct ShareGroups {
+    state: Mutex<State>,
+    /// Notified when the next deadline may be earlier.
+    changed: Notify,
+    pub(super) memory: KeptMemory,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) by_id: BTreeMap<String, Entry>,
+    /// The groups by a time at which a member may be late. It is not later than the first deadline.
+    deadlines: BTreeSet<(Instant, String)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) group: ShareGroup,
+    /// The group's entry in `deadlines`.
+    deadline: Option<Instant>,
+    /// The last write of the group.
+    pub(super) written: Option<Result<Written, ErrorCode>>,
+    /// The settings, and the version of the configurations that they were read from.
+    settings: Option<(u64, Arc<ShareGroupSettings>)>,
+}
+
+/// Initializations under way. If their future is dropped, the next heartbeat tries them again.
+struct Initializing<'a> {
+    groups: &'a ShareGroups,
+    group_id: &'a str,
+    places: Vec<Place>,
+}
+
+impl Drop for Initializing<'_> {
+    fn drop(&mut self) {
+        if self.places.is_empty() {
+            return;
+        }
+        if let Some(entry) = self.groups.lock().by_id.get_mut(self.group_id) {
+            entry.group.finish_initializing(&[], &self.places);
+        }
+    }
+}
+
+impl ShareGroups {
+    pub(crate) fn new(memory: KeptMemory) -> Self {
+        Self { state: Mutex::default(), changed: Notify::new(), memory }
+    }
+
+    /// Handles a heartbeat. Returns when its effects are durable.
+    pub(crate) async fn heartbeat(
+        &self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+        beat: ShareBeat,
+    ) -> Result<(ShareAnswer, Duration), Refusal> {
+        let member_id = beat.member_id.clone();
+        let (outcome, interval, epoch) = self.begin_heartbeat(cluster, group_id, &beat)?;
+        let answer = match outcome {
+            Outcome::Answer(answer) => answer,
+            Outcome::Initialize { places, is_news } => {
+                let starts = places.into_iter().map(|place| (place, UNINITIALIZED)).collect();
+                self.initialize(cluster, group_id, epoch, starts).await;
+                self.finish_heartbeat(cluster, group_id, &member_id, is_news)?
+            }
+        };
+        let stored = self.await_stored(cluster, group_id).await;
+        stored.map_err(|code| not_written(group_id, code))?;
+        Ok((answer, interval))
+    }
+
+    fn begin_heartbeat(
+        &self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+        beat: &ShareBeat,
+    ) -> Result<(Outcome, Duration, i32), Refusal> {
+        let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
+        let mut state = self.lock();
+        if !state.by_id.contains_key(group_id) {
+            if beat.epoch != 0 {
+                return Err(not_found(group_id));
+            }
+            self.create(&mut state, cluster, group_id)?;
+        }
+        let State { by_id, deadlines } = &mut *state;
+        let Some(entry) = by_id.get_mut(group_id) else { return Err(not_found(group_id)) };
+        let settings = entry.settings(cluster, group_id);
+        let outcome = entry.group.heartbeat(now, now_ms, beat, &settings, &**cluster);
+        if outcome.is_err() && entry.is_new() {
+            by_id.remove(group_id);
+            return Err(outcome.err().unwrap_or_else(|| not_found(group_id)));
+        }
+        entry.save(cluster, group_id);
+        let deadline =
+            entry.group.members.get(&beat.member_id).map(|member| member.deadline(settings.session_timeout));
+        if let Some(next) = deadline
+            && entry.deadline.is_none_or(|known| next < known)
+        {
+            entry.wake_at(deadlines, group_id, Some(next));
+            self.changed.notify_one();
+        }
+        outcome.map(|outcome| (outcome, settings.heartbeat_interval, entry.group.epoch))
+    }
+
+    fn finish_heartbeat(
+        &self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+        member_id: &str,
+        is_news: bool,
+    ) -> Result<ShareAnswer, Refusal> {
+        let now_ms = cluster.clock.now_ms();
+        let mut state = self.lock();
+        let entry = state.by_id.get_mut(group_id).ok_or_else(|| not_found(group_id))?;
+        let settings = entry.settings(cluster, group_id);
+        let answer = entry.group.settle(now_ms, member_id, is_news, &settings, &**cluster);
+        entry.save(cluster, group_id);
+        answer
+    }
+
+    /// Initializes the states of partitions, each at its start offset, and returns the results. What the group notes about
+    /// them is written, and durable when [`ShareGroups::await_stored`] has returned.
+    pub(super) async fn initialize(
+        &self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+        state_epoch: i32,
+        starts: Vec<(Place, i64)>,
+    ) -> BTreeMap<Place, ErrorCode> {
+        let places = starts.iter().map(|(place, _)| *place).collect();
+        let mut under_way = Initializing { groups: self, group_id, places };
+        let group: Arc<str> = group_id.into();
+        let mut failed = BTreeMap::new();
+        let mut done = Vec::new();
+        // The group's note that these states may exist is durable before one of them does: a deletion of the group finds them.
+        match self.await_stored(cluster, group_id).await {
+            Ok(()) => {
+                for ((topic, partition), start) in starts {
+                    let key = SharePartitionKey { group: group.clone(), topic, partition };
+                    match cluster.share_states.initialize(cluster, &key, state_epoch, start).await {
+                        Ok(()) => done.push((topic, partition)),
+                        Err(code) => drop(failed.insert((topic, partition), code)),
+                    }
+                }
+            }
+            Err(code) => failed.extend(starts.into_iter().map(|(place, _)| (place, code))),
+        }
+        under_way.places.clear();
+        if let Some(code) = failed.values().next() {
+            tracing::warn!(group_id, partitions = failed.len(), %code, "cannot initialize the state of a share group");
+        }
+        let mut state = self.lock();
+        if let Some(entry) = state.by_id.get_mut(group_id) {
+            entry.group.finish_initializing(&done, &failed.keys().copied().collect::<Vec<_>>());
+            entry.save(cluster, group_id);
+        }
+        failed
+    }
+
+    /// Creates a group unless a group of another type has the name.
+    pub(super) fn create(&self, state: &mut State, cluster: &Cluster, group_id: &str) -> Result<(), Refusal> {
+        let is_other = cluster.consumer_groups.look(group_id, |_| ()).is_some()
+            || cluster.groups.is_known(group_id)
+            || cluster.offsets.has_offsets(group_id);
+        if is_other {
+            let message = format!("group `{group_id}` is not a share group");
+            return Err(Refusal::new(ErrorCode::GroupIdNotFound, message));
+        }
+        let Some(kept) = self.memory.keep(ShareGroup::bytes(group_id)) else {
+            tracing::warn!(group_id, "a group is refused: memory.max.bytes has no room for it");
+            let message = format!("memory.max.bytes has no room for group `{group_id}`");
+            return Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message));
+        };
+        let group = ShareGroup::new(self.memory.clone(), kept);
+        state.by_id.insert(group_id.to_owned(), Entry::new(group));
+        Ok(())
+    }
+
+    /// Calls `join`, which may create a group of another type, unless a share group has the name. None is created meanwhile.
+    pub(crate) fn unless_share_group<T>(&self, group_id: &str, join: impl FnOnce() -> T) -> Option<T> {
+        let state = self.lock();
+        (!state.by_id.contains_key(group_id)).then(join)
+    }
+
+    /// Waits until the group's records are durable.
+    pub(crate) async fn await_stored(&self, cluster: &Arc<Cluster>, group_id: &str) -> Result<(), ErrorCode> {
+        let written = self.lock().by_id.get(group_id).and_then(|entry| entry.written.clone());
+        match written {
+            Some(written) => cluster.await_written(&written?).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Calls `look` with a group, if there is one of that name.
+    pub(crate) fn look<T>(&self, group_id: &str, look: impl FnOnce(&ShareGroup) -> T) -> Option<T> {
+        self.lock().by_id.get(group_id).map(|entry| look(&entry.group))
+    }
+
+    /// Returns whether a share group has this name.
+    pub(crate) fn contains(&self, group_id: &str) -> bool {
+        self.lock().by_id.contains_key(group_id)
+    }
+
+    /// The names of the groups.
+    pub(crate) fn list(&self) -> Vec<String> {
+        self.lock().by_id.keys().cloned().collect()
+    }
+
+    /// Takes a group from its records at the start. Sessions of its members begin again.
+    pub(crate) fn load(&self, group_id: String, stored: StoredShareGroup) {
+        if stored.is_gone() {
+            return;
+        }
+        let now = Instant::now();
+        let group = ShareGroup::from_stored(&group_id, stored, now, &self.memory);
+        let mut state = self.lock();
+        let mut entry = Entry::new(group);
+        // The first tick computes the deadline.
+        entry.wake_at(&mut state.deadlines, &group_id, Some(now));
+        state.by_id.insert(group_id, entry);
+        self.changed.notify_one();
+    }
+
+    /// Handles the deadlines of sessions. Runs until the future is dropped.
+    pub(crate) async fn keep_time(&self, cluster: &Arc<Cluster>) {
+        keep_time(&self.changed, |now| self.tick(cluster, now)).await;
+    }
+
+    fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+        let mut state = self.lock();
+        loop {
+            let State { by_id, deadlines } = &mut *state;
+            let (at, group_id) = deadlines.first()?.clone();
+            if at > now {
+                return Some(at);
+            }
+            let Some(entry) = by_id.get_mut(&group_id) else {
+                deadlines.remove(&(at, group_id));
+                continue;
+            };
+            let settings = entry.settings(cluster, &group_id);
+            let next = entry.group.tick(now, &settings);
+            entry.save(cluster, &group_id);
+            entry.wake_at(deadlines, &group_id, next);
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cluster {
+    /// Removes a deleted topic from the share groups. Blocks.
+    pub(crate) fn forget_share_topic(&self, topic: Uuid) -> Result<(), OpenError> {
+        let mut records = Vec::new();
+        for (group_id, entry) in &mut self.share_groups.lock().by_id {
+            if !entry.group.forget_topic(topic) {
+                continue;
+            }
+            let encoded =
+                entry.group.records(group_id).map_err(|error| failed(group_id, error.to_string()))?;
+            records.push((group_id.clone(), encoded));
+        }
+        for (group_id, records) in records {
+            let Some(partition) = self.internal_partition(InternalTopic::ConsumerOffsets, &group_id) else {
+                continue;
+            };
+            self.write_internal_blocking(&partition, &records, || ())
+                .map_err(|reason| failed(&group_id, reason))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(group_id: &str, reason: String) -> LogError {
+    LogError::Io {
+        dir: InternalTopic::ConsumerOffsets.name().to_owned(),
+        doing: format!("remove a topic from share group {group_id}"),
+        source: std::io::Error::other(reason),
+    }
+}
+
+impl State {
+    pub(super) fn remove(&mut self, group_id: &str) {
+        if let Some(mut entry) = self.by_id.remove(group_id) {
+            entry.wake_at(&mut self.deadlines, group_id, None);
+        }
+    }
+}
+
+impl Entry {
+    fn new(group: ShareGroup) -> Self {
+        Self { group, deadline: None, written: None, settings: None }
+    }
+
+    /// Returns whether nothing of the group is stored.
+    pub(super) fn is_new(&self) -> bool {
+        self.written.is_none()
+            && self.group.members.is_empty()
+            && self.group.state_partitions.is_empty()
+            && self.group.epoch == 0
+    }
+
+    /// The settings of the group, which are read again after a change of any configuration.
+    fn settings(&mut self, cluster: &Cluster, group_id: &str) -> Arc<ShareGroupSettings> {
+        let version = cluster.live.version();
+        match &self.settings {
+            Some((known, settings)) if *known == version => settings.clone(),
+            _ => {
+                let settings = Arc::new(settings_of(cluster, group_id));
+                self.settings = Some((version, settings.clone()));
+                settings
+            }
+        }
+    }
+
+    /// Replaces the time of the next tick.
+    fn wake_at(&mut self, deadlines: &mut BTreeSet<(Instant, String)>, group_id: &str, at: Option<Instant>) {
+        if let Some(before) = self.deadline.take() {
+            deadlines.remove(&(before, group_id.to_owned()));
+        }
+        if let Some(at) = at {
+            deadlines.insert((at, group_id.to_owned()));
+        }
+        self.deadline = at;
+    }
+
+    /// Writes the records of what changed. After a failure the next call writes them again, and members get no answer
+    /// until it succeeds.
+    pub(super) fn save(&mut self, cluster: &Arc<Cluster>, group_id: &str) {
+        if self.group.changed.is_empty() {
+            return;
+        }
+        let written = self.group.records(group_id).map_err(too_long).and_then(|records| {
+            let partition = cluster.internal_partition(InternalTopic::ConsumerOffsets, group_id);
+            let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
+            cluster.write_internal(&partition, &records, None, |_| ())
+        });
+        if written.is_ok() {
+            self.group.changed.clear();
+        }
+        self.written = Some(written.map(|(written, ())| written));
+    }
+}
+
+pub(super) fn not_written(group_id: &str, code: ErrorCode) -> Refusal {
+    Refusal::new(code, format!("group `{group_id}`: its record cannot be written"))
+}
+
+pub(super) fn not_found(group_id: &str) -> Refusal {
+    Refusal::new(ErrorCode::GroupIdNotFound, format!("share group `{group_id}` does not exist"))
+}

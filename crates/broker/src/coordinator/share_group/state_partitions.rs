@@ -1,0 +1,156 @@
+//! The partitions of a share group whose state the share coordinator initializes, has, or deletes.
+//!
+//! The group notes a partition before its state is initialized and again afterwards. What a crash leaves in between is
+//! initialized again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ottla_protocol::Uuid;
+use tokio::time::Instant;
+
+use super::group::{Change, ShareGroup};
+use crate::coordinator::consumer_group::group::TopicLookup;
+use crate::coordinator::consumer_group::member::Place;
+
+/// An initialization without a result is tried again after this time: Kafka's
+/// `group.share.initialize.retry.interval.ms`, which is internal there.
+const INITIALIZE_RETRY: Duration = Duration::from_secs(30);
+
+/// The partitions of a topic.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct TopicPartitions {
+    pub(super) name: String,
+    pub(super) partitions: BTreeSet<i32>,
+}
+
+/// The partitions of a group, by the step of their state.
+#[derive(Debug, Default)]
+pub(super) struct StatePartitions {
+    pub(super) initializing: BTreeMap<Uuid, TopicPartitions>,
+    pub(super) initialized: BTreeMap<Uuid, TopicPartitions>,
+    pub(super) deleting: BTreeMap<Uuid, String>,
+    /// The start of each initialization that is under way.
+    under_way: BTreeMap<Place, Instant>,
+    /// Partitions were initialized since the last target assignment.
+    pub(super) has_news: bool,
+}
+
+impl StatePartitions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.initializing.is_empty() && self.initialized.is_empty() && self.deleting.is_empty()
+    }
+
+    /// Every partition that may have a state.
+    pub(super) fn all(&self) -> BTreeSet<Place> {
+        let topics = self.initializing.iter().chain(&self.initialized);
+        topics.flat_map(|(id, topic)| topic.partitions.iter().map(move |index| (*id, *index))).collect()
+    }
+
+    fn remove_initializing(&mut self, place: Place) -> Option<String> {
+        self.under_way.remove(&place);
+        let topic = self.initializing.get_mut(&place.0)?;
+        let name = topic.partitions.remove(&place.1).then(|| topic.name.clone());
+        if topic.partitions.is_empty() {
+            self.initializing.remove(&place.0);
+        }
+        name
+    }
+}
+
+impl ShareGroup {
+    /// Notes the subscribed partitions whose state is to be initialized now, and returns them.
+    pub(super) fn begin_initializing(&mut self, now: Instant, lookup: &dyn TopicLookup) -> Vec<Place> {
+        let mut begun = Vec::new();
+        for name in self.subscribed_names() {
+            let Some((id, count)) = lookup.by_name(&name) else { continue };
+            let done = self.state_partitions.initialized.get(&id);
+            if done.is_some_and(|done| done.partitions.len() >= count.max(0) as usize) {
+                continue;
+            }
+            let is_done = |index: &i32| done.is_some_and(|done| done.partitions.contains(index));
+            let is_under_way = |index: &i32| {
+                let since = self.state_partitions.under_way.get(&(id, *index));
+                since.is_some_and(|since| now < *since + INITIALIZE_RETRY)
+            };
+            let open: Vec<i32> = (0..count).filter(|index| !is_done(index) && !is_under_way(index)).collect();
+            begun.extend(open.iter().map(|index| (id, *index)));
+            self.note_initializing(now, (id, &name), open);
+        }
+        begun
+    }
+
+    /// Notes that the states of these partitions of a topic are being initialized.
+    pub(super) fn note_initializing(
+        &mut self,
+        now: Instant,
+        (id, name): (Uuid, &str),
+        partitions: impl IntoIterator<Item = i32>,
+    ) {
+        for index in partitions {
+            let topic = self.state_partitions.initializing.entry(id).or_default();
+            topic.name = name.to_owned();
+            topic.partitions.insert(index);
+            self.state_partitions.under_way.insert((id, index), now);
+            self.changed.insert(Change::StatePartitions);
+        }
+    }
+
+    /// Takes the result of initializations. Those that failed are tried again with the next heartbeat.
+    pub(super) fn finish_initializing(&mut self, initialized: &[Place], failed: &[Place]) {
+        for place in initialized {
+            // The topic may be deleted by now.
+            let Some(name) = self.state_partitions.remove_initializing(*place) else { continue };
+            let topic = self.state_partitions.initialized.entry(place.0).or_default();
+            topic.name = name;
+            topic.partitions.insert(place.1);
+            self.state_partitions.has_news = true;
+            self.changed.insert(Change::StatePartitions);
+        }
+        for place in failed {
+            self.state_partitions.under_way.remove(place);
+        }
+    }
+
+    /// Notes that the state of a topic's partitions is deleted, and returns the partitions; `None` if there are none.
+    pub(super) fn begin_deleting(&mut self, topic: Uuid) -> Option<Vec<Place>> {
+        let mut places: Vec<Place> = Vec::new();
+        let states = &mut self.state_partitions;
+        let was_deleting = states.deleting.contains_key(&topic);
+        for known in
+            [states.initializing.remove(&topic), states.initialized.remove(&topic)].into_iter().flatten()
+        {
+            places.extend(known.partitions.iter().map(|index| (topic, *index)));
+            states.deleting.insert(topic, known.name);
+        }
+        if places.is_empty() && !was_deleting {
+            return None;
+        }
+        states.under_way.retain(|(id, _), _| *id != topic);
+        self.changed.insert(Change::StatePartitions);
+        Some(places)
+    }
+
+    /// Notes that the state of a topic's partitions is gone.
+    pub(super) fn finish_deleting(&mut self, topic: Uuid) {
+        if self.state_partitions.deleting.remove(&topic).is_some() {
+            self.changed.insert(Change::StatePartitions);
+        }
+    }
+
+    /// Forgets a topic that was deleted. Returns whether the group knew it.
+    pub(super) fn forget_topic(&mut self, topic: Uuid) -> bool {
+        let states = &mut self.state_partitions;
+        states.under_way.retain(|(id, _), _| *id != topic);
+        let known = [
+            states.initializing.remove(&topic).is_some(),
+            states.initialized.remove(&topic).is_some(),
+            states.deleting.remove(&topic).is_some(),
+        ];
+        let is_known = known.contains(&true);
+        if is_known {
+            self.changed.insert(Change::StatePartitions);
+        }
+        is_known
+    }
+}
