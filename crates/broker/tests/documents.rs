@@ -117,9 +117,12 @@ fn document() -> String {
          ## APIs\n\n\
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
          have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\
-         `group.version` 1.\n\n\
+         `group.version` 1. 4.3 has `share.version` 1, too.\n\n\
          Groups of the new protocol (KIP-848) have everything, including the online migration from and to the classic\n\
          protocol. Patterns have the syntax of RE2 without `\\p{..}` and `\\Q..\\E`.\n\n\
+         Share groups (KIP-932) are in `__consumer_offsets`, and the states of their partitions in `__share_group_state`, which is\n\
+         pruned as in Kafka. A member gets its partitions with the first heartbeat: their states are initialized before it is\n\
+         answered.\n\n\
          ApiVersions announces a finalized feature only if clients can rely on it. `metadata.version` is missing: it is the level of the records in KRaft's\n\
          metadata log, and this broker has no such log. Java's clients of 4.3 decide by `transaction.version` alone; for\n\
          everything else they read the versions of the APIs.\n\n\
@@ -131,7 +134,7 @@ fn document() -> String {
          - AlterClientQuotas: quotas are enforced with Kafka's precedence. The bytes of a fetch are those of its records, and\n\
            `request_percentage` is the time of one processor. `ip` is an address, not a host name.\n\
          - AlterUserScramCredentials: credentials are stored, as salted keys. No listener authenticates with them.\n\
-         - UpdateFeatures: `transaction.version` can be changed, `group.version` cannot.\n\
+         - UpdateFeatures: `transaction.version` can be changed, `group.version` and `share.version` cannot.\n\
          - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\
            `kraft.version` 0.\n\
          - UnregisterBroker removes a node that is down; a node that runs is refused.\n\

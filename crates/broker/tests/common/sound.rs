@@ -91,6 +91,84 @@ impl All {
     }
 }
 
+fn share_groups(all: &mut All) {
+    const SHARE_GROUP: &str = "workers";
+    let topic_id = ottla_protocol::Uuid([7; 16]);
+    all.add(|_| m::share_group_heartbeat::ShareGroupHeartbeatRequest {
+        group_id: SHARE_GROUP.into(),
+        member_id: "member".into(),
+        subscribed_topic_names: Some(vec!["orders".into()]),
+        ..Default::default()
+    });
+    all.add(|_| m::share_group_describe::ShareGroupDescribeRequest {
+        group_ids: vec![SHARE_GROUP.into()],
+        ..Default::default()
+    });
+    all.add(|_| m::describe_share_group_offsets::DescribeShareGroupOffsetsRequest {
+        groups: vec![m::describe_share_group_offsets::DescribeShareGroupOffsetsRequestGroup {
+            group_id: SHARE_GROUP.into(),
+            topics: Some(vec![m::describe_share_group_offsets::DescribeShareGroupOffsetsRequestTopic {
+                topic_name: "orders".into(),
+                partitions: vec![0],
+            }]),
+        }],
+    });
+    all.add(|_| m::alter_share_group_offsets::AlterShareGroupOffsetsRequest {
+        group_id: SHARE_GROUP.into(),
+        topics: vec![m::alter_share_group_offsets::AlterShareGroupOffsetsRequestTopic {
+            topic_name: "orders".into(),
+            partitions: vec![m::alter_share_group_offsets::AlterShareGroupOffsetsRequestPartition {
+                partition_index: 0,
+                start_offset: 1,
+            }],
+        }],
+    });
+    all.add(|_| m::delete_share_group_offsets::DeleteShareGroupOffsetsRequest {
+        group_id: SHARE_GROUP.into(),
+        topics: vec![m::delete_share_group_offsets::DeleteShareGroupOffsetsRequestTopic {
+            topic_name: "orders".into(),
+        }],
+    });
+    all.add(|_| m::initialize_share_group_state::InitializeShareGroupStateRequest {
+        group_id: SHARE_GROUP.into(),
+        topics: vec![m::initialize_share_group_state::InitializeStateData {
+            topic_id,
+            partitions: vec![m::initialize_share_group_state::PartitionData::default()],
+        }],
+    });
+    all.add(|_| m::read_share_group_state::ReadShareGroupStateRequest {
+        group_id: SHARE_GROUP.into(),
+        topics: vec![m::read_share_group_state::ReadStateData {
+            topic_id,
+            partitions: vec![m::read_share_group_state::PartitionData::default()],
+        }],
+    });
+    all.add(|_| m::write_share_group_state::WriteShareGroupStateRequest {
+        group_id: SHARE_GROUP.into(),
+        topics: vec![m::write_share_group_state::WriteStateData {
+            topic_id,
+            partitions: vec![m::write_share_group_state::PartitionData {
+                state_batches: vec![m::write_share_group_state::StateBatch::default()],
+                ..Default::default()
+            }],
+        }],
+    });
+    all.add(|_| m::delete_share_group_state::DeleteShareGroupStateRequest {
+        group_id: SHARE_GROUP.into(),
+        topics: vec![m::delete_share_group_state::DeleteStateData {
+            topic_id,
+            partitions: vec![m::delete_share_group_state::PartitionData::default()],
+        }],
+    });
+    all.add(|_| m::read_share_group_state_summary::ReadShareGroupStateSummaryRequest {
+        group_id: SHARE_GROUP.into(),
+        topics: vec![m::read_share_group_state_summary::ReadStateSummaryData {
+            topic_id,
+            partitions: vec![m::read_share_group_state_summary::PartitionData::default()],
+        }],
+    });
+}
+
 fn records(all: &mut All) {
     let records = batch(&[b"one", b"two"], &Seal::default());
     all.add(|_| produce_request(TOPIC, 1, &records));
@@ -471,6 +549,7 @@ fn groups(all: &mut All) {
         share_session_epoch: 1,
         ..Default::default()
     });
+    share_groups(all);
     all.add(|_| m::heartbeat::HeartbeatRequest {
         group_id: GROUP.into(),
         generation_id: 1,

@@ -184,8 +184,13 @@ mod tests {
                 .collect();
             let targets = assign(&group, &counts);
             assert_eq!(targets.len(), group.len());
-            let topics: &[&[Uuid]] = if is_equal { &[&[A, B]] } else { &[&[A], &[B]] };
-            for pool in topics {
+            let first = group.values().next().map(|it| it.topics.clone()).unwrap_or_default();
+            let pools: Vec<Vec<Uuid>> = if group.values().all(|it| it.topics == first) {
+                vec![first.into_iter().collect()]
+            } else {
+                vec![vec![A], vec![B]]
+            };
+            for pool in &pools {
                 let places: BTreeSet<Place> = pool
                     .iter()
                     .flat_map(|topic| counts[topic].iter().map(|index| (*topic, *index)))

@@ -322,3 +322,18 @@ fn every_partition_is_assigned_after_any_history() {
         }
     }
 }
+
+/// A member joins while the offsets of its topic are deleted: their states are initialized again.
+#[test]
+fn a_member_that_joins_during_a_deletion_gets_its_partitions() {
+    let mut story = Story::new();
+    story.join("m1", &["orders"]);
+    story.beat("m1", -1, None).expect("it leaves");
+    assert_eq!(story.group.begin_deleting(ORDERS).map(|places| places.len()), Some(4));
+    story.join("m1", &["orders"]);
+    story.group.finish_deleting(ORDERS);
+    assert!(story.group.initialized().is_empty());
+    story.settle_all();
+    assert_eq!(story.group.initialized()[&ORDERS].len(), 4);
+    assert_eq!(story.assigned("m1").len(), 4);
+}

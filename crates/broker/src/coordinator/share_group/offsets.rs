@@ -131,6 +131,10 @@ impl ShareGroups {
             let mut state = self.lock();
             let Some(entry) = state.by_id.get_mut(group_id) else { return Ok(true) };
             if !entry.group.members.is_empty() {
+                // A member has joined meanwhile.
+                let topics: BTreeSet<Uuid> = places.iter().map(|(topic, _)| *topic).collect();
+                topics.into_iter().for_each(|topic| entry.group.finish_deleting(topic));
+                entry.save(cluster, group_id);
                 return Err(ErrorCode::NonEmptyGroup);
             }
             let tombstones = entry.group.tombstones(group_id).map_err(too_long)?;

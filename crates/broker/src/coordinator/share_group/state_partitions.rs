@@ -131,11 +131,10 @@ impl ShareGroup {
         Some(places)
     }
 
-    /// Notes that the state of a topic's partitions is gone.
+    /// Notes that the state of a topic's partitions is gone. If a member has joined meanwhile, its next heartbeat initializes
+    /// the partitions again: their states may have been deleted after they were initialized.
     pub(super) fn finish_deleting(&mut self, topic: Uuid) {
-        if self.state_partitions.deleting.remove(&topic).is_some() {
-            self.changed.insert(Change::StatePartitions);
-        }
+        self.forget_topic(topic);
     }
 
     /// Forgets a topic that was deleted. Returns whether the group knew it.

@@ -13,6 +13,8 @@ use crate::partition_args::offsets;
 
 /// Groups whose offsets are fetched at a time.
 const AT_ONCE: usize = 16;
+/// The type of share groups, which commit no offsets.
+const SHARE: &str = "share";
 
 /// Prints every group with its state, type and lag
 ///
@@ -69,7 +71,7 @@ async fn lags(
     let mut unread = None;
     let mut committed = Vec::with_capacity(groups.len());
     let mut asking = JoinSet::new();
-    let mut names = groups.iter().map(|group| group.group.clone());
+    let mut names = groups.iter().filter(|group| group.kind != SHARE).map(|group| group.group.clone());
     loop {
         while asking.len() < AT_ONCE {
             let Some(name) = names.next() else { break };
