@@ -16,8 +16,8 @@ pub(crate) mod live;
 mod password;
 mod principal_rules;
 mod settings;
-pub(crate) mod share_partitions;
 mod share_groups;
+pub(crate) mod share_partitions;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
@@ -25,8 +25,8 @@ pub use listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, Sasl
 pub use password::Password;
 pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
-pub use share_partitions::SharePartitionConfig;
 pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
+pub use share_partitions::SharePartitionConfig;
 pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;

@@ -414,7 +414,10 @@ async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Resu
 
 /// Returns `true` for requests whose response can have many times their size. Records are sent from their files.
 fn has_large_response(api: ApiKey) -> bool {
-    !matches!(api, ApiKey::Produce | ApiKey::Fetch | ApiKey::ShareFetch | ApiKey::Heartbeat | ApiKey::ApiVersions)
+    !matches!(
+        api,
+        ApiKey::Produce | ApiKey::Fetch | ApiKey::ShareFetch | ApiKey::Heartbeat | ApiKey::ApiVersions
+    )
 }
 
 /// Returns `true` for requests that wait for those of other connections. If they held memory, the others could lack it. Groups count

@@ -304,6 +304,7 @@ impl Cluster {
                 }
                 if !only_begun {
                     self.forget_share_topic(id)?;
+                    self.share_leader.forget_topic(id);
                     self.forget_share_states(id)?;
                 }
                 let done = {

@@ -300,7 +300,11 @@ fn a_lock_ends_and_is_renewed() {
     assert!(began.elapsed() < Duration::from_secs(10));
     assert_eq!(a.acknowledge(0, 4, ACCEPT), ErrorCode::None);
     assert_eq!(a.acknowledge(5, 9, ACCEPT), ErrorCode::InvalidRecordState);
-    assert_eq!(b.acknowledge(5, 9, RENEW), ErrorCode::InvalidRequest, "the request does not announce renewals");
+    assert_eq!(
+        b.acknowledge(5, 9, RENEW),
+        ErrorCode::InvalidRequest,
+        "the request does not announce renewals"
+    );
     assert_eq!(configure(&broker, "share.renew.acknowledge.enable", "false"), ErrorCode::None);
     let mut request = b.request(vec![ack(5, 9, RENEW)]);
     request.is_renew_ack = true;
@@ -418,8 +422,13 @@ fn committed_isolation_skips_aborted_records() {
     broker.cluster().set_transactions_approved(true);
     let mut connection = Raw::connect(broker.addresses()[0]);
     let mut send = |producer_id: i64, sequence: i32, marker: Option<bool>| {
-        let seal =
-            Seal { producer_id, producer_epoch: 0, base_sequence: sequence, transactional: true, ..Seal::default() };
+        let seal = Seal {
+            producer_id,
+            producer_epoch: 0,
+            base_sequence: sequence,
+            transactional: true,
+            ..Seal::default()
+        };
         let mut request = produce_request("orders", -1, &batch(&[b"x", b"y"], &seal));
         request.transactional_id = Some("t".into());
         let answer = connection.ask(11, &request).expect("an answer");
@@ -505,13 +514,15 @@ fn malformed_acknowledgements_are_refused() {
         (0, i64::MAX, vec![1]),
         (5, 10, vec![1]),
     ] {
-        assert_eq!(a.acknowledge_as(first, last, types.clone(), a.epoch), ErrorCode::InvalidRequest, "{types:?}");
+        assert_eq!(
+            a.acknowledge_as(first, last, types.clone(), a.epoch),
+            ErrorCode::InvalidRequest,
+            "{types:?}"
+        );
     }
     let batch = |first, last| AckOnly { first_offset: first, last_offset: last, acknowledge_types: vec![1] };
-    let partition = AcknowledgePartition {
-        partition_index: 0,
-        acknowledgement_batches: vec![batch(0, 3), batch(3, 5)],
-    };
+    let partition =
+        AcknowledgePartition { partition_index: 0, acknowledgement_batches: vec![batch(0, 3), batch(3, 5)] };
     let request = ShareAcknowledgeRequest {
         group_id: Some(GROUP.into()),
         member_id: Some("a".into()),

@@ -399,6 +399,7 @@ async fn delete(context: &RequestContext, group: &str) -> Result<(), ErrorCode> 
     check_coordinator(context, group)?;
     let cluster = context.cluster();
     if cluster.share_groups.delete(cluster, group).await? {
+        cluster.share_leader.forget_group(cluster, group);
         return Ok(());
     }
     let offsets = cluster.offsets.keys_of_group(group);

@@ -6,9 +6,7 @@ use ottla_protocol::messages::share_acknowledge::{
     ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse,
 };
 
-use super::share_sessions::{
-    AckResults, RawAcks, acknowledge, close_session, current_leader, session_of,
-};
+use super::share_sessions::{AckResults, RawAcks, acknowledge, close_session, current_leader, session_of};
 use super::{Api, RequestContext};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place};
 use crate::share::settings::settings_of;

@@ -90,7 +90,8 @@ pub(crate) fn duration_of(text: &str) -> Option<Duration> {
         return None;
     }
     let mut total = Duration::ZERO;
-    for (part, units) in [(days, &[('D', 86_400)][..]), (time.unwrap_or(""), &[('H', 3600), ('M', 60), ('S', 1)])]
+    for (part, units) in
+        [(days, &[('D', 86_400)][..]), (time.unwrap_or(""), &[('H', 3600), ('M', 60), ('S', 1)])]
     {
         let (mut part, mut units) = (part, units);
         while !part.is_empty() {

@@ -122,9 +122,7 @@ impl SharePartition {
 
     /// Marks all records that a member has acquired as released, as its session ends.
     pub(crate) fn release(&mut self, member: &str, limits: &ShareLimits) -> Option<ChangeId> {
-        let is_locked = |run: &Run| {
-            matches!(&run.state, RunState::Acquired(Lock { member: of, pending: None, .. }) if **of == *member)
-        };
+        let is_locked = |run: &Run| matches!(&run.state, RunState::Acquired(Lock { member: of, pending: None, .. }) if **of == *member);
         let locked: Vec<(i64, i64)> = self
             .runs
             .iter()
@@ -217,4 +215,3 @@ fn push(batches: &mut Vec<StateBatch>, batch: StateBatch) {
         _ => batches.push(batch),
     }
 }
-

@@ -110,7 +110,8 @@ impl SharePartition {
             archived.extend(self.archive(span.base, span.last));
         }
         let left = acquirer.records_max;
-        let mut round = Round { now, acquirer, limits, spans, last: last_span.last, left, acquired: Vec::new() };
+        let mut round =
+            Round { now, acquirer, limits, spans, last: last_span.last, left, acquired: Vec::new() };
         if self.acquire_again(&mut round, first_span.base.max(self.start)) {
             archived.extend(self.acquire_new(&mut round, first_span.base));
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
+use ottla_protocol::{ErrorCode, Uuid};
 use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -39,6 +39,10 @@ pub(crate) struct ShareLeader {
 struct Slot {
     leader_epoch: i32,
     loaded: OnceCell<Arc<LedPartition>>,
+    /// The share partition before, whose writes end before the state is read.
+    previous: Option<Arc<LedPartition>>,
+    /// Forgotten while it was being loaded.
+    is_forgotten: AtomicBool,
 }
 
 /// A loaded share partition.
@@ -104,33 +108,39 @@ impl ShareLeader {
         settings: &ShareSettings,
     ) -> Result<Arc<LedPartition>, ErrorCode> {
         let leader_epoch = partition.leader_epoch();
-        let mut stale = None;
-        let slot = {
-            let mut partitions = lock(&self.partitions);
-            let known = partitions.get(key).filter(|slot| slot.is_usable(leader_epoch));
-            if let Some(slot) = known {
-                slot.clone()
-            } else {
-                let slot = Arc::new(Slot { leader_epoch, loaded: OnceCell::new() });
-                stale = partitions.insert(key.clone(), slot.clone());
-                slot
+        let slot = self.slot(key, leader_epoch);
+        let load = async || {
+            if let Some(previous) = &slot.previous {
+                previous.writes_ended().await;
             }
+            read(cluster, key, partition, leader_epoch, settings).await.map(Arc::new)
         };
-        if let Some(led) = stale.as_deref().and_then(|stale| stale.loaded.get()) {
-            led.close();
-        }
-        let load = async || read(cluster, key, partition, leader_epoch, settings).await.map(Arc::new);
         match slot.loaded.get_or_try_init(load).await {
+            Ok(_) if slot.is_forgotten.load(Ordering::Acquire) => Err(ErrorCode::CoordinatorNotAvailable),
             Ok(loaded) => Ok(loaded.clone()),
             Err(code) => {
                 let mut partitions = lock(&self.partitions);
                 let is_same = partitions.get(key).is_some_and(|other| Arc::ptr_eq(other, &slot));
-                if is_same && slot.loaded.get().is_none() {
+                if is_same && slot.loaded.get().is_none() && slot.previous.is_none() {
                     partitions.remove(key);
                 }
                 Err(code)
             }
         }
+    }
+
+    /// The slot of a share partition. One of an earlier epoch, or that was closed, is replaced.
+    fn slot(&self, key: &SharePartitionKey, leader_epoch: i32) -> Arc<Slot> {
+        let mut partitions = lock(&self.partitions);
+        let known = partitions.get(key);
+        if let Some(slot) = known.filter(|slot| slot.is_usable(leader_epoch)) {
+            return slot.clone();
+        }
+        let previous = known.and_then(|slot| slot.forget().or_else(|| slot.previous.clone()));
+        let is_forgotten = AtomicBool::new(false);
+        let slot = Arc::new(Slot { leader_epoch, loaded: OnceCell::new(), previous, is_forgotten });
+        partitions.insert(key.clone(), slot.clone());
+        slot
     }
 
     /// The share partition, if it is loaded under this epoch.
@@ -191,27 +201,23 @@ impl ShareLeader {
     pub(crate) fn forget_group(&self, cluster: &Arc<Cluster>, group: &str) {
         let ended = self.with_sessions(|sessions| sessions.end_group(group, None));
         self.release(cluster, &ended);
-        let mut forgotten = Vec::new();
-        lock(&self.partitions).retain(|key, slot| {
-            let is_kept = *key.group != *group;
-            if !is_kept {
-                forgotten.extend(slot.loaded.get().cloned());
-            }
-            is_kept
-        });
-        forgotten.iter().for_each(|led| led.close());
+        self.forget(|key| *key.group == *group);
     }
 
     /// Forgets the share partitions of a topic that is deleted.
-    pub(crate) fn forget_topic(&self, topic: ottla_protocol::Uuid) {
-        let mut forgotten = Vec::new();
+    pub(crate) fn forget_topic(&self, topic: Uuid) {
+        self.forget(|key| key.topic == topic);
+    }
+
+    /// Closes share partitions. Those with a write under way stay in the table until it ends.
+    fn forget(&self, is_meant: impl Fn(&SharePartitionKey) -> bool) {
         lock(&self.partitions).retain(|key, slot| {
-            if key.topic == topic {
-                forgotten.extend(slot.loaded.get().cloned());
-            }
-            key.topic != topic
+            !is_meant(key)
+                || match slot.forget().or_else(|| slot.previous.clone()) {
+                    Some(led) => led.is_writing(),
+                    None => false,
+                }
         });
-        forgotten.iter().for_each(|led| led.close());
     }
 
     /// Forgets a share partition in which nothing is under way and that no session has. Its state is stored.
@@ -249,7 +255,17 @@ impl ShareLeader {
 
 impl Slot {
     fn is_usable(&self, leader_epoch: i32) -> bool {
-        self.leader_epoch == leader_epoch && self.loaded.get().is_none_or(|loaded| !loaded.is_closed())
+        self.leader_epoch == leader_epoch
+            && !self.is_forgotten.load(Ordering::Acquire)
+            && self.loaded.get().is_none_or(|loaded| !loaded.is_closed())
+    }
+
+    /// Closes the share partition. Returns it if it is loaded.
+    fn forget(&self) -> Option<Arc<LedPartition>> {
+        self.is_forgotten.store(true, Ordering::Release);
+        let led = self.loaded.get()?;
+        led.close();
+        Some(led.clone())
     }
 }
 
@@ -361,6 +377,21 @@ impl LedPartition {
         self.changed.notify_waiters();
     }
 
+    fn is_writing(&self) -> bool {
+        lock(&self.state).is_writing
+    }
+
+    /// Waits until no write is under way.
+    async fn writes_ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.is_writing() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Writes the changes that wait, unless that is under way. A task does it: it ends even if the client is gone.
     pub(super) fn start_write(self: &Arc<Self>, cluster: &Arc<Cluster>) {
         {
@@ -411,6 +442,8 @@ impl LedPartition {
             }
             self.changed.notify_waiters();
         }
+        // The last change has ended, and with it the writes.
+        self.changed.notify_waiters();
         cluster.share_leader.forget_unused(&self);
     }
 

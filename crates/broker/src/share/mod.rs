@@ -23,5 +23,5 @@ pub(crate) mod window;
 mod window_tests;
 
 pub(crate) use acknowledge::{AckBatch, AckType};
-pub(crate) use fetch::{ShareFetched, ShareRead};
 pub(crate) use acquire::{AcquireMode, Acquired, Acquirer};
+pub(crate) use fetch::{ShareFetched, ShareRead};

@@ -107,8 +107,7 @@ impl World {
     fn acquire(&mut self) -> usize {
         self.expire();
         let member = self.rng.usize(..MEMBERS.len());
-        let mode =
-            if self.rng.bool() { AcquireMode::BatchOptimized } else { AcquireMode::RecordLimit };
+        let mode = if self.rng.bool() { AcquireMode::BatchOptimized } else { AcquireMode::RecordLimit };
         let records_max = self.rng.i64(1..30);
         let batch_size = self.rng.i64(1..20);
         let acquirer = Acquirer { member: MEMBERS[member].into(), mode, records_max, batch_size };
@@ -119,8 +118,7 @@ impl World {
         let spans: Vec<BatchSpan> = self.log.iter().filter(|span| span.last >= offset).copied().collect();
         let wanted = self.partition.last_wanted(&acquirer, &self.limits);
         let enough = spans.iter().position(|span| span.last >= wanted).map_or(spans.len(), |at| at + 1);
-        let acquired =
-            self.partition.acquire(self.now, &acquirer, &self.limits, offset, &spans[..enough]);
+        let acquired = self.partition.acquire(self.now, &acquirer, &self.limits, offset, &spans[..enough]);
         let mut count = 0;
         for batch in acquired {
             for offset in batch.first..=batch.last {
@@ -129,7 +127,10 @@ impl World {
                 assert_eq!(record.lock, None, "{offset} is locked");
                 record.lock = Some((member, self.now + LOCK));
                 record.deliveries += 1;
-                assert!(record.deliveries >= batch.delivery_count, "a crash forgets deliveries, nothing adds any");
+                assert!(
+                    record.deliveries >= batch.delivery_count,
+                    "a crash forgets deliveries, nothing adds any"
+                );
                 assert!(batch.delivery_count <= self.limits.delivery_count_max);
                 count += 1;
             }
@@ -289,9 +290,10 @@ impl World {
                 break;
             }
             for member in MEMBERS {
-                let own = self.records.iter().filter(|(_, record)| {
-                    record.lock.is_some_and(|(of, _)| MEMBERS[of] == member)
-                });
+                let own = self
+                    .records
+                    .iter()
+                    .filter(|(_, record)| record.lock.is_some_and(|(of, _)| MEMBERS[of] == member));
                 let own: Vec<i64> = own.map(|(offset, _)| *offset).collect();
                 let batches: Vec<AckBatch> = own
                     .iter()

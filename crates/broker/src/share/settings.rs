@@ -29,11 +29,8 @@ pub(crate) fn settings_of(cluster: &Cluster, group: &str) -> ShareSettings {
     let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
     let durations = (ms(config.lock_duration_range.0), ms(config.lock_duration_range.1));
     let lock_ms = number("share.record.lock.duration.ms", ms(config.lock_duration), durations);
-    let deliveries = number(
-        "share.delivery.count.limit",
-        config.delivery_count_limit,
-        config.delivery_count_limit_range,
-    );
+    let deliveries =
+        number("share.delivery.count.limit", config.delivery_count_limit, config.delivery_count_limit_range);
     let locks = number("share.partition.max.record.locks", config.locks_max, config.locks_max_range);
     ShareSettings {
         limits: ShareLimits {

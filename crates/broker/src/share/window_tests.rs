@@ -22,9 +22,7 @@ const LIMITS: ShareLimits = ShareLimits {
 pub(super) fn batches_of_ten(from: i64, end: i64) -> Vec<BatchSpan> {
     let bases = (0..).map(|number| number * 10).take_while(|base| *base < end);
     let spans = bases.filter(|base| base + 9 >= from);
-    spans
-        .map(|base| BatchSpan { base, last: base + 9, is_unseen: false, begin: 0, end: 0 })
-        .collect()
+    spans.map(|base| BatchSpan { base, last: base + 9, is_unseen: false, begin: 0, end: 0 }).collect()
 }
 
 #[allow(clippy::disallowed_methods, reason = "the start of a virtual time")]
@@ -86,7 +84,11 @@ fn members_share_the_records_in_whole_batches() {
     assert_eq!(story.ack("b", 0, 9, AckType::Accept), Err(ErrorCode::InvalidRecordState), "a has the lock");
     assert_eq!(story.ack("a", 0, 9, AckType::Accept), Ok(()));
     assert_eq!(story.partition.start_offset(), 10);
-    assert_eq!(story.ack("b", 25, 35, AckType::Accept), Err(ErrorCode::InvalidRequest), "30 was not acquired");
+    assert_eq!(
+        story.ack("b", 25, 35, AckType::Accept),
+        Err(ErrorCode::InvalidRequest),
+        "30 was not acquired"
+    );
     assert_eq!(story.ack("a", 0, 19, AckType::Accept), Ok(()), "records below the start are done with");
     assert_eq!(story.partition.start_offset(), 20);
 }

@@ -78,8 +78,11 @@ impl ShareGroups {
         group_id: &str,
         beat: ShareBeat,
     ) -> Result<(ShareAnswer, Duration), Refusal> {
-        let member_id = beat.member_id.clone();
+        let (member_id, is_leaving) = (beat.member_id.clone(), beat.epoch < 0);
         let (outcome, interval, epoch) = self.begin_heartbeat(cluster, group_id, &beat)?;
+        if is_leaving {
+            cluster.share_leader.member_left(cluster, group_id, &member_id);
+        }
         let answer = match outcome {
             Outcome::Answer(answer) => answer,
             Outcome::Initialize { places, is_news } => {
@@ -264,7 +267,11 @@ impl ShareGroups {
                 continue;
             };
             let settings = entry.settings(cluster, &group_id);
+            let before: Vec<String> = entry.group.members.keys().cloned().collect();
             let next = entry.group.tick(now, &settings);
+            for late in before.iter().filter(|id| !entry.group.members.contains_key(*id)) {
+                cluster.share_leader.member_left(cluster, &group_id, late);
+            }
             entry.save(cluster, &group_id);
             entry.wake_at(deadlines, &group_id, next);
         }
