@@ -99,16 +99,30 @@ pub(super) const KAFKA_GO: Recipe = Recipe {
     files: "",
     rewrites: &[
         ("conn_test.go", "const (\n\t\ttcp ", "var (\n\t\ttcp "),
-        ("conn_test.go", "\"127.0.0.1:9092\"", "cardAddress"),
+        ("conn_test.go", ".Port != 9092", ".Port != cardPort"),
         ("reader_test.go", "const broker = ", "var broker = "),
+        ("client_test.go", "TCP(\"localhost\")", "TCP(cardAddress)"),
+        ("dialer_test.go", "Host: \"localhost\", Port: 9092", "Host: cardHost, Port: cardPort"),
+        ("", ".Host != \"localhost\"", ".Host != cardHost"),
+        ("", "\"127.0.0.1:9092\"", "cardAddress"),
         ("", "\"localhost:9092\"", "cardAddress"),
     ],
     address_file: Some((
         "card_test.go",
-        "package kafka\n\nimport \"os\"\n\nvar cardAddress = os.Getenv(\"OTTLA_CARD_ADDRESS\")\n",
+        "package kafka\n\nimport (\n\t\"net\"\n\t\"os\"\n\t\"strconv\"\n)\n\n\
+         var cardAddress = os.Getenv(\"OTTLA_CARD_ADDRESS\")\n\
+         var cardHost, cardPortText, _ = net.SplitHostPort(cardAddress)\n\
+         var cardPort, _ = strconv.Atoi(cardPortText)\n",
     )),
     nodes: 1,
-    properties: &[("auto.create.topics.enable", "true"), ("message.max.bytes", "200000000")],
+    properties: &[
+        ("auto.create.topics.enable", "true"),
+        ("message.max.bytes", "200000000"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("allow.everyone.if.no.acl.found", "true"),
+        // Kafka's default; ours is lower.
+        ("group.min.session.timeout.ms", "6000"),
+    ],
     needs_toxiproxy: false,
     runs_alone: false,
     variables: &[("KAFKA_VERSION", KAFKA_VERSION), ("KAFKA_SKIP_NETTEST", "1")],
@@ -135,7 +149,11 @@ impl BrokerTests {
             copied(&module_source(&format!("{}@{}", recipe.module, recipe.version))?, &dir.join("source"))?;
             recipe.rewrite(&source)?;
             let mut go = Command::new("go");
-            go.args(["test", "-c", "-tags", recipe.tag, "-o"]).arg(&program).arg(".").current_dir(&source);
+            // kafka-go's go.mod is older than this Go.
+            go.args(["test", "-c", "-mod=mod", "-tags", recipe.tag, "-o"])
+                .arg(&program)
+                .arg(".")
+                .current_dir(&source);
             run("go", go.env("CGO_ENABLED", "0"), b"", BUILT_WITHIN)?.succeeded()?;
         }
         let mut functions = BTreeSet::new();
@@ -218,6 +236,10 @@ impl Suite for BrokerTests {
     fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String) {
         if output.contains("panic: test timed out after") {
             return (Verdict::Hung, TEST_TIMEOUT.to_owned());
+        }
+        // Parts of a test are skipped on both brokers alike, for instance those for another protocol.
+        if status.success() && output.lines().any(|line| line.starts_with("--- PASS")) {
+            return (Verdict::Passed, String::new());
         }
         verdict_of_go(status, output)
     }

@@ -87,6 +87,11 @@ impl Suite for NodeTests {
         &self.package
     }
 
+    /// All tests use the topic `test`.
+    fn jobs_max(&self) -> usize {
+        1
+    }
+
     fn command(&self, test: &Test, library: &Path, kafka: &Kafka, _: &Path) -> Result<Command, Failure> {
         let at = self.tests().iter().position(|known| known == test).expect("of the same list");
         let (file, title) = &self.titles[at];
