@@ -67,7 +67,7 @@ impl ShareBatch {
         self.at.partition
     }
 
-    /// The number of records.
+    /// The number of the delivered records in this batch.
     pub fn len(&self) -> usize {
         self.acquired.iter().map(|range| (range.last - range.first + 1) as usize).sum()
     }

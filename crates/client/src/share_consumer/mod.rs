@@ -430,10 +430,7 @@ impl ShareConsumer {
         Some((key, batch.restricted(&renewed_offsets(&outcome.ranges))?))
     }
 
-    fn ask<T>(
-        &self,
-        make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ShareCommand,
-    ) -> EngineReply<T> {
+    fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ShareCommand) -> EngineReply<T> {
         let (reply, received) = oneshot::channel();
         // Without an engine nothing sends the reply, and waiting for it fails.
         let _ = self.sender.send(make(reply));

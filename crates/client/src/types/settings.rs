@@ -88,7 +88,7 @@ pub enum GroupProtocol {
     Consumer,
 }
 
-/// How the records of a share group are acknowledged (`share.acknowledgement.mode`).
+/// The way in which a share consumer acknowledges records (`share.acknowledgement.mode`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ShareAcknowledgementMode {
     /// The next poll or commit accepts the records of the last poll.
@@ -98,7 +98,7 @@ pub enum ShareAcknowledgementMode {
     Explicit,
 }
 
-/// How many records a share consumer acquires at once (`share.acquire.mode`).
+/// The records that a share consumer acquires at once (`share.acquire.mode`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ShareAcquireMode {
     /// Whole batches, ahead of the next poll; a poll may return more than `max.poll.records`.
