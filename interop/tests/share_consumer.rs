@@ -102,7 +102,7 @@ fn next(consumer: &mut ShareConsumer, what: &str) -> ShareBatch {
 fn values(batch: &ShareBatch) -> Vec<usize> {
     let number =
         |value: Option<&[u8]>| String::from_utf8_lossy(value.expect("a value")).parse().expect("a number");
-    batch.records().map(|record| number(record.value())).collect()
+    batch.iter().map(|record| number(record.value())).collect()
 }
 
 fn commit(consumer: &mut ShareConsumer) {
@@ -122,7 +122,7 @@ fn implicit_acknowledgement_accepts_each_record_once() -> Result<(), Failure> {
     while seen.len() < 1000 {
         let batch = next(&mut consumer, "records");
         assert_eq!(values(&batch).len(), batch.len());
-        assert!(batch.records().all(|record| record.delivery_count() == 1));
+        assert!(batch.iter().all(|record| record.delivery_count() == 1));
         values(&batch).into_iter().for_each(|value| *seen.entry(value).or_default() += 1);
     }
     assert!(seen.values().all(|count| *count == 1));
@@ -211,13 +211,13 @@ fn a_renewed_record_stays_with_its_consumer_beyond_its_lock() -> Result<(), Fail
     }
     let lock = consumer.acquisition_lock_timeout().expect("reported");
     assert_eq!(lock, Duration::from_secs(5));
-    let counts: Vec<i16> = batch.records().map(|record| record.delivery_count()).collect();
+    let counts: Vec<i16> = batch.iter().map(|record| record.delivery_count()).collect();
     let begin = Instant::now();
     while begin.elapsed() < lock + Duration::from_secs(3) {
         consumer.acknowledge_rest(AcknowledgeType::Renew).expect("explicit");
         let again = next(&mut consumer, "renewed records");
         assert_eq!(values(&again), [0, 1]);
-        assert_eq!(again.records().map(|record| record.delivery_count()).collect::<Vec<_>>(), counts);
+        assert_eq!(again.iter().map(|record| record.delivery_count()).collect::<Vec<_>>(), counts);
         assert!(other.poll_blocking(Duration::from_secs(1)).expect("no error").is_none(), "still locked");
     }
     consumer.acknowledge_rest(AcknowledgeType::Accept).expect("explicit");
@@ -296,7 +296,7 @@ fn closing_releases_what_is_not_acknowledged_and_sends_what_is() -> Result<(), F
     let mut again = Vec::new();
     while again.is_empty() || again.len() < left && begin.elapsed() < Duration::from_secs(4) {
         let batch = next(&mut second, "released records");
-        assert!(batch.records().all(|record| record.delivery_count() == 2));
+        assert!(batch.iter().all(|record| record.delivery_count() == 2));
         again.extend(values(&batch));
     }
     assert!(begin.elapsed() < Duration::from_secs(4), "sooner than the lock ends: {:?}", begin.elapsed());

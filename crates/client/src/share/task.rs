@@ -1,5 +1,6 @@
 //! The task of one share consumer. It awaits, calls the core and performs the core's actions.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -109,7 +110,7 @@ pub(crate) async fn run(
                 }
                 Some(ShareCommand::Subscribe(topics, done)) if topics.is_empty() => {
                     membership.abort_all();
-                    task.core.assign(Default::default());
+                    task.core.assign(BTreeMap::default());
                     task.member.unsubscribe().await;
                     let _ = done.send(Ok(()));
                 }

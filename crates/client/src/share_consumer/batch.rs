@@ -79,13 +79,13 @@ impl ShareBatch {
 
     /// Iterates over the records in the order of their offsets, without copying them.
     #[inline]
-    pub fn records(&self) -> ShareRecords<'_> {
+    pub fn iter(&self) -> ShareRecords<'_> {
         ShareRecords { batch: self, sets: self.sets.iter(), current: None, ranges: &self.acquired }
     }
 
     /// Returns the records, each owning slices of the response.
     pub fn to_owned_records(&self) -> Vec<OwnedRecord> {
-        self.records().map(|record| record.to_owned()).collect()
+        self.iter().map(|record| record.to_owned()).collect()
     }
 
     /// The records at these offsets; `None` if the batch has none of them.
@@ -107,7 +107,7 @@ impl<'a> IntoIterator for &'a ShareBatch {
     type IntoIter = ShareRecords<'a>;
 
     fn into_iter(self) -> ShareRecords<'a> {
-        self.records()
+        self.iter()
     }
 }
 

@@ -119,8 +119,8 @@ impl ShareCore {
                     | ErrorCode::ShareSessionLimitReached
             )
         );
-        let closes = in_flight.closes;
-        for mut acks in in_flight.acks {
+        let InFlight { closes, is_fetch, acks: sent, .. } = in_flight;
+        for mut acks in sent {
             acks.attempts += 1;
             match self.leaders.get_mut(&node) {
                 Some(leader) if is_about_session && !closes && acks.attempts < ATTEMPTS_MAX => {
@@ -129,10 +129,14 @@ impl ShareCore {
                 _ => self.actions.push_back(settled(acks, Err(error.clone()))),
             }
         }
+        if !is_fetch && !closes && matches!(error, Error::Unsupported { .. }) {
+            // The broker does not renew locks: the request was not sent, and the session continues.
+            return;
+        }
         if code.is_none() || code == Some(ErrorCode::ShareSessionNotFound) {
             self.actions.push_back(ShareAction::DropChunks { node });
         }
-        if code.is_none_or(|code| code.needs_metadata_refresh()) {
+        if code.is_none_or(ErrorCode::needs_metadata_refresh) {
             self.actions.push_back(ShareAction::RefreshMetadata);
         }
         if closes {
