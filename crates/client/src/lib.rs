@@ -43,6 +43,8 @@ mod produce;
 mod producer;
 mod record;
 mod security;
+mod share;
+mod share_consumer;
 mod stats;
 mod timer;
 mod transaction;
@@ -65,7 +67,10 @@ pub use client::Client;
 pub use clock::Clock;
 pub use config::net_settings::{AddressFamily, NetSettings};
 pub use config::properties;
-pub use config::{Acks, Config, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
+pub use config::{
+    Acks, Config, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance, ShareAcknowledgementMode,
+    ShareAcquireMode, TopicConfig,
+};
 pub use consumer::{
     AssignmentId, Batch, BatchIter, BatchPosition, BatchViews, Consumer, ConsumerControl, CorruptBatch,
     EngineReply, Event, HeldRecords, OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledHeld,
@@ -86,6 +91,8 @@ pub use produce::delivery::Delivery;
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{Flushing, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata, Tag};
+pub use share::statistics::ShareStatistics;
+pub use share_consumer::{ShareBatch, ShareConsumer, ShareRecord, ShareRecords};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
 pub use stats::events::{AutoCommitEvent, BrokerStateEvent, RequestEvent, ThrottleEvent};
@@ -104,8 +111,8 @@ pub use security::{
     PresentedCertificate, SaslSettings, Secret, Security, SecurityProtocol, TlsSettings, Token,
     TokenCallback, TokenFuture, TokenProvider, open_keystore,
 };
-pub use types::GroupMetadata;
 pub use types::topic_name::check_topic_name;
+pub use types::{AcknowledgeType, AcknowledgementResult, GroupMetadata};
 
 /// The examples of the documents are tests.
 #[cfg(doctest)]

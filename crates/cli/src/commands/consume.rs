@@ -1,5 +1,7 @@
 //! `ottla consume`.
 
+mod share;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -39,6 +41,9 @@ pub(crate) struct Args {
     /// Reads as a member of this group, and commits the printed records
     #[arg(short = 'G', short_alias = 'g', long)]
     group: Option<String>,
+    /// Reads as a member of the share group named with --group: each record goes to one member, and printing accepts it
+    #[arg(long, requires = "group", conflicts_with_all = ["from", "exit_at_end"])]
+    share: bool,
     /// The start position: beginning, end, an offset, -N for the last N records of each partition, or a time like
     /// 2026-01-31T12:00:00Z or s@ (or @) and milliseconds since 1970. With a group it applies to partitions without a
     /// committed offset; stored is the committed offset [default: beginning]
@@ -140,10 +145,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
         let _metrics = args.metrics.serve(&client)?;
-        let mut consumer = client.consumer();
         // Before the output watches for signals too: a signal that only the output sees would not end the command.
         let interrupted = interrupted();
         let mut reading = Reading::new(args, &client)?;
+        if args.share {
+            return share::run(&client, &mut reading, interrupted).await;
+        }
+        let mut consumer = client.consumer();
         let read = reading.run(&mut consumer, interrupted).await;
         let flushed = reading.output.flush();
         let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
@@ -161,6 +169,9 @@ fn config(args: &Args) -> Result<Config, Failure> {
     let mut config =
         args.connect.config(&[("allow.auto.create.topics", "false"), ("auto.offset.reset", "earliest")])?;
     args.metrics.apply(&mut config)?;
+    if args.share {
+        config.set("share.acknowledgement.mode", "explicit")?;
+    }
     if let Some(group) = &args.group {
         config.set("group.id", group)?;
         match args.from {
@@ -431,14 +442,7 @@ impl<'a> Reading<'a> {
                 value: record.value,
                 headers: record.headers,
             };
-            if !self.args.filter.iter().all(|filter| filter.takes(&shown)) {
-                continue;
-            }
-            self.text.clear();
-            self.format.render(&shown, &mut self.text);
-            self.output.write(&self.text)?;
-            self.printed += 1;
-            if self.args.count == Some(self.printed) {
+            if self.show(&shown)? {
                 consumer.done_until(&at, record.offset + 1);
                 return Ok(true);
             }
@@ -452,6 +456,20 @@ impl<'a> Reading<'a> {
             self.output.flush()?;
         }
         Ok(false)
+    }
+}
+
+impl Reading<'_> {
+    /// Prints a record, unless a filter omits it. Returns `true` if it is the last requested one.
+    fn show(&mut self, shown: &Shown<'_>) -> Result<bool, Failure> {
+        if !self.args.filter.iter().all(|filter| filter.takes(shown)) {
+            return Ok(false);
+        }
+        self.text.clear();
+        self.format.render(shown, &mut self.text);
+        self.output.write(&self.text)?;
+        self.printed += 1;
+        Ok(self.args.count == Some(self.printed))
     }
 }
 

@@ -36,9 +36,11 @@ pub(crate) enum Lane {
     /// JoinGroup and SyncGroup, which wait for other members.
     Join,
     Produce,
+    /// ShareFetch and ShareAcknowledge: the broker ends a share session with its connection.
+    Share,
 }
 
-const LANES: usize = 6;
+const LANES: usize = 7;
 
 /// The known brokers by node id, and the bootstrap servers.
 #[derive(Debug)]

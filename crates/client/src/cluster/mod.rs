@@ -381,6 +381,25 @@ impl Cluster {
         layout.topics.iter().find(|(_, topic)| topic.id == id).map(|(name, _)| name.clone())
     }
 
+    /// The names of the topics with these ids; unknown ones are looked up.
+    ///
+    /// # Errors
+    /// The error of the lookup; `UnknownTopicId` for an id that the brokers do not know.
+    pub(crate) async fn names_of_ids(&self, ids: &BTreeSet<Uuid>) -> Result<BTreeMap<Uuid, Arc<str>>, Error> {
+        let unknown: Vec<Uuid> =
+            ids.iter().copied().filter(|id| self.topic_named_by(*id).is_none()).collect();
+        if !unknown.is_empty() {
+            let described = self.describe_ids(&unknown).await?;
+            self.merge(described);
+        }
+        let name = |id: &Uuid| {
+            let unknown =
+                || Error::Broker { what: format!("topic with id {id}"), code: ErrorCode::UnknownTopicId };
+            Ok((*id, self.topic_named_by(*id).ok_or_else(unknown)?))
+        };
+        ids.iter().map(name).collect()
+    }
+
     /// Sends a request to any broker that responds: first the known brokers, then the bootstrap servers.
     pub(crate) async fn call_any<R: Request>(
         &self,

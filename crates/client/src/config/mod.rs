@@ -28,7 +28,10 @@ use crate::security::openssl::OpenSslSettings;
 use crate::types::log_line::LogCallback;
 use crate::types::partitioner::Partitioner;
 
-pub use crate::types::{Acks, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance};
+pub use crate::types::{
+    Acks, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance, ShareAcknowledgementMode,
+    ShareAcquireMode,
+};
 pub use topic::TopicConfig;
 
 /// Longer than any program runs, and short enough to be added to any time.
@@ -210,6 +213,12 @@ pub struct Config {
     pub fetch_max_bytes: usize,
     /// `max.partition.fetch.bytes` of one partition in one response.
     pub max_partition_fetch_bytes: usize,
+    /// `max.poll.records`: the number of records that a share consumer acquires at once from one leader.
+    pub max_poll_records: usize,
+    /// `share.acknowledgement.mode` of a share consumer.
+    pub share_acknowledgement_mode: ShareAcknowledgementMode,
+    /// `share.acquire.mode` of a share consumer.
+    pub share_acquire_mode: ShareAcquireMode,
     /// `queued.max.messages.kbytes`, in bytes: the most memory of a consumer for records that are being fetched, are
     /// fetched ahead, or are held by the application.
     pub queued_max_messages_bytes: usize,
@@ -448,6 +457,9 @@ impl Default for Config {
             topic_blacklist: Vec::new(),
             auto_offset_reset: OffsetReset::Latest,
             isolation_level: Isolation::ReadCommitted,
+            max_poll_records: 500,
+            share_acknowledgement_mode: ShareAcknowledgementMode::Implicit,
+            share_acquire_mode: ShareAcquireMode::BatchOptimized,
             fetch_min_bytes: 1,
             fetch_wait_max: ms(500),
             fetch_error_backoff: None,

@@ -43,6 +43,11 @@ pub struct EngineReply<T>(oneshot::Receiver<Result<T, Error>>);
 pub type PendingCommit = EngineReply<()>;
 
 impl<T> EngineReply<T> {
+    /// The reply that comes through this channel; a closed channel means a stopped engine.
+    pub(crate) fn new(received: oneshot::Receiver<Result<T, Error>>) -> Self {
+        Self(received)
+    }
+
     fn refused(error: Error) -> Self {
         let (answer, received) = oneshot::channel();
         let _ = answer.send(Err(error));

@@ -5,7 +5,7 @@ mod control;
 mod delegates;
 mod held;
 pub(crate) mod offsets;
-mod open_chunk;
+pub(crate) mod open_chunk;
 mod queue;
 mod reader;
 mod stream;

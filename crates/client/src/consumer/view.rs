@@ -38,7 +38,7 @@ pub struct RecordView<'a> {
 
 impl<'a> RecordView<'a> {
     #[inline]
-    pub(super) fn new(at: &'a TopicPartition, record: RecordRef<'a>, of: &'a Records, node: i32) -> Self {
+    pub(crate) fn new(at: &'a TopicPartition, record: RecordRef<'a>, of: &'a Records, node: i32) -> Self {
         Self { at, record, block: of.block(), header: of.header(), node }
     }
 

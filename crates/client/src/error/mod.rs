@@ -182,6 +182,9 @@ pub enum Error {
         /// The limit in milliseconds.
         max_ms: u128,
     },
+    /// The call is not allowed in the consumer's present state; it had no effect.
+    #[error("{0}")]
+    IllegalState(String),
     /// A record could not be produced.
     #[error(transparent)]
     Produce(#[from] ProduceError),
@@ -334,6 +337,7 @@ impl Error {
             | Self::OffsetOutOfRange { .. }
             | Self::NoStartOffset { .. }
             | Self::PollIntervalExceeded { .. }
+            | Self::IllegalState(_)
             | Self::Closed => false,
         }
     }

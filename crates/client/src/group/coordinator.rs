@@ -63,7 +63,7 @@ pub(crate) struct Identity {
 
 /// The progress of a request to the coordinator.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum RequestProgress {
+pub(crate) enum RequestProgress {
     Finding(Instant),
     Connecting(i32),
     Sent { node: i32, api: ApiKey, since: Instant },
@@ -71,7 +71,7 @@ pub(super) enum RequestProgress {
 
 impl RequestProgress {
     /// Returns `true` if the response waits for other members.
-    pub(super) const fn waits_for_members(&self) -> bool {
+    pub(crate) const fn waits_for_members(&self) -> bool {
         matches!(self, Self::Sent { api, .. } if waits_for_members(*api))
     }
 }
@@ -205,7 +205,7 @@ impl Coordinator {
 
     /// The error for a refused request. For a fenced `group.instance.id`, it includes advice: only one member at a
     /// time can use the id.
-    pub(super) fn refused(&self, what: &str, code: ErrorCode) -> Error {
+    pub(crate) fn refused(&self, what: &str, code: ErrorCode) -> Error {
         let group = &self.group;
         let what = match (code, &self.identity.borrow().instance_id) {
             (ErrorCode::FencedInstanceId, Some(name)) => format!(
@@ -221,25 +221,25 @@ impl Coordinator {
 
     /// Logs a line in the debug context `cgrp`.
     /// Logs a line about the group. The facilities are librdkafka's, because programs search for them.
-    pub(super) fn debug(&self, facility: &'static str, text: impl FnOnce() -> String) {
+    pub(crate) fn debug(&self, facility: &'static str, text: impl FnOnce() -> String) {
         let line = || format!("Group \"{}\": {}", self.group, text());
         self.cluster.observer.log.debug(Context::Cgrp, facility, line);
     }
 
     /// The requests in progress; those that wait for other members come last.
-    pub(super) fn calls(&self) -> Vec<RequestProgress> {
+    pub(crate) fn calls(&self) -> Vec<RequestProgress> {
         let mut calls: Vec<RequestProgress> = self.calls.borrow().values().copied().collect();
         calls.sort_by_key(RequestProgress::waits_for_members);
         calls
     }
 
     /// The reason why the coordinator does not serve this consumer, and the time since which it does not.
-    pub(super) fn trouble(&self) -> Option<(Instant, StallReason)> {
+    pub(crate) fn trouble(&self) -> Option<(Instant, StallReason)> {
         self.trouble.borrow().clone()
     }
 
     /// Records that the coordinator returned an error or did not respond.
-    pub(super) fn went_wrong(&self, trouble: StallReason) {
+    pub(crate) fn went_wrong(&self, trouble: StallReason) {
         self.debug("CGRP", || trouble.text.clone());
         let mut known = self.trouble.borrow_mut();
         let since = known.as_ref().map_or_else(Instant::now, |(since, _)| *since);
@@ -247,7 +247,7 @@ impl Coordinator {
     }
 
     /// Records a successful response.
-    pub(super) fn went_well(&self) {
+    pub(crate) fn went_well(&self) {
         *self.trouble.borrow_mut() = None;
     }
 

@@ -12,7 +12,7 @@ use crate::watchdog::consumer::GroupFacts;
 
 /// A step of a membership.
 #[derive(Clone, Debug)]
-pub(super) enum MembershipStep {
+pub(crate) enum MembershipStep {
     /// There is no membership.
     Out,
     /// It joins, and waits for its assignment.
@@ -36,15 +36,15 @@ impl MembershipStep {
 }
 
 #[derive(Debug)]
-pub(super) struct MembershipStatus(RefCell<(MembershipStep, Instant)>);
+pub(crate) struct MembershipStatus(RefCell<(MembershipStep, Instant)>);
 
 impl MembershipStatus {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self(RefCell::new((MembershipStep::Out, now)))
     }
 
     /// Enters the next step. The time of a stall starts at the first step that is not at rest.
-    pub(super) fn step(&self, step: MembershipStep, coordinator: Option<&Coordinator>) {
+    pub(crate) fn step(&self, step: MembershipStep, coordinator: Option<&Coordinator>) {
         if let Some(coordinator) = coordinator {
             coordinator.debug("CGRPSTATE", || format!("changed state to {step:?}"));
         }
@@ -55,7 +55,7 @@ impl MembershipStatus {
         status.0 = step;
     }
 
-    pub(super) fn facts(
+    pub(crate) fn facts(
         &self,
         coordinator: &Coordinator,
         observer: &Observer,

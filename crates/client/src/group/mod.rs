@@ -9,7 +9,7 @@ pub(crate) mod coordinator;
 mod heartbeat;
 mod leaving;
 pub(crate) mod membership;
-mod membership_status;
+pub(crate) mod membership_status;
 mod next_gen;
 pub(crate) mod poll_activity;
 mod standalone_partitions;

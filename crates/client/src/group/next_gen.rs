@@ -188,22 +188,11 @@ impl Member {
 
     /// Converts topic ids to names; unknown ones are looked up.
     async fn named(&self, target: &[TopicPartitions]) -> Result<Vec<TopicPartition>, Error> {
-        let cluster = &self.shared.cluster;
-        let unknown: Vec<Uuid> = target
-            .iter()
-            .map(|topic| topic.topic_id)
-            .filter(|id| cluster.topic_named_by(*id).is_none())
-            .collect();
-        if !unknown.is_empty() {
-            let described = cluster.describe_ids(&unknown).await?;
-            cluster.merge(described);
-        }
+        let ids = target.iter().map(|topic| topic.topic_id).collect();
+        let names = self.shared.cluster.names_of_ids(&ids).await?;
         let mut partitions = Vec::new();
         for topic in target {
-            let name = cluster.topic_named_by(topic.topic_id).ok_or_else(|| Error::Broker {
-                what: format!("topic with id {}", topic.topic_id),
-                code: ErrorCode::UnknownTopicId,
-            })?;
+            let Some(name) = names.get(&topic.topic_id) else { continue };
             let at = |partition: &i32| TopicPartition { topic: name.clone(), partition: *partition };
             partitions.extend(topic.partitions.iter().map(at));
         }

@@ -87,7 +87,8 @@ impl Observer {
             }
             for ((_, correlation_id), flight) in &broker.flights {
                 let Some(written) = flight.written.filter(|_| !may_take_long(flight.api)) else { continue };
-                let poll = if flight.api == ApiKey::Fetch { config.fetch_wait_max } else { Duration::ZERO };
+                let is_long_poll = matches!(flight.api, ApiKey::Fetch | ApiKey::ShareFetch);
+                let poll = if is_long_poll { config.fetch_wait_max } else { Duration::ZERO };
                 if written + poll + self.stall_after <= now {
                     stalls.push(ActiveStall {
                         stall: Stall::NoAnswer {

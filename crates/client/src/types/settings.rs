@@ -87,3 +87,23 @@ pub enum GroupProtocol {
     /// The coordinator assigns partitions (KIP-848).
     Consumer,
 }
+
+/// The way in which a share consumer acknowledges records (`share.acknowledgement.mode`).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ShareAcknowledgementMode {
+    /// The next poll or commit accepts the records of the last poll.
+    #[default]
+    Implicit,
+    /// The application acknowledges each record before it polls again.
+    Explicit,
+}
+
+/// The records that a share consumer acquires at once (`share.acquire.mode`).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ShareAcquireMode {
+    /// Whole batches, ahead of the next poll; a poll may return more than `max.poll.records`.
+    #[default]
+    BatchOptimized,
+    /// At most `max.poll.records`, and only during a poll.
+    RecordLimit,
+}

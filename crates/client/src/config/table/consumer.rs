@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::config::Isolation;
-use crate::config::property::{Access, Property, flag, millis, number};
+use crate::config::property::{Access, Property, choice, flag, millis, number};
+use crate::config::{Isolation, ShareAcknowledgementMode, ShareAcquireMode};
 
 pub(super) const ROWS: &[Property] = &[
     Property::int("fetch.min.bytes", 0, 2_147_483_647, "1")
@@ -101,11 +101,34 @@ pub(super) const ROWS: &[Property] = &[
         .effective("the_end_of_a_partition_is_reported_once_per_arrival", flag!(enable_partition_eof)),
     Property::int("max.poll.records", 1, 2_147_483_647, "500")
         .consumer()
-        .text("The maximum number of records that one poll of Java's client returns.")
-        .accepted("a poll gives a view of a fetched batch and copies nothing, so there is nothing to limit"),
-    Property::string("share.acknowledgement.mode", "implicit")
+        .text("The number of records that a share consumer acquires at once from one leader. It does not limit the polls of other consumers, which give a view of a fetched batch and copy nothing.")
+        .effective("a_record_limit_holds_and_transaction_markers_are_no_records", number!(max_poll_records)),
+    Property::choice("share.acknowledgement.mode", &["implicit", "explicit"], "implicit")
         .consumer()
         .medium()
-        .text("The acknowledgement of a share group's records.")
-        .accepted("only share consumers ask for it, which cannot be made with this version"),
+        .text("The acknowledgement of a share group's records: the next poll or commit accepts them, or the application acknowledges each one.")
+        .effective(
+            "explicit_acknowledgements_release_reject_and_redeliver",
+            choice!(
+                share_acknowledgement_mode,
+                [
+                    ("implicit", ShareAcknowledgementMode::Implicit),
+                    ("explicit", ShareAcknowledgementMode::Explicit)
+                ]
+            ),
+        ),
+    Property::choice("share.acquire.mode", &["batch_optimized", "record_limit"], "batch_optimized")
+        .consumer()
+        .medium()
+        .text("The acquisition of a share group's records: whole batches, also ahead of the next poll, or at most `max.poll.records` during a poll.")
+        .effective(
+            "a_record_limit_holds_and_transaction_markers_are_no_records",
+            choice!(
+                share_acquire_mode,
+                [
+                    ("batch_optimized", ShareAcquireMode::BatchOptimized),
+                    ("record_limit", ShareAcquireMode::RecordLimit)
+                ]
+            ),
+        ),
 ];

@@ -1,0 +1,75 @@
+//! `ottla consume --share`: reads as a member of a share group.
+
+use ottla_client::{AcknowledgeType, Client, ShareBatch, ShareConsumer};
+
+use super::{CLOSE_WITHIN, POLL, Reading};
+use crate::failure::Failure;
+use crate::format::Shown;
+
+/// Reads until a signal comes or `--count` records are printed. Printed records are accepted, and so are those that a filter omits;
+/// other members of the group get the rest.
+pub(super) async fn run(
+    client: &Client,
+    reading: &mut Reading<'_>,
+    interrupted: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let mut consumer = client.share_consumer()?;
+    let read = read(&mut consumer, reading, interrupted).await;
+    let flushed = reading.output.flush();
+    let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
+    // Acknowledgements of records that were not written to the pipe are not sent.
+    let closed = if is_stuck { Ok(()) } else { consumer.close(CLOSE_WITHIN).await.map_err(Failure::from) };
+    read.and(flushed).and(closed)
+}
+
+async fn read(
+    consumer: &mut ShareConsumer,
+    reading: &mut Reading<'_>,
+    interrupted: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    // Fails for a topic that does not exist.
+    reading.partitions().await?;
+    consumer.subscribe(&[reading.args.topic.name()]).await?;
+    let mut interrupted = Box::pin(interrupted);
+    loop {
+        let polled = tokio::select! {
+            biased;
+            signal = &mut interrupted => return signal,
+            polled = consumer.poll(POLL) => polled?,
+        };
+        match polled {
+            Some(batch) => {
+                if print(consumer, reading, &batch)? {
+                    return Ok(());
+                }
+            }
+            // No records arrived during the poll: the printed ones are flushed.
+            None => reading.output.flush()?,
+        }
+    }
+}
+
+/// Prints a batch. Returns `true` if it contains the last requested record.
+fn print(
+    consumer: &mut ShareConsumer,
+    reading: &mut Reading<'_>,
+    batch: &ShareBatch,
+) -> Result<bool, Failure> {
+    for record in batch {
+        let shown = Shown {
+            topic: record.topic(),
+            partition: record.partition(),
+            offset: record.offset(),
+            timestamp_ms: record.timestamp_ms(),
+            key: record.key(),
+            value: record.value(),
+            headers: record.raw_headers(),
+        };
+        let is_last = reading.show(&shown)?;
+        consumer.acknowledge(&record, AcknowledgeType::Accept)?;
+        if is_last {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,27 @@
+//! Commands of the application to the tasks of a share consumer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+use crate::types::TopicPartition;
+
+/// The result of a commit, by partition.
+pub(crate) type CommitResults = BTreeMap<TopicPartition, Result<(), Error>>;
+
+/// A command to the tasks; each has the channel for its reply.
+#[derive(Debug)]
+pub(crate) enum ShareCommand {
+    /// Replaces the subscription; an empty one leaves the group.
+    Subscribe(BTreeSet<Arc<str>>, oneshot::Sender<Result<(), Error>>),
+    /// Waits until all acknowledgements up to this id are settled.
+    Commit {
+        up_to: u64,
+        reply: oneshot::Sender<Result<CommitResults, Error>>,
+    },
+    Assignment(oneshot::Sender<Result<Vec<TopicPartition>, Error>>),
+    Close(Duration, oneshot::Sender<Result<(), Error>>),
+}

@@ -1,0 +1,268 @@
+//! Stories of the core with leaders that the test plays.
+
+use ottla_protocol::messages::share_acknowledge::{
+    PartitionData as AckData, ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse,
+};
+use ottla_protocol::messages::share_fetch::{
+    AcquiredRecords, PartitionData, ShareFetchResponse, ShareFetchableTopicResponse,
+};
+use ottla_protocol::{ErrorCode, Uuid};
+
+use super::*;
+
+const KEY: TopicIdPartition = TopicIdPartition { topic_id: Uuid::ONE, partition: 0 };
+const OTHER: TopicIdPartition = TopicIdPartition { topic_id: Uuid::ONE, partition: 1 };
+
+/// Node 1 leads partition 0, and node 2 partition 1, unless it is moved.
+struct Leaders {
+    of_first: Option<i32>,
+    room: usize,
+}
+
+impl ShareView for Leaders {
+    fn leader(&self, key: TopicIdPartition, _at: &TopicPartition) -> Option<i32> {
+        if key == KEY { self.of_first } else { Some(2) }
+    }
+
+    fn room(&self) -> usize {
+        self.room
+    }
+}
+
+struct Story {
+    core: ShareCore,
+    now: Instant,
+    leaders: Leaders,
+    ids: u64,
+}
+
+impl Story {
+    fn new(acquire_mode: ShareAcquireMode, partitions: &[TopicIdPartition]) -> Self {
+        let settings = ShareSettings {
+            acquire_mode,
+            max_poll_records: 500,
+            fetch_max_bytes: 1 << 20,
+            fetch_wait_max: Duration::from_millis(500),
+            retry_backoff: Duration::from_millis(100),
+        };
+        let mut core = ShareCore::new(settings);
+        let at = |key: &TopicIdPartition| (*key, TopicPartition::new("orders", key.partition));
+        core.assign(partitions.iter().map(at).collect());
+        Self { core, now: Instant::now(), leaders: Leaders { of_first: Some(1), room: 8 << 20 }, ids: 0 }
+    }
+
+    /// A round with this demand; returns the actions.
+    fn round(&mut self, is_waiting: bool, queued: &[i32], acks: Vec<PartitionAcks>) -> Vec<ShareAction> {
+        let queued = queued.iter().map(|node| (*node, 1)).collect();
+        self.core.update(self.now, Demand { acks, is_waiting, queued }, &self.leaders);
+        std::iter::from_fn(|| self.core.poll_action()).collect()
+    }
+
+    fn acks(&mut self, node: i32, key: TopicIdPartition, code: i8) -> PartitionAcks {
+        self.ids += 1;
+        let (at, ranges) =
+            (TopicPartition::new("orders", key.partition), vec![AckRange::uniform(0, 4, code)]);
+        PartitionAcks { id: self.ids, key, at, node, ranges, attempts: 0 }
+    }
+
+    /// The leader answers the fetch with records, or with none.
+    fn fetched(
+        &mut self,
+        node: i32,
+        key: TopicIdPartition,
+        records: bool,
+        ack: ErrorCode,
+    ) -> Vec<ShareAction> {
+        let acquired = AcquiredRecords { first_offset: 0, last_offset: 4, delivery_count: 1 };
+        let partition = PartitionData {
+            partition_index: key.partition,
+            acknowledge_error_code: ack,
+            acquired_records: if records { vec![acquired] } else { Vec::new() },
+            ..Default::default()
+        };
+        let topic = ShareFetchableTopicResponse { topic_id: key.topic_id, partitions: vec![partition] };
+        let response = ShareFetchResponse { responses: vec![topic], ..Default::default() };
+        self.core.on_fetched(node, Ok(response), self.now);
+        std::iter::from_fn(|| self.core.poll_action()).collect()
+    }
+
+    fn acknowledged(&mut self, node: i32, key: TopicIdPartition, error_code: ErrorCode) -> Vec<ShareAction> {
+        let partition = AckData { partition_index: key.partition, error_code, ..Default::default() };
+        let topic = ShareAcknowledgeTopicResponse { topic_id: key.topic_id, partitions: vec![partition] };
+        let response = ShareAcknowledgeResponse { responses: vec![topic], ..Default::default() };
+        self.core.on_acknowledged(node, Ok(response), self.now);
+        std::iter::from_fn(|| self.core.poll_action()).collect()
+    }
+
+    /// Opens the session with the leader of a partition.
+    fn open(&mut self, node: i32, key: TopicIdPartition) {
+        self.round(true, &[], Vec::new());
+        self.fetched(node, key, true, ErrorCode::None);
+    }
+}
+
+fn fetch(actions: &[ShareAction]) -> Option<&FetchRequest> {
+    actions.iter().find_map(|action| match action {
+        ShareAction::Fetch(request) => Some(request),
+        _ => None,
+    })
+}
+
+fn acknowledge(actions: &[ShareAction]) -> Option<&AcknowledgeRequest> {
+    actions.iter().find_map(|action| match action {
+        ShareAction::Acknowledge(request) => Some(request),
+        _ => None,
+    })
+}
+
+fn settled(actions: &[ShareAction]) -> Vec<Option<ErrorCode>> {
+    let code = |action: &ShareAction| match action {
+        ShareAction::Settle(outcome) => Some(outcome.result.as_ref().err().and_then(Error::broker_code)),
+        _ => None,
+    };
+    actions.iter().filter_map(code).collect()
+}
+
+#[test]
+fn a_waiting_poll_fetches_for_long_and_a_taken_batch_fetches_ahead_with_its_acknowledgements() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    assert!(story.round(false, &[], Vec::new()).is_empty(), "no poll waits");
+    let actions = story.round(true, &[], Vec::new());
+    let first = fetch(&actions).expect("a fetch");
+    assert_eq!((first.node, first.session.epoch, first.wait), (1, 0, Duration::from_millis(500)));
+    assert!(matches!(story.fetched(1, KEY, true, ErrorCode::None)[..], [ShareAction::Deliver(_)]));
+    assert!(story.round(false, &[1], Vec::new()).is_empty(), "the batch waits for a poll");
+    let actions = story.round(false, &[], Vec::new());
+    let ahead = fetch(&actions).expect("a fetch ahead");
+    assert_eq!((ahead.session.epoch, ahead.wait), (1, Duration::ZERO));
+    story.fetched(1, KEY, true, ErrorCode::None);
+    let acks = story.acks(1, KEY, 1);
+    let actions = story.round(false, &[], vec![acks]);
+    let third = fetch(&actions).expect("a fetch with acknowledgements");
+    assert_eq!(third.session.topics[0].partitions[0].acknowledgement_batches.len(), 1);
+    assert!(story.core.has_unsettled(1));
+    assert_eq!(settled(&story.fetched(1, KEY, false, ErrorCode::None)), [None]);
+    assert!(!story.core.has_unsettled(1));
+}
+
+#[test]
+fn acknowledgements_without_a_fetch_go_alone() {
+    let mut story = Story::new(ShareAcquireMode::RecordLimit, &[KEY]);
+    story.open(1, KEY);
+    let acks = story.acks(1, KEY, 2);
+    let actions = story.round(false, &[], vec![acks]);
+    let request = acknowledge(&actions).expect("a ShareAcknowledge");
+    assert_eq!((request.session.epoch, request.renews), (1, false));
+    let results = story.acknowledged(1, KEY, ErrorCode::InvalidRecordState);
+    assert_eq!(settled(&results), [Some(ErrorCode::InvalidRecordState)]);
+}
+
+#[test]
+fn renewals_and_commits_do_not_wait_for_records() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    let acks = story.acks(1, KEY, 4);
+    let actions = story.round(true, &[], vec![acks]);
+    assert!(acknowledge(&actions).is_some_and(|request| request.renews) && fetch(&actions).is_none());
+    story.acknowledged(1, KEY, ErrorCode::None);
+    story.core.commit();
+    let acks = story.acks(1, KEY, 1);
+    let actions = story.round(true, &[], vec![acks]);
+    assert!(acknowledge(&actions).is_some_and(|request| !request.renews) && fetch(&actions).is_none());
+}
+
+#[test]
+fn a_lost_session_keeps_acknowledgements_for_the_next_one() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    let acks = story.acks(1, KEY, 1);
+    story.round(true, &[], vec![acks]);
+    let lost = ShareFetchResponse { error_code: ErrorCode::ShareSessionNotFound, ..Default::default() };
+    story.core.on_fetched(1, Ok(lost), story.now);
+    let actions: Vec<_> = std::iter::from_fn(|| story.core.poll_action()).collect();
+    assert!(matches!(actions[..], [ShareAction::DropChunks { node: 1 }]), "{actions:?}");
+    let actions = story.round(true, &[], Vec::new());
+    let opening = fetch(&actions).expect("a new session, at once");
+    assert_eq!((opening.session.epoch, opening.wait), (0, Duration::ZERO));
+    assert!(opening.session.topics[0].partitions[0].acknowledgement_batches.is_empty());
+    story.fetched(1, KEY, false, ErrorCode::None);
+    let actions = story.round(true, &[], Vec::new());
+    let second = fetch(&actions).expect("the acknowledgements");
+    assert_eq!(second.session.topics[0].partitions[0].acknowledgement_batches.len(), 1);
+    let results = story.fetched(1, KEY, false, ErrorCode::InvalidRecordState);
+    assert_eq!(settled(&results), [Some(ErrorCode::InvalidRecordState)]);
+}
+
+#[test]
+fn a_broken_connection_fails_what_was_sent_and_pauses() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    let acks = story.acks(1, KEY, 1);
+    story.round(true, &[], vec![acks]);
+    let error = Error::Transport { address: "node 1".into(), reason: "reset".into() };
+    story.core.on_fetched(1, Err(error), story.now);
+    let actions: Vec<_> = std::iter::from_fn(|| story.core.poll_action()).collect();
+    assert_eq!(settled(&actions).len(), 1);
+    assert!(story.round(true, &[], Vec::new()).is_empty());
+    assert_eq!(story.core.wake_at(), Some(story.now + Duration::from_millis(100)));
+    story.now += Duration::from_millis(100);
+    assert!(fetch(&story.round(true, &[], Vec::new())).is_some());
+}
+
+#[test]
+fn a_moved_partition_is_fetched_from_its_leader_and_acknowledged_where_it_was_acquired() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    story.leaders.of_first = Some(2);
+    let acks = story.acks(1, KEY, 1);
+    let actions = story.round(true, &[], vec![acks]);
+    assert_eq!(acknowledge(&actions).map(|request| request.node), Some(1));
+    assert_eq!(fetch(&actions).map(|request| request.node), Some(2));
+}
+
+#[test]
+fn with_a_record_limit_one_leader_at_a_time_is_fetched_in_turn_and_only_for_a_poll() {
+    let mut story = Story::new(ShareAcquireMode::RecordLimit, &[KEY, OTHER]);
+    let actions = story.round(true, &[], Vec::new());
+    assert_eq!(actions.len(), 1);
+    let first = fetch(&actions).expect("one fetch").node;
+    let (key, other) = if first == 1 { (KEY, 2) } else { (OTHER, 1) };
+    story.fetched(first, key, true, ErrorCode::None);
+    assert!(story.round(false, &[], Vec::new()).is_empty(), "nothing is fetched ahead");
+    assert_eq!(fetch(&story.round(true, &[], Vec::new())).map(|request| request.node), Some(other));
+}
+
+#[test]
+fn empty_early_responses_cause_a_pause_from_the_second_on() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    for _ in 0..2 {
+        assert!(fetch(&story.round(true, &[], Vec::new())).is_some());
+        story.fetched(1, KEY, false, ErrorCode::None);
+    }
+    assert!(story.round(true, &[], Vec::new()).is_empty());
+    assert!(story.core.wake_at().is_some());
+}
+
+#[test]
+fn closing_sends_what_is_pending_and_ends_each_session() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    story.core.close();
+    let (accepts, renews) = (story.acks(1, KEY, 1), story.acks(1, KEY, 4));
+    let actions = story.round(false, &[], vec![accepts, renews]);
+    let request = acknowledge(&actions).expect("the last request");
+    assert_eq!((request.session.epoch, request.renews), (-1, false));
+    assert_eq!(request.session.topics[0].partitions[0].acknowledgement_batches.len(), 1);
+    assert!(!story.core.is_closed());
+    story.acknowledged(1, KEY, ErrorCode::None);
+    story.round(false, &[], Vec::new());
+    assert!(story.core.is_closed());
+}
+
+#[test]
+fn without_room_nothing_is_fetched() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.leaders.room = 0;
+    assert!(story.round(true, &[], Vec::new()).is_empty());
+    assert!(story.core.leaders[&1].waits_for_room);
+}

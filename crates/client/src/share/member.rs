@@ -1,0 +1,275 @@
+//! A member of a share group (KIP-932): the coordinator assigns partitions in its heartbeat responses. A partition may have
+//! several members, so nothing is revoked before it is assigned.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::share_group_heartbeat::{ShareGroupHeartbeatRequest, TopicPartitions};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::acknowledgements::TopicIdPartition;
+use super::queue::{ShareItem, ShareQueue};
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::group::coordinator::Coordinator;
+use crate::group::membership_status::{MembershipStatus, MembershipStep};
+use crate::group::poll_activity::{LastPoll, PollActivity};
+use crate::types::TopicPartition;
+use crate::watchdog::cause::StallReason;
+
+const VERSION_MAX: i16 = 1;
+const JOINS: i32 = 0;
+const LEAVES: i32 = -1;
+/// The pause after the coordinator refused the member.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// The longest interval between two checks whether the application polls.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
+
+/// The membership of one share consumer. Its task and the consumer's task share it.
+pub(super) struct Member {
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) coordinator: Coordinator,
+    pub(super) status: MembershipStatus,
+    queue: Arc<ShareQueue>,
+    polls: Arc<PollActivity>,
+    topics: RefCell<BTreeSet<Arc<str>>>,
+    /// `true` if the next heartbeat carries all fields.
+    in_full: Cell<bool>,
+    assigned: RefCell<BTreeMap<TopicIdPartition, TopicPartition>>,
+    /// Notified when the assignment has changed.
+    pub(super) changed: Notify,
+    /// Notified when a heartbeat must be sent at once.
+    hurry: Notify,
+}
+
+/// The end of an uninterrupted membership.
+enum Ended {
+    /// The application did not poll for `max.poll.interval.ms`.
+    Late,
+    Refused(Error),
+}
+
+impl Member {
+    pub(super) fn new(
+        cluster: Rc<Cluster>,
+        group: String,
+        queue: Arc<ShareQueue>,
+        polls: Arc<PollActivity>,
+    ) -> Rc<Self> {
+        let coordinator = Coordinator::new(cluster.clone(), group);
+        // The coordinator knows a member by this id until the member leaves; the sessions with leaders use it too.
+        let member_id = cluster.brokers.random_uuid().to_string();
+        coordinator.set_member(true);
+        coordinator.is_known_as(&member_id);
+        Rc::new(Self {
+            cluster,
+            coordinator,
+            status: MembershipStatus::new(Instant::now()),
+            queue,
+            polls,
+            topics: RefCell::default(),
+            in_full: Cell::new(true),
+            assigned: RefCell::default(),
+            changed: Notify::new(),
+            hurry: Notify::new(),
+        })
+    }
+
+    pub(super) fn member_id(&self) -> String {
+        self.coordinator.identity().member_id
+    }
+
+    /// The current assignment.
+    pub(super) fn assigned(&self) -> BTreeMap<TopicIdPartition, TopicPartition> {
+        self.assigned.borrow().clone()
+    }
+
+    /// Replaces the subscription; the next heartbeat carries it, and is sent at once.
+    pub(super) fn subscribe(&self, topics: BTreeSet<Arc<str>>) {
+        self.topics.replace(topics);
+        self.in_full.set(true);
+        self.hurry.notify_one();
+    }
+
+    /// Runs the membership until it is dropped.
+    pub(super) async fn live(self: Rc<Self>) {
+        loop {
+            self.status.step(MembershipStep::Joining, Some(&self.coordinator));
+            self.in_full.set(true);
+            let ended = self.beat().await;
+            self.assign(BTreeMap::new());
+            match ended {
+                Ended::Late => {
+                    let max_ms = self.cluster.config.max_poll_interval.as_millis();
+                    self.queue.push(ShareItem::Error(Error::PollIntervalExceeded { max_ms }));
+                    self.status.step(MembershipStep::Late, Some(&self.coordinator));
+                    self.leave().await;
+                    self.await_poll().await;
+                }
+                Ended::Refused(error) => {
+                    let reason = StallReason::of(&error);
+                    self.status.step(MembershipStep::Refused(reason), Some(&self.coordinator));
+                    self.coordinator.leaves(false);
+                    self.queue.push(ShareItem::Error(error));
+                    // A refused request may be granted later; the application's next poll triggers another attempt.
+                    self.await_poll().await;
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Leaves the group with one attempt.
+    pub(super) async fn leave(&self) {
+        let identity = self.coordinator.identity();
+        if identity.epoch.is_none() {
+            return;
+        }
+        let request = |_version: i16| ShareGroupHeartbeatRequest {
+            group_id: self.coordinator.group().to_owned(),
+            member_id: identity.member_id.clone(),
+            member_epoch: LEAVES,
+            ..Default::default()
+        };
+        let timeout = self.coordinator.request_timeout();
+        if let Err(error) = self.coordinator.call_once(VERSION_MAX, timeout, request).await {
+            tracing::debug!(%error, "leaving the share group");
+        }
+        self.coordinator.leaves(false);
+    }
+
+    /// Leaves the group at the end of the subscription. The tasks of [`Member::live`] have ended.
+    pub(super) async fn unsubscribe(&self) {
+        self.leave().await;
+        self.topics.take();
+        self.assign(BTreeMap::new());
+        self.status.step(MembershipStep::Out, Some(&self.coordinator));
+    }
+
+    /// Waits for the application's next poll.
+    async fn await_poll(&self) {
+        let count = self.polls.count();
+        while self.polls.count() == count {
+            tokio::time::sleep(self.look_interval()).await;
+        }
+    }
+
+    fn look_interval(&self) -> Duration {
+        (self.cluster.config.max_poll_interval / 4).clamp(Duration::from_millis(1), LOOK_EVERY_MAX)
+    }
+
+    /// Sends heartbeats until the coordinator refuses the member or the application does not poll.
+    async fn beat(&self) -> Ended {
+        let config = &self.cluster.config;
+        let mut last_poll = LastPoll::new(&self.polls, Instant::now());
+        loop {
+            let in_full = self.in_full.replace(false) || self.coordinator.identity().epoch.is_none();
+            let result = self.beat_once(in_full).await;
+            let pause = match result {
+                Ok((ErrorCode::None, interval)) => interval,
+                Ok((code @ (ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch), _)) => {
+                    // The member rejoins with the same id. Its acquired records stay acquired.
+                    self.coordinator.went_wrong(StallReason::of_code(code));
+                    self.coordinator.leaves(false);
+                    self.status.step(MembershipStep::Joining, Some(&self.coordinator));
+                    self.assign(BTreeMap::new());
+                    config.retry_backoff
+                }
+                Ok((code, _)) if code.is_retriable() => {
+                    self.coordinator.went_wrong(StallReason::of_code(code));
+                    self.coordinator.forget();
+                    self.in_full.set(true);
+                    config.retry_backoff
+                }
+                Ok((code, _)) => {
+                    return Ended::Refused(self.coordinator.refused("ShareGroupHeartbeat", code));
+                }
+                Err(error) if error.is_retriable() => {
+                    self.in_full.set(true);
+                    config.retry_backoff
+                }
+                Err(error) => return Ended::Refused(error),
+            };
+            let next = Instant::now() + pause;
+            loop {
+                let look = next.min(Instant::now() + self.look_interval());
+                let hurried = tokio::time::timeout_at(look, self.hurry.notified()).await.is_ok();
+                let now = Instant::now();
+                if last_poll.age(&self.polls, now) > config.max_poll_interval {
+                    return Ended::Late;
+                }
+                if hurried || now >= next {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Sends one heartbeat and applies its response. Returns the error code and the time to the next heartbeat.
+    async fn beat_once(&self, in_full: bool) -> Result<(ErrorCode, Duration), Error> {
+        let identity = self.coordinator.identity();
+        let rack = Some(self.cluster.config.client_rack.clone()).filter(|rack| !rack.is_empty());
+        let topics: Vec<String> = self.topics.borrow().iter().map(ToString::to_string).collect();
+        let request = |_version: i16| ShareGroupHeartbeatRequest {
+            group_id: self.coordinator.group().to_owned(),
+            member_id: identity.member_id.clone(),
+            member_epoch: identity.epoch.unwrap_or(JOINS),
+            rack_id: rack.clone().filter(|_| in_full),
+            subscribed_topic_names: in_full.then(|| topics.clone()),
+        };
+        let timeout = self.cluster.config.socket_timeout;
+        let response = self.coordinator.call_once(VERSION_MAX, timeout, request).await?;
+        if response.error_code == ErrorCode::None {
+            self.coordinator.went_well();
+            self.coordinator.enters(response.member_epoch);
+            if let Some(assignment) = response.assignment {
+                match self.named(&assignment.topic_partitions).await {
+                    Ok(assigned) => {
+                        self.assign(assigned);
+                        self.status.step(MembershipStep::Settled, Some(&self.coordinator));
+                    }
+                    Err(error) => {
+                        // A full heartbeat gets the assignment again.
+                        tracing::debug!(%error, "the topics of a share group's assignment");
+                        self.coordinator.went_wrong(StallReason::of(&error));
+                        self.in_full.set(true);
+                        return Ok((ErrorCode::None, self.cluster.config.retry_backoff));
+                    }
+                }
+            }
+        }
+        Ok((response.error_code, Duration::from_millis(response.heartbeat_interval_ms.max(1) as u64)))
+    }
+
+    async fn named(
+        &self,
+        target: &[TopicPartitions],
+    ) -> Result<BTreeMap<TopicIdPartition, TopicPartition>, Error> {
+        let ids = target.iter().map(|topic| topic.topic_id).collect();
+        let names = self.cluster.names_of_ids(&ids).await?;
+        let mut assigned = BTreeMap::new();
+        for topic in target {
+            let Some(name) = names.get(&topic.topic_id) else { continue };
+            for partition in topic.partitions.iter().copied() {
+                let key = TopicIdPartition { topic_id: topic.topic_id, partition };
+                assigned.insert(key, TopicPartition { topic: name.clone(), partition });
+            }
+        }
+        Ok(assigned)
+    }
+
+    fn assign(&self, assigned: BTreeMap<TopicIdPartition, TopicPartition>) {
+        for at in assigned.values() {
+            self.cluster.want(&at.topic);
+        }
+        let group = self.coordinator.group();
+        self.cluster.observer.assigned(Some(group), assigned.len());
+        self.assigned.replace(assigned);
+        self.changed.notify_one();
+    }
+}

@@ -1,0 +1,94 @@
+//! Sending the requests of share sessions.
+
+use std::rc::Rc;
+
+use ottla_protocol::messages::share_acknowledge::{ShareAcknowledgeRequest, ShareAcknowledgeResponse};
+use ottla_protocol::messages::share_fetch::{ShareFetchRequest, ShareFetchResponse};
+
+use super::core::{AcknowledgeRequest, FetchRequest};
+use crate::cluster::Cluster;
+use crate::cluster::brokers::Lane;
+use crate::config::ShareAcquireMode;
+use crate::error::Error;
+use crate::fetch::budget::Reservation;
+
+const FETCH_VERSION_MAX: i16 = 2;
+const ACKNOWLEDGE_VERSION_MAX: i16 = 2;
+/// The first version with renewals (KIP-1222).
+const RENEW_VERSION: i16 = 2;
+
+/// The identity in each request of a share session.
+#[derive(Clone, Debug)]
+pub(super) struct ShareIdentity {
+    pub(super) group: String,
+    pub(super) member_id: String,
+}
+
+/// Sends a ShareFetch and returns its response, which is read into the reserved memory.
+pub(super) async fn send_fetch(
+    cluster: &Cluster,
+    identity: ShareIdentity,
+    request: FetchRequest,
+    reservation: Rc<Reservation>,
+) -> Result<ShareFetchResponse, Error> {
+    let config = &cluster.config;
+    let FetchRequest { node, session, wait, bytes, max_records, unanswered } = request;
+    let connection = cluster.brokers.connection(node, Lane::Share).await?;
+    let max_records = i32::try_from(max_records).unwrap_or(i32::MAX);
+    let make = |_| ShareFetchRequest {
+        group_id: Some(identity.group),
+        member_id: Some(identity.member_id),
+        share_session_epoch: session.epoch,
+        max_wait_ms: wait.as_millis() as i32,
+        min_bytes: config.fetch_min_bytes as i32,
+        max_bytes: bytes as i32,
+        max_records,
+        batch_size: max_records,
+        share_acquire_mode: match config.share_acquire_mode {
+            ShareAcquireMode::BatchOptimized => 0,
+            ShareAcquireMode::RecordLimit => 1,
+        },
+        is_renew_ack: false,
+        topics: session.topics,
+        forgotten_topics_data: session.forgotten,
+    };
+    let pending = connection.begin_in(FETCH_VERSION_MAX, make, Some(reservation.clone()))?;
+    let response = pending.answer(config.socket_timeout + wait);
+    tokio::pin!(response);
+    if let Some(patience) = config.patience(unanswered) {
+        let patience = patience + wait;
+        match tokio::time::timeout(patience, &mut response).await {
+            Ok(result) => return result,
+            Err(_) if !reservation.is_begun() => return Err(connection.give_up("ShareFetch", patience)),
+            // The response is arriving; a large one takes its time.
+            Err(_) => {}
+        }
+    }
+    response.await
+}
+
+/// Sends a ShareAcknowledge and returns its response.
+pub(super) async fn send_acknowledge(
+    cluster: &Cluster,
+    identity: ShareIdentity,
+    request: AcknowledgeRequest,
+) -> Result<ShareAcknowledgeResponse, Error> {
+    let AcknowledgeRequest { node, session, renews } = request;
+    let connection = cluster.brokers.connection(node, Lane::Share).await?;
+    let version = connection.version_of::<ShareAcknowledgeRequest>(ACKNOWLEDGE_VERSION_MAX)?;
+    if renews && version < RENEW_VERSION {
+        return Err(Error::Unsupported {
+            address: connection.address().to_owned(),
+            reason: "the broker does not renew acquisition locks, which needs Apache Kafka 4.2 (KIP-1222)"
+                .into(),
+        });
+    }
+    let make = |_| ShareAcknowledgeRequest {
+        group_id: Some(identity.group),
+        member_id: Some(identity.member_id),
+        share_session_epoch: session.epoch,
+        is_renew_ack: renews,
+        topics: session.topics,
+    };
+    connection.call(ACKNOWLEDGE_VERSION_MAX, cluster.config.socket_timeout, make).await
+}

@@ -1,0 +1,289 @@
+//! The task of one share consumer. It awaits, calls the core and performs the core's actions.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use ottla_protocol::messages::share_acknowledge::ShareAcknowledgeResponse;
+use ottla_protocol::messages::share_fetch::ShareFetchResponse;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::acknowledgements::{AckRange, TopicIdPartition};
+use super::commands::{CommitResults, ShareCommand};
+use super::core::{ShareAction, ShareCore, ShareSettings, ShareView};
+use super::links::ShareLinks;
+use super::member::Member;
+use super::queue::{AckOutcome, ShareItem, ShareQueue};
+use super::requests::{ShareIdentity, send_acknowledge, send_fetch};
+use super::statistics::ShareCounters;
+use super::watch::ShareWatch;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::group::membership_status::MembershipStep;
+use crate::log::Context;
+use crate::loop_timer::LoopTimer;
+use crate::types::{AcknowledgeType, AcknowledgementResult, TopicPartition};
+
+/// The result of a request.
+enum Event {
+    Fetched(i32, Result<ShareFetchResponse, Error>),
+    Acknowledged(i32, Result<ShareAcknowledgeResponse, Error>),
+}
+
+/// A commit that waits for its acknowledgements.
+struct WaitingCommit {
+    up_to: u64,
+    results: CommitResults,
+    reply: oneshot::Sender<Result<CommitResults, Error>>,
+}
+
+struct ShareTask {
+    core: ShareCore,
+    member: Rc<Member>,
+    links: ShareLinks,
+    view: View,
+    identity: ShareIdentity,
+    requests: FuturesUnordered<Pin<Box<dyn Future<Output = Event>>>>,
+    commits: Vec<WaitingCommit>,
+    /// The results of acknowledgements that no commit has reported.
+    results: CommitResults,
+}
+
+struct View {
+    cluster: Rc<Cluster>,
+    queue: Arc<ShareQueue>,
+}
+
+impl ShareView for View {
+    fn leader(&self, key: TopicIdPartition, at: &TopicPartition) -> Option<i32> {
+        let info = self.cluster.leader_info(&at.topic, at.partition)?;
+        (info.topic_id == key.topic_id).then_some(info.leader)
+    }
+
+    fn room(&self) -> usize {
+        self.queue.budget.room()
+    }
+}
+
+/// Serves one share consumer until it is closed or dropped.
+pub(crate) async fn run(
+    cluster: Rc<Cluster>,
+    group: String,
+    links: ShareLinks,
+    mut control: mpsc::UnboundedReceiver<ShareCommand>,
+) {
+    let member = Member::new(cluster.clone(), group.clone(), links.queue.clone(), links.polls.clone());
+    let identity = ShareIdentity { group, member_id: member.member_id() };
+    let mut changes = cluster.changes();
+    let mut watch = ShareWatch::new(&cluster, &links);
+    let mut task = ShareTask {
+        core: ShareCore::new(ShareSettings::new(&cluster.config)),
+        member: member.clone(),
+        view: View { cluster, queue: links.queue.clone() },
+        links: links.clone(),
+        identity,
+        requests: FuturesUnordered::new(),
+        commits: Vec::new(),
+        results: CommitResults::new(),
+    };
+    let mut membership = JoinSet::new();
+    let mut timer = LoopTimer::new();
+    loop {
+        let now = Instant::now();
+        task.update(now);
+        let watch_at = watch.look(now, &task.core, &task.member);
+        timer.set(earliest(task.core.wake_at(), watch_at));
+        tokio::select! {
+            biased;
+            command = control.recv() => match command {
+                Some(ShareCommand::Close(timeout, done)) => {
+                    membership.abort_all();
+                    task.close(timeout).await;
+                    let _ = done.send(Ok(()));
+                    return;
+                }
+                Some(ShareCommand::Subscribe(topics, done)) if topics.is_empty() => {
+                    membership.abort_all();
+                    task.core.assign(BTreeMap::default());
+                    task.member.unsubscribe().await;
+                    let _ = done.send(Ok(()));
+                }
+                Some(ShareCommand::Subscribe(topics, done)) => {
+                    member.subscribe(topics);
+                    while membership.try_join_next().is_some() {}
+                    if membership.is_empty() {
+                        membership.spawn_local(member.clone().live());
+                    }
+                    let _ = done.send(Ok(()));
+                }
+                Some(ShareCommand::Commit { up_to, reply }) => {
+                    let results = std::mem::take(&mut task.results);
+                    task.commits.push(WaitingCommit { up_to, results, reply });
+                    task.core.commit();
+                }
+                Some(ShareCommand::Assignment(reply)) => {
+                    let _ = reply.send(Ok(task.core.assigned().values().cloned().collect()));
+                }
+                // The consumer was dropped without close: the session times out.
+                None => return,
+            },
+            Some(event) = task.requests.next() => task.on_event(event),
+            () = member.changed.notified() => task.core.assign(member.assigned()),
+            () = links.queue.demand.notified() => {}
+            () = changes.changed() => {}
+            () = timer.expired() => {}
+        }
+    }
+}
+
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
+impl ShareTask {
+    fn update(&mut self, now: Instant) {
+        let demand = self.links.queue.take_demand();
+        self.core.update(now, demand, &self.view);
+        self.perform_actions();
+        self.answer_commits();
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Fetched(node, result) => {
+                if let Ok(response) = &result {
+                    self.view.cluster.observer.throttled(node, response.throttle_time_ms);
+                    self.links.counters.set_lock_timeout(response.acquisition_lock_timeout_ms);
+                    for node in &response.node_endpoints {
+                        self.view.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
+                    }
+                }
+                self.core.on_fetched(node, result, now);
+            }
+            Event::Acknowledged(node, result) => {
+                if let Ok(response) = &result {
+                    self.view.cluster.observer.throttled(node, response.throttle_time_ms);
+                    self.links.counters.set_lock_timeout(response.acquisition_lock_timeout_ms);
+                    for node in &response.node_endpoints {
+                        self.view.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
+                    }
+                }
+                self.core.on_acknowledged(node, result, now);
+            }
+        }
+        self.perform_actions();
+    }
+
+    fn perform_actions(&mut self) {
+        while let Some(action) = self.core.poll_action() {
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: ShareAction) {
+        let View { cluster, queue } = &self.view;
+        match action {
+            ShareAction::Fetch(request) => {
+                let (cluster, identity, node) = (cluster.clone(), self.identity.clone(), request.node);
+                let reservation = Rc::new(queue.budget.reserve(request.bytes));
+                self.requests.push(Box::pin(async move {
+                    Event::Fetched(node, send_fetch(&cluster, identity, request, reservation).await)
+                }));
+            }
+            ShareAction::Acknowledge(request) => {
+                let (cluster, identity, node) = (cluster.clone(), self.identity.clone(), request.node);
+                self.requests.push(Box::pin(async move {
+                    Event::Acknowledged(node, send_acknowledge(&cluster, identity, request).await)
+                }));
+            }
+            ShareAction::Deliver(chunk) => queue.push(ShareItem::Chunk(chunk)),
+            ShareAction::Settle(outcome) => self.settle(outcome),
+            ShareAction::DropChunks { node } => {
+                let expired = queue.drop_chunks_of(node);
+                ShareCounters::add(&self.links.counters.expired, expired);
+            }
+            ShareAction::LearnLeader { at, named_by, leader, leader_epoch } => {
+                if !cluster.learn_leader(&at.topic, at.partition, named_by, leader, leader_epoch) {
+                    cluster.forget_leader(&at.topic, at.partition);
+                }
+            }
+            ShareAction::RefreshMetadata => cluster.refresh(),
+            ShareAction::Report(error) => {
+                cluster.observer.log.debug(Context::Fetch, "SHAREFETCH", || error.to_string());
+                queue.push(ShareItem::Error(error));
+            }
+        }
+    }
+
+    /// Records a result for the next commit, the statistics and the application.
+    fn settle(&mut self, outcome: AckOutcome) {
+        let AckOutcome { at, ranges, result, .. } = &outcome;
+        let offsets = ranges.iter().map(AckRange::len).sum();
+        let counters = &self.links.counters;
+        ShareCounters::add(if result.is_ok() { &counters.acknowledged } else { &counters.failed }, offsets);
+        let id = outcome.id;
+        let waiting = self.commits.iter_mut().find(|commit| id <= commit.up_to);
+        let results = waiting.map_or(&mut self.results, |commit| &mut commit.results);
+        match results.get_mut(at) {
+            // The first error of a partition is kept.
+            Some(Err(_)) => {}
+            Some(known) => known.clone_from(result),
+            None => drop(results.insert(at.clone(), result.clone())),
+        }
+        self.links.results.push_with(|| {
+            Some(AcknowledgementResult {
+                at: at.clone(),
+                ranges: ranges.iter().map(|range| range.first..=range.last).collect(),
+                result: result.clone(),
+            })
+        });
+        if ranges.iter().any(|range| range.types.contains(&AcknowledgeType::Renew.code())) {
+            self.links.queue.push(ShareItem::Renewed(outcome));
+        }
+    }
+
+    fn answer_commits(&mut self) {
+        let core = &self.core;
+        let is_done = |commit: &mut WaitingCommit| !core.has_unsettled(commit.up_to);
+        for commit in self.commits.extract_if(.., is_done) {
+            let _ = commit.reply.send(Ok(commit.results));
+        }
+    }
+
+    /// Sends the pending acknowledgements, closes the sessions and leaves the group, within `timeout`.
+    async fn close(&mut self, timeout: Duration) {
+        let closing = async {
+            self.core.close();
+            loop {
+                self.update(Instant::now());
+                if self.core.is_closed() {
+                    break;
+                }
+                let wake_at = self.core.wake_at();
+                let pause = async {
+                    match wake_at {
+                        Some(at) => tokio::time::sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    Some(event) = self.requests.next() => self.on_event(event),
+                    () = pause => {}
+                }
+            }
+            self.member.leave().await;
+        };
+        if tokio::time::timeout(timeout, closing).await.is_err() {
+            tracing::debug!("closing a share consumer: no answer in time");
+        }
+        self.member.status.step(MembershipStep::Out, Some(&self.member.coordinator));
+    }
+}

@@ -1,0 +1,188 @@
+//! Records that a poll returned and that are not acknowledged.
+
+use super::batch::ShareBatch;
+use crate::share::acknowledgements::{AckRange, PartitionAcks, TopicIdPartition};
+use crate::share::queue::AcquiredRange;
+use crate::types::{AcknowledgeType, TopicPartition};
+
+/// No acknowledgement so far.
+const NONE: i8 = -1;
+/// The acknowledgement was given to the engine.
+const TAKEN: i8 = -2;
+
+/// The acknowledgements of one delivered batch.
+#[derive(Debug)]
+pub(super) struct DeliveredBatch {
+    pub(super) key: TopicIdPartition,
+    at: TopicPartition,
+    node: i32,
+    runs: Vec<DeliveredRun>,
+    /// The batch, with explicit acknowledgement: a renewal returns its records again.
+    batch: Option<ShareBatch>,
+}
+
+/// Consecutive records.
+#[derive(Debug)]
+struct DeliveredRun {
+    first: i64,
+    last: i64,
+    /// A code per offset; empty while no offset has one.
+    codes: Vec<i8>,
+}
+
+impl DeliveredRun {
+    fn has_unacknowledged(&self) -> bool {
+        self.codes.is_empty() || self.codes.contains(&NONE)
+    }
+}
+
+impl DeliveredBatch {
+    pub(super) fn new(key: TopicIdPartition, batch: &ShareBatch, keeps: bool) -> Self {
+        let run =
+            |range: &AcquiredRange| DeliveredRun { first: range.first, last: range.last, codes: Vec::new() };
+        Self {
+            key,
+            at: batch.at.clone(),
+            node: batch.node,
+            runs: batch.acquired.iter().map(run).collect(),
+            batch: keeps.then(|| batch.clone()),
+        }
+    }
+
+    /// The batch, if it is kept.
+    pub(super) fn batch(&self) -> Option<&ShareBatch> {
+        self.batch.as_ref()
+    }
+
+    /// Returns `true` if any record has no acknowledgement.
+    pub(super) fn has_unacknowledged(&self) -> bool {
+        self.runs.iter().any(DeliveredRun::has_unacknowledged)
+    }
+
+    /// Acknowledges a record; a later acknowledgement replaces one that was not taken. Returns `false` if the record is not
+    /// among them, or its acknowledgement was taken.
+    pub(super) fn acknowledge(&mut self, at: &TopicPartition, offset: i64, code: i8) -> bool {
+        if self.at != *at {
+            return false;
+        }
+        let found = self.runs.partition_point(|run| run.last < offset);
+        let Some(run) = self.runs.get_mut(found).filter(|run| run.first <= offset) else { return false };
+        if run.codes.is_empty() {
+            run.codes = vec![NONE; (run.last - run.first + 1) as usize];
+        }
+        let known = &mut run.codes[(offset - run.first) as usize];
+        let is_open = *known != TAKEN;
+        if is_open {
+            *known = code;
+        }
+        is_open
+    }
+
+    /// Acknowledges all records without an acknowledgement.
+    pub(super) fn acknowledge_rest(&mut self, code: i8) {
+        for run in &mut self.runs {
+            if run.codes.is_empty() {
+                run.codes = vec![code; (run.last - run.first + 1) as usize];
+            } else {
+                run.codes.iter_mut().filter(|known| **known == NONE).for_each(|known| *known = code);
+            }
+        }
+    }
+
+    /// Accepts all records at once: nothing is kept per record.
+    pub(super) fn into_accepted(self, id: u64) -> PartitionAcks {
+        let accept =
+            |run: DeliveredRun| AckRange::uniform(run.first, run.last, AcknowledgeType::Accept.code());
+        let ranges = self.runs.into_iter().map(accept).collect();
+        PartitionAcks { id, key: self.key, at: self.at, node: self.node, ranges, attempts: 0 }
+    }
+
+    /// Takes the acknowledgements since the last call; `None` if there are none.
+    pub(super) fn take(&mut self, id: u64) -> Option<PartitionAcks> {
+        let mut ranges = Vec::new();
+        for run in &mut self.runs {
+            let mut from = 0;
+            while from < run.codes.len() {
+                let is_taken = |code: &i8| *code >= 0;
+                let len = run.codes[from..].iter().take_while(|code| is_taken(code)).count();
+                if len > 0 {
+                    let codes = &mut run.codes[from..from + len];
+                    ranges.push(AckRange::of_codes(run.first + from as i64, codes));
+                    codes.fill(TAKEN);
+                }
+                from += len + 1;
+            }
+        }
+        let (key, at, node) = (self.key, self.at.clone(), self.node);
+        (!ranges.is_empty()).then_some(PartitionAcks { id, key, at, node, ranges, attempts: 0 })
+    }
+}
+
+/// The offsets that an outcome renews.
+pub(super) fn renewed_offsets(ranges: &[AckRange]) -> Vec<(i64, i64)> {
+    let renew = AcknowledgeType::Renew.code();
+    let mut offsets: Vec<(i64, i64)> = Vec::new();
+    for range in ranges {
+        if range.types == [renew] {
+            offsets.push((range.first, range.last));
+            continue;
+        }
+        let renewed = range.types.iter().zip(range.first..).filter(|(code, _)| **code == renew);
+        for (_, offset) in renewed {
+            match offsets.last_mut() {
+                Some((_, last)) if *last + 1 == offset => *last = offset,
+                _ => offsets.push((offset, offset)),
+            }
+        }
+    }
+    offsets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ottla_protocol::Uuid;
+
+    use super::*;
+
+    fn delivered(runs: &[(i64, i64)]) -> DeliveredBatch {
+        let range =
+            |(first, last): &(i64, i64)| AcquiredRange { first: *first, last: *last, delivery_count: 1 };
+        let acquired: Arc<[AcquiredRange]> = runs.iter().map(range).collect();
+        let batch =
+            ShareBatch { at: TopicPartition::new("orders", 0), node: 1, sets: Arc::new([]), acquired };
+        DeliveredBatch::new(TopicIdPartition { topic_id: Uuid::ONE, partition: 0 }, &batch, true)
+    }
+
+    #[test]
+    fn each_record_is_acknowledged_once_and_in_any_order() {
+        let at = TopicPartition::new("orders", 0);
+        let mut delivered = delivered(&[(0, 2), (5, 6)]);
+        assert!(delivered.acknowledge(&at, 6, 2) && delivered.acknowledge(&at, 0, 3));
+        assert!(delivered.acknowledge(&at, 0, 1), "not taken so far");
+        assert!(!delivered.acknowledge(&at, 3, 1), "not delivered");
+        assert!(!delivered.acknowledge(&TopicPartition::new("orders", 1), 0, 1));
+        let ranges = delivered.take(1).expect("two records").ranges;
+        assert_eq!(ranges, [AckRange::uniform(0, 0, 1), AckRange::uniform(6, 6, 2)]);
+        assert!(!delivered.acknowledge(&at, 0, 1), "taken");
+        assert!(delivered.has_unacknowledged() && delivered.take(2).is_none());
+        delivered.acknowledge_rest(1);
+        assert!(!delivered.has_unacknowledged());
+        let ranges = delivered.take(3).expect("the rest").ranges;
+        assert_eq!(ranges, [AckRange::uniform(1, 2, 1), AckRange::uniform(5, 5, 1)]);
+    }
+
+    #[test]
+    fn all_records_are_accepted_as_ranges() {
+        let ranges = delivered(&[(0, 499), (600, 700)]).into_accepted(1).ranges;
+        assert_eq!(ranges, [AckRange::uniform(0, 499, 1), AckRange::uniform(600, 700, 1)]);
+    }
+
+    #[test]
+    fn only_renewed_offsets_come_again() {
+        let ranges =
+            [AckRange::uniform(0, 2, 4), AckRange::of_codes(5, &[1, 4, 4, 2]), AckRange::uniform(9, 9, 1)];
+        assert_eq!(renewed_offsets(&ranges), [(0, 2), (6, 7)]);
+    }
+}

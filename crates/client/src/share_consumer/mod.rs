@@ -1,0 +1,443 @@
+//! The share consumer.
+
+mod batch;
+mod delivered;
+mod open;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+pub use self::batch::{ShareBatch, ShareRecord, ShareRecords};
+use self::delivered::{DeliveredBatch, renewed_offsets};
+use self::open::{OpenedChunk, open};
+use crate::blocking;
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::consumer::EngineReply;
+use crate::consumer::open_chunk::ReadContext;
+use crate::error::Error;
+use crate::group::poll_activity::PollActivity;
+use crate::notification_queue::NotificationQueue;
+use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
+use crate::share::commands::ShareCommand;
+use crate::share::links::ShareLinks;
+use crate::share::queue::{AckOutcome, AcquiredChunk, ShareItem, ShareQueue};
+use crate::share::statistics::{ShareCounters, ShareStatistics};
+use crate::stats::events::OnDemandQueue;
+use crate::timer;
+use crate::types::topic_name::check_all;
+use crate::types::{AcknowledgeType, AcknowledgementResult, ShareAcknowledgementMode, TopicPartition};
+
+/// The results of acknowledgements that wait to be read; older ones are dropped.
+const RESULTS_MAX: usize = 1000;
+
+/// Reads records in a share group (KIP-932): the group delivers each record to one of its members, also of one partition, and
+/// again until a member accepts or rejects it. Needs Apache Kafka 4.2 or later.
+///
+/// With `share.acknowledgement.mode=implicit`, the default, the next [`poll`](Self::poll) or [`commit`](Self::commit) accepts all
+/// records of the last poll. With `explicit`, the application calls [`acknowledge`](Self::acknowledge) for each record before it
+/// polls again. A record that is not acknowledged within [`acquisition_lock_timeout`](Self::acquisition_lock_timeout) is
+/// delivered again.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use ottla_client::{AcknowledgeType, Config, ShareConsumer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ottla_client::Error> {
+/// let mut config = Config::new("127.0.0.1:9092");
+/// config.set("group.id", "billing")?;
+/// config.set("share.acknowledgement.mode", "explicit")?;
+///
+/// let mut consumer = ShareConsumer::new(config)?;
+/// consumer.subscribe(&["orders"]).await?;
+/// while let Some(batch) = consumer.poll(Duration::from_secs(10)).await? {
+///     for record in &batch {
+///         let outcome = match record.value() {
+///             Some(_) => AcknowledgeType::Accept,
+///             None if record.delivery_count() < 3 => AcknowledgeType::Release,
+///             None => AcknowledgeType::Reject,
+///         };
+///         consumer.acknowledge(&record, outcome)?;
+///     }
+/// }
+/// consumer.close(Duration::from_secs(5)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ShareConsumer {
+    client: Client,
+    links: ShareLinks,
+    sender: mpsc::UnboundedSender<ShareCommand>,
+    reading: ReadContext,
+    mode: ShareAcknowledgementMode,
+    delivered: VecDeque<DeliveredBatch>,
+    /// Batches with records whose renewal is not settled.
+    renewing: Vec<Renewing>,
+    next_id: u64,
+    is_subscribed: bool,
+}
+
+/// A batch whose renewed records a poll returns again.
+#[derive(Debug)]
+struct Renewing {
+    id: u64,
+    key: TopicIdPartition,
+    batch: ShareBatch,
+}
+
+impl Client {
+    /// Creates a share consumer that shares this client's engine thread and connections.
+    ///
+    /// # Errors
+    /// [`Error::Config`] without a `group.id`.
+    pub fn share_consumer(&self) -> Result<ShareConsumer, Error> {
+        let config = self.config().clone();
+        let Some(group) = config.group_id.clone() else {
+            return Err(Error::Config("a share consumer needs group.id".into()));
+        };
+        let links = ShareLinks {
+            queue: ShareQueue::new(config.queued_max_messages_bytes),
+            polls: Arc::<PollActivity>::default(),
+            counters: Arc::default(),
+            results: Arc::new(OnDemandQueue::keeping(RESULTS_MAX)),
+        };
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let of_engine = links.clone();
+        self.start(|cluster: Rc<Cluster>| crate::share::run(cluster, group, of_engine, receiver));
+        let reading = ReadContext {
+            config: config.clone(),
+            budget: links.queue.budget.clone(),
+            observer: self.produce().observer.clone(),
+        };
+        Ok(ShareConsumer {
+            client: self.clone(),
+            links,
+            sender,
+            reading,
+            mode: config.share_acknowledgement_mode,
+            delivered: VecDeque::new(),
+            renewing: Vec::new(),
+            next_id: 1,
+            is_subscribed: false,
+        })
+    }
+}
+
+impl ShareConsumer {
+    /// Creates a share consumer with its own client and engine thread.
+    ///
+    /// # Errors
+    /// The errors of [`Client::new`] and [`Client::share_consumer`].
+    pub fn new(config: Config) -> Result<Self, Error> {
+        Client::new(config)?.share_consumer()
+    }
+
+    /// Returns the client that the consumer runs on.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Joins the group `group.id` for these topics, in place of the previous ones. Without topics, it leaves the group.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid topic name. [`poll`](Self::poll) returns later errors of the group.
+    pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
+        check_all(topics.iter().copied())?;
+        let topics: BTreeSet<Arc<str>> = topics.iter().map(|topic| Arc::from(*topic)).collect();
+        self.is_subscribed = !topics.is_empty();
+        self.ask(|reply| ShareCommand::Subscribe(topics, reply)).await
+    }
+
+    /// Leaves the group; records that were delivered can still be acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the client has stopped.
+    pub async fn unsubscribe(&mut self) -> Result<(), Error> {
+        self.subscribe(&[]).await
+    }
+
+    /// Returns the partitions that the group assigned to this member. Other members may have them too.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the client has stopped.
+    pub async fn assignment(&self) -> Result<Vec<TopicPartition>, Error> {
+        self.ask(ShareCommand::Assignment).await
+    }
+
+    /// Returns the next records, all of one partition; `None` after `timeout`.
+    ///
+    /// With implicit acknowledgement, it accepts the records of the last poll. With explicit acknowledgement, it sends the
+    /// acknowledgements since the last poll, and returns renewed records again. It does not wait for their results: see
+    /// [`acknowledgement_results`](Self::acknowledgement_results).
+    ///
+    /// # Errors
+    /// [`Error::IllegalState`] without a subscription, or if records of the last poll are not acknowledged, with explicit
+    /// acknowledgement; the records stay delivered. Also errors of the group and of partitions. Cancel safe.
+    pub async fn poll(&mut self, timeout: Duration) -> Result<Option<ShareBatch>, Error> {
+        let acks = self.begin_poll()?;
+        if let Some(batch) = self.take(acks)? {
+            return Ok(Some(batch));
+        }
+        let deadline = timer::deadline_after(timeout);
+        let links = self.links.clone();
+        let _waiting = links.polls.wait();
+        loop {
+            let in_time = timer::timeout_at(deadline, links.queue.filled.notified()).await.is_some();
+            let taken = self.take(Vec::new());
+            if !in_time || !matches!(taken, Ok(None)) {
+                links.queue.stop_waiting();
+                return taken;
+            }
+        }
+    }
+
+    /// [`ShareConsumer::poll`] for threads without a runtime.
+    ///
+    /// # Errors
+    /// The errors of [`ShareConsumer::poll`].
+    pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<ShareBatch>, Error> {
+        let acks = self.begin_poll()?;
+        let mut taken = self.take(acks);
+        if matches!(taken, Ok(None)) {
+            let links = self.links.clone();
+            let _waiting = links.polls.wait();
+            blocking::wait_until(timeout, &links.queue.filled, || {
+                taken = self.take(Vec::new());
+                !matches!(taken, Ok(None))
+            });
+            links.queue.stop_waiting();
+        }
+        taken
+    }
+
+    /// Acknowledges a record of the last poll. The next poll or commit sends it; until then, another call replaces it.
+    ///
+    /// # Errors
+    /// [`Error::IllegalState`] with implicit acknowledgement, and for a record that is not delivered to this consumer or whose
+    /// acknowledgement was sent.
+    pub fn acknowledge(&mut self, record: &ShareRecord<'_>, outcome: AcknowledgeType) -> Result<(), Error> {
+        self.acknowledge_offset(record.at(), record.offset(), outcome)
+    }
+
+    /// [`ShareConsumer::acknowledge`] by the record's offset.
+    ///
+    /// # Errors
+    /// The errors of [`ShareConsumer::acknowledge`].
+    pub fn acknowledge_offset(
+        &mut self,
+        partition: &TopicPartition,
+        offset: i64,
+        outcome: AcknowledgeType,
+    ) -> Result<(), Error> {
+        self.check_explicit()?;
+        // The newest first: the same offset may have been delivered again.
+        let mut newest_first = self.delivered.iter_mut().rev();
+        if newest_first.any(|delivered| delivered.acknowledge(partition, offset, outcome.code())) {
+            return Ok(());
+        }
+        Err(Error::IllegalState(format!(
+            "acknowledge: {partition} offset {offset} is not delivered to this consumer, or is acknowledged"
+        )))
+    }
+
+    /// Acknowledges all records of the last polls that have no acknowledgement.
+    ///
+    /// # Errors
+    /// [`Error::IllegalState`] with implicit acknowledgement.
+    pub fn acknowledge_rest(&mut self, outcome: AcknowledgeType) -> Result<(), Error> {
+        self.check_explicit()?;
+        self.delivered.iter_mut().for_each(|delivered| delivered.acknowledge_rest(outcome.code()));
+        Ok(())
+    }
+
+    /// Sends the acknowledgements and waits for their results: with implicit acknowledgement, it accepts all records of the last
+    /// poll first. Returns the results since the last commit by partition, those of earlier polls included; the first error of a
+    /// partition counts.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the client has stopped.
+    pub async fn commit(&mut self) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
+        let acks = self.settle_delivered();
+        self.links.queue.acknowledge(acks);
+        let up_to = self.next_id - 1;
+        self.ask(|reply| ShareCommand::Commit { up_to, reply }).await
+    }
+
+    /// [`ShareConsumer::commit`] for threads without a runtime.
+    ///
+    /// # Errors
+    /// The errors of [`ShareConsumer::commit`]; [`Error::TimedOut`] if the results take longer than `timeout`.
+    pub fn commit_blocking(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
+        let committing = self.commit();
+        blocking::block_on(timeout, committing).unwrap_or_else(|| {
+            Err(Error::TimedOut {
+                what: "committing acknowledgements".into(),
+                waited_ms: timeout.as_millis(),
+            })
+        })
+    }
+
+    /// Returns the queue of results of acknowledgements. It is filled from the first call on and keeps the last 1000.
+    pub fn acknowledgement_results(&self) -> NotificationQueue<AcknowledgementResult> {
+        self.links.results.activate()
+    }
+
+    /// Returns the duration of the acquisition lock of records (`group.share.record.lock.duration.ms`); `None` before the first
+    /// response of a broker.
+    pub fn acquisition_lock_timeout(&self) -> Option<Duration> {
+        self.links.counters.lock_timeout()
+    }
+
+    /// Returns the counters of this consumer.
+    pub fn statistics(&self) -> ShareStatistics {
+        self.links.counters.snapshot()
+    }
+
+    /// Calls `wake` whenever there is something to poll, in the engine's thread. `wake` must not block.
+    pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.links.queue.listen(Some(Arc::new(wake)));
+    }
+
+    /// Sends explicit acknowledgements that were not sent, releases all other records, leaves the group, and stops, within
+    /// `timeout`. It does not accept the records of the last poll: call [`commit`](Self::commit) for that.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if the engine does not respond in time.
+    pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
+        let closing = self.begin_close(timeout);
+        timer::timeout(timeout, closing).await.unwrap_or_else(|| Err(close_timed_out(timeout)))
+    }
+
+    /// [`ShareConsumer::close`] for threads without a runtime.
+    ///
+    /// # Errors
+    /// The errors of [`ShareConsumer::close`].
+    pub fn close_blocking(mut self, timeout: Duration) -> Result<(), Error> {
+        let closing = self.begin_close(timeout);
+        blocking::block_on(timeout, closing).unwrap_or_else(|| Err(close_timed_out(timeout)))
+    }
+
+    fn begin_close(&mut self, timeout: Duration) -> EngineReply<()> {
+        if self.mode == ShareAcknowledgementMode::Explicit {
+            let acks = self.settle_delivered();
+            self.links.queue.acknowledge(acks);
+        }
+        self.ask(|reply| ShareCommand::Close(timeout, reply))
+    }
+
+    fn check_explicit(&self) -> Result<(), Error> {
+        match self.mode {
+            ShareAcknowledgementMode::Explicit => Ok(()),
+            ShareAcknowledgementMode::Implicit => Err(Error::IllegalState(
+                "acknowledge: share.acknowledgement.mode is `implicit`, so that polls and commits accept records; set it to `explicit`".into(),
+            )),
+        }
+    }
+
+    /// A poll shows that the application is alive, and settles the records of the last poll.
+    fn begin_poll(&mut self) -> Result<Vec<PartitionAcks>, Error> {
+        self.links.polls.pass();
+        if !self.is_subscribed {
+            return Err(Error::IllegalState(
+                "poll: the share consumer is not subscribed to any topic".into(),
+            ));
+        }
+        let is_explicit = self.mode == ShareAcknowledgementMode::Explicit;
+        if is_explicit && self.delivered.iter().any(DeliveredBatch::has_unacknowledged) {
+            return Err(Error::IllegalState(
+                "poll: with share.acknowledgement.mode=explicit, all records of the last poll must be acknowledged first".into(),
+            ));
+        }
+        Ok(self.settle_delivered())
+    }
+
+    /// Takes the acknowledgements of delivered records. With implicit acknowledgement, these are all records.
+    fn settle_delivered(&mut self) -> Vec<PartitionAcks> {
+        let mut acks = Vec::with_capacity(self.delivered.len());
+        if self.mode == ShareAcknowledgementMode::Implicit {
+            for delivered in std::mem::take(&mut self.delivered) {
+                acks.push(delivered.into_accepted(self.next_id));
+                self.next_id += 1;
+            }
+            return acks;
+        }
+        for delivered in &mut self.delivered {
+            let Some(taken) = delivered.take(self.next_id) else { continue };
+            if let Some(batch) = delivered.batch().filter(|_| taken.renews()) {
+                self.renewing.push(Renewing { id: taken.id, key: delivered.key, batch: batch.clone() });
+            }
+            self.next_id += 1;
+            acks.push(taken);
+        }
+        self.delivered.retain(DeliveredBatch::has_unacknowledged);
+        acks
+    }
+
+    /// Passes acknowledgements to the engine and takes the next records.
+    fn take(&mut self, mut acks: Vec<PartitionAcks>) -> Result<Option<ShareBatch>, Error> {
+        loop {
+            let batch = match self.links.queue.exchange(std::mem::take(&mut acks)) {
+                Some(ShareItem::Chunk(chunk)) => self.open(chunk),
+                Some(ShareItem::Renewed(outcome)) => self.renewed(&outcome),
+                Some(ShareItem::Error(error)) => return Err(error),
+                None => return Ok(None),
+            };
+            let Some((key, batch)) = batch else { continue };
+            let counters = &self.links.counters;
+            ShareCounters::add(&counters.records, batch.len() as u64);
+            ShareCounters::add(&counters.batches, 1);
+            let keeps = self.mode == ShareAcknowledgementMode::Explicit;
+            self.delivered.push_back(DeliveredBatch::new(key, &batch, keeps));
+            return Ok(Some(batch));
+        }
+    }
+
+    /// Opens a chunk, unless its acquisition has ended. Offsets without a readable record are acknowledged at once.
+    fn open(&mut self, chunk: AcquiredChunk) -> Option<(TopicIdPartition, ShareBatch)> {
+        let counters = self.links.counters.clone();
+        if chunk.locked_until.is_some_and(|until| until <= Instant::now()) {
+            ShareCounters::add(&counters.expired, chunk.offsets());
+            return None;
+        }
+        let (key, at, node) = (chunk.key, chunk.at.clone(), chunk.node);
+        let OpenedChunk { batch, unreadable, corrupt } = open(chunk, &self.reading);
+        if !unreadable.is_empty() {
+            ShareCounters::add(&counters.corrupt, corrupt);
+            let id = self.next_id;
+            self.next_id += 1;
+            let acks = PartitionAcks { id, key, at, node, ranges: unreadable, attempts: 0 };
+            self.links.queue.acknowledge(vec![acks]);
+        }
+        Some((key, batch?))
+    }
+
+    /// The records whose locks were renewed; `None` if the broker refused that.
+    fn renewed(&mut self, outcome: &AckOutcome) -> Option<(TopicIdPartition, ShareBatch)> {
+        let found = self.renewing.iter().position(|renewing| renewing.id == outcome.id)?;
+        let Renewing { key, batch, .. } = self.renewing.swap_remove(found);
+        outcome.result.as_ref().ok()?;
+        Some((key, batch.restricted(&renewed_offsets(&outcome.ranges))?))
+    }
+
+    fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ShareCommand) -> EngineReply<T> {
+        let (reply, received) = oneshot::channel();
+        // Without an engine nothing sends the reply, and waiting for it fails.
+        let _ = self.sender.send(make(reply));
+        EngineReply::new(received)
+    }
+}
+
+fn close_timed_out(timeout: Duration) -> Error {
+    Error::TimedOut { what: "closing the share consumer".into(), waited_ms: timeout.as_millis() }
+}

@@ -1,0 +1,364 @@
+//! Our share consumer on Apache Kafka 4.3: acknowledgements of each kind, members beside Java's, and restarts.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ottla_client::{
+    AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, NewTopic, Producer,
+    Record, ShareBatch, ShareConsumer, TopicPartition,
+};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, Process, newest_jars, require};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for records that must not come.
+const A_WHILE: Duration = Duration::from_secs(2);
+
+/// Locks and sessions of seconds.
+const QUICK: &[(&str, &str)] = &[
+    ("group.share.min.record.lock.duration.ms", "1000"),
+    ("group.share.record.lock.duration.ms", "5000"),
+    ("group.share.min.heartbeat.interval.ms", "200"),
+    ("group.share.heartbeat.interval.ms", "500"),
+    ("group.share.min.session.timeout.ms", "2000"),
+    ("group.share.session.timeout.ms", "6000"),
+    ("share.coordinator.state.topic.replication.factor", "1"),
+    ("share.coordinator.state.topic.min.isr", "1"),
+];
+
+fn start() -> Result<KafkaCluster, Failure> {
+    KafkaCluster::start_with(1, &KafkaOptions { properties: QUICK, newest: true, ..KafkaOptions::default() })
+}
+
+/// One cluster for the tests of this file that run at the same time.
+fn shared() -> Result<Arc<KafkaCluster>, Failure> {
+    static SHARED: Mutex<Weak<KafkaCluster>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(cluster) = shared.upgrade() {
+        return Ok(cluster);
+    }
+    let cluster = Arc::new(start()?);
+    *shared = Arc::downgrade(&cluster);
+    Ok(cluster)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+/// A topic, and a group of the same name that starts at its beginning.
+fn prepare(cluster: &KafkaCluster, name: &str, partitions: i32) -> Client {
+    let client = Client::new(Config::new(cluster.bootstrap())).expect("a client");
+    let admin = client.admin();
+    block_on(async {
+        admin.create_topics(&[NewTopic::new(name).partitions(partitions)]).await.expect("created");
+        let earliest = ("share.auto.offset.reset".to_owned(), ConfigChange::Set("earliest".into()));
+        let changes = [(ConfigResource::group(name), vec![earliest])];
+        let results =
+            admin.incremental_alter_configs(&changes, AlterOptions::default()).await.expect("answered");
+        results.into_iter().for_each(|(_, result)| result.expect("changed"));
+    });
+    client
+}
+
+fn produce(client: &Client, topic: &str, values: impl Iterator<Item = usize>) {
+    let producer = client.producer();
+    let deliveries: Vec<_> = values
+        .map(|value| {
+            let value = value.to_string();
+            producer.enqueue_blocking(Record::to(topic).key(&value).value(&value)).expect("taken")
+        })
+        .collect();
+    producer.flush_blocking(PATIENCE).expect("written");
+    deliveries
+        .into_iter()
+        .for_each(|delivery| drop(delivery.wait(PATIENCE).expect("in time").expect("written")));
+}
+
+fn member(cluster: &KafkaCluster, name: &str, properties: &[(&str, &str)]) -> ShareConsumer {
+    let mut config = Config::new(cluster.bootstrap());
+    config.set("group.id", name).expect("known");
+    config.set_all(properties.iter().copied()).expect("known properties");
+    let mut consumer = ShareConsumer::new(config).expect("a consumer");
+    block_on(consumer.subscribe(&[name])).expect("subscribed");
+    consumer
+}
+
+const EXPLICIT: (&str, &str) = ("share.acknowledgement.mode", "explicit");
+
+/// Polls until a batch comes.
+fn next(consumer: &mut ShareConsumer, what: &str) -> ShareBatch {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(batch) = consumer.poll_blocking(Duration::from_millis(500)).expect(what) {
+            return batch;
+        }
+    }
+    panic!("{what}: nothing; {:?}", consumer.statistics());
+}
+
+fn values(batch: &ShareBatch) -> Vec<usize> {
+    let number =
+        |value: Option<&[u8]>| String::from_utf8_lossy(value.expect("a value")).parse().expect("a number");
+    batch.iter().map(|record| number(record.value())).collect()
+}
+
+fn commit(consumer: &mut ShareConsumer) {
+    for (at, result) in consumer.commit_blocking(PATIENCE).expect("answered") {
+        result.unwrap_or_else(|error| panic!("{at}: {error}"));
+    }
+}
+
+#[test]
+fn implicit_acknowledgement_accepts_each_record_once() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let cluster = shared()?;
+    let client = prepare(&cluster, "implicit", 3);
+    produce(&client, "implicit", 0..1000);
+    let mut consumer = member(&cluster, "implicit", &[]);
+    let mut seen: BTreeMap<usize, usize> = BTreeMap::new();
+    while seen.len() < 1000 {
+        let batch = next(&mut consumer, "records");
+        assert_eq!(values(&batch).len(), batch.len());
+        assert!(batch.iter().all(|record| record.delivery_count() == 1));
+        values(&batch).into_iter().for_each(|value| *seen.entry(value).or_default() += 1);
+    }
+    assert!(seen.values().all(|count| *count == 1));
+    let error = consumer.acknowledge_rest(AcknowledgeType::Accept).expect_err("implicit");
+    assert!(matches!(error, Error::IllegalState(_)), "{error}");
+    commit(&mut consumer);
+    assert_eq!(block_on(consumer.assignment()).expect("an assignment").len(), 3);
+    let statistics = consumer.statistics();
+    assert_eq!((statistics.records, statistics.acknowledged, statistics.failed), (1000, 1000, 0));
+    consumer.close_blocking(PATIENCE).expect("closed");
+
+    let mut later = member(&cluster, "implicit", &[]);
+    assert!(later.poll_blocking(A_WHILE).expect("no error").is_none(), "all are accepted");
+    produce(&client, "implicit", 1000..1001);
+    assert_eq!(values(&next(&mut later, "a new record")), [1000]);
+    later.close_blocking(PATIENCE).expect("closed");
+    Ok(())
+}
+
+#[test]
+fn explicit_acknowledgements_release_reject_and_redeliver() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let cluster = shared()?;
+    let client = prepare(&cluster, "explicit", 1);
+    produce(&client, "explicit", 0..10);
+    let mut consumer = member(&cluster, "explicit", &[EXPLICIT]);
+    let results = consumer.acknowledgement_results();
+    let (mut first, mut again) = (BTreeSet::new(), BTreeSet::new());
+    while first.len() < 10 {
+        let batch = next(&mut consumer, "records");
+        let error = consumer.poll_blocking(Duration::ZERO).expect_err("not acknowledged");
+        assert!(matches!(error, Error::IllegalState(_)), "{error}");
+        for record in &batch {
+            let offset = record.offset();
+            let outcome = match (offset, record.delivery_count()) {
+                (_, 2..) => AcknowledgeType::Accept,
+                (1, _) => AcknowledgeType::Reject,
+                (offset, _) if offset % 2 == 0 => AcknowledgeType::Release,
+                (_, _) => AcknowledgeType::Accept,
+            };
+            consumer.acknowledge(&record, outcome).expect("delivered");
+            let new = if record.delivery_count() == 1 { first.insert(offset) } else { again.insert(offset) };
+            assert!(new, "{offset} was delivered twice with one count");
+        }
+    }
+    commit(&mut consumer);
+    let error = consumer.acknowledge_offset(&TopicPartition::new("explicit", 0), 3, AcknowledgeType::Accept);
+    assert!(matches!(error, Err(Error::IllegalState(_))), "{error:?}");
+    while again.len() < 5 {
+        let batch = next(&mut consumer, "released records");
+        for record in &batch {
+            assert_eq!(record.delivery_count(), 2);
+            assert!(again.insert(record.offset()));
+            consumer.acknowledge(&record, AcknowledgeType::Accept).expect("delivered");
+        }
+    }
+    assert_eq!(again.into_iter().collect::<Vec<_>>(), [0, 2, 4, 6, 8]);
+    commit(&mut consumer);
+    assert!(
+        consumer.poll_blocking(A_WHILE).expect("no error").is_none(),
+        "the rejected one does not come again"
+    );
+    let mut acknowledged = 0;
+    while let Some(result) = results.try_next() {
+        result.result.expect("accepted by the broker");
+        acknowledged += result.ranges.iter().map(|range| range.end() - range.start() + 1).sum::<i64>();
+    }
+    assert_eq!(acknowledged, 15);
+    consumer.close_blocking(PATIENCE).expect("closed");
+    Ok(())
+}
+
+#[test]
+fn a_renewed_record_stays_with_its_consumer_beyond_its_lock() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let cluster = shared()?;
+    let client = prepare(&cluster, "renew", 1);
+    produce(&client, "renew", 0..2);
+    let mut consumer = member(&cluster, "renew", &[EXPLICIT, ("share.acquire.mode", "record_limit")]);
+    let mut other = member(&cluster, "renew", &[EXPLICIT]);
+    let mut batch = next(&mut consumer, "records");
+    while batch.len() < 2 {
+        // The records may be in two batches; both are needed in one.
+        consumer.acknowledge_rest(AcknowledgeType::Release).expect("explicit");
+        batch = next(&mut consumer, "both records");
+    }
+    let lock = consumer.acquisition_lock_timeout().expect("reported");
+    assert_eq!(lock, Duration::from_secs(5));
+    let counts: Vec<i16> = batch.iter().map(|record| record.delivery_count()).collect();
+    let begin = Instant::now();
+    while begin.elapsed() < lock + Duration::from_secs(3) {
+        consumer.acknowledge_rest(AcknowledgeType::Renew).expect("explicit");
+        let again = next(&mut consumer, "renewed records");
+        assert_eq!(values(&again), [0, 1]);
+        assert_eq!(again.iter().map(|record| record.delivery_count()).collect::<Vec<_>>(), counts);
+        assert!(other.poll_blocking(Duration::from_secs(1)).expect("no error").is_none(), "still locked");
+    }
+    consumer.acknowledge_rest(AcknowledgeType::Accept).expect("explicit");
+    commit(&mut consumer);
+    assert_eq!(consumer.statistics().failed, 0);
+    assert!(other.poll_blocking(A_WHILE).expect("no error").is_none());
+    consumer.close_blocking(PATIENCE).expect("closed");
+    other.close_blocking(PATIENCE).expect("closed");
+    Ok(())
+}
+
+#[test]
+fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let cluster = shared()?;
+    let client = prepare(&cluster, "mixed", 4);
+    let mut ours = [member(&cluster, "mixed", &[]), member(&cluster, "mixed", &[])];
+    let mut java = newest_jars()?.java(256);
+    java.arg("org.apache.kafka.tools.consumer.ConsoleShareConsumer");
+    java.args(["--bootstrap-server", &cluster.bootstrap(), "--topic", "mixed", "--group", "mixed"]);
+    let mut java = Process::spawn("console share consumer", &mut java)?;
+    let mut seen: Vec<usize> = Vec::new();
+    let mut by_each = [0, 0];
+    let javas = |java: &Process| -> Vec<usize> {
+        String::from_utf8_lossy(&java.stdout()).lines().filter_map(|line| line.trim().parse().ok()).collect()
+    };
+    let (mut written, deadline) = (0, Instant::now() + PATIENCE * 2);
+    loop {
+        let all_take_part = by_each.iter().all(|count| *count > 0) && !javas(&java).is_empty();
+        if written < 3000 || !all_take_part && written < 30_000 {
+            produce(&client, "mixed", written..written + 50);
+            written += 50;
+        } else if seen.len() + javas(&java).len() >= written {
+            break;
+        }
+        for (consumer, count) in ours.iter_mut().zip(&mut by_each) {
+            if let Some(batch) = consumer.poll_blocking(Duration::from_millis(20)).expect("no error") {
+                *count += batch.len();
+                seen.extend(values(&batch));
+            }
+        }
+        assert!(Instant::now() < deadline, "{by_each:?} and {} of {written}", javas(&java).len());
+    }
+    ours.iter_mut().for_each(commit);
+    let javas = javas(&java);
+    java.stop()?;
+    assert!(!javas.is_empty() && by_each.iter().all(|count| *count > 0), "{by_each:?}, {}", javas.len());
+    seen.extend(javas);
+    seen.sort_unstable();
+    assert_eq!(seen, (0..written).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[test]
+fn closing_releases_what_is_not_acknowledged_and_sends_what_is() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let cluster = shared()?;
+    let client = prepare(&cluster, "closing", 1);
+    produce(&client, "closing", 0..4);
+    let mut first = member(&cluster, "closing", &[EXPLICIT]);
+    let mut taken = 0;
+    while taken < 4 {
+        let batch = next(&mut first, "records");
+        taken += batch.len();
+        if taken < 4 {
+            first.acknowledge_rest(AcknowledgeType::Accept).expect("explicit");
+        }
+    }
+    first
+        .acknowledge_offset(&TopicPartition::new("closing", 0), 3, AcknowledgeType::Accept)
+        .expect("delivered");
+    let left: usize = taken - 1;
+    first.close_blocking(PATIENCE).expect("closed");
+    let begin = Instant::now();
+    let mut second = member(&cluster, "closing", &[]);
+    let mut again = Vec::new();
+    while again.is_empty() || again.len() < left && begin.elapsed() < Duration::from_secs(4) {
+        let batch = next(&mut second, "released records");
+        assert!(batch.iter().all(|record| record.delivery_count() == 2));
+        again.extend(values(&batch));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(4), "sooner than the lock ends: {:?}", begin.elapsed());
+    assert!(!again.contains(&3), "{again:?}");
+    second.close_blocking(PATIENCE).expect("closed");
+    Ok(())
+}
+
+#[test]
+fn a_record_limit_holds_and_transaction_markers_are_no_records() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let cluster = shared()?;
+    let client = prepare(&cluster, "limit", 1);
+    produce(&client, "limit", 0..10);
+    let mut config = Config::new(cluster.bootstrap());
+    config.set("transactional.id", "limit").expect("known");
+    let producer = Producer::new(config).expect("a producer");
+    block_on(async {
+        producer.init_transactions(PATIENCE).await.expect("initialised");
+        for value in 10..14 {
+            producer.begin_transaction().expect("begun");
+            producer.send(Record::to("limit").value(&value.to_string())).await.expect("written");
+            producer.commit_transaction(PATIENCE).await.expect("committed");
+        }
+    });
+    let mut consumer =
+        member(&cluster, "limit", &[("share.acquire.mode", "record_limit"), ("max.poll.records", "3")]);
+    let mut seen = Vec::new();
+    while seen.len() < 14 {
+        let batch = next(&mut consumer, "records");
+        assert!(batch.len() <= 3, "{}", batch.len());
+        seen.extend(values(&batch));
+    }
+    assert_eq!(seen, (0..14).collect::<Vec<_>>());
+    commit(&mut consumer);
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(consumer.poll_blocking(A_WHILE).expect("no error").is_none(), "nothing stays acquired");
+    assert_eq!(consumer.statistics().failed, 0);
+    consumer.close_blocking(PATIENCE).expect("closed");
+    Ok(())
+}
+
+#[test]
+fn a_restarted_broker_is_consumed_from_again() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let mut cluster = start()?;
+    let client = prepare(&cluster, "restart", 2);
+    produce(&client, "restart", 0..100);
+    let mut consumer = member(&cluster, "restart", &[]);
+    let mut seen = BTreeSet::new();
+    while seen.len() < 100 {
+        seen.extend(values(&next(&mut consumer, "records")));
+    }
+    commit(&mut consumer);
+    cluster.kill_node(1)?;
+    assert!(consumer.poll_blocking(Duration::from_secs(1)).is_ok_and(|polled| polled.is_none()));
+    cluster.start_node(1)?;
+    produce(&client, "restart", 100..200);
+    while seen.len() < 200 {
+        seen.extend(values(&next(&mut consumer, "records after the restart")));
+    }
+    commit(&mut consumer);
+    consumer.close_blocking(PATIENCE).expect("closed");
+    Ok(())
+}
