@@ -153,11 +153,11 @@ impl Api for AlterShareGroupOffsetsRequest {
             .iter()
             .flat_map(|((id, _), partitions)| partitions.keys().map(move |index| (*id, *index)))
             .collect();
-        let altered = cluster.share_groups.alter_offsets(cluster, &self.group_id, starts).await;
-        if altered.is_ok() {
+        let result = cluster.share_groups.alter_offsets(cluster, &self.group_id, starts).await;
+        if result.is_ok() {
             cluster.share_leader.forget_group(cluster, &self.group_id);
         }
-        let failed = match altered {
+        let failed = match result {
             Ok(failed) => failed,
             Err(Refusal { code, message }) => {
                 return AlterShareGroupOffsetsResponse {
@@ -224,11 +224,11 @@ impl Api for DeleteShareGroupOffsetsRequest {
             .filter_map(|topic| Some((&*topic.topic_name, cluster.topic(&topic.topic_name)?.id)))
             .collect();
         let topics = ids.values().copied().collect();
-        let deleted = cluster.share_groups.delete_offsets(cluster, &self.group_id, &topics).await;
-        if deleted.is_ok() {
+        let outcome = cluster.share_groups.delete_offsets(cluster, &self.group_id, &topics).await;
+        if outcome.is_ok() {
             cluster.share_leader.forget_group(cluster, &self.group_id);
         }
-        let results = match deleted {
+        let results = match outcome {
             Ok(results) => results,
             Err(Refusal { code, message }) => {
                 return DeleteShareGroupOffsetsResponse {
