@@ -153,11 +153,11 @@ impl Api for AlterShareGroupOffsetsRequest {
             .iter()
             .flat_map(|((id, _), partitions)| partitions.keys().map(move |index| (*id, *index)))
             .collect();
-        let change = cluster.share_groups.alter_offsets(cluster, &self.group_id, starts).await;
-        if change.is_ok() {
+        let result = cluster.share_groups.alter_offsets(cluster, &self.group_id, starts).await;
+        if result.is_ok() {
             cluster.share_leader.forget_group(cluster, &self.group_id);
         }
-        let failed = match change {
+        let failed = match result {
             Ok(failed) => failed,
             Err(Refusal { code, message }) => {
                 return AlterShareGroupOffsetsResponse {
@@ -224,11 +224,11 @@ impl Api for DeleteShareGroupOffsetsRequest {
             .filter_map(|topic| Some((&*topic.topic_name, cluster.topic(&topic.topic_name)?.id)))
             .collect();
         let topics = ids.values().copied().collect();
-        let deletion = cluster.share_groups.delete_offsets(cluster, &self.group_id, &topics).await;
-        if deletion.is_ok() {
+        let outcome = cluster.share_groups.delete_offsets(cluster, &self.group_id, &topics).await;
+        if outcome.is_ok() {
             cluster.share_leader.forget_group(cluster, &self.group_id);
         }
-        let results = match deletion {
+        let results = match outcome {
             Ok(results) => results,
             Err(Refusal { code, message }) => {
                 return DeleteShareGroupOffsetsResponse {
