@@ -21,6 +21,7 @@ use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::client::metadata::*;
 use rdkafka::client::topic_handle::*;
+use rdkafka::conf::topic_conf::*;
 use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::group_metadata::*;
@@ -348,6 +349,32 @@ fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
         broker.cluster().intercept(ApiKey::EndTxn, None, 1, Fault::Delay(Duration::from_millis(2_500)));
         let error = rd_kafka_commit_transaction(rk, -1);
         assert!(error.is_null(), "{:?}", rd_kafka_error_code(error));
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka's test 0105: records of a topic with a configuration of its own held up the commit for five minutes.
+#[test]
+fn a_topic_configuration_does_not_outlast_the_transaction() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let properties = [
+        ("bootstrap.servers", servers.as_str()),
+        ("transactional.id", "payments"),
+        ("transaction.timeout.ms", "1000"),
+    ];
+    let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+    unsafe {
+        assert!(rd_kafka_init_transactions(rk, -1).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        assert!(broker.cluster().set_leader("orders", 0, -1), "its records are not sent");
+        let topic = rd_kafka_topic_new(rk, c"orders".as_ptr(), rd_kafka_topic_conf_new());
+        assert_eq!(rd_kafka_produce(topic, 0, 0, null_mut(), 0, null(), 0, null_mut()), 0);
+        let begun = Instant::now();
+        let error = rd_kafka_commit_transaction(rk, 60_000);
+        assert!(rd_kafka_error_txn_requires_abort(error) != 0 && begun.elapsed() < Duration::from_secs(30));
+        rd_kafka_error_destroy(error);
+        rd_kafka_topic_destroy(topic);
         rd_kafka_destroy(rk);
     }
 }

@@ -258,6 +258,10 @@ fn allows_idempotence(handle: &Handle, conf: &rd_kafka_topic_conf_t) -> bool {
 fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<Topic> {
     handle.warn_of_acks(conf);
     let mut settings = conf.settings();
+    if handle.config.transactional_id.is_some() && !conf.has_message_timeout() {
+        // As the original: otherwise a commit waits for records longer than the transaction lasts.
+        settings.delivery_timeout = Some(handle.config.transaction_timeout);
+    }
     let slot = Arc::new(OnceLock::new());
     if let Some(function) = conf.partitioner {
         let choose = partitioner(slot.clone(), function, Opaque(conf.opaque));

@@ -85,6 +85,11 @@ impl rd_kafka_topic_conf_t {
         })
     }
 
+    /// Returns `true` if the application has set `message.timeout.ms`.
+    pub(crate) fn has_message_timeout(&self) -> bool {
+        self.given.contains_key("delivery.timeout.ms")
+    }
+
     /// The number of acknowledgements, if it is one that brokers refuse since 0.9 and that counts as `all`.
     pub(crate) fn acks_above_one(&self) -> Option<&str> {
         let given = self.given.get("acks")?;
