@@ -251,6 +251,7 @@ impl Broker {
         self.servers.shutdown().await;
         self.tasks.shutdown().await;
         self.cluster.compactions.stopped().await;
+        self.cluster.share_leader.stop().await;
         self.cluster.transactions.stop().await;
         self.cluster.finish_syncs().await;
         self.cluster.close();
@@ -260,6 +261,7 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.cluster.compactions.stop();
+        self.cluster.share_leader.abort();
         self.cluster.transactions.abort();
         self.servers.abort_all();
         self.tasks.abort_all();
@@ -668,8 +670,7 @@ async fn keep(cluster: Arc<Cluster>) {
         cluster.consumer_groups.keep_time(&cluster),
         cluster.keep_offsets(),
         cluster.keep_transactions(),
-        cluster.share_groups.keep_time(&cluster),
-        cluster.keep_share_states(),
+        cluster.keep_share_groups(),
         cluster.keep_flushing(),
         scrub,
         compactor

@@ -4,6 +4,7 @@
 //! - `topic_config`: the settings of a topic.
 //! - `consumer_groups`: the settings of groups of the new protocol.
 //! - `share_groups`: the settings of share groups and their coordinators.
+//! - `share_partitions`: the settings of leaders of share partitions.
 //! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
 //! - `listener_properties`: listeners under Kafka's property names.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
@@ -16,6 +17,7 @@ mod password;
 mod principal_rules;
 mod settings;
 mod share_groups;
+pub(crate) mod share_partitions;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
@@ -24,6 +26,7 @@ pub use password::Password;
 pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
+pub use share_partitions::SharePartitionConfig;
 pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;
@@ -105,6 +108,8 @@ pub struct BrokerConfig {
     pub share_groups: ShareGroupConfig,
     /// `share.coordinator.*`: the state of share-partitions.
     pub share_coordinator: ShareCoordinatorConfig,
+    /// `group.share.*` of records, locks and sessions (KIP-932).
+    pub share_partitions: SharePartitionConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
@@ -197,6 +202,7 @@ impl Default for BrokerConfig {
             consumer_groups: ConsumerGroupConfig::default(),
             share_groups: ShareGroupConfig::default(),
             share_coordinator: ShareCoordinatorConfig::default(),
+            share_partitions: SharePartitionConfig::default(),
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,
@@ -413,6 +419,7 @@ impl BrokerConfig {
     fn apply_to_groups(&mut self, name: &str, value: &str) -> Result<bool, String> {
         Ok(self.consumer_groups.apply(name, value)?
             || self.share_groups.apply(name, value)?
+            || self.share_partitions.apply(name, value)?
             || self.share_coordinator.apply(name, value)?)
     }
 }

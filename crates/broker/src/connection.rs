@@ -114,6 +114,7 @@ pub(crate) async fn serve_at<T: Transport>(
             // Boxed: other connections do not need its memory.
             Box::pin(tokio::time::sleep(pause)).await;
         }
+        connection.context.end_share_sessions();
         // Thousands that end at once must not delay the others. Their memory is returned at once.
         let Connection { io, .. } = connection;
         cluster.take_turn().await;
@@ -174,6 +175,7 @@ impl<T: Transport> Connection<T> {
                 listener,
                 sasl,
                 mute: Mute::default(),
+                share_connection: OnceLock::new(),
                 appends: Mutex::default(),
             }),
             frames,
@@ -412,7 +414,10 @@ async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Resu
 
 /// Returns `true` for requests whose response can have many times their size. Records are sent from their files.
 fn has_large_response(api: ApiKey) -> bool {
-    !matches!(api, ApiKey::Produce | ApiKey::Fetch | ApiKey::Heartbeat | ApiKey::ApiVersions)
+    !matches!(
+        api,
+        ApiKey::Produce | ApiKey::Fetch | ApiKey::ShareFetch | ApiKey::Heartbeat | ApiKey::ApiVersions
+    )
 }
 
 /// Returns `true` for requests that wait for those of other connections. If they held memory, the others could lack it. Groups count

@@ -56,7 +56,7 @@ mod request_trace;
 mod scrub;
 mod security;
 mod server;
-mod share_state;
+mod share;
 mod skip;
 mod stored_codec;
 mod switch;
@@ -76,8 +76,8 @@ pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
     BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, Kind, Listener, MigrationPolicy, Mode,
     OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, Scope, Setting,
-    ShareCoordinatorConfig, ShareGroupConfig, TlsSettings, TopicConfig, broker_effect, find_setting,
-    settings,
+    ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig, TlsSettings, TopicConfig, broker_effect,
+    find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use control::{Control, ControlAnswer};

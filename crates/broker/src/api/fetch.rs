@@ -27,7 +27,7 @@ use crate::topics::Topic;
 const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The longest wait for records.
-fn wait_max(max_wait_ms: i32, request_bytes: usize) -> Duration {
+pub(super) fn wait_max(max_wait_ms: i32, request_bytes: usize) -> Duration {
     let wanted = Duration::from_millis(max_wait_ms.max(0) as u64);
     if is_charged(request_bytes) { wanted.min(CHARGED_WAIT_MAX) } else { wanted }
 }
@@ -257,7 +257,7 @@ enum Unchecked {
 }
 
 /// Checks batches before they are served, on a thread that may block. The read itself reports the damage again.
-async fn check_elsewhere(reads: Vec<ColdRead>) {
+pub(super) async fn check_elsewhere(reads: Vec<ColdRead>) {
     #[expect(clippy::disallowed_methods, reason = "reads from a disk block; only production does this")]
     let done = tokio::task::spawn_blocking(move || {
         for read in reads {

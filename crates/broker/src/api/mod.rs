@@ -34,9 +34,12 @@ mod quorum;
 mod reassignments;
 mod sasl;
 mod scram_credentials;
+mod share_acknowledge;
+mod share_fetch;
 mod share_group_offsets;
 mod share_group_state;
 mod share_groups;
+mod share_sessions;
 mod throttling;
 mod topics;
 mod transactional;
@@ -87,6 +90,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) sasl: Option<SaslConnection>,
     /// The pause of a client that has used up a quota.
     pub(crate) mute: Mute,
+    /// The number of the connection among those with share sessions, if it has one.
+    pub(crate) share_connection: OnceLock<u64>,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
 }
@@ -275,6 +280,8 @@ table! {
     RenewDelegationToken => m::renew_delegation_token::RenewDelegationTokenRequest,
     SaslAuthenticate => m::sasl_authenticate::SaslAuthenticateRequest,
     SaslHandshake => m::sasl_handshake::SaslHandshakeRequest,
+    ShareAcknowledge => m::share_acknowledge::ShareAcknowledgeRequest,
+    ShareFetch => m::share_fetch::ShareFetchRequest,
     ShareGroupDescribe => m::share_group_describe::ShareGroupDescribeRequest,
     ShareGroupHeartbeat => m::share_group_heartbeat::ShareGroupHeartbeatRequest,
     SyncGroup => m::sync_group::SyncGroupRequest,

@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 
 use super::BrokerConfig;
+use super::share_partitions::check_reset;
 use super::topic_config::EFFECTS;
 
 /// Names are similar up to this number of different characters.
@@ -85,6 +86,9 @@ impl Setting {
     pub fn check(&self, value: &str) -> Result<(), String> {
         let (name, value) = (self.name, value.trim());
         let bad = |what: &str| Err(format!("{name}=`{value}`: {what}"));
+        if name == "share.auto.offset.reset" {
+            return check_reset(value);
+        }
         match self.kind {
             Kind::Boolean if !matches!(value.to_ascii_lowercase().as_str(), "true" | "false") => {
                 return bad("neither true nor false");
@@ -265,6 +269,18 @@ const GROUP_EFFECTS: &[(&str, &str)] = &[
     ("share.assignment.interval.ms", "The least time between two target assignments of the share group."),
     ("share.heartbeat.interval.ms", "The time between two heartbeats of a member of the share group."),
     ("share.session.timeout.ms", "A member of the share group without a heartbeat for this time is removed."),
+    (
+        "share.auto.offset.reset",
+        "Where a share group begins a partition: latest, earliest or by_duration:<duration>.",
+    ),
+    ("share.delivery.count.limit", "A record that was delivered so often is not delivered again."),
+    ("share.isolation.level", "With read_committed, the records of aborted transactions are not delivered."),
+    ("share.partition.max.record.locks", "The records of a partition that the group may have in flight."),
+    (
+        "share.record.lock.duration.ms",
+        "The time in which a record must be acknowledged; then it is delivered again.",
+    ),
+    ("share.renew.acknowledge.enable", "Members may renew their locks."),
 ];
 
 /// The defaults of this broker that differ from Kafka's.

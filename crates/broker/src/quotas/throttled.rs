@@ -100,6 +100,8 @@ throttled! {
     renew_delegation_token::RenewDelegationTokenResponse,
     share_group_describe::ShareGroupDescribeResponse,
     share_group_heartbeat::ShareGroupHeartbeatResponse,
+    share_acknowledge::ShareAcknowledgeResponse,
+    share_fetch::ShareFetchResponse,
     sync_group::SyncGroupResponse,
     txn_offset_commit::TxnOffsetCommitResponse,
     unregister_broker::UnregisterBrokerResponse,

@@ -539,6 +539,17 @@ fn groups(all: &mut All) {
         ..Default::default()
     });
     share_groups(all);
+    all.add(|_| m::share_fetch::ShareFetchRequest {
+        group_id: Some("shares".into()),
+        member_id: Some("member".into()),
+        ..Default::default()
+    });
+    all.add(|_| m::share_acknowledge::ShareAcknowledgeRequest {
+        group_id: Some("shares".into()),
+        member_id: Some("member".into()),
+        share_session_epoch: 1,
+        ..Default::default()
+    });
     all.add(|_| m::heartbeat::HeartbeatRequest {
         group_id: GROUP.into(),
         generation_id: 1,

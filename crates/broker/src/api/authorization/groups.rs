@@ -33,6 +33,11 @@ whole!(m::heartbeat::HeartbeatRequest, |access, request| access
     .need_group(Operation::Read, &request.group_id));
 whole!(m::leave_group::LeaveGroupRequest, |access, request| access
     .need_group(Operation::Read, &request.group_id));
+// Each topic is checked, too.
+whole!(m::share_fetch::ShareFetchRequest, |access, request| access
+    .need_group(Operation::Read, request.group_id.as_deref().unwrap_or_default()));
+whole!(m::share_acknowledge::ShareAcknowledgeRequest, |access, request| access
+    .need_group(Operation::Read, request.group_id.as_deref().unwrap_or_default()));
 // The topics of a pattern are filtered.
 whole!(m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest, |access, request| {
     let mut names = request.subscribed_topic_names.iter().flatten();

@@ -1,0 +1,459 @@
+//! ShareFetch: acknowledges records, acquires the next ones, and waits if there are none.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ottla_log::{ColdRead, Grown};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::share_fetch::{
+    AcknowledgementBatch, AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchRequest,
+    ShareFetchResponse, ShareFetchableTopicResponse,
+};
+use ottla_wire::Chain;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
+
+use super::fetch::{check_elsewhere, wait_max};
+use super::share_sessions::{
+    AckResults, RawAcks, acknowledge, close_session, current_leader, find, open_session, session_of,
+};
+use super::{Api, RequestContext};
+use crate::coordinator::share_state::SharePartitionKey;
+use crate::partition::{Partition, Syncer};
+use crate::quotas::Throttled;
+use crate::share::leader::LedPartition;
+use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey};
+use crate::share::settings::{ShareSettings, settings_of};
+use crate::share::{AcquireMode, Acquired, Acquirer, ShareFetched, ShareRead};
+
+/// The number of the mode in which a member gets no record more than it wants.
+const RECORD_LIMIT: i8 = 1;
+/// A partition whose state is not available yet is looked at again after this time.
+const LOAD_RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// A partition of the session.
+struct Target {
+    place: Place,
+    partition: Arc<Partition>,
+    led: Arc<LedPartition>,
+}
+
+/// Records of a partition for the response.
+struct Records {
+    target: usize,
+    chain: Chain,
+    acquired: Vec<Acquired>,
+}
+
+/// The partitions that can be fetched, and the errors of the others.
+#[derive(Default)]
+struct Targets {
+    ready: Vec<Target>,
+    failed: Vec<(Place, ErrorCode)>,
+    /// The state of a partition is not available yet.
+    is_incomplete: bool,
+}
+
+impl Api for ShareFetchRequest {
+    async fn handle(self, context: RequestContext) -> ShareFetchResponse {
+        match answer(self, &context).await {
+            Ok(response) => response,
+            Err(error_code) => ShareFetchResponse { error_code, ..Default::default() },
+        }
+    }
+
+    fn moved_records(response: &ShareFetchResponse) -> bool {
+        let mut partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+        partitions.any(|partition| !partition.records.is_empty())
+    }
+
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ShareFetchResponse {
+        ShareFetchResponse { error_code: code, ..Default::default() }
+    }
+}
+
+async fn answer(
+    mut request: ShareFetchRequest,
+    context: &RequestContext,
+) -> Result<ShareFetchResponse, ErrorCode> {
+    let epoch = request.share_session_epoch;
+    let session = session_of(context, request.group_id.as_deref(), request.member_id.as_deref(), epoch)?;
+    let acks = take_acks(&mut request);
+    check(&request, !acks.is_empty())?;
+    let places = select(&request, context, &session)?;
+    let cluster = context.cluster();
+    let settings = settings_of(cluster, &session.group);
+    let results = acknowledge(context, &session, &settings, acks, request.is_renew_ack).await;
+    let lock_ms = i32::try_from(settings.limits.lock_duration.as_millis()).unwrap_or(i32::MAX);
+    let mut response = ShareFetchResponse {
+        throttle_time_ms: cluster.overrides.throttle_ms(),
+        acquisition_lock_timeout_ms: lock_ms,
+        ..Default::default()
+    };
+    if epoch == FINAL_EPOCH {
+        close_session(context, &session).await?;
+        add_all(&mut response, context, &[], results, Vec::new(), Vec::new());
+        return Ok(response);
+    }
+    if request.is_renew_ack {
+        // Its member is busy: it wants no records.
+        add_all(&mut response, context, &[], results, Vec::new(), Vec::new());
+        return Ok(response);
+    }
+    let fetch = Fetch { context, request: &request, session: &session, settings: &settings, places: &places };
+    let (targets, mut records) = fetch.read_or_wait().await;
+    let bytes = records.iter().map(|records| records.chain.len()).sum();
+    match context.throttle_fetch(bytes) {
+        Some(throttle) => {
+            for Records { target, acquired, .. } in std::mem::take(&mut records) {
+                targets.ready[target].led.return_unsent(&session.member, &acquired);
+            }
+            response.throttle(throttle);
+        }
+        None => cluster.metrics.fetched(bytes),
+    }
+    // The first response of a session has all partitions.
+    let all = if epoch == INITIAL_EPOCH { &places[..] } else { &[] };
+    let of_target = |records: Records| (targets.ready[records.target].place, records.chain, records.acquired);
+    let records = records.into_iter().map(of_target).collect();
+    add_all(&mut response, context, all, results, records, targets.failed);
+    Ok(response)
+}
+
+/// Takes the acknowledgements out of a request.
+fn take_acks(request: &mut ShareFetchRequest) -> Vec<(Place, Vec<RawAcks>)> {
+    let raw = |batch: AcknowledgementBatch| RawAcks {
+        first: batch.first_offset,
+        last: batch.last_offset,
+        types: batch.acknowledge_types,
+    };
+    let mut acks = Vec::new();
+    for topic in &mut request.topics {
+        for partition in &mut topic.partitions {
+            let batches = std::mem::take(&mut partition.acknowledgement_batches);
+            if !batches.is_empty() {
+                let place = (topic.topic_id, partition.partition_index);
+                acks.push((place, batches.into_iter().map(raw).collect()));
+            }
+        }
+    }
+    acks
+}
+
+/// Checks a request as Kafka does.
+fn check(request: &ShareFetchRequest, has_acks: bool) -> Result<(), ErrorCode> {
+    let wants_records = request.max_wait_ms != 0
+        || request.min_bytes != 0
+        || request.max_bytes != 0
+        || request.max_records != 0;
+    let acknowledges_nothing_yet = has_acks && request.share_session_epoch == INITIAL_EPOCH;
+    if acknowledges_nothing_yet || request.is_renew_ack && wants_records {
+        return Err(ErrorCode::InvalidRequest);
+    }
+    Ok(())
+}
+
+/// Begins, continues or ends the session. Returns its partitions.
+fn select(
+    request: &ShareFetchRequest,
+    context: &RequestContext,
+    session: &SessionKey,
+) -> Result<Vec<Place>, ErrorCode> {
+    let named = request.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|partition| (topic.topic_id, partition.partition_index))
+    });
+    let named: Vec<Place> = named.collect();
+    let leader = &context.cluster().share_leader;
+    match request.share_session_epoch {
+        FINAL_EPOCH => {
+            let exists = leader.with_sessions(|sessions| sessions.contains(session));
+            if exists { Ok(Vec::new()) } else { Err(ErrorCode::ShareSessionNotFound) }
+        }
+        INITIAL_EPOCH => {
+            open_session(context, session.clone(), named.clone())?;
+            Ok(named)
+        }
+        epoch => {
+            let forgotten = request.forgotten_topics_data.iter();
+            let forgotten: Vec<Place> = forgotten
+                .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)))
+                .collect();
+            let mut places =
+                leader.with_sessions(|sessions| sessions.update(session, epoch, named, &forgotten))?;
+            // As in Kafka, each request begins with another partition.
+            if !places.is_empty() {
+                let first = epoch as usize % places.len();
+                places.rotate_left(first);
+            }
+            Ok(places)
+        }
+    }
+}
+
+/// A fetch of the partitions of a session.
+struct Fetch<'a> {
+    context: &'a RequestContext,
+    request: &'a ShareFetchRequest,
+    session: &'a SessionKey,
+    settings: &'a ShareSettings,
+    places: &'a [Place],
+}
+
+/// The result of a look at all partitions.
+#[derive(Default)]
+struct Looked {
+    records: Vec<Records>,
+    failed: Vec<(Place, ErrorCode)>,
+    /// Batches that must be checked before they are read.
+    unchecked: Vec<ColdRead>,
+    /// A share partition must be loaded again.
+    has_closed: bool,
+}
+
+impl Looked {
+    fn bytes(&self) -> usize {
+        self.records.iter().map(|records| records.chain.len()).sum()
+    }
+
+    /// Returns `true` if there is something to answer.
+    fn has_news(&self) -> bool {
+        !self.records.is_empty() || !self.failed.is_empty()
+    }
+}
+
+/// The manner of a look.
+#[derive(Clone, Copy)]
+struct Manner {
+    reads_unchecked: bool,
+    only_looks: bool,
+}
+
+impl Fetch<'_> {
+    /// Reads until there are records, or until the time of the request is over.
+    async fn read_or_wait(&self) -> (Targets, Vec<Records>) {
+        let (context, request) = (self.context, self.request);
+        let cluster = context.cluster();
+        let deadline = Instant::now() + wait_max(request.max_wait_ms, context.frame.len());
+        let checks_first = matches!(cluster.syncer, Syncer::Thread);
+        let mut reads_unchecked = !checks_first;
+        loop {
+            let mut targets = self.targets().await;
+            let is_late = Instant::now() >= deadline || cluster.is_draining();
+            let (looked, wait) = {
+                // Before the look: a change after it ends the wait.
+                let changes = targets.ready.iter().map(|target| Box::pin(target.led.changed())).collect();
+                let ends = targets.ready.iter().map(end_of).collect();
+                let looked = self.look(&targets, reads_unchecked, is_late);
+                reads_unchecked = !checks_first;
+                let is_over =
+                    looked.has_news() || !targets.failed.is_empty() || is_late || self.wants_nothing();
+                let is_over = is_over || targets.ready.is_empty() && !targets.is_incomplete;
+                if !is_over && looked.unchecked.is_empty() && !looked.has_closed {
+                    let lock_ends = targets.ready.iter().filter_map(|target| target.led.next_lock_end());
+                    let retry = targets.is_incomplete.then(|| Instant::now() + LOAD_RETRY_AFTER);
+                    let until = lock_ends.chain(retry).min().map_or(deadline, |end| end.min(deadline));
+                    // The loop looks at the time again.
+                    drop(tokio::time::timeout_at(until, any_changed(changes, ends)).await);
+                }
+                (looked, is_over)
+            };
+            if wait {
+                targets.failed.extend(looked.failed);
+                return (targets, looked.records);
+            }
+            if !looked.unchecked.is_empty() {
+                check_elsewhere(looked.unchecked).await;
+                reads_unchecked = true;
+            }
+        }
+    }
+
+    /// Finds and loads the partitions.
+    async fn targets(&self) -> Targets {
+        let cluster = self.context.cluster();
+        let mut targets = Targets::default();
+        for place in self.places {
+            let partition = match find(self.context, *place) {
+                Ok(partition) => partition,
+                Err(code) => {
+                    targets.failed.push((*place, code));
+                    continue;
+                }
+            };
+            let key =
+                SharePartitionKey { group: self.session.group.clone(), topic: place.0, partition: place.1 };
+            match cluster.share_leader.load(cluster, &key, &partition, self.settings).await {
+                Ok(led) => targets.ready.push(Target { place: *place, partition, led }),
+                Err(ErrorCode::CoordinatorNotAvailable | ErrorCode::CoordinatorLoadInProgress) => {
+                    targets.is_incomplete = true;
+                }
+                Err(ErrorCode::FencedLeaderEpoch) => {
+                    targets.failed.push((*place, ErrorCode::NotLeaderOrFollower));
+                }
+                // Kafka's answer to a state that the group coordinator has not initialized.
+                Err(ErrorCode::InvalidRequest) => {
+                    targets.failed.push((*place, ErrorCode::UnknownServerError));
+                }
+                Err(code) => targets.failed.push((*place, code)),
+            }
+        }
+        targets
+    }
+
+    fn wants_nothing(&self) -> bool {
+        self.request.max_records <= 0
+    }
+
+    /// Reads and acquires what there is, if it has enough bytes or the request does not wait longer.
+    fn look(&self, targets: &Targets, reads_unchecked: bool, is_late: bool) -> Looked {
+        if self.wants_nothing() {
+            return Looked::default();
+        }
+        let min_bytes = self.request.min_bytes.max(0) as usize;
+        if min_bytes > 1 && !is_late {
+            let found = self.look_at_all(targets, Manner { reads_unchecked, only_looks: true });
+            if !found.failed.is_empty() || !found.unchecked.is_empty() || found.has_closed {
+                return Looked { records: Vec::new(), ..found };
+            }
+            if found.bytes() < min_bytes {
+                return Looked::default();
+            }
+        }
+        self.look_at_all(targets, Manner { reads_unchecked, only_looks: false })
+    }
+
+    fn look_at_all(&self, targets: &Targets, manner: Manner) -> Looked {
+        let (request, cluster) = (self.request, self.context.cluster());
+        let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
+        let bytes_max = bytes_max.min(self.context.fetch_burst());
+        // As in Kafka, each partition has the same part of the bytes.
+        let bytes_max = bytes_max / targets.ready.len().max(1);
+        let mode = match request.share_acquire_mode {
+            RECORD_LIMIT => AcquireMode::RecordLimit,
+            _ => AcquireMode::BatchOptimized,
+        };
+        let mut acquirer = Acquirer {
+            member: self.session.member.clone(),
+            mode,
+            records_max: i64::from(request.max_records),
+            batch_size: i64::from(request.batch_size),
+        };
+        let mut looked = Looked::default();
+        let now = Instant::now();
+        for (at, target) in targets.ready.iter().enumerate() {
+            if acquirer.records_max <= 0 {
+                break;
+            }
+            let read = ShareRead {
+                acquirer: &acquirer,
+                settings: self.settings,
+                bytes_max,
+                is_first: looked.records.is_empty(),
+                reads_unchecked: manner.reads_unchecked,
+                only_looks: manner.only_looks,
+            };
+            match target.led.fetch(cluster, &target.partition, now, read) {
+                Ok(ShareFetched::Records { chain, acquired }) => {
+                    let records: i64 = acquired.iter().map(|batch| batch.last - batch.first + 1).sum();
+                    acquirer.records_max -= records;
+                    looked.records.push(Records { target: at, chain, acquired });
+                }
+                Ok(ShareFetched::Nothing) => {}
+                Ok(ShareFetched::Unchecked(read)) => looked.unchecked.push(read),
+                Ok(ShareFetched::Closed) => looked.has_closed = true,
+                Err(code) => looked.failed.push((target.place, code)),
+            }
+        }
+        looked
+    }
+}
+
+/// The end of a partition as it is now: what is appended later ends a wait.
+fn end_of(target: &Target) -> Grown {
+    let tail = target.partition.tail();
+    tail.grown(tail.visible())
+}
+
+/// Waits until a share partition has changed or a log has grown.
+async fn any_changed(mut changes: Vec<Pin<Box<Notified<'_>>>>, mut ends: Vec<Grown>) {
+    // The caller looks again, because a log also wakes its readers for other causes, for example a new leader.
+    let mut looked = false;
+    poll_fn(move |cx| {
+        let changed = changes.iter_mut().any(|change| change.as_mut().poll(cx).is_ready());
+        let grown = ends.iter_mut().any(|end| Pin::new(end).poll(cx).is_ready());
+        if changed || grown || looked {
+            return Poll::Ready(());
+        }
+        looked = true;
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Adds the partitions of a response: those with news, and those of `all`.
+fn add_all(
+    response: &mut ShareFetchResponse,
+    context: &RequestContext,
+    all: &[Place],
+    acks: AckResults,
+    records: Vec<(Place, Chain, Vec<Acquired>)>,
+    failed: Vec<(Place, ErrorCode)>,
+) {
+    let mut partitions: BTreeMap<Place, PartitionData> = BTreeMap::new();
+    for place in all {
+        partitions.entry(*place).or_insert_with(|| empty(*place));
+    }
+    for (place, code) in acks {
+        let data = partitions.entry(place).or_insert_with(|| empty(place));
+        data.acknowledge_error_code = code;
+        add_leader(response, data, context, place, code);
+    }
+    for (place, code) in failed {
+        let data = partitions.entry(place).or_insert_with(|| empty(place));
+        data.error_code = code;
+        add_leader(response, data, context, place, code);
+    }
+    for (place, chain, acquired) in records {
+        let data = partitions.entry(place).or_insert_with(|| empty(place));
+        data.records = chain;
+        let acquired = acquired.into_iter().map(|batch| AcquiredRecords {
+            first_offset: batch.first,
+            last_offset: batch.last,
+            delivery_count: batch.delivery_count,
+        });
+        data.acquired_records = acquired.collect();
+    }
+    for (place, data) in partitions {
+        match response.responses.last_mut().filter(|topic| topic.topic_id == place.0) {
+            Some(topic) => topic.partitions.push(data),
+            None => response
+                .responses
+                .push(ShareFetchableTopicResponse { topic_id: place.0, partitions: vec![data] }),
+        }
+    }
+}
+
+fn empty(place: Place) -> PartitionData {
+    PartitionData { partition_index: place.1, ..Default::default() }
+}
+
+fn add_leader(
+    response: &mut ShareFetchResponse,
+    data: &mut PartitionData,
+    context: &RequestContext,
+    place: Place,
+    code: ErrorCode,
+) {
+    let Some((leader_id, leader_epoch)) = current_leader(context, place, code) else { return };
+    data.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
+    let known = response.node_endpoints.iter().any(|endpoint| endpoint.node_id == leader_id);
+    if let Some(node) = context.cluster().node(leader_id).filter(|_| !known) {
+        let (host, port) = context.address_of(node);
+        let port = i32::from(port);
+        response.node_endpoints.push(NodeEndpoint { node_id: leader_id, host, port, rack: None });
+    }
+}

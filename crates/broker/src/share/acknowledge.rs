@@ -1,0 +1,217 @@
+//! Acknowledgements, releases and ends of locks.
+
+use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
+
+use super::window::{ChangeId, Lock, RecordState, Run, RunState, ShareLimits, SharePartition};
+use crate::coordinator::share_state::StateBatch;
+
+/// What a member says about records, with Kafka's numbers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AckType {
+    /// There is no record at the offset.
+    Gap,
+    Accept,
+    Release,
+    Reject,
+    /// The member needs the lock longer (KIP-1222).
+    Renew,
+}
+
+impl AckType {
+    /// The type of a number in a request.
+    pub(crate) const fn of_number(number: i8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Gap),
+            1 => Some(Self::Accept),
+            2 => Some(Self::Release),
+            3 => Some(Self::Reject),
+            4 => Some(Self::Renew),
+            _ => None,
+        }
+    }
+
+    /// The state of the records afterwards; `None` if it does not change.
+    const fn state(self) -> Option<RecordState> {
+        match self {
+            Self::Gap | Self::Reject => Some(RecordState::Archived),
+            Self::Accept => Some(RecordState::Acknowledged),
+            Self::Release => Some(RecordState::Available),
+            Self::Renew => None,
+        }
+    }
+}
+
+/// Acknowledged records.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct AckBatch {
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    /// One type for all records, or one for each.
+    pub(crate) types: Vec<AckType>,
+}
+
+impl AckBatch {
+    /// The ranges of equal types.
+    fn ranges(&self) -> Vec<(i64, i64, AckType)> {
+        if let [all] = self.types[..] {
+            return vec![(self.first, self.last, all)];
+        }
+        let mut ranges: Vec<(i64, i64, AckType)> = Vec::new();
+        for (offset, ack) in (self.first..=self.last).zip(&self.types) {
+            match ranges.last_mut() {
+                Some((_, last, same)) if same == ack => *last = offset,
+                _ => ranges.push((offset, offset, *ack)),
+            }
+        }
+        ranges
+    }
+}
+
+impl SharePartition {
+    /// Marks what a member acknowledges. Returns the change that must be written, if there is one; renewals are not stored.
+    ///
+    /// # Errors
+    /// INVALID_RECORD_STATE if the member has no lock on one of the records, or has acknowledged it before. INVALID_REQUEST
+    /// for records that were not acquired yet, and for renewals if the group does not allow them. Nothing changes then.
+    pub(crate) fn acknowledge(
+        &mut self,
+        now: Instant,
+        member: &str,
+        batches: &[AckBatch],
+        limits: &ShareLimits,
+    ) -> Result<Option<ChangeId>, ErrorCode> {
+        let mut ranges = Vec::new();
+        for batch in batches {
+            // Records below the start are done with: the log or another acknowledgement has passed them.
+            if batch.last < self.start {
+                continue;
+            }
+            if batch.last >= self.next {
+                return Err(ErrorCode::InvalidRequest);
+            }
+            for (first, last, ack) in batch.ranges() {
+                if ack == AckType::Renew && !limits.renews {
+                    return Err(ErrorCode::InvalidRequest);
+                }
+                let first = first.max(self.start);
+                let is_owned = |run: &Run| match &run.state {
+                    RunState::Acquired(lock) => &*lock.member == member && lock.pending.is_none(),
+                    RunState::Available | RunState::Acknowledged | RunState::Archived => false,
+                };
+                if self.overlapping(first, last).any(|(_, run)| !is_owned(run)) {
+                    return Err(ErrorCode::InvalidRecordState);
+                }
+                ranges.push((first, last, ack));
+            }
+        }
+        let mut marked = Vec::new();
+        for (first, last, ack) in ranges {
+            if first > last {
+                continue;
+            }
+            self.split_at(first);
+            self.split_at(last + 1);
+            match ack.state() {
+                Some(state) => self.mark(first, last, state, limits, &mut marked),
+                None => self.renew(first, last, now + limits.lock_duration),
+            }
+        }
+        Ok((!marked.is_empty()).then(|| self.enqueue(marked)))
+    }
+
+    /// Marks all records that a member has acquired as released, as its session ends.
+    pub(crate) fn release(&mut self, member: &str, limits: &ShareLimits) -> Option<ChangeId> {
+        let is_locked = |run: &Run| matches!(&run.state, RunState::Acquired(Lock { member: of, pending: None, .. }) if **of == *member);
+        let locked: Vec<(i64, i64)> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| is_locked(run))
+            .map(|(first, run)| (*first, run.last))
+            .collect();
+        let mut marked = Vec::new();
+        for (first, last) in locked {
+            self.mark(first, last, RecordState::Available, limits, &mut marked);
+        }
+        (!marked.is_empty()).then(|| self.enqueue(marked))
+    }
+
+    /// Makes records available whose locks have ended. The change is written without that anyone waits for it. Returns `true`
+    /// if there were some.
+    pub(crate) fn expire(&mut self, now: Instant, limits: &ShareLimits) -> bool {
+        if self.earliest_end.is_none_or(|end| end > now) {
+            return false;
+        }
+        let (mut earliest_end, mut expired) = (None::<Instant>, Vec::new());
+        for (first, run) in &mut self.runs {
+            let RunState::Acquired(Lock { until, pending: None, .. }) = &run.state else { continue };
+            if *until > now {
+                earliest_end = Some(earliest_end.map_or(*until, |end| end.min(*until)));
+                continue;
+            }
+            let state = state_after(RecordState::Available, run.delivery_count, limits);
+            run.state = RunState::of(state);
+            push(&mut expired, state_batch(*first, run, state));
+        }
+        self.earliest_end = earliest_end;
+        let has_expired = !expired.is_empty();
+        if has_expired {
+            self.enqueue(expired);
+            self.merge();
+            self.advance_start();
+        }
+        has_expired
+    }
+
+    fn mark(
+        &mut self,
+        first: i64,
+        last: i64,
+        state: RecordState,
+        limits: &ShareLimits,
+        marked: &mut Vec<StateBatch>,
+    ) {
+        let id = self.peek_id();
+        for (first, run) in self.runs.range_mut(first..=last) {
+            let state = state_after(state, run.delivery_count, limits);
+            if let RunState::Acquired(lock) = &mut run.state {
+                lock.pending = Some((id, state));
+            }
+            push(marked, state_batch(*first, run, state));
+        }
+    }
+
+    fn renew(&mut self, first: i64, last: i64, until: Instant) {
+        for run in self.runs.range_mut(first..=last).map(|(_, run)| run) {
+            if let RunState::Acquired(lock) = &mut run.state {
+                lock.until = until;
+            }
+        }
+    }
+}
+
+/// A record that was delivered as often as allowed is archived instead of becoming available.
+fn state_after(state: RecordState, delivery_count: i16, limits: &ShareLimits) -> RecordState {
+    match state {
+        RecordState::Available if delivery_count >= limits.delivery_count_max => RecordState::Archived,
+        state => state,
+    }
+}
+
+fn state_batch(first: i64, run: &Run, state: RecordState) -> StateBatch {
+    StateBatch { first, last: run.last, state: state as i8, delivery_count: run.delivery_count }
+}
+
+/// Adds a batch, joined with the one before if nothing else distinguishes them.
+fn push(batches: &mut Vec<StateBatch>, batch: StateBatch) {
+    match batches.last_mut() {
+        Some(before)
+            if before.last + 1 == batch.first
+                && before.state == batch.state
+                && before.delivery_count == batch.delivery_count =>
+        {
+            before.last = batch.last;
+        }
+        _ => batches.push(batch),
+    }
+}

@@ -1,0 +1,150 @@
+//! Reads of share partitions: the batches from the first available record on, and the locks on their records.
+
+use std::sync::Arc;
+
+use ottla_log::{ColdRead, ReadError, ReadPlan};
+use ottla_protocol::ErrorCode;
+use ottla_wire::Chain;
+use tokio::time::Instant;
+
+use super::acquire::{Acquired, Acquirer};
+use super::batches::{part, spans};
+use super::leader::LedPartition;
+use super::settings::ShareSettings;
+use crate::cluster::{Cluster, lock};
+use crate::partition::Partition;
+
+/// Reads in a row that find no record for a consumer. The next request continues.
+const EMPTY_READS_MAX: usize = 100;
+
+/// A read of a share partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShareRead<'a> {
+    pub(crate) acquirer: &'a Acquirer,
+    pub(crate) settings: &'a ShareSettings,
+    /// The bytes that it may return.
+    pub(crate) bytes_max: usize,
+    /// One batch has room, however large it is.
+    pub(crate) is_first: bool,
+    /// Batches that must be checked first are read all the same.
+    pub(crate) reads_unchecked: bool,
+    /// Only looks at what there is: nothing is acquired.
+    pub(crate) only_looks: bool,
+}
+
+/// The result of a read.
+#[derive(Debug)]
+pub(crate) enum ShareFetched {
+    /// Batches of the log, whole, and the records of them that were acquired.
+    Records { chain: Chain, acquired: Vec<Acquired> },
+    /// Nothing is available.
+    Nothing,
+    /// These batches must be checked first.
+    Unchecked(ColdRead),
+    /// The share partition must be loaded again.
+    Closed,
+}
+
+impl LedPartition {
+    /// Reads the next batches and acquires their records.
+    pub(crate) fn fetch(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        partition: &Partition,
+        now: Instant,
+        read: ShareRead<'_>,
+    ) -> Result<ShareFetched, ErrorCode> {
+        let fetched = self.fetch_locked(cluster, partition, now, read);
+        self.start_write(cluster);
+        fetched
+    }
+
+    fn fetch_locked(
+        &self,
+        cluster: &Arc<Cluster>,
+        partition: &Partition,
+        now: Instant,
+        read: ShareRead<'_>,
+    ) -> Result<ShareFetched, ErrorCode> {
+        let ShareRead { acquirer, settings, bytes_max, is_first, reads_unchecked, only_looks } = read;
+        let mut state = lock(&self.state);
+        if self.is_closed() {
+            return Ok(ShareFetched::Closed);
+        }
+        let window = &mut state.window;
+        if window.expire(now, &settings.limits) {
+            self.notify_changed();
+        }
+        for _ in 0..EMPTY_READS_MAX {
+            if !window.can_acquire(&settings.limits) {
+                break;
+            }
+            let high_watermark = partition.high_watermark();
+            let mut log = cluster.log_with_files(partition);
+            window.set_log_start(log.start_offset());
+            let offset = window.next_fetch_offset();
+            let end =
+                if settings.is_committed { log.last_stable_offset(high_watermark) } else { high_watermark };
+            if offset >= end {
+                break;
+            }
+            let found = if reads_unchecked {
+                log.read(offset, bytes_max, end, is_first)
+            } else {
+                match log.plan_read(offset, bytes_max, end, is_first) {
+                    Ok(ReadPlan::Cold(cold)) if cold.is_unchecked() => {
+                        return Ok(ShareFetched::Unchecked(cold));
+                    }
+                    Ok(ReadPlan::Ready(found)) => Ok(found),
+                    Ok(ReadPlan::Cold(_)) => log.read(offset, bytes_max, end, is_first),
+                    Err(error) => Err(error),
+                }
+            };
+            let found = found.map_err(|error| code_of(&error))?;
+            let aborted = if settings.is_committed {
+                log.aborted_in(offset, &found, end).map_err(|error| code_of(&error))?
+            } else {
+                Vec::new()
+            };
+            drop(log);
+            let wanted = window.last_wanted(acquirer, &settings.limits);
+            let spans = spans(&found.chain, &aborted, wanted).map_err(|error| {
+                tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot read batches");
+                ErrorCode::KafkaStorageError
+            })?;
+            if spans.is_empty() {
+                break;
+            }
+            if only_looks {
+                let chain = found.chain;
+                return Ok(ShareFetched::Records { chain, acquired: Vec::new() });
+            }
+            let acquired = window.acquire(now, acquirer, &settings.limits, offset, &spans);
+            if let (Some(first), Some(last)) = (acquired.first(), acquired.last()) {
+                let begin = spans.iter().find(|span| span.last >= first.first).map_or(0, |span| span.begin);
+                let end = spans.iter().rev().find(|span| span.base <= last.last);
+                let end = end.map_or(found.chain.len(), |span| span.end);
+                return Ok(ShareFetched::Records { chain: part(&found.chain, begin, end), acquired });
+            }
+            if window.next_fetch_offset() == offset {
+                break;
+            }
+        }
+        Ok(ShareFetched::Nothing)
+    }
+}
+
+/// Logs why a read failed and returns its error code.
+fn code_of(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        ReadError::Corrupt { .. } => {
+            tracing::debug!(%error, "cannot read");
+            ErrorCode::KafkaStorageError
+        }
+        ReadError::Io { .. } | ReadError::Offline { .. } => {
+            tracing::error!(%error, "cannot read");
+            ErrorCode::KafkaStorageError
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! The share partitions that this broker leads: loaded at their first use, and written in the order of their changes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use tokio::sync::{Notify, OnceCell, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::acknowledge::AckBatch;
+use super::acquire::Acquired;
+use super::reset::initial_offset;
+use super::sessions::{Place, SessionKey, ShareSessions};
+use super::settings::{ShareSettings, settings_of};
+use super::window::{ChangeId, SharePartition, WindowWrite};
+use crate::cluster::{Cluster, lock};
+use crate::coordinator::share_state::{SharePartitionKey, StateChange};
+use crate::partition::Partition;
+
+/// Writes that the share coordinator cannot serve yet are tried again so often, after this time.
+const WRITE_RETRIES: u32 = 50;
+const WRITE_RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// All share partitions and sessions of the nodes of one process.
+#[derive(Debug, Default)]
+pub(crate) struct ShareLeader {
+    partitions: Mutex<BTreeMap<SharePartitionKey, Arc<Slot>>>,
+    sessions: Mutex<ShareSessions>,
+    /// The writes under way.
+    tasks: Mutex<JoinSet<()>>,
+    connections: AtomicU64,
+}
+
+/// A share partition that is loaded once, however many requests wait for it.
+#[derive(Debug)]
+struct Slot {
+    leader_epoch: i32,
+    /// The state that it was loaded from: another one follows when the group's offset is reset.
+    incarnation: Option<u64>,
+    loaded: OnceCell<Arc<LedPartition>>,
+}
+
+/// A loaded share partition.
+#[derive(Debug)]
+pub(crate) struct LedPartition {
+    key: SharePartitionKey,
+    leader_epoch: i32,
+    state_epoch: i32,
+    pub(super) state: Mutex<LedState>,
+    /// It is loaded again before its next use. Set under the lock of the state.
+    is_closed: AtomicBool,
+    /// Notified when records may have become available.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct LedState {
+    pub(super) window: SharePartition,
+    is_writing: bool,
+    /// The requests that wait for the writes of their changes.
+    waiters: Vec<(ChangeId, oneshot::Sender<Result<(), ErrorCode>>)>,
+}
+
+/// A change that is being written.
+#[derive(Debug)]
+pub(crate) enum Acknowledging {
+    /// Nothing has to be written.
+    Done,
+    Written(oneshot::Receiver<Result<(), ErrorCode>>),
+}
+
+impl Acknowledging {
+    /// Waits until the change is durable, or refused.
+    pub(crate) async fn result(self) -> Result<(), ErrorCode> {
+        match self {
+            Self::Done => Ok(()),
+            // The broker stops: the client does not know whether the change was stored.
+            Self::Written(result) => result.await.unwrap_or(Err(ErrorCode::UnknownServerError)),
+        }
+    }
+}
+
+impl ShareLeader {
+    /// A number for a connection that has sessions.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Calls `act` with the sessions.
+    pub(crate) fn with_sessions<T>(&self, act: impl FnOnce(&mut ShareSessions) -> T) -> T {
+        act(&mut lock(&self.sessions))
+    }
+
+    /// The share partition, loaded.
+    ///
+    /// # Errors
+    /// Those of [`ShareStates::read`](crate::coordinator::share_state::ShareStates::read).
+    pub(crate) async fn load(
+        &self,
+        cluster: &Arc<Cluster>,
+        key: &SharePartitionKey,
+        partition: &Arc<Partition>,
+        settings: &ShareSettings,
+    ) -> Result<Arc<LedPartition>, ErrorCode> {
+        let leader_epoch = partition.leader_epoch();
+        let incarnation = cluster.share_states.incarnation(key);
+        let mut stale = None;
+        let slot = {
+            let mut partitions = lock(&self.partitions);
+            let is_usable =
+                |slot: &&Arc<Slot>| slot.is_usable(leader_epoch) && slot.incarnation == incarnation;
+            let known = partitions.get(key).filter(is_usable);
+            if let Some(slot) = known {
+                slot.clone()
+            } else {
+                let slot = Arc::new(Slot { leader_epoch, incarnation, loaded: OnceCell::new() });
+                stale = partitions.insert(key.clone(), slot.clone());
+                slot
+            }
+        };
+        if let Some(led) = stale.as_deref().and_then(|stale| stale.loaded.get()) {
+            led.close();
+        }
+        let load = async || read(cluster, key, partition, leader_epoch, settings).await.map(Arc::new);
+        match slot.loaded.get_or_try_init(load).await {
+            Ok(loaded) => Ok(loaded.clone()),
+            Err(code) => {
+                let mut partitions = lock(&self.partitions);
+                let is_same = partitions.get(key).is_some_and(|other| Arc::ptr_eq(other, &slot));
+                if is_same && slot.loaded.get().is_none() {
+                    partitions.remove(key);
+                }
+                Err(code)
+            }
+        }
+    }
+
+    /// The share partition, if it is loaded under this epoch.
+    pub(crate) fn loaded(&self, key: &SharePartitionKey, leader_epoch: i32) -> Option<Arc<LedPartition>> {
+        let partitions = lock(&self.partitions);
+        let slot = partitions.get(key).filter(|slot| slot.is_usable(leader_epoch))?;
+        slot.loaded.get().cloned()
+    }
+
+    /// Releases the records of sessions that have ended.
+    pub(crate) fn release(&self, cluster: &Arc<Cluster>, ended: &[(SessionKey, Vec<Place>)]) {
+        for (session, places) in ended {
+            drop(self.release_session(cluster, session, places));
+        }
+    }
+
+    /// Releases the records of one session. Returns the changes, in the order of the partitions.
+    pub(crate) fn release_session(
+        &self,
+        cluster: &Arc<Cluster>,
+        session: &SessionKey,
+        places: &[Place],
+    ) -> Vec<(Place, Acknowledging)> {
+        let limits = settings_of(cluster, &session.group).limits;
+        let released = places.iter().map(|place| {
+            let (topic, partition) = *place;
+            let key = SharePartitionKey { group: session.group.clone(), topic, partition };
+            let led = lock(&self.partitions).get(&key).and_then(|slot| slot.loaded.get().cloned());
+            let acknowledging = led.map_or(Acknowledging::Done, |led| {
+                let acknowledging = {
+                    let mut state = lock(&led.state);
+                    let change = state.window.release(&session.member, &limits);
+                    state.acknowledging(change)
+                };
+                led.start_write(cluster);
+                self.forget_unused(&led);
+                acknowledging
+            });
+            (*place, acknowledging)
+        });
+        released.collect()
+    }
+
+    /// Ends the sessions of a connection, and releases their records.
+    pub(crate) fn end_connection(&self, cluster: &Arc<Cluster>, connection: u64) {
+        let ended = self.with_sessions(|sessions| sessions.end_connection(connection));
+        self.release(cluster, &ended);
+    }
+
+    /// Ends the sessions of a member that has left its group, and releases its records.
+    pub(crate) fn member_left(&self, cluster: &Arc<Cluster>, group: &str, member: &str) {
+        let ended = self.with_sessions(|sessions| sessions.end_group(group, Some(member)));
+        self.release(cluster, &ended);
+    }
+
+    /// Forgets the share partitions of a group that has no member, was deleted, or whose offsets were changed: they are loaded
+    /// again at their next use.
+    pub(crate) fn forget_group(&self, cluster: &Arc<Cluster>, group: &str) {
+        let ended = self.with_sessions(|sessions| sessions.end_group(group, None));
+        self.release(cluster, &ended);
+        let mut forgotten = Vec::new();
+        lock(&self.partitions).retain(|key, slot| {
+            let is_kept = *key.group != *group;
+            if !is_kept {
+                forgotten.extend(slot.loaded.get().cloned());
+            }
+            is_kept
+        });
+        forgotten.iter().for_each(|led| led.close());
+    }
+
+    /// Forgets the share partitions of a topic that is deleted.
+    pub(crate) fn forget_topic(&self, topic: ottla_protocol::Uuid) {
+        let mut forgotten = Vec::new();
+        lock(&self.partitions).retain(|key, slot| {
+            if key.topic == topic {
+                forgotten.extend(slot.loaded.get().cloned());
+            }
+            key.topic != topic
+        });
+        forgotten.iter().for_each(|led| led.close());
+    }
+
+    /// Forgets a share partition in which nothing is under way and that no session has. Its state is stored.
+    fn forget_unused(&self, led: &Arc<LedPartition>) {
+        let place = (led.key.topic, led.key.partition);
+        if lock(&self.sessions).has(&led.key.group, place) {
+            return;
+        }
+        let mut partitions = lock(&self.partitions);
+        let Some(slot) = partitions.get(&led.key) else { return };
+        if !slot.loaded.get().is_some_and(|loaded| Arc::ptr_eq(loaded, led)) {
+            return;
+        }
+        // One that is in use is not unused.
+        if let Ok(state) = led.state.try_lock()
+            && !state.is_writing
+            && state.window.is_idle()
+        {
+            led.is_closed.store(true, Ordering::Release);
+            partitions.remove(&led.key);
+        }
+    }
+
+    /// Stops the writes. Their changes were not acknowledged.
+    pub(crate) async fn stop(&self) {
+        let mut tasks = std::mem::take(&mut *lock(&self.tasks));
+        tasks.shutdown().await;
+    }
+
+    /// [`ShareLeader::stop`] without the wait.
+    pub(crate) fn abort(&self) {
+        lock(&self.tasks).abort_all();
+    }
+}
+
+impl Slot {
+    fn is_usable(&self, leader_epoch: i32) -> bool {
+        self.leader_epoch == leader_epoch && self.loaded.get().is_none_or(|loaded| !loaded.is_closed())
+    }
+}
+
+/// Reads the state of a share partition. A group that begins here stores where it begins, so that a crash loses no record.
+async fn read(
+    cluster: &Arc<Cluster>,
+    key: &SharePartitionKey,
+    partition: &Arc<Partition>,
+    leader_epoch: i32,
+    settings: &ShareSettings,
+) -> Result<LedPartition, ErrorCode> {
+    let stored = cluster.share_states.read(cluster, key, leader_epoch).await?;
+    let mut start_offset = stored.start_offset;
+    if start_offset < 0 {
+        start_offset = initial_offset(cluster, partition, settings.reset).await?;
+        let change = StateChange {
+            state_epoch: stored.state_epoch,
+            leader_epoch,
+            start_offset,
+            delivery_complete_count: 0,
+            batches: Vec::new(),
+        };
+        cluster.share_states.write(cluster, key, change).await?;
+    }
+    let (log_start, log_end) = {
+        let log = partition.log();
+        (log.start_offset(), log.end_offset())
+    };
+    // A log that has lost records ends below what the group has seen.
+    let mut window = SharePartition::new(start_offset.min(log_end), &stored.batches);
+    window.set_log_start(log_start);
+    let state = LedState { window, is_writing: false, waiters: Vec::new() };
+    Ok(LedPartition {
+        key: key.clone(),
+        leader_epoch,
+        state_epoch: stored.state_epoch,
+        state: Mutex::new(state),
+        is_closed: AtomicBool::new(false),
+        changed: Notify::new(),
+    })
+}
+
+impl LedState {
+    /// The wait for a change.
+    fn acknowledging(&mut self, change: Option<ChangeId>) -> Acknowledging {
+        let Some(change) = change else { return Acknowledging::Done };
+        let (sender, receiver) = oneshot::channel();
+        self.waiters.push((change, sender));
+        Acknowledging::Written(receiver)
+    }
+}
+
+impl LedPartition {
+    /// Resolves when records may have become available. It must be created before the look at the records.
+    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// The end of the first lock, or an earlier time.
+    pub(crate) fn next_lock_end(&self) -> Option<Instant> {
+        lock(&self.state).window.next_lock_end()
+    }
+
+    /// Marks what a member acknowledges, and begins to write it.
+    pub(crate) fn acknowledge(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        now: Instant,
+        member: &str,
+        batches: &[AckBatch],
+        settings: &ShareSettings,
+    ) -> Result<Acknowledging, ErrorCode> {
+        let acknowledged = {
+            let mut state = lock(&self.state);
+            if self.is_closed() {
+                return Err(ErrorCode::InvalidRecordState);
+            }
+            let LedState { window, .. } = &mut *state;
+            if window.expire(now, &settings.limits) {
+                self.changed.notify_waiters();
+            }
+            let change = window.acknowledge(now, member, batches, &settings.limits);
+            change.map(|change| state.acknowledging(change))
+        };
+        self.start_write(cluster);
+        acknowledged
+    }
+
+    /// Takes back records that were acquired for a response that is not sent.
+    pub(crate) fn return_unsent(&self, member: &str, unsent: &[Acquired]) {
+        lock(&self.state).window.return_unsent(member, unsent);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns `true` if it must be loaded again.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Wakes the fetches that wait for records.
+    pub(super) fn notify_changed(&self) {
+        self.changed.notify_waiters();
+    }
+
+    fn close(&self) {
+        let state = lock(&self.state);
+        self.is_closed.store(true, Ordering::Release);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Writes the changes that wait, unless that is under way. A task does it: it ends even if the client is gone.
+    pub(super) fn start_write(self: &Arc<Self>, cluster: &Arc<Cluster>) {
+        {
+            let mut state = lock(&self.state);
+            if state.is_writing || !state.window.has_changes() {
+                return;
+            }
+            state.is_writing = true;
+        }
+        let (led, owned) = (self.clone(), cluster.clone());
+        let mut tasks = lock(&cluster.share_leader.tasks);
+        // Tasks that have ended leave the set here: it stays as small as the number of writes under way.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move { led.write_changes(&owned).await });
+    }
+
+    async fn write_changes(self: Arc<Self>, cluster: &Arc<Cluster>) {
+        loop {
+            let write = {
+                let mut state = lock(&self.state);
+                match state.window.next_write() {
+                    Some(write) => write,
+                    None => {
+                        state.is_writing = false;
+                        break;
+                    }
+                }
+            };
+            let stored = self.store(cluster, write).await;
+            {
+                let mut state = lock(&self.state);
+                let done = state.window.complete_write(stored.is_ok());
+                let (ended, waiting) =
+                    std::mem::take(&mut state.waiters).into_iter().partition(|(id, _)| done.contains(id));
+                state.waiters = waiting;
+                let ended: Vec<(ChangeId, oneshot::Sender<_>)> = ended;
+                for (_, waiter) in ended {
+                    // The client may be gone.
+                    let _ = waiter.send(stored);
+                }
+                if let Err(code) = stored {
+                    tracing::warn!(%code, group = %self.key.group, topic = %self.key.topic,
+                        partition = self.key.partition, "cannot store the state of a share partition");
+                    if is_fenced(code) {
+                        self.is_closed.store(true, Ordering::Release);
+                    }
+                }
+            }
+            self.changed.notify_waiters();
+        }
+        cluster.share_leader.forget_unused(&self);
+    }
+
+    async fn store(&self, cluster: &Arc<Cluster>, write: WindowWrite) -> Result<(), ErrorCode> {
+        let WindowWrite { start_offset, delivery_complete_count, batches } = write;
+        let (state_epoch, leader_epoch) = (self.state_epoch, self.leader_epoch);
+        let change =
+            StateChange { state_epoch, leader_epoch, start_offset, delivery_complete_count, batches };
+        let mut tries = 0;
+        loop {
+            let stored = cluster.share_states.write(cluster, &self.key, change.clone()).await;
+            tries += 1;
+            match stored {
+                Err(ErrorCode::CoordinatorLoadInProgress | ErrorCode::CoordinatorNotAvailable)
+                    if tries < WRITE_RETRIES =>
+                {
+                    tokio::time::sleep(WRITE_RETRY_AFTER).await;
+                }
+                stored => return stored,
+            }
+        }
+    }
+}
+
+/// Returns `true` if another leader, or nobody, has the state: it is read again.
+fn is_fenced(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::FencedLeaderEpoch
+            | ErrorCode::FencedStateEpoch
+            | ErrorCode::GroupIdNotFound
+            | ErrorCode::InvalidRequest
+            | ErrorCode::NotLeaderOrFollower
+            | ErrorCode::UnknownTopicOrPartition
+    )
+}

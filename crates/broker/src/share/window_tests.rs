@@ -1,0 +1,275 @@
+//! Stories of one share partition.
+
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
+
+use super::acknowledge::{AckBatch, AckType};
+use super::acquire::{AcquireMode, Acquired, Acquirer};
+use super::batches::BatchSpan;
+use super::window::{RecordState, ShareLimits, SharePartition};
+use crate::coordinator::share_state::StateBatch;
+
+const LIMITS: ShareLimits = ShareLimits {
+    lock_duration: Duration::from_secs(30),
+    delivery_count_max: 5,
+    locks_max: 200,
+    renews: true,
+};
+
+/// A partition whose log has batches of ten records.
+pub(super) fn batches_of_ten(from: i64, end: i64) -> Vec<BatchSpan> {
+    let bases = (0..).map(|number| number * 10).take_while(|base| *base < end);
+    let spans = bases.filter(|base| base + 9 >= from);
+    spans.map(|base| BatchSpan { base, last: base + 9, is_unseen: false, begin: 0, end: 0 }).collect()
+}
+
+#[allow(clippy::disallowed_methods, reason = "the start of a virtual time")]
+fn start_of_time() -> Instant {
+    Instant::now()
+}
+
+struct Story {
+    now: Instant,
+    limits: ShareLimits,
+    partition: SharePartition,
+    end: i64,
+}
+
+impl Story {
+    fn new() -> Self {
+        Self { now: start_of_time(), limits: LIMITS, partition: SharePartition::new(0, &[]), end: 1000 }
+    }
+
+    fn acquire_with(&mut self, member: &str, mode: AcquireMode, records_max: i64) -> Vec<(i64, i64, i16)> {
+        self.partition.expire(self.now, &self.limits);
+        let acquirer = Acquirer { member: member.into(), mode, records_max, batch_size: 500 };
+        let offset = self.partition.next_fetch_offset();
+        let spans = batches_of_ten(offset, self.end);
+        let acquired = self.partition.acquire(self.now, &acquirer, &self.limits, offset, &spans);
+        self.partition.check();
+        acquired.iter().map(|batch| (batch.first, batch.last, batch.delivery_count)).collect()
+    }
+
+    fn acquire(&mut self, member: &str, records_max: i64) -> Vec<(i64, i64, i16)> {
+        self.acquire_with(member, AcquireMode::BatchOptimized, records_max)
+    }
+
+    /// Acknowledges and stores.
+    fn ack(&mut self, member: &str, first: i64, last: i64, ack: AckType) -> Result<(), ErrorCode> {
+        let batch = AckBatch { first, last, types: vec![ack] };
+        self.partition.acknowledge(self.now, member, &[batch], &self.limits)?;
+        self.store();
+        Ok(())
+    }
+
+    fn store(&mut self) {
+        while self.partition.next_write().is_some() {
+            self.partition.complete_write(true);
+        }
+        self.partition.check();
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+    }
+}
+
+#[test]
+fn members_share_the_records_in_whole_batches() {
+    let mut story = Story::new();
+    assert_eq!(story.acquire("a", 15), [(0, 19, 1)]);
+    assert_eq!(story.acquire("b", 10), [(20, 29, 1)]);
+    assert_eq!(story.ack("b", 0, 9, AckType::Accept), Err(ErrorCode::InvalidRecordState), "a has the lock");
+    assert_eq!(story.ack("a", 0, 9, AckType::Accept), Ok(()));
+    assert_eq!(story.partition.start_offset(), 10);
+    assert_eq!(
+        story.ack("b", 25, 35, AckType::Accept),
+        Err(ErrorCode::InvalidRequest),
+        "30 was not acquired"
+    );
+    assert_eq!(story.ack("a", 0, 19, AckType::Accept), Ok(()), "records below the start are done with");
+    assert_eq!(story.partition.start_offset(), 20);
+}
+
+#[test]
+fn a_record_limit_is_exact() {
+    let mut story = Story::new();
+    assert_eq!(story.acquire_with("a", AcquireMode::RecordLimit, 3), [(0, 2, 1)]);
+    assert_eq!(story.acquire_with("b", AcquireMode::RecordLimit, 3), [(3, 5, 1)]);
+    story.ack("a", 0, 2, AckType::Release).expect("a has the lock");
+    assert_eq!(story.acquire_with("b", AcquireMode::RecordLimit, 2), [(0, 1, 2)]);
+    assert_eq!(story.acquire_with("b", AcquireMode::RecordLimit, 5), [(2, 2, 2), (6, 9, 1)]);
+}
+
+#[test]
+fn acquired_batches_have_at_least_the_batch_size() {
+    let mut story = Story::new();
+    let acquirer =
+        Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 50, batch_size: 15 };
+    let spans = batches_of_ten(0, 1000);
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 0, &spans);
+    let ranges: Vec<(i64, i64)> = acquired.iter().map(|batch| (batch.first, batch.last)).collect();
+    assert_eq!(ranges, [(0, 19), (20, 39), (40, 49)]);
+}
+
+#[test]
+fn a_lock_that_ends_makes_its_records_available() {
+    let mut story = Story::new();
+    story.acquire("a", 10);
+    story.pass(20);
+    story.ack("a", 5, 9, AckType::Renew).expect("a has the lock");
+    assert!(!story.partition.has_changes(), "renewals are not stored");
+    story.pass(10);
+    assert_eq!(story.acquire("b", 5), [(0, 4, 2)]);
+    assert_eq!(story.ack("a", 0, 4, AckType::Accept), Err(ErrorCode::InvalidRecordState));
+    assert_eq!(story.ack("a", 5, 9, AckType::Accept), Ok(()), "it was renewed");
+    story.limits.renews = false;
+    assert_eq!(story.ack("b", 0, 4, AckType::Renew), Err(ErrorCode::InvalidRequest));
+}
+
+#[test]
+fn a_failed_write_changes_nothing() {
+    let mut story = Story::new();
+    story.acquire("a", 10);
+    let batch = AckBatch { first: 0, last: 9, types: vec![AckType::Accept] };
+    let change = story.partition.acknowledge(story.now, "a", &[batch.clone()], &LIMITS).expect("locked");
+    let write = story.partition.next_write().expect("a change");
+    assert_eq!((write.start_offset, write.batches.len()), (10, 0), "the start has passed the batch");
+    assert_eq!(
+        story.partition.acknowledge(story.now, "a", &[batch.clone()], &LIMITS),
+        Err(ErrorCode::InvalidRecordState),
+        "it is being written"
+    );
+    assert!(!story.partition.expire(story.now + Duration::from_secs(60), &LIMITS));
+    assert_eq!(story.partition.complete_write(false), change.into_iter().collect::<Vec<_>>());
+    assert_eq!(story.partition.start_offset(), 0);
+    assert_eq!(story.ack("a", 0, 9, AckType::Accept), Ok(()), "the lock has lasted");
+    story.acquire("a", 10);
+    let batch = AckBatch { first: 10, last: 19, types: vec![AckType::Accept] };
+    story.partition.acknowledge(story.now, "a", &[batch], &LIMITS).expect("locked");
+    story.partition.next_write().expect("a change");
+    story.pass(31);
+    story.partition.complete_write(false);
+    assert_eq!(story.acquire("b", 10), [(10, 19, 2)], "the lock has ended meanwhile");
+}
+
+#[test]
+fn a_record_is_archived_after_its_last_delivery() {
+    let mut story = Story::new();
+    story.end = 10;
+    for count in 1..=2 {
+        assert_eq!(story.acquire("a", 10), [(0, 9, count)]);
+        story.ack("a", 0, 9, AckType::Release).expect("a has the lock");
+    }
+    // From half the limit on, fewer records are delivered together.
+    assert_eq!(story.acquire("a", 10), [(0, 9, 3)]);
+    story.ack("a", 0, 9, AckType::Release).expect("a has the lock");
+    assert_eq!(story.acquire("a", 10), [(0, 4, 4)]);
+    assert_eq!(story.acquire("a", 10), [(5, 9, 4)]);
+    story.ack("a", 0, 9, AckType::Release).expect("a has the lock");
+    for record in 0..10 {
+        assert_eq!(story.acquire("a", 10), [(record, record, 5)], "alone");
+        let ack = if record == 7 { AckType::Release } else { AckType::Accept };
+        story.ack("a", record, record, ack).expect("a has the lock");
+    }
+    assert_eq!(story.partition.start_offset(), 10, "the poisoned record is archived");
+}
+
+#[test]
+fn the_number_of_locks_is_limited() {
+    let mut story = Story::new();
+    assert_eq!(story.acquire("a", 500), [(0, 199, 1)]);
+    assert!(!story.partition.can_acquire(&LIMITS));
+    assert_eq!(story.acquire("b", 10), []);
+    story.ack("a", 100, 109, AckType::Release).expect("a has the lock");
+    assert_eq!(story.acquire("b", 500), [(100, 109, 2)], "nothing beyond the limit");
+    story.ack("a", 0, 9, AckType::Accept).expect("a has the lock");
+    assert_eq!(story.acquire("b", 500), [(200, 209, 1)]);
+}
+
+#[test]
+fn stored_batches_are_continued() {
+    let batch = |first, last, state, delivery_count| StateBatch { first, last, state, delivery_count };
+    let stored = [batch(20, 29, 0, 2), batch(5, 9, 2, 1), batch(12, 12, 4, 5)];
+    let mut story = Story::new();
+    story.partition = SharePartition::new(5, &stored);
+    assert_eq!(story.partition.start_offset(), 10);
+    assert_eq!(story.partition.state_of(12), Some((RecordState::Archived, 5)));
+    let acquired = story.acquire("a", 25);
+    assert_eq!(acquired, [(10, 11, 1), (13, 19, 1), (20, 29, 3), (30, 39, 1)]);
+}
+
+#[test]
+fn records_that_no_consumer_sees_are_archived() {
+    let mut story = Story::new();
+    let span = |base, last, is_unseen| BatchSpan { base, last, is_unseen, begin: 0, end: 0 };
+    let acquirer =
+        Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 50, batch_size: 500 };
+    let spans = [span(0, 4, true), span(5, 9, false), span(10, 10, true), span(12, 14, false)];
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 0, &spans);
+    let batch = |first, last| Acquired { first, last, delivery_count: 1 };
+    assert_eq!(acquired, [batch(5, 9), batch(12, 14)]);
+    assert_eq!(story.partition.start_offset(), 5);
+    story.ack("a", 5, 9, AckType::Accept).expect("a has the lock");
+    assert_eq!(story.partition.start_offset(), 12, "11 does not exist");
+    // Compaction has removed the records 12 to 14 before they were delivered again.
+    story.ack("a", 12, 14, AckType::Release).expect("a has the lock");
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 12, &[span(20, 24, false)]);
+    assert_eq!(acquired, [batch(20, 24)]);
+    story.partition.check();
+    assert_eq!(story.partition.start_offset(), 20);
+}
+
+#[test]
+fn deleted_records_are_passed() {
+    let mut story = Story::new();
+    story.acquire("a", 20);
+    story.partition.set_log_start(15);
+    story.partition.check();
+    assert_eq!(story.partition.start_offset(), 15);
+    assert_eq!(story.ack("a", 0, 19, AckType::Accept), Ok(()));
+    story.partition.set_log_start(100);
+    assert_eq!((story.partition.start_offset(), story.partition.next_fetch_offset()), (100, 100));
+}
+
+#[test]
+fn the_end_of_a_session_releases_its_records() {
+    let mut story = Story::new();
+    story.acquire("a", 10);
+    story.acquire("b", 10);
+    story.ack("a", 0, 2, AckType::Accept).expect("a has the lock");
+    assert!(story.partition.release("a", &LIMITS).is_some());
+    story.store();
+    assert!(!story.partition.is_idle(), "b has locks");
+    assert_eq!(story.acquire("b", 5), [(3, 9, 2)]);
+    assert!(story.partition.release("a", &LIMITS).is_none());
+}
+
+#[test]
+fn records_that_were_not_sent_were_not_delivered() {
+    let mut story = Story::new();
+    let acquirer =
+        Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 10, batch_size: 500 };
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 0, &batches_of_ten(0, 1000));
+    story.partition.return_unsent("a", &acquired);
+    assert_eq!(story.acquire("b", 10), [(0, 9, 1)]);
+}
+
+#[test]
+fn two_states_of_a_record_have_two_writes() {
+    let mut story = Story::new();
+    story.acquire("a", 10);
+    story.pass(31);
+    assert_eq!(story.acquire("b", 10), [(0, 9, 2)]);
+    let batch = AckBatch { first: 0, last: 4, types: vec![AckType::Accept] };
+    story.partition.acknowledge(story.now, "b", &[batch], &LIMITS).expect("b has the lock");
+    let write = story.partition.next_write().expect("the end of the lock");
+    assert_eq!(write.batches, [StateBatch { first: 0, last: 9, state: 0, delivery_count: 1 }]);
+    story.partition.complete_write(true);
+    let write = story.partition.next_write().expect("the acknowledgement");
+    assert_eq!((write.start_offset, write.delivery_complete_count), (5, 0));
+    story.partition.complete_write(true);
+    story.partition.check();
+}
