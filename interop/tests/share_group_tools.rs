@@ -35,7 +35,7 @@ fn tool(seat: &Seat, class: &str, args: &[&str], input: &[u8]) -> Result<Output,
     run(class, &mut java(class, &seat.bootstrap, args)?, input, SOON)
 }
 
-/// What a tool prints: rows of words without empty lines, addresses of brokers as `HOST`.
+/// The rows that a tool prints, sorted, without empty ones; the address of the broker is `HOST`.
 fn printed(seat: &Seat, class: &str, args: &[&str]) -> Result<Vec<String>, Failure> {
     let output = tool(seat, class, args, b"")?;
     let text = format!("{}\n{}", output.stdout_text(), String::from_utf8_lossy(&output.stderr));
@@ -103,7 +103,7 @@ fn the_tools_print_the_same_on_both_brokers() -> Result<(), Failure> {
     for ((step, ours), (_, theirs)) in ours.iter().zip(&theirs) {
         assert_eq!(ours, theirs, "{step}");
     }
-    // What both print is what the steps are about.
+    // The tools have reached the group.
     let output_of = |start: &str| ours.iter().find(|(step, _)| step.starts_with(start)).map(|(_, rows)| rows);
     let described = output_of("ShareGroupCommand --group share-tools --describe --offsets").expect("a step");
     assert!(

@@ -250,8 +250,7 @@ async fn keep(cluster: Arc<Cluster>) {
         cluster.consumer_groups.keep_time(&cluster),
         cluster.keep_offsets(),
         cluster.keep_transactions(),
-        cluster.share_groups.keep_time(&cluster),
-        cluster.keep_share_states(),
+        cluster.keep_share_groups(),
         cluster.keep_flushing(),
         scrub,
         compactor

@@ -47,6 +47,7 @@ use crate::coordinator::consumer_group::registry::ConsumerGroups;
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::coordinator::share_group::registry::ShareGroups;
+use crate::coordinator::share_state::ShareStates;
 use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
@@ -58,7 +59,6 @@ use crate::quotas::{ClientQuotas, QuotaUse};
 use crate::security::Authorizer;
 use crate::security::scram_credentials::ScramCredentials;
 use crate::share::leader::ShareLeader;
-use crate::share_state::ShareStates;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
 use crate::transactions::coordinator::TransactionCoordinator;
@@ -209,11 +209,7 @@ impl Cluster {
             journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
             id
         };
-        let next = journal
-            .get(PRODUCER_IDS_KEY)
-            .and_then(|value| Some(i64::from_be_bytes(*value.first_chunk::<8>()?)))
-            .unwrap_or(0)
-            .max(floors.producer_id);
+        let next = next_producer_id_of(&journal).max(floors.producer_id);
         let first_epoch = journal
             .get(LEADER_EPOCH_KEY)
             .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
@@ -234,9 +230,9 @@ impl Cluster {
         let cluster = Self {
             transactions: TransactionCoordinator::new(&config, groups.memory().clone(), clock.clone()),
             consumer_groups: ConsumerGroups::new(groups.memory().clone()),
-            share_leader: ShareLeader::default(),
             share_groups: ShareGroups::new(groups.memory().clone()),
             share_states: ShareStates::new(groups.memory().clone()),
+            share_leader: ShareLeader::default(),
             groups,
             offsets,
             memory: MemoryBudget::new(parts.requests, parts.responses),
@@ -433,6 +429,12 @@ impl Cluster {
             tracing::warn!(%error, "journal not closed cleanly");
         }
     }
+}
+
+/// The first producer id that no block of the journal has.
+fn next_producer_id_of(journal: &Journal) -> i64 {
+    let stored = journal.get(PRODUCER_IDS_KEY).and_then(|value| value.first_chunk::<8>());
+    stored.map_or(0, |bytes| i64::from_be_bytes(*bytes))
 }
 
 /// A random id, not one of Kafka's reserved ones.

@@ -3,8 +3,8 @@
 //! - `settings`: the table of Kafka's settings: names, types, defaults, allowed values.
 //! - `topic_config`: the settings of a topic.
 //! - `consumer_groups`: the settings of groups of the new protocol.
-//! - `share_partitions`: the settings of leaders of share partitions.
 //! - `share_groups`: the settings of share groups and their coordinators.
+//! - `share_partitions`: the settings of leaders of share partitions.
 //! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
 //! - `listener_properties`: listeners under Kafka's property names.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
@@ -104,12 +104,12 @@ pub struct BrokerConfig {
     pub group_members_max: usize,
     /// `group.consumer.*`: groups of the new protocol (KIP-848).
     pub consumer_groups: ConsumerGroupConfig,
-    /// `group.share.*` of records, locks and sessions (KIP-932).
-    pub share_partitions: SharePartitionConfig,
     /// `group.share.*`: share groups (KIP-932).
     pub share_groups: ShareGroupConfig,
     /// `share.coordinator.*`: the state of share-partitions.
     pub share_coordinator: ShareCoordinatorConfig,
+    /// `group.share.*` of records, locks and sessions (KIP-932).
+    pub share_partitions: SharePartitionConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
@@ -200,9 +200,9 @@ impl Default for BrokerConfig {
             session_timeout_max: Duration::from_secs(1800),
             group_members_max: 10_000,
             consumer_groups: ConsumerGroupConfig::default(),
-            share_partitions: SharePartitionConfig::default(),
             share_groups: ShareGroupConfig::default(),
             share_coordinator: ShareCoordinatorConfig::default(),
+            share_partitions: SharePartitionConfig::default(),
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,

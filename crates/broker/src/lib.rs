@@ -56,7 +56,6 @@ mod scrub;
 mod security;
 mod server;
 mod share;
-mod share_state;
 mod skip;
 mod stored_codec;
 mod switch;

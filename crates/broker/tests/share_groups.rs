@@ -413,3 +413,52 @@ fn the_coordinator_of_a_share_partition_is_found_by_its_key() {
     let topic = connection.ask(12, &request).expect("an answer").topics.remove(0);
     assert!(topic.is_internal && topic.partitions.len() == 50);
 }
+
+/// The first offset that a new session of a member acquires.
+fn first_acquired(broker: &BrokerThread, topic_id: Uuid, member: &str) -> Option<i64> {
+    use m::share_fetch as f;
+    let partition = f::FetchPartition { partition_index: 0, acknowledgement_batches: Vec::new() };
+    let request = f::ShareFetchRequest {
+        group_id: Some(GROUP.into()),
+        member_id: Some(member.into()),
+        max_wait_ms: 0,
+        min_bytes: 1,
+        max_bytes: 1 << 20,
+        max_records: 1,
+        batch_size: 1,
+        topics: vec![f::FetchTopic { topic_id, partitions: vec![partition] }],
+        ..Default::default()
+    };
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let answer = connection.ask(2, &request).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::None);
+    let partition = &answer.responses.first()?.partitions[0];
+    assert_eq!(partition.error_code, ErrorCode::None);
+    partition.acquired_records.first().map(|batch| batch.first_offset)
+}
+
+#[test]
+fn members_read_from_an_offset_that_was_reset() {
+    let storage = MemStorage::new();
+    let (broker, mut connection) = start(&storage);
+    let id = topic_id(&mut connection, "orders");
+    for _ in 0..6 {
+        let records = batch(&[b"one"], &Seal::default());
+        assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
+    }
+    for start in [4, 2] {
+        assert_eq!(alter(&mut connection, "orders", &[(0, start)]).0, ErrorCode::None);
+        beat(&mut connection, "m1", 0, &["orders"]);
+        assert_eq!(
+            first_acquired(&broker, id, "m1"),
+            Some(start),
+            "the leader has forgotten the state before"
+        );
+        beat(&mut connection, "m1", -1, &[]);
+    }
+    // A group of the same name is another group.
+    assert_eq!(delete_group(&mut connection), ErrorCode::None);
+    assert_eq!(alter(&mut connection, "orders", &[(0, 5)]).0, ErrorCode::None);
+    beat(&mut connection, "m1", 0, &["orders"]);
+    assert_eq!(first_acquired(&broker, id, "m1"), Some(5));
+}

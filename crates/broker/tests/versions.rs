@@ -20,6 +20,30 @@ fn ask_empty<R: Request>(connection: &mut Raw, listed: &Listed, asked: &mut BTre
     asked.insert(R::KEY.code());
 }
 
+fn ask_new_groups(connection: &mut Raw, listed: &Listed, asked: &mut BTreeSet<i16>) {
+    macro_rules! ask {
+        ($($module:ident::$request:ident),* $(,)?) => {
+            $(ask_empty::<m::$module::$request>(connection, listed, asked);)*
+        };
+    }
+    ask!(
+        consumer_group_describe::ConsumerGroupDescribeRequest,
+        consumer_group_heartbeat::ConsumerGroupHeartbeatRequest,
+        alter_share_group_offsets::AlterShareGroupOffsetsRequest,
+        delete_share_group_offsets::DeleteShareGroupOffsetsRequest,
+        delete_share_group_state::DeleteShareGroupStateRequest,
+        describe_share_group_offsets::DescribeShareGroupOffsetsRequest,
+        initialize_share_group_state::InitializeShareGroupStateRequest,
+        read_share_group_state::ReadShareGroupStateRequest,
+        read_share_group_state_summary::ReadShareGroupStateSummaryRequest,
+        share_acknowledge::ShareAcknowledgeRequest,
+        share_fetch::ShareFetchRequest,
+        share_group_describe::ShareGroupDescribeRequest,
+        share_group_heartbeat::ShareGroupHeartbeatRequest,
+        write_share_group_state::WriteShareGroupStateRequest,
+    );
+}
+
 #[test]
 fn every_listed_version_of_every_request_is_answered() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
@@ -66,8 +90,6 @@ fn every_listed_version_of_every_request_is_answered() {
         expire_delegation_token::ExpireDelegationTokenRequest,
         fetch::FetchRequest,
         find_coordinator::FindCoordinatorRequest,
-        consumer_group_describe::ConsumerGroupDescribeRequest,
-        consumer_group_heartbeat::ConsumerGroupHeartbeatRequest,
         heartbeat::HeartbeatRequest,
         incremental_alter_configs::IncrementalAlterConfigsRequest,
         init_producer_id::InitProducerIdRequest,
@@ -87,24 +109,13 @@ fn every_listed_version_of_every_request_is_answered() {
         renew_delegation_token::RenewDelegationTokenRequest,
         sasl_authenticate::SaslAuthenticateRequest,
         sasl_handshake::SaslHandshakeRequest,
-        share_acknowledge::ShareAcknowledgeRequest,
-        share_fetch::ShareFetchRequest,
-        alter_share_group_offsets::AlterShareGroupOffsetsRequest,
-        delete_share_group_offsets::DeleteShareGroupOffsetsRequest,
-        delete_share_group_state::DeleteShareGroupStateRequest,
-        describe_share_group_offsets::DescribeShareGroupOffsetsRequest,
-        initialize_share_group_state::InitializeShareGroupStateRequest,
-        read_share_group_state::ReadShareGroupStateRequest,
-        read_share_group_state_summary::ReadShareGroupStateSummaryRequest,
-        share_group_describe::ShareGroupDescribeRequest,
-        share_group_heartbeat::ShareGroupHeartbeatRequest,
-        write_share_group_state::WriteShareGroupStateRequest,
         sync_group::SyncGroupRequest,
         txn_offset_commit::TxnOffsetCommitRequest,
         unregister_broker::UnregisterBrokerRequest,
         update_features::UpdateFeaturesRequest,
         write_txn_markers::WriteTxnMarkersRequest,
     );
+    ask_new_groups(&mut connection, &listed, &mut asked);
     // acks=0 is the default of an empty produce request, and has no answer.
     for version in 3..=listed[&ApiKey::Produce.code()].1 {
         let request = m::produce::ProduceRequest { acks: 1, ..Default::default() };

@@ -22,8 +22,8 @@ use super::groups::{check_coordinator, coordinate};
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::share_group::Starts;
+use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
 use crate::security::acl::{Operation, ResourceType};
-use crate::share_state::{SharePartitionKey, UNINITIALIZED};
 
 /// A number that is not known.
 const UNKNOWN: i64 = -1;

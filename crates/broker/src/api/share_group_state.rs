@@ -9,7 +9,7 @@ use ottla_protocol::messages as m;
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::{Api, RequestContext};
-use crate::share_state::{SharePartitionKey, StateBatch, StateChange, UNINITIALIZED};
+use crate::coordinator::share_state::{SharePartitionKey, StateBatch, StateChange, UNINITIALIZED};
 
 /// A share-partition of a request, if this node coordinates it.
 fn coordinated(

@@ -266,6 +266,9 @@ const GROUP_EFFECTS: &[(&str, &str)] = &[
     ("consumer.assignment.interval.ms", "The least time between two target assignments of the group."),
     ("consumer.heartbeat.interval.ms", "The time between two heartbeats of a member of the group."),
     ("consumer.session.timeout.ms", "A member without a heartbeat for this time is removed."),
+    ("share.assignment.interval.ms", "The least time between two target assignments of the share group."),
+    ("share.heartbeat.interval.ms", "The time between two heartbeats of a member of the share group."),
+    ("share.session.timeout.ms", "A member of the share group without a heartbeat for this time is removed."),
     (
         "share.auto.offset.reset",
         "Where a share group begins a partition: latest, earliest or by_duration:<duration>.",
@@ -278,9 +281,6 @@ const GROUP_EFFECTS: &[(&str, &str)] = &[
         "The time in which a record must be acknowledged; then it is delivered again.",
     ),
     ("share.renew.acknowledge.enable", "Members may renew their locks."),
-    ("share.assignment.interval.ms", "The least time between two target assignments of the share group."),
-    ("share.heartbeat.interval.ms", "The time between two heartbeats of a member of the share group."),
-    ("share.session.timeout.ms", "A member of the share group without a heartbeat for this time is removed."),
 ];
 
 /// The defaults of this broker that differ from Kafka's.

@@ -73,7 +73,7 @@ impl Default for ShareCoordinatorConfig {
 }
 
 impl ShareGroupConfig {
-    /// Applies a property. Returns `false` if none has this name.
+    /// Applies a property, or returns `false` if it is none of these settings.
     pub(super) fn apply(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let ms = |min: i64| {
             number(name, value, min, i64::from(i32::MAX)).map(|ms| Duration::from_millis(ms as u64))
@@ -96,7 +96,7 @@ impl ShareGroupConfig {
 }
 
 impl ShareCoordinatorConfig {
-    /// Applies a property. Returns `false` if none has this name.
+    /// Applies a property, or returns `false` if it is none of these settings.
     pub(super) fn apply(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "share.coordinator.state.topic.num.partitions" => {

@@ -4,7 +4,7 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::window::{ChangeId, Lock, RecordState, Run, RunState, ShareLimits, SharePartition};
-use crate::share_state::StateBatch;
+use crate::coordinator::share_state::StateBatch;
 
 /// What a member says about records, with Kafka's numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

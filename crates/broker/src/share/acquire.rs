@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::batches::BatchSpan;
 use super::window::{Lock, RecordState, Run, RunState, ShareLimits, SharePartition};
-use crate::share_state::StateBatch;
+use crate::coordinator::share_state::StateBatch;
 
 /// The meaning of the maximum number of records (KIP-1206).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -17,8 +17,8 @@ use super::sessions::{Place, SessionKey, ShareSessions};
 use super::settings::{ShareSettings, settings_of};
 use super::window::{ChangeId, SharePartition, WindowWrite};
 use crate::cluster::{Cluster, lock};
+use crate::coordinator::share_state::{SharePartitionKey, StateChange};
 use crate::partition::Partition;
-use crate::share_state::{SharePartitionKey, StateChange};
 
 /// Writes that the share coordinator cannot serve yet are tried again so often, after this time.
 const WRITE_RETRIES: u32 = 50;
@@ -38,6 +38,8 @@ pub(crate) struct ShareLeader {
 #[derive(Debug)]
 struct Slot {
     leader_epoch: i32,
+    /// The state that it was loaded from: another one follows when the group's offset is reset.
+    incarnation: Option<u64>,
     loaded: OnceCell<Arc<LedPartition>>,
     /// The share partition before, whose writes end before the state is read.
     previous: Option<Arc<LedPartition>>,
@@ -99,7 +101,7 @@ impl ShareLeader {
     /// The share partition, loaded.
     ///
     /// # Errors
-    /// Those of [`ShareStates::read`](crate::share_state::ShareStates::read).
+    /// Those of [`ShareStates::read`](crate::coordinator::share_state::ShareStates::read).
     pub(crate) async fn load(
         &self,
         cluster: &Arc<Cluster>,
@@ -108,7 +110,8 @@ impl ShareLeader {
         settings: &ShareSettings,
     ) -> Result<Arc<LedPartition>, ErrorCode> {
         let leader_epoch = partition.leader_epoch();
-        let slot = self.slot(key, leader_epoch);
+        let incarnation = cluster.share_states.incarnation(key);
+        let slot = self.slot(key, leader_epoch, incarnation);
         let load = async || {
             if let Some(previous) = &slot.previous {
                 previous.writes_ended().await;
@@ -130,15 +133,16 @@ impl ShareLeader {
     }
 
     /// The slot of a share partition. One of an earlier epoch, or that was closed, is replaced.
-    fn slot(&self, key: &SharePartitionKey, leader_epoch: i32) -> Arc<Slot> {
+    fn slot(&self, key: &SharePartitionKey, leader_epoch: i32, incarnation: Option<u64>) -> Arc<Slot> {
         let mut partitions = lock(&self.partitions);
         let known = partitions.get(key);
-        if let Some(slot) = known.filter(|slot| slot.is_usable(leader_epoch)) {
+        let is_usable = |slot: &&Arc<Slot>| slot.is_usable(leader_epoch) && slot.incarnation == incarnation;
+        if let Some(slot) = known.filter(is_usable) {
             return slot.clone();
         }
         let previous = known.and_then(|slot| slot.forget().or_else(|| slot.previous.clone()));
         let is_forgotten = AtomicBool::new(false);
-        let slot = Arc::new(Slot { leader_epoch, loaded: OnceCell::new(), previous, is_forgotten });
+        let slot = Arc::new(Slot { leader_epoch, incarnation, loaded: OnceCell::new(), previous, is_forgotten });
         partitions.insert(key.clone(), slot.clone());
         slot
     }

@@ -9,7 +9,7 @@ use super::acknowledge::{AckBatch, AckType};
 use super::acquire::{AcquireMode, Acquirer};
 use super::batches::BatchSpan;
 use super::window::{RecordState, ShareLimits, SharePartition};
-use crate::share_state::StateBatch;
+use crate::coordinator::share_state::StateBatch;
 
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
 const LOCK: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::share_state::StateBatch;
+use crate::coordinator::share_state::StateBatch;
 
 /// The states of records in `__share_group_state`, with Kafka's numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

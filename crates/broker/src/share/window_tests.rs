@@ -9,7 +9,7 @@ use super::acknowledge::{AckBatch, AckType};
 use super::acquire::{AcquireMode, Acquired, Acquirer};
 use super::batches::BatchSpan;
 use super::window::{RecordState, ShareLimits, SharePartition};
-use crate::share_state::StateBatch;
+use crate::coordinator::share_state::StateBatch;
 
 const LIMITS: ShareLimits = ShareLimits {
     lock_duration: Duration::from_secs(30),

@@ -538,6 +538,7 @@ fn groups(all: &mut All) {
         group_ids: vec!["shares".into()],
         ..Default::default()
     });
+    share_groups(all);
     all.add(|_| m::share_fetch::ShareFetchRequest {
         group_id: Some("shares".into()),
         member_id: Some("member".into()),
@@ -549,7 +550,6 @@ fn groups(all: &mut All) {
         share_session_epoch: 1,
         ..Default::default()
     });
-    share_groups(all);
     all.add(|_| m::heartbeat::HeartbeatRequest {
         group_id: GROUP.into(),
         generation_id: 1,

@@ -116,14 +116,14 @@ pub struct ShareTopicInfo {
 }
 
 impl ShareGroupKey {
-    /// Encodes the type and the key.
+    /// Encodes this share-group key behind its type.
     pub fn to_bytes(&self, kind: i16) -> Result<Bytes, EncodeError> {
         to_bytes(self, kind)
     }
 }
 
 impl ShareGroupMemberKey {
-    /// Encodes the type and the key.
+    /// Encodes this share-group key behind its type.
     pub fn to_bytes(&self, kind: i16) -> Result<Bytes, EncodeError> {
         to_bytes(self, kind)
     }
@@ -132,12 +132,12 @@ impl ShareGroupMemberKey {
 macro_rules! values {
     ($($value:ident),* $(,)?) => {$(
         impl $value {
-            /// Encodes the version and the value.
+            /// Encodes this share-group value behind its version.
             pub fn to_bytes(&self) -> Result<Bytes, EncodeError> {
                 to_bytes(self, VALUE_VERSION)
             }
 
-            /// Decodes a version and a value. An unknown version is an error.
+            /// Decodes a share-group value behind its version. An unknown version is an error.
             pub fn from_bytes(bytes: Bytes) -> Result<Self, DecodeError> {
                 from_bytes(bytes)
             }

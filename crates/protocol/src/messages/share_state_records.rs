@@ -90,7 +90,7 @@ impl ShareStateRecordKey {
 }
 
 impl ShareStateKey {
-    /// Encodes the type and the key.
+    /// Encodes this share-state key behind its type.
     pub fn to_bytes(&self, kind: i16) -> Result<Bytes, EncodeError> {
         to_bytes(self, kind)
     }
@@ -99,12 +99,12 @@ impl ShareStateKey {
 macro_rules! values {
     ($($value:ident),* $(,)?) => {$(
         impl $value {
-            /// Encodes the version and the value.
+            /// Encodes this share-state value behind its version.
             pub fn to_bytes(&self) -> Result<Bytes, EncodeError> {
                 to_bytes(self, VALUE_VERSION)
             }
 
-            /// Decodes a version and a value. An unknown version is an error.
+            /// Decodes a share-state value behind its version. An unknown version is an error.
             pub fn from_bytes(bytes: Bytes) -> Result<Self, DecodeError> {
                 from_bytes(bytes)
             }

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(targets["m3"], [(A, 2), (A, 5)].into());
     }
 
-    /// Random groups: every partition has a member, and nobody has more than the share.
+    /// In random groups, every partition has a member and no member has more than its share.
     #[test]
     fn every_partition_is_assigned_and_no_member_has_too_many() {
         for seed in 0..2_000 {

@@ -273,7 +273,7 @@ fn a_group_continues_after_a_restart() {
     assert_eq!((answer.epoch, answer.assignment), (epoch, None));
     story.settle_all();
     assert_eq!(story.group.members["m1"].epoch, epoch, "no new assignment");
-    // What was being initialized when the broker ended is initialized again.
+    // The next start repeats an initialization that was under way.
     story.topics.put("refunds", REFUNDS, 2);
     story.fails = true;
     story.join("m1", &["orders", "refunds"]);

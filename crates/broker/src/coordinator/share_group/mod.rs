@@ -8,7 +8,7 @@
 //!
 //! - `group`: one group and the decision about a heartbeat, without I/O.
 //! - `state_partitions`: the partitions whose state is being initialized or is initialized. Only the latter are assigned.
-//! - `assignor`: the target assignment. Members share partitions, so that nobody has to give one up first.
+//! - `assignor`: the target assignment. Members share partitions, so that no member has to give one up first.
 //! - `records`: the group in `__consumer_offsets`.
 //! - `registry`: the groups of the cluster, their deadlines and their writes.
 //! - `offsets`: changes of start offsets by clients.

@@ -12,8 +12,8 @@ use crate::cluster::Cluster;
 use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::consumer_group::member::Place;
 use crate::coordinator::offset_log::too_long;
+use crate::coordinator::share_state::SharePartitionKey;
 use crate::internal_topics::InternalTopic;
-use crate::share_state::SharePartitionKey;
 
 /// The start offsets that a client sets, by topic and partition.
 pub(crate) type Starts = BTreeMap<(Uuid, String), BTreeMap<i32, i64>>;
@@ -53,6 +53,7 @@ impl ShareGroups {
             partitions.into_iter().map(move |(index, start)| ((id, index), start))
         });
         let failed = self.initialize(cluster, group_id, epoch, starts.collect()).await;
+        cluster.share_leader.forget_group(cluster, group_id);
         self.await_stored(cluster, group_id).await.map_err(|code| not_written(group_id, code))?;
         Ok(failed)
     }
@@ -98,6 +99,7 @@ impl ShareGroups {
             }
             results.insert(topic, deleted.err().unwrap_or(ErrorCode::None));
         }
+        cluster.share_leader.forget_group(cluster, group_id);
         self.await_stored(cluster, group_id).await.map_err(|code| not_written(group_id, code))?;
         Ok(results)
     }
@@ -144,6 +146,7 @@ impl ShareGroups {
             state.remove(group_id);
             written
         };
+        cluster.share_leader.forget_group(cluster, group_id);
         cluster.await_written(&written).await?;
         Ok(true)
     }

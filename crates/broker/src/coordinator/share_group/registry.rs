@@ -17,9 +17,9 @@ use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::consumer_group::member::Place;
 use crate::coordinator::deadlines::keep_time;
 use crate::coordinator::offset_log::too_long;
+use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
 use crate::internal_topics::{InternalTopic, Written};
 use crate::memory::KeptMemory;
-use crate::share_state::{SharePartitionKey, UNINITIALIZED};
 
 /// The share groups.
 #[derive(Debug)]
@@ -78,10 +78,10 @@ impl ShareGroups {
         group_id: &str,
         beat: ShareBeat,
     ) -> Result<(ShareAnswer, Duration), Refusal> {
-        let (member_id, is_leaving) = (beat.member_id.clone(), beat.epoch < 0);
+        let member_id = beat.member_id.clone();
         let (outcome, interval, epoch) = self.begin_heartbeat(cluster, group_id, &beat)?;
-        if is_leaving {
-            cluster.share_leader.member_left(cluster, group_id, &member_id);
+        if beat.epoch < 0 {
+            self.release_left(cluster, group_id, std::slice::from_ref(&member_id));
         }
         let answer = match outcome {
             Outcome::Answer(answer) => answer,
@@ -146,8 +146,8 @@ impl ShareGroups {
         answer
     }
 
-    /// Initializes the states of partitions, each at its start offset, and returns the results. What the group notes about
-    /// them is written, and durable when [`ShareGroups::await_stored`] has returned.
+    /// Initializes the states of partitions, each at its start offset, and returns the results. The group's notes about
+    /// them are durable when [`ShareGroups::await_stored`] has returned.
     pub(super) async fn initialize(
         &self,
         cluster: &Arc<Cluster>,
@@ -249,12 +249,37 @@ impl ShareGroups {
         self.changed.notify_one();
     }
 
-    /// Handles the deadlines of sessions. Runs until the future is dropped.
-    pub(crate) async fn keep_time(&self, cluster: &Arc<Cluster>) {
+    /// Handles the deadlines of sessions, without an end.
+    async fn keep_time(&self, cluster: &Arc<Cluster>) {
         keep_time(&self.changed, |now| self.tick(cluster, now)).await;
     }
 
     fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+        let mut left = Vec::new();
+        let next = self.remove_late(cluster, now, &mut left);
+        for (group_id, members) in left {
+            self.release_left(cluster, &group_id, &members);
+        }
+        next
+    }
+
+    /// Releases the records of members that have left, and forgets what the leaders know of a group without members.
+    fn release_left(&self, cluster: &Arc<Cluster>, group_id: &str, members: &[String]) {
+        for member in members {
+            cluster.share_leader.member_left(cluster, group_id, member);
+        }
+        if self.look(group_id, |group| group.members.is_empty()) == Some(true) {
+            cluster.share_leader.forget_group(cluster, group_id);
+        }
+    }
+
+    /// Removes members whose session is over, and adds them to `left` by their groups.
+    fn remove_late(
+        &self,
+        cluster: &Arc<Cluster>,
+        now: Instant,
+        left: &mut Vec<(String, Vec<String>)>,
+    ) -> Option<Instant> {
         let mut state = self.lock();
         loop {
             let State { by_id, deadlines } = &mut *state;
@@ -269,8 +294,10 @@ impl ShareGroups {
             let settings = entry.settings(cluster, &group_id);
             let before: Vec<String> = entry.group.members.keys().cloned().collect();
             let next = entry.group.tick(now, &settings);
-            for late in before.iter().filter(|id| !entry.group.members.contains_key(*id)) {
-                cluster.share_leader.member_left(cluster, &group_id, late);
+            let has_left = |id: &String| !entry.group.members.contains_key(id);
+            let late: Vec<String> = before.into_iter().filter(has_left).collect();
+            if !late.is_empty() {
+                left.push((group_id.clone(), late));
             }
             entry.save(cluster, &group_id);
             entry.wake_at(deadlines, &group_id, next);
@@ -283,8 +310,14 @@ impl ShareGroups {
 }
 
 impl Cluster {
+    /// Handles the deadlines of share groups, and prunes the states of their partitions, without an end.
+    pub(crate) async fn keep_share_groups(self: &Arc<Self>) {
+        tokio::join!(self.share_groups.keep_time(self), self.keep_share_states());
+    }
+
     /// Removes a deleted topic from the share groups. Blocks.
     pub(crate) fn forget_share_topic(&self, topic: Uuid) -> Result<(), OpenError> {
+        self.share_leader.forget_topic(topic);
         let mut records = Vec::new();
         for (group_id, entry) in &mut self.share_groups.lock().by_id {
             if !entry.group.forget_topic(topic) {

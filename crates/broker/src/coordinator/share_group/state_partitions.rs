@@ -1,7 +1,7 @@
 //! The partitions of a share group whose state the share coordinator initializes, has, or deletes.
 //!
-//! The group notes a partition before its state is initialized and again afterwards. What a crash leaves in between is
-//! initialized again.
+//! The group notes a partition before its state is initialized and again afterwards. After a crash in between, it
+//! initializes the state again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -52,6 +52,12 @@ impl ShareStates {
         self.append(cluster, &partition, key, decide).await
     }
 
+    /// A number that changes when another state of the share-partition begins: what a leader has read of the one before is
+    /// void. It is not stored. `None` if there is no state.
+    pub(crate) fn incarnation(&self, key: &SharePartitionKey) -> Option<u64> {
+        lock(&self.table).incarnation(key)
+    }
+
     /// Changes a state. Returns when the change is durable.
     ///
     /// # Errors

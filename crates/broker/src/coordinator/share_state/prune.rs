@@ -11,8 +11,7 @@ use crate::coordinator::offset_log::too_long;
 use crate::partition::Partition;
 
 impl Cluster {
-    /// Prunes `__share_group_state` at each `share.coordinator.state.topic.prune.interval.ms`. Runs until the future is
-    /// dropped.
+    /// Prunes `__share_group_state` at each `share.coordinator.state.topic.prune.interval.ms`, without an end.
     pub(crate) async fn keep_share_states(self: &Arc<Self>) {
         loop {
             tokio::time::sleep(self.live.broker().share_coordinator.prune_interval).await;

@@ -16,12 +16,16 @@ use crate::memory::{Kept, KeptMemory};
 #[derive(Debug)]
 pub(super) struct ShareTable {
     entries: BTreeMap<SharePartitionKey, Entry>,
+    /// The number of states that have begun.
+    begun: u64,
     memory: KeptMemory,
 }
 
 #[derive(Debug)]
 struct Entry {
     state: ShareState,
+    /// Another one of the same share-partition begins when its offset is reset or its group is deleted.
+    incarnation: u64,
     snapshot_epoch: i32,
     created_ms: i64,
     written_ms: i64,
@@ -44,7 +48,7 @@ pub(super) struct WriteContext {
 
 impl ShareTable {
     pub(super) fn new(memory: KeptMemory) -> Self {
-        Self { entries: BTreeMap::new(), memory }
+        Self { entries: BTreeMap::new(), begun: 0, memory }
     }
 
     /// The state for a leader, and the record that stores the leader's epoch, if it is a new one.
@@ -134,6 +138,11 @@ impl ShareTable {
         }))
     }
 
+    /// A number that changes when another state of the share-partition begins.
+    pub(super) fn incarnation(&self, key: &SharePartitionKey) -> Option<u64> {
+        self.entries.get(key).map(|entry| entry.incarnation)
+    }
+
     pub(super) fn contains(&self, key: &SharePartitionKey) -> bool {
         self.entries.contains_key(key)
     }
@@ -166,10 +175,14 @@ impl ShareTable {
 
     fn apply_snapshot(&mut self, key: &SharePartitionKey, value: &ShareSnapshotValue, at: (i32, i64)) {
         let known = self.entries.remove(key);
+        let same = known.as_ref().filter(|it| it.state.state_epoch == value.state_epoch);
+        let incarnation = same.map_or_else(|| self.begun + 1, |it| it.incarnation);
+        self.begun = self.begun.max(incarnation);
         let seen = known.map_or((i32::MIN, i32::MIN), |it| (it.seen_leader_epoch, it.seen_state_epoch));
         let batches = read(&value.state_batches);
         let kept = self.memory.keep_known(bytes_of(key, &batches));
         let entry = Entry {
+            incarnation,
             snapshot_epoch: value.snapshot_epoch,
             created_ms: value.create_timestamp,
             written_ms: value.write_timestamp,
@@ -404,6 +417,7 @@ mod tests {
         assert_eq!(story.write(&change(5, 4, &[])), Err(ErrorCode::FencedStateEpoch));
         let state = story.read(5).expect("a state");
         assert_eq!((state.start_offset, state.batches.len(), state.state_epoch), (1, 0, 2));
+        assert_eq!(story.table.incarnation(&key(KEY)), Some(2), "snapshots do not count");
     }
 
     #[test]
