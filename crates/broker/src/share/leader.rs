@@ -204,7 +204,9 @@ impl ShareLeader {
             }
             is_kept
         });
-        forgotten.iter().for_each(|led| led.close());
+        for led in &forgotten {
+            led.close();
+        }
     }
 
     /// Forgets the share partitions of a topic that is deleted.
@@ -216,7 +218,9 @@ impl ShareLeader {
             }
             key.topic != topic
         });
-        forgotten.iter().for_each(|led| led.close());
+        for led in &forgotten {
+            led.close();
+        }
     }
 
     /// Forgets a share partition in which nothing is under way and that no session has. Its state is stored.
