@@ -22,6 +22,7 @@ use super::groups::{check_coordinator, coordinate};
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::share_group::Starts;
+use crate::coordinator::share_group::group::ShareGroup;
 use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
 use crate::security::acl::{Operation, ResourceType};
 
@@ -78,7 +79,7 @@ async fn describe(
             });
         }
     } else {
-        let initialized = cluster.share_groups.look(&group_id, |group| group.initialized());
+        let initialized = cluster.share_groups.look(&group_id, ShareGroup::initialized);
         for (id, partitions) in initialized.unwrap_or_default() {
             let Some(topic) = cluster.topic_by_id(id).filter(|topic| context.may_see_topic(&topic.name))
             else {

@@ -41,6 +41,14 @@ pub(crate) struct Written {
     end: i64,
 }
 
+impl Written {
+    /// Everything that is appended to a partition: an answer that depends on records of others waits until it is durable.
+    pub(crate) fn so_far(partition: &Arc<Partition>) -> Self {
+        let end = partition.log().end_offset();
+        Self { partition: partition.clone(), end }
+    }
+}
+
 impl Cluster {
     /// Appends records as one batch and calls `apply` with the offset of the first one, before any later append to the
     /// partition: the coordinator's state changes in the order of its log.
@@ -96,12 +104,6 @@ impl Cluster {
         let has_closed = log.has_unsynced_segments();
         drop(log);
         Ok((Some(self.begin_sync(partition, appended.last_offset + 1, has_closed)?), chosen))
-    }
-
-    /// Everything that is appended to a partition: an answer that depends on records of others waits until it is durable.
-    pub(crate) fn written_so_far(&self, partition: &Arc<Partition>) -> Written {
-        let end = partition.log().end_offset();
-        Written { partition: partition.clone(), end }
     }
 
     /// [`Cluster::write_internal`] and the wait, for callers that may block.

@@ -135,11 +135,13 @@ impl ShareGroups {
             if !entry.group.members.is_empty() {
                 // A member has joined meanwhile.
                 let topics: BTreeSet<Uuid> = places.iter().map(|(topic, _)| *topic).collect();
-                topics.into_iter().for_each(|topic| entry.group.finish_deleting(topic));
+                for topic in topics {
+                    entry.group.finish_deleting(topic);
+                }
                 entry.save(cluster, group_id);
                 return Err(ErrorCode::NonEmptyGroup);
             }
-            let tombstones = entry.group.tombstones(group_id).map_err(too_long)?;
+            let tombstones = ShareGroup::tombstones(group_id).map_err(too_long)?;
             let partition = cluster.internal_partition(InternalTopic::ConsumerOffsets, group_id);
             let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
             let (written, ()) = cluster.write_internal(&partition, &tombstones, None, |_| ())?;

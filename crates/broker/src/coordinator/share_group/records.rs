@@ -156,7 +156,7 @@ impl ShareGroup {
     }
 
     /// The records that remove a group without members.
-    pub(super) fn tombstones(&self, group_id: &str) -> Result<Vec<InternalRecord>, EncodeError> {
+    pub(super) fn tombstones(group_id: &str) -> Result<Vec<InternalRecord>, EncodeError> {
         let kinds = [
             SHARE_GROUP_STATE_PARTITION_METADATA,
             SHARE_GROUP_TARGET_ASSIGNMENT_METADATA,

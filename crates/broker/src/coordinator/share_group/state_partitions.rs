@@ -89,7 +89,7 @@ impl ShareGroup {
     ) {
         for index in partitions {
             let topic = self.state_partitions.initializing.entry(id).or_default();
-            topic.name = name.to_owned();
+            name.clone_into(&mut topic.name);
             topic.partitions.insert(index);
             self.state_partitions.under_way.insert((id, index), now);
             self.changed.insert(Change::StatePartitions);

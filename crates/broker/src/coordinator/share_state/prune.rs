@@ -8,6 +8,7 @@ use ottla_protocol::ErrorCode;
 use super::states::TOPIC;
 use crate::cluster::{Cluster, lock};
 use crate::coordinator::offset_log::too_long;
+use crate::internal_topics::Written;
 use crate::partition::Partition;
 
 impl Cluster {
@@ -59,7 +60,7 @@ impl Cluster {
             let log = partition.log();
             lock(table).first_snapshot(partition.index).unwrap_or(log.end_offset())
         };
-        self.await_written(&self.written_so_far(partition)).await?;
+        self.await_written(&Written::so_far(partition)).await?;
         if needed <= start {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::table::{ShareTable, WriteContext};
 use super::{SharePartitionKey, ShareState, StateChange};
 use crate::cluster::{Cluster, OpenError, lock};
 use crate::coordinator::offset_log::too_long;
-use crate::internal_topics::{InternalRecord, InternalTopic, Replayed};
+use crate::internal_topics::{InternalRecord, InternalTopic, Replayed, Written};
 use crate::memory::KeptMemory;
 use crate::partition::Partition;
 
@@ -163,7 +163,7 @@ impl ShareStates {
         };
         let (written, (_, answer)) = cluster.write_chosen(partition, choose, apply)?;
         // An answer without a record may depend on one that is not durable yet.
-        let written = written.unwrap_or_else(|| cluster.written_so_far(partition));
+        let written = written.unwrap_or_else(|| Written::so_far(partition));
         cluster.await_written(&written).await?;
         Ok(answer)
     }
@@ -171,9 +171,11 @@ impl ShareStates {
     /// Takes the records of a partition of `__share_group_state` at the start.
     pub(crate) fn load_entry(&self, partition: i32, entry: Replayed) -> Result<(), String> {
         let Replayed::Record { offset, key, value, .. } = entry else { return Ok(()) };
-        match ShareRecord::decode(key, value).map_err(|error| error.to_string())? {
-            Some((key, record)) => lock(&self.table).apply(&key, &record, (partition, offset)),
-            None => tracing::debug!(offset, "a record of an unknown type is ignored"),
+        let decoded = ShareRecord::decode(key, value).map_err(|error| error.to_string())?;
+        if let Some((key, record)) = decoded {
+            lock(&self.table).apply(&key, &record, (partition, offset));
+        } else {
+            tracing::debug!(offset, "a record of an unknown type is ignored");
         }
         Ok(())
     }
@@ -206,7 +208,9 @@ impl Cluster {
                 let apply = || {
                     let mut table = lock(&self.share_states.table);
                     // A tombstone has no offset that matters.
-                    part.iter().for_each(|key| table.apply(key, &ShareRecord::Tombstone, (0, 0)));
+                    for key in part {
+                        table.apply(key, &ShareRecord::Tombstone, (0, 0));
+                    }
                 };
                 self.write_internal_blocking(&partition, &records, apply).map_err(failed)?;
             }
