@@ -610,15 +610,15 @@ impl ConsumerState {
 
     /// Returns the revocation of the whole assignment, if the application applies assignments itself.
     pub(crate) fn revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
-        self.revocation_of(handle, self.control.assignment())
+        Self::revocation_of(handle, self.control.assignment())
     }
 
     /// Returns the revocation that the group has decided and no poll has returned.
     pub(crate) fn unseen_revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
-        self.revocation_of(handle, self.control.unseen_revocations())
+        Self::revocation_of(handle, self.control.unseen_revocations())
     }
 
-    fn revocation_of(&self, handle: &Arc<Handle>, partitions: Vec<TopicPartition>) -> Option<Op> {
+    fn revocation_of(handle: &Arc<Handle>, partitions: Vec<TopicPartition>) -> Option<Op> {
         let applies = handle.config.rebalance == ottla_client::Rebalance::Application;
         (applies && !partitions.is_empty()).then(|| {
             let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
