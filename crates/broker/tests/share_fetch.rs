@@ -80,17 +80,18 @@ fn start_group(storage: &MemStorage, offset: i64) -> BrokerThread {
 }
 
 fn initialize(broker: &BrokerThread, start_offset: i64) {
-    let mut connection = Raw::connect(broker.addresses()[0]);
-    let topic_id = topic_id(&mut connection);
-    let partitions =
-        (0..2).map(|partition| StateToInitialize { partition, state_epoch: 0, start_offset }).collect();
-    let request = InitializeShareGroupStateRequest {
-        group_id: GROUP.into(),
-        topics: vec![InitializeStateData { topic_id, partitions }],
-    };
-    let answer = connection.ask(0, &request).expect("an answer");
-    for partition in &answer.results[0].partitions {
-        assert_eq!(partition.error_code, ErrorCode::None);
+    for partition in 0..2 {
+        // The coordinator of each share partition is one of the nodes.
+        let codes = broker.addresses().iter().map(|address| {
+            let mut connection = Raw::connect(*address);
+            let topic_id = topic_id(&mut connection);
+            let partitions = vec![StateToInitialize { partition, state_epoch: 0, start_offset }];
+            let topics = vec![InitializeStateData { topic_id, partitions }];
+            let request = InitializeShareGroupStateRequest { group_id: GROUP.into(), topics };
+            connection.ask(0, &request).expect("an answer").results[0].partitions[0].error_code
+        });
+        let codes: Vec<ErrorCode> = codes.collect();
+        assert!(codes.contains(&ErrorCode::None), "{codes:?}");
     }
 }
 
