@@ -69,7 +69,9 @@ mod transaction_approval;
 mod transactions;
 
 pub use api::advertised_apis;
-pub use broker::{Broker, BrokerBuilder, BrokerThread, Control, ControlAnswer, Snapshot, SnapshotError, StartError};
+pub use broker::{
+    Broker, BrokerBuilder, BrokerThread, Control, ControlAnswer, Snapshot, SnapshotError, StartError,
+};
 pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{

@@ -142,7 +142,8 @@ impl ShareLeader {
         }
         let previous = known.and_then(|slot| slot.forget().or_else(|| slot.previous.clone()));
         let is_forgotten = AtomicBool::new(false);
-        let slot = Arc::new(Slot { leader_epoch, incarnation, loaded: OnceCell::new(), previous, is_forgotten });
+        let slot =
+            Arc::new(Slot { leader_epoch, incarnation, loaded: OnceCell::new(), previous, is_forgotten });
         partitions.insert(key.clone(), slot.clone());
         slot
     }

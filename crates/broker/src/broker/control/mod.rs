@@ -13,9 +13,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cluster::{AddNodeError, Cluster};
 use super::current_cluster::CurrentCluster;
 use super::{Snapshot, SnapshotError};
+use crate::cluster::{AddNodeError, Cluster};
 use routes::{number, parts_of};
 use snapshots::Snapshots;
 

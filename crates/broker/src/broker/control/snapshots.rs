@@ -11,7 +11,6 @@ use super::routes::Refusal;
 use super::{Control, ControlAnswer};
 use crate::broker::{BrokerThread, Snapshot, SnapshotError, StartError};
 
-
 /// The most snapshots of one broker: each keeps the bytes that the broker has replaced since.
 const SNAPSHOTS_MAX: usize = 64;
 /// The longest name of a snapshot: it is part of paths.
@@ -100,7 +99,8 @@ impl Control {
     pub(super) fn forks(&self) -> Value {
         let state = self.snapshots.lock();
         let forks = state.forks.iter();
-        let forks = forks.map(|(id, fork)| json!({ "id": id, "bootstrap_servers": fork.bootstrap_servers() }));
+        let forks =
+            forks.map(|(id, fork)| json!({ "id": id, "bootstrap_servers": fork.bootstrap_servers() }));
         json!({ "forks": forks.collect::<Vec<_>>() })
     }
 
