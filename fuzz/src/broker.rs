@@ -51,7 +51,7 @@ pub(crate) fn requests(input: &[u8]) {
     }
     run(async move {
         let broker = broker().await;
-        let cluster = broker.cluster().clone();
+        let cluster = broker.cluster();
         let answering = exchange(&broker, frames);
         assert!(
             timeout(PATIENCE, answering).await.is_ok(),
@@ -65,7 +65,7 @@ pub(crate) fn requests(input: &[u8]) {
 async fn exchange(broker: &Broker, frames: Vec<Vec<u8>>) {
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (mut read, mut write) = tokio::io::split(ours);
-    let serving = serve(theirs, broker.cluster().clone(), 1);
+    let serving = serve(theirs, broker.cluster(), 1);
     let talking = async {
         for frame in frames {
             if write.write_all(&frame).await.is_err() {

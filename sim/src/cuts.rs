@@ -53,7 +53,7 @@ async fn scenario(cut: Option<PlannedCut>) -> Result<Traffic, String> {
         .await
         .expect("an empty disk is fine");
     let mut accepted = net.listen("node-1");
-    let serving = broker.cluster().clone();
+    let serving = broker.cluster();
     let mut tasks = JoinSet::new();
     tasks.spawn_local(async move {
         let mut connections = JoinSet::new();

@@ -111,7 +111,7 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
         .expect("an empty disk is fine");
     broker.cluster().observe_requests(Arc::new(rates.clone()));
     let mut accepted = net.listen("node-1");
-    let cluster = broker.cluster().clone();
+    let cluster = broker.cluster();
     let mut tasks = JoinSet::new();
     let serving = cluster.clone();
     tasks.spawn_local(async move {

@@ -103,13 +103,13 @@ impl Host {
         let broker = self.open(&self.disk, seed).await.map_err(|error| error.to_string())?;
         broker.cluster().observe_requests(Arc::new(self.rates.clone()));
         let slots = 0..self.options.slots();
-        let ends: Vec<_> = slots.map(|slot| end_of(&self.options, broker.cluster(), slot)).collect();
+        let ends: Vec<_> = slots.map(|slot| end_of(&self.options, &broker.cluster(), slot)).collect();
         self.trace.note(format_args!("broker: up with {ends:?}"));
-        observe_commits(&self.options, broker.cluster(), &mut self.history.borrow_mut(), true);
-        *self.running.borrow_mut() = Some(broker.cluster().clone());
+        observe_commits(&self.options, &broker.cluster(), &mut self.history.borrow_mut(), true);
+        *self.running.borrow_mut() = Some(broker.cluster());
         for node in 1..=NODES {
             let accepted = self.net.listen(&format!("node-{node}"));
-            self.tasks.spawn(accept(accepted, broker.cluster().clone(), node));
+            self.tasks.spawn(accept(accepted, broker.cluster(), node));
         }
         self.tasks.spawn(tick(self.wall.clone()));
         self.broker = Some(broker);
@@ -206,7 +206,7 @@ impl Host {
         self.wall.set();
     }
 
-    pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
+    pub(crate) fn cluster(&self) -> Option<Arc<Cluster>> {
         self.broker.as_ref().map(Broker::cluster)
     }
 
@@ -220,7 +220,7 @@ impl Host {
 
     /// The offset after the last record of a slot.
     pub(crate) fn end_of(&self, slot: i32) -> i64 {
-        self.cluster().map_or(0, |cluster| end_of(&self.options, cluster, slot).max(0))
+        self.cluster().map_or(0, |cluster| end_of(&self.options, &cluster, slot).max(0))
     }
 }
 

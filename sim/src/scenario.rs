@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinSet, LocalSet};
@@ -248,7 +247,7 @@ async fn settle(
 ) -> Vec<String> {
     let deadline = Instant::now() + LIVENESS_MAX;
     loop {
-        let mut unfinished = transactions.unfinished(options, host.cluster().map(Arc::as_ref));
+        let mut unfinished = transactions.unfinished(options, host.cluster().as_deref());
         unfinished.extend(compacted.unfinished());
         if unfinished.is_empty() {
             break;
@@ -261,7 +260,7 @@ async fn settle(
     if options.writers > 0 {
         tokio::time::sleep(SETTLED_FOR).await;
     }
-    transactions.unfinished(options, host.cluster().map(Arc::as_ref))
+    transactions.unfinished(options, host.cluster().as_deref())
 }
 
 /// Records the committed offsets of the running broker from time to time.

@@ -22,7 +22,7 @@ unsafe fn with_topic(
     unsafe {
         let topic = text(topic);
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it: &MockCluster| match &topic {
-            Some(topic) => code_of(body(it.cluster(), topic)),
+            Some(topic) => code_of(body(&it.cluster(), topic)),
             None => RD_KAFKA_RESP_ERR__INVALID_ARG,
         })
     }
