@@ -88,6 +88,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("cluster_response", messages::cluster_response, messages::cluster_response_seeds),
     Target::new("groups_request", messages::groups_request, messages::groups_request_seeds),
     Target::new("groups_response", messages::groups_response, messages::groups_response_seeds),
+    Target::new("shares_request", messages::shares_request, messages::shares_request_seeds),
+    Target::new("shares_response", messages::shares_response, messages::shares_response_seeds),
     Target::new("offsets_request", messages::offsets_request, messages::offsets_request_seeds),
     Target::new("offsets_response", messages::offsets_response, messages::offsets_response_seeds),
     Target::new("topics_request", messages::topics_request, messages::topics_request_seeds),

@@ -43,6 +43,20 @@ const GROUPS: &[ApiKey] = &[
     ApiKey::ConsumerGroupHeartbeat,
     ApiKey::ConsumerGroupDescribe,
 ];
+const SHARES: &[ApiKey] = &[
+    ApiKey::ShareGroupHeartbeat,
+    ApiKey::ShareGroupDescribe,
+    ApiKey::ShareFetch,
+    ApiKey::ShareAcknowledge,
+    ApiKey::InitializeShareGroupState,
+    ApiKey::ReadShareGroupState,
+    ApiKey::WriteShareGroupState,
+    ApiKey::DeleteShareGroupState,
+    ApiKey::ReadShareGroupStateSummary,
+    ApiKey::DescribeShareGroupOffsets,
+    ApiKey::AlterShareGroupOffsets,
+    ApiKey::DeleteShareGroupOffsets,
+];
 const OFFSETS: &[ApiKey] = &[
     ApiKey::OffsetCommit,
     ApiKey::OffsetFetch,
@@ -93,6 +107,7 @@ targets! {
     records_request, records_request_seeds, records_response, records_response_seeds: RECORDS;
     cluster_request, cluster_request_seeds, cluster_response, cluster_response_seeds: CLUSTER;
     groups_request, groups_request_seeds, groups_response, groups_response_seeds: GROUPS;
+    shares_request, shares_request_seeds, shares_response, shares_response_seeds: SHARES;
     offsets_request, offsets_request_seeds, offsets_response, offsets_response_seeds: OFFSETS;
     topics_request, topics_request_seeds, topics_response, topics_response_seeds: TOPICS;
     settings_request, settings_request_seeds, settings_response, settings_response_seeds: SETTINGS;

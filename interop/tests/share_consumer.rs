@@ -1,8 +1,9 @@
-//! Our share consumer on Apache Kafka 4.3: acknowledgements of each kind, members beside Java's, and restarts.
+//! Our share consumer on Apache Kafka 4.3 and on the Ottla broker: acknowledgements of each kind, members beside Java's, restarts.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use ottla_client::{
     AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, NewTopic, Producer,
     Record, ShareBatch, ShareConsumer, TopicPartition,
 };
-use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, Process, newest_jars, require};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions, OttlaBroker, Peer, Process, newest_jars, require};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for records that must not come.
@@ -28,20 +29,103 @@ const QUICK: &[(&str, &str)] = &[
     ("share.coordinator.state.topic.min.isr", "1"),
 ];
 
-fn start() -> Result<KafkaCluster, Failure> {
-    KafkaCluster::start_with(1, &KafkaOptions { properties: QUICK, newest: true, ..KafkaOptions::default() })
+/// Each test on both brokers.
+macro_rules! on_both {
+    ($($test:ident,)*) => {
+        mod on_kafka {
+            $(#[test]
+            fn $test() -> Result<(), super::Failure> {
+                super::$test(super::Kind::Kafka)
+            })*
+        }
+
+        mod on_ottla {
+            $(#[test]
+            fn $test() -> Result<(), super::Failure> {
+                super::$test(super::Kind::Ottla)
+            })*
+        }
+    };
 }
 
-/// One cluster for the tests of this file that run at the same time.
-fn shared() -> Result<Arc<KafkaCluster>, Failure> {
-    static SHARED: Mutex<Weak<KafkaCluster>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(cluster) = shared.upgrade() {
-        return Ok(cluster);
+on_both! {
+    implicit_acknowledgement_accepts_each_record_once,
+    explicit_acknowledgements_release_reject_and_redeliver,
+    a_renewed_record_stays_with_its_consumer_beyond_its_lock,
+    two_of_ours_and_javas_share_a_group_and_each_record_comes_once,
+    closing_releases_what_is_not_acknowledged_and_sends_what_is,
+    a_record_limit_holds_and_transaction_markers_are_no_records,
+    a_restarted_broker_is_consumed_from_again,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Kafka,
+    Ottla,
+}
+
+/// A broker of one node.
+enum Broker {
+    Kafka(KafkaCluster),
+    /// `None` while it is down.
+    Ottla { broker: Option<OttlaBroker>, address: String, data: tempfile::TempDir },
+}
+
+impl Broker {
+    fn start(kind: Kind) -> Result<Self, Failure> {
+        if let Kind::Kafka = kind {
+            let options = KafkaOptions { properties: QUICK, newest: true, ..KafkaOptions::default() };
+            return KafkaCluster::start_with(1, &options).map(Self::Kafka);
+        }
+        let data =
+            tempfile::tempdir().map_err(|error| Failure::new(format!("a data directory: {error}")))?;
+        let broker = ottla(data.path(), "127.0.0.1:0")?;
+        let address = broker.bootstrap();
+        Ok(Self::Ottla { broker: Some(broker), address, data })
     }
-    let cluster = Arc::new(start()?);
-    *shared = Arc::downgrade(&cluster);
-    Ok(cluster)
+
+    fn bootstrap(&self) -> String {
+        match self {
+            Self::Kafka(cluster) => cluster.bootstrap(),
+            Self::Ottla { address, .. } => address.clone(),
+        }
+    }
+
+    fn kill(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Kafka(cluster) => cluster.kill_node(1),
+            Self::Ottla { broker, .. } => broker.take().map_or(Ok(()), OttlaBroker::kill),
+        }
+    }
+
+    fn restart(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Kafka(cluster) => cluster.start_node(1),
+            Self::Ottla { broker, address, data } => {
+                *broker = Some(ottla(data.path(), address)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn ottla(data: &Path, address: &str) -> Result<OttlaBroker, Failure> {
+    let properties: Vec<String> = QUICK.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut args = vec!["--listen", address];
+    args.extend(properties.iter().flat_map(|property| ["-X", property]));
+    OttlaBroker::start_on(data, &args)
+}
+
+/// One broker of each kind for the tests of this file that run at the same time.
+fn shared(kind: Kind) -> Result<Arc<Broker>, Failure> {
+    static SHARED: [Mutex<Weak<Broker>>; 2] = [const { Mutex::new(Weak::new()) }; 2];
+    let mut shared = SHARED[kind as usize].lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(broker) = shared.upgrade() {
+        return Ok(broker);
+    }
+    let broker = Arc::new(Broker::start(kind)?);
+    *shared = Arc::downgrade(&broker);
+    Ok(broker)
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -49,7 +133,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A topic, and a group of the same name that starts at its beginning.
-fn prepare(cluster: &KafkaCluster, name: &str, partitions: i32) -> Client {
+fn prepare(cluster: &Broker, name: &str, partitions: i32) -> Client {
     let client = Client::new(Config::new(cluster.bootstrap())).expect("a client");
     let admin = client.admin();
     block_on(async {
@@ -77,7 +161,7 @@ fn produce(client: &Client, topic: &str, values: impl Iterator<Item = usize>) {
         .for_each(|delivery| drop(delivery.wait(PATIENCE).expect("in time").expect("written")));
 }
 
-fn member(cluster: &KafkaCluster, name: &str, properties: &[(&str, &str)]) -> ShareConsumer {
+fn member(cluster: &Broker, name: &str, properties: &[(&str, &str)]) -> ShareConsumer {
     let mut config = Config::new(cluster.bootstrap());
     config.set("group.id", name).expect("known");
     config.set_all(properties.iter().copied()).expect("known properties");
@@ -111,10 +195,9 @@ fn commit(consumer: &mut ShareConsumer) {
     }
 }
 
-#[test]
-fn implicit_acknowledgement_accepts_each_record_once() -> Result<(), Failure> {
+fn implicit_acknowledgement_accepts_each_record_once(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let cluster = shared()?;
+    let cluster = shared(kind)?;
     let client = prepare(&cluster, "implicit", 3);
     produce(&client, "implicit", 0..1000);
     let mut consumer = member(&cluster, "implicit", &[]);
@@ -142,10 +225,9 @@ fn implicit_acknowledgement_accepts_each_record_once() -> Result<(), Failure> {
     Ok(())
 }
 
-#[test]
-fn explicit_acknowledgements_release_reject_and_redeliver() -> Result<(), Failure> {
+fn explicit_acknowledgements_release_reject_and_redeliver(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let cluster = shared()?;
+    let cluster = shared(kind)?;
     let client = prepare(&cluster, "explicit", 1);
     produce(&client, "explicit", 0..10);
     let mut consumer = member(&cluster, "explicit", &[EXPLICIT]);
@@ -195,10 +277,9 @@ fn explicit_acknowledgements_release_reject_and_redeliver() -> Result<(), Failur
     Ok(())
 }
 
-#[test]
-fn a_renewed_record_stays_with_its_consumer_beyond_its_lock() -> Result<(), Failure> {
+fn a_renewed_record_stays_with_its_consumer_beyond_its_lock(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let cluster = shared()?;
+    let cluster = shared(kind)?;
     let client = prepare(&cluster, "renew", 1);
     produce(&client, "renew", 0..2);
     let mut consumer = member(&cluster, "renew", &[EXPLICIT, ("share.acquire.mode", "record_limit")]);
@@ -229,10 +310,9 @@ fn a_renewed_record_stays_with_its_consumer_beyond_its_lock() -> Result<(), Fail
     Ok(())
 }
 
-#[test]
-fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once() -> Result<(), Failure> {
+fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let cluster = shared()?;
+    let cluster = shared(kind)?;
     let client = prepare(&cluster, "mixed", 4);
     let mut ours = [member(&cluster, "mixed", &[]), member(&cluster, "mixed", &[])];
     let mut java = newest_jars()?.java(256);
@@ -271,10 +351,9 @@ fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once() -> Result<()
     Ok(())
 }
 
-#[test]
-fn closing_releases_what_is_not_acknowledged_and_sends_what_is() -> Result<(), Failure> {
+fn closing_releases_what_is_not_acknowledged_and_sends_what_is(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let cluster = shared()?;
+    let cluster = shared(kind)?;
     let client = prepare(&cluster, "closing", 1);
     produce(&client, "closing", 0..4);
     let mut first = member(&cluster, "closing", &[EXPLICIT]);
@@ -305,10 +384,9 @@ fn closing_releases_what_is_not_acknowledged_and_sends_what_is() -> Result<(), F
     Ok(())
 }
 
-#[test]
-fn a_record_limit_holds_and_transaction_markers_are_no_records() -> Result<(), Failure> {
+fn a_record_limit_holds_and_transaction_markers_are_no_records(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let cluster = shared()?;
+    let cluster = shared(kind)?;
     let client = prepare(&cluster, "limit", 1);
     produce(&client, "limit", 0..10);
     let mut config = Config::new(cluster.bootstrap());
@@ -339,10 +417,9 @@ fn a_record_limit_holds_and_transaction_markers_are_no_records() -> Result<(), F
     Ok(())
 }
 
-#[test]
-fn a_restarted_broker_is_consumed_from_again() -> Result<(), Failure> {
+fn a_restarted_broker_is_consumed_from_again(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let mut cluster = start()?;
+    let mut cluster = Broker::start(kind)?;
     let client = prepare(&cluster, "restart", 2);
     produce(&client, "restart", 0..100);
     let mut consumer = member(&cluster, "restart", &[]);
@@ -351,9 +428,9 @@ fn a_restarted_broker_is_consumed_from_again() -> Result<(), Failure> {
         seen.extend(values(&next(&mut consumer, "records")));
     }
     commit(&mut consumer);
-    cluster.kill_node(1)?;
+    cluster.kill()?;
     assert!(consumer.poll_blocking(Duration::from_secs(1)).is_ok_and(|polled| polled.is_none()));
-    cluster.start_node(1)?;
+    cluster.restart()?;
     produce(&client, "restart", 100..200);
     while seen.len() < 200 {
         seen.extend(values(&next(&mut consumer, "records after the restart")));
