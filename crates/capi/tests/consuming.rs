@@ -473,7 +473,11 @@ fn a_callback_that_yields_ends_its_poll() {
             assert!(called <= 1 && served >= called as i32, "{called} reports in one poll, {served} counted");
             polls += called;
         }
-        assert_eq!((polls, rd_kafka_outq_len(rk)), (100, 0));
+        assert_eq!(polls, 100);
+        // A batch is reported before it stops to count.
+        while rd_kafka_outq_len(rk) > 0 {
+            assert!(Instant::now() < deadline, "{} are left", rd_kafka_outq_len(rk));
+        }
         rd_kafka_destroy(rk);
     }
 }

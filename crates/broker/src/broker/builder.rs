@@ -25,8 +25,8 @@ use crate::topics::NewTopic;
 pub struct BrokerBuilder {
     pub(super) data_dir: Option<PathBuf>,
     pub(super) storage: Option<Arc<dyn Storage>>,
-    /// The disk, if it is a copy of another broker's.
-    pub(super) memory: Option<Arc<MemStorage>>,
+    /// The disk and the nodes, if they are a copy of another broker's.
+    pub(super) copy: Option<(Arc<MemStorage>, Vec<i32>)>,
     pub(super) nodes: i32,
     pub(super) listen: Option<SocketAddr>,
     pub(super) advertise: Option<String>,
@@ -44,7 +44,7 @@ impl Default for BrokerBuilder {
         Self {
             data_dir: None,
             storage: None,
-            memory: None,
+            copy: None,
             nodes: 1,
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             advertise: None,
@@ -214,7 +214,7 @@ impl BrokerBuilder {
     pub async fn start(self) -> Result<Broker, StartError> {
         let secure = self.secure_dir()?;
         let listeners = self.active_listeners(secure.as_ref())?;
-        let Self { data_dir, storage, memory, nodes, mut config, topics, clock, syncer, seed, .. } = self;
+        let Self { data_dir, storage, copy, nodes, mut config, topics, clock, syncer, seed, .. } = self;
         if secure.is_some() {
             secure::configure(&mut config)?;
         }
@@ -235,7 +235,8 @@ impl BrokerBuilder {
             (None, _) => {
                 config.durability = Durability::Memory;
                 // This disk never crashes: it need not remember which bytes a crash would lose.
-                disk.insert(memory.unwrap_or_else(|| Arc::new(MemStorage::new()))).clone()
+                let copied = copy.as_ref().map(|(disk, _)| disk.clone());
+                disk.insert(copied.unwrap_or_else(|| Arc::new(MemStorage::new()))).clone()
             }
         };
         let source = disk.map(|disk| Source {
@@ -258,6 +259,9 @@ impl BrokerBuilder {
             Some(dir) => StartError::Data { dir, source },
             None => source.into(),
         })?;
+        if let Some((_, node_ids)) = &copy {
+            cluster.set_nodes(node_ids);
+        }
         for topic in topics {
             if cluster.topic(&topic.name).is_none() {
                 let name = topic.name.clone();

@@ -71,7 +71,7 @@ impl Snapshot {
             listener.address.set_port(0);
             listener.advertise = None;
         }
-        builder.memory = Some(Arc::new(self.disk.fork()));
+        builder.copy = Some((Arc::new(self.disk.fork()), self.nodes.clone()));
         builder
     }
 }
@@ -120,16 +120,7 @@ impl Broker {
         let opened = Cluster::open_above(config, nodes, seams, before.id_floors());
         let cluster = opened.map_err(StartError::from)?;
         prepare_scram(&cluster, &self.listeners)?;
-        for node in 1..=nodes {
-            if !snapshot.nodes.contains(&node) {
-                cluster.remove_node(node);
-            }
-        }
-        for node in snapshot.nodes.iter().filter(|node| !(1..=nodes).contains(*node)) {
-            if let Err(error) = cluster.add_node(*node) {
-                tracing::warn!(%error, node, "a node of the snapshot is missing");
-            }
-        }
+        cluster.set_nodes(&snapshot.nodes);
         cluster.overrides.arrange(|state| state.observers = before.overrides.observers().unwrap_or_default());
         self.current.replace(cluster, Source { disk, settings });
         let bound = std::mem::take(&mut self.bound);

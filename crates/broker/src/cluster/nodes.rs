@@ -213,6 +213,19 @@ impl Cluster {
         true
     }
 
+    /// Adds and removes nodes until there are these, each without a listener.
+    pub(crate) fn set_nodes(&self, wanted: &[i32]) {
+        let surplus: Vec<i32> = self.node_ids().filter(|id| !wanted.contains(id)).collect();
+        for id in wanted.iter().filter(|id| self.node(**id).is_none()) {
+            if let Err(error) = self.add_node(*id) {
+                tracing::warn!(%error, node = id, "a node of the snapshot is missing");
+            }
+        }
+        for id in surplus {
+            self.remove_node(id);
+        }
+    }
+
     /// The node that answers for the cluster's metadata.
     pub(crate) fn controller(&self) -> i32 {
         let first = self.nodes.iter().find(|node| node.is_up()).map_or(NO_LEADER, |node| node.id);
