@@ -68,7 +68,11 @@ enum Kind {
 enum Broker {
     Kafka(KafkaCluster),
     /// `None` while it is down.
-    Ottla { broker: Option<OttlaBroker>, address: String, data: tempfile::TempDir },
+    Ottla {
+        broker: Option<OttlaBroker>,
+        address: String,
+        data: tempfile::TempDir,
+    },
 }
 
 impl Broker {
@@ -77,8 +81,7 @@ impl Broker {
             let options = KafkaOptions { properties: QUICK, newest: true, ..KafkaOptions::default() };
             return KafkaCluster::start_with(1, &options).map(Self::Kafka);
         }
-        let data =
-            tempfile::tempdir().map_err(|error| Failure::new(format!("a data directory: {error}")))?;
+        let data = tempfile::tempdir().map_err(|error| Failure::new(format!("a data directory: {error}")))?;
         let broker = ottla(data.path(), "127.0.0.1:0")?;
         let address = broker.bootstrap();
         Ok(Self::Ottla { broker: Some(broker), address, data })
@@ -142,7 +145,9 @@ fn prepare(cluster: &Broker, name: &str, partitions: i32) -> Client {
         let changes = [(ConfigResource::group(name), vec![earliest])];
         let results =
             admin.incremental_alter_configs(&changes, AlterOptions::default()).await.expect("answered");
-        results.into_iter().for_each(|(_, result)| result.expect("changed"));
+        for (_, result) in results {
+            result.expect("changed");
+        }
     });
     client
 }
@@ -156,9 +161,9 @@ fn produce(client: &Client, topic: &str, values: impl Iterator<Item = usize>) {
         })
         .collect();
     producer.flush_blocking(PATIENCE).expect("written");
-    deliveries
-        .into_iter()
-        .for_each(|delivery| drop(delivery.wait(PATIENCE).expect("in time").expect("written")));
+    for delivery in deliveries {
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+    }
 }
 
 fn member(cluster: &Broker, name: &str, properties: &[(&str, &str)]) -> ShareConsumer {
@@ -206,7 +211,9 @@ fn implicit_acknowledgement_accepts_each_record_once(kind: Kind) -> Result<(), F
         let batch = next(&mut consumer, "records");
         assert_eq!(values(&batch).len(), batch.len());
         assert!(batch.iter().all(|record| record.delivery_count() == 1));
-        values(&batch).into_iter().for_each(|value| *seen.entry(value).or_default() += 1);
+        for value in values(&batch) {
+            *seen.entry(value).or_default() += 1;
+        }
     }
     assert!(seen.values().all(|count| *count == 1));
     let error = consumer.acknowledge_rest(AcknowledgeType::Accept).expect_err("implicit");

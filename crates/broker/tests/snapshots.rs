@@ -43,8 +43,9 @@ fn read_until(consumer: &mut Consumer, last: &str) -> Vec<String> {
     let deadline = Instant::now() + PATIENCE;
     while read.last().is_none_or(|value| value != last) {
         assert!(Instant::now() < deadline, "nothing more after {read:?}");
-        if let Some(Polled::Records(batch)) = consumer.poll_blocking(Duration::from_secs(1)).expect("a poll") {
-            for record in batch.iter() {
+        if let Some(Polled::Records(batch)) = consumer.poll_blocking(Duration::from_secs(1)).expect("a poll")
+        {
+            for record in &batch {
                 let record = record.expect("sound");
                 read.push(String::from_utf8_lossy(record.value.unwrap_or_default()).into_owned());
             }
@@ -217,7 +218,7 @@ fn time_of_a_snapshot_and_a_restore_of_100_topics() {
     for records in [1, 10_000] {
         for number in 0..100 {
             let topic = format!("topic-{number}");
-            for _ in 0..records / 100 + 1 {
+            for _ in 0..=records / 100 {
                 let record = Record::to(&topic).value(&value);
                 let _unawaited = producer.enqueue_blocking(record).expect("taken");
             }

@@ -417,13 +417,11 @@ impl LedPartition {
         loop {
             let write = {
                 let mut state = lock(&self.state);
-                match state.window.next_write() {
-                    Some(write) => write,
-                    None => {
-                        state.is_writing = false;
-                        break;
-                    }
-                }
+                let Some(write) = state.window.next_write() else {
+                    state.is_writing = false;
+                    break;
+                };
+                write
             };
             let stored = self.store(cluster, write).await;
             {

@@ -134,11 +134,12 @@ fn a_failed_write_changes_nothing() {
     let mut story = Story::new();
     story.acquire("a", 10);
     let batch = AckBatch { first: 0, last: 9, types: vec![AckType::Accept] };
-    let change = story.partition.acknowledge(story.now, "a", &[batch.clone()], &LIMITS).expect("locked");
+    let change =
+        story.partition.acknowledge(story.now, "a", std::slice::from_ref(&batch), &LIMITS).expect("locked");
     let write = story.partition.next_write().expect("a change");
     assert_eq!((write.start_offset, write.batches.len()), (10, 0), "the start has passed the batch");
     assert_eq!(
-        story.partition.acknowledge(story.now, "a", &[batch.clone()], &LIMITS),
+        story.partition.acknowledge(story.now, "a", std::slice::from_ref(&batch), &LIMITS),
         Err(ErrorCode::InvalidRecordState),
         "it is being written"
     );

@@ -58,7 +58,7 @@ pub struct ControlAnswer {
 #[derive(Debug)]
 pub(crate) enum Ask {
     AddNode { id: i32, done: oneshot::Sender<Result<(), AddNodeError>> },
-    Restore { snapshot: Snapshot, done: oneshot::Sender<Result<(), SnapshotError>> },
+    Restore { snapshot: Box<Snapshot>, done: oneshot::Sender<Result<(), SnapshotError>> },
 }
 
 impl Control {
@@ -99,6 +99,7 @@ impl Control {
     /// Asks the owner of the listeners to restore a snapshot, and waits until it listens again.
     pub(crate) async fn restore(&self, snapshot: Snapshot) -> Result<(), SnapshotError> {
         let (done, restored) = oneshot::channel();
+        let snapshot = Box::new(snapshot);
         self.asks.send(Ask::Restore { snapshot, done }).map_err(|_| SnapshotError::Stopped)?;
         restored.await.map_err(|_| SnapshotError::Stopped)?
     }
