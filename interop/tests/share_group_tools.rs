@@ -61,7 +61,7 @@ fn tools(seat: &Seat) -> Result<Vec<(String, Vec<String>)>, Failure> {
         Ok(())
     };
     let group = ["--group", "share-tools"];
-    let create = ["--create", "--topic", "share-tools-topic", "--partitions", "2"];
+    let create = ["--create", "--topic", "share-tools-topic", "--partitions", "1"];
     tool(seat, console::TOPICS, &create, b"")?.succeeded()?;
     let produce = ["--topic", "share-tools-topic", "--sync"];
     tool(seat, console::PRODUCER, &produce, b"a\nb\nc\nd\n")?.succeeded()?;

@@ -119,7 +119,7 @@ pub struct Broker {
     /// The listeners with their connections.
     servers: JoinSet<()>,
     control: Control,
-    /// What requests of [`Control`] ask the broker for.
+    /// The nodes and the restores that requests of [`Control`] ask for.
     asks: mpsc::UnboundedReceiver<Ask>,
     _lock: Option<DirLock>,
 }

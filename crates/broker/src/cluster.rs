@@ -47,6 +47,7 @@ use crate::coordinator::consumer_group::registry::ConsumerGroups;
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::coordinator::share_group::registry::ShareGroups;
+use crate::coordinator::share_partition::leader::ShareLeader;
 use crate::coordinator::share_state::ShareStates;
 use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
@@ -58,7 +59,6 @@ use crate::peer::Warnings;
 use crate::quotas::{ClientQuotas, QuotaUse};
 use crate::security::Authorizer;
 use crate::security::scram_credentials::ScramCredentials;
-use crate::share::leader::ShareLeader;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
 use crate::transactions::coordinator::TransactionCoordinator;
@@ -202,23 +202,9 @@ impl Cluster {
         // A journal that is gone has taken with it what every topic is.
         let open = if format == Format::Marked { Journal::open_existing } else { Journal::open };
         let (mut journal, _) = open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
-        let id = if let Some(id) = journal.get(CLUSTER_ID_KEY) {
-            String::from_utf8_lossy(id).into_owned()
-        } else {
-            let id = random_uuid(&mut rng).to_string();
-            journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
-            id
-        };
+        let id = cluster_id(&mut journal, &mut rng, now_ms)?;
         let next = next_producer_id_of(&journal).max(floors.producer_id);
-        let first_epoch = journal
-            .get(LEADER_EPOCH_KEY)
-            .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
-            .unwrap_or(0)
-            .max(floors.leader_epoch);
-        if floors.leader_epoch > 0 {
-            let value = Bytes::copy_from_slice(&first_epoch.to_be_bytes());
-            journal.put(now_ms, Bytes::from_static(LEADER_EPOCH_KEY), Some(value))?;
-        }
+        let first_epoch = first_leader_epoch(&mut journal, floors.leader_epoch, now_ms)?;
         let parts = Parts::of(config.memory_bytes_max);
         let session_limits = SessionLimits::of(&config);
         let nodes = (1..=nodes.max(1))
@@ -429,6 +415,27 @@ impl Cluster {
             tracing::warn!(%error, "journal not closed cleanly");
         }
     }
+}
+
+/// The id of the cluster; a new one is recorded.
+fn cluster_id(journal: &mut Journal, rng: &mut fastrand::Rng, now_ms: i64) -> Result<String, JournalError> {
+    if let Some(id) = journal.get(CLUSTER_ID_KEY) {
+        return Ok(String::from_utf8_lossy(id).into_owned());
+    }
+    let id = random_uuid(rng).to_string();
+    journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
+    Ok(id)
+}
+
+/// The leader epoch with which partitions begin; a floor is recorded, so that the next start is not below it.
+fn first_leader_epoch(journal: &mut Journal, floor: i32, now_ms: i64) -> Result<i32, JournalError> {
+    let reserved = journal.get(LEADER_EPOCH_KEY).and_then(|value| value.first_chunk::<4>().copied());
+    let first = reserved.map_or(0, i32::from_be_bytes).max(floor);
+    if floor > 0 {
+        let value = Bytes::copy_from_slice(&first.to_be_bytes());
+        journal.put(now_ms, Bytes::from_static(LEADER_EPOCH_KEY), Some(value))?;
+    }
+    Ok(first)
 }
 
 /// The first producer id that no block of the journal has.

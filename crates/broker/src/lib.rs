@@ -55,7 +55,6 @@ mod request_trace;
 mod scrub;
 mod security;
 mod server;
-mod share;
 mod skip;
 mod stored_codec;
 mod switch;

@@ -8,8 +8,8 @@ use ottla_protocol::messages::share_acknowledge::{
 
 use super::share_sessions::{AckResults, RawAcks, acknowledge, close_session, current_leader, session_of};
 use super::{Api, RequestContext};
-use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place};
-use crate::share::settings::settings_of;
+use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place};
+use crate::coordinator::share_partition::settings::settings_of;
 
 impl Api for ShareAcknowledgeRequest {
     async fn handle(self, context: RequestContext) -> ShareAcknowledgeResponse {

@@ -22,13 +22,13 @@ use super::share_sessions::{
     AckResults, RawAcks, acknowledge, close_session, current_leader, find, open_session, session_of,
 };
 use super::{Api, RequestContext};
+use crate::coordinator::share_partition::leader::LedPartition;
+use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey};
+use crate::coordinator::share_partition::settings::{ShareSettings, settings_of};
+use crate::coordinator::share_partition::{AcquireMode, Acquired, Acquirer, ShareFetched, ShareRead};
 use crate::coordinator::share_state::SharePartitionKey;
 use crate::partition::{Partition, Syncer};
 use crate::quotas::Throttled;
-use crate::share::leader::LedPartition;
-use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey};
-use crate::share::settings::{ShareSettings, settings_of};
-use crate::share::{AcquireMode, Acquired, Acquirer, ShareFetched, ShareRead};
 
 /// The number of the mode in which a member gets no record more than it wants.
 const RECORD_LIMIT: i8 = 1;

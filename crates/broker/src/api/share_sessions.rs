@@ -7,13 +7,13 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::{ConnectionContext, RequestContext};
+use crate::coordinator::share_partition::leader::Acknowledging;
+use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, Place, SessionKey};
+use crate::coordinator::share_partition::settings::ShareSettings;
+use crate::coordinator::share_partition::{AckBatch, AckType};
 use crate::coordinator::share_state::SharePartitionKey;
 use crate::partition::Partition;
 use crate::security::acl::{Operation, ResourceType};
-use crate::share::leader::Acknowledging;
-use crate::share::sessions::{FINAL_EPOCH, Place, SessionKey};
-use crate::share::settings::ShareSettings;
-use crate::share::{AckBatch, AckType};
 
 /// The longest id of a member: Kafka's clients use 22 characters.
 const MEMBER_ID_BYTES_MAX: usize = 255;

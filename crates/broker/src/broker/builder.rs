@@ -239,17 +239,11 @@ impl BrokerBuilder {
                 disk.insert(copied.unwrap_or_else(|| Arc::new(MemStorage::new()))).clone()
             }
         };
-        let source = disk.map(|disk| Source {
-            disk,
-            settings: Self {
-                nodes,
-                listen: None,
-                listeners: listeners.iter().map(|(settings, _)| settings.clone()).collect(),
-                config: config.clone(),
-                clock: clock.clone(),
-                syncer,
-                ..Self::default()
-            },
+        let source = disk.map(|disk| {
+            let listeners = listeners.iter().map(|(settings, _)| settings.clone()).collect();
+            let (config, clock) = (config.clone(), clock.clone());
+            let settings = Self { nodes, listen: None, listeners, config, clock, syncer, ..Self::default() };
+            Source { disk, settings }
         });
         #[expect(clippy::disallowed_methods, reason = "without a seed, chance decides: production")]
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));

@@ -1,5 +1,5 @@
 //! The coordinator of groups: their members, their committed offsets, and both in `__consumer_offsets`; and the coordinator
-//! of share-partitions, whose states are in `__share_group_state`.
+//! of share-partitions, whose states are in `__share_group_state`, with their leaders.
 
 pub(crate) mod consumer_group;
 mod deadlines;
@@ -11,4 +11,5 @@ pub(crate) mod loading;
 pub(crate) mod offset_log;
 pub(crate) mod offsets;
 pub(crate) mod share_group;
+pub(crate) mod share_partition;
 pub(crate) mod share_state;

@@ -54,7 +54,7 @@ pub struct ControlAnswer {
     pub body: Value,
 }
 
-/// What a request asks the owner of the listeners for, and where the result goes.
+/// Work for the owner of the listeners, and the place of its result.
 #[derive(Debug)]
 pub(crate) enum Ask {
     AddNode { id: i32, done: oneshot::Sender<Result<(), AddNodeError>> },

@@ -199,7 +199,7 @@ impl World {
         self.pending.extend(change.map(|id| (id, released)));
     }
 
-    /// One write: it is stored, fails, or fails and is stored all the same.
+    /// One write: it is stored, fails, or fails although it is stored.
     fn write(&mut self) {
         let Some(write) = self.partition.next_write() else { return };
         let outcome = self.rng.u8(..8);

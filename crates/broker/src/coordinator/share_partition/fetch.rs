@@ -26,7 +26,7 @@ pub(crate) struct ShareRead<'a> {
     pub(crate) bytes_max: usize,
     /// One batch has room, however large it is.
     pub(crate) is_first: bool,
-    /// Batches that must be checked first are read all the same.
+    /// Batches that must be checked first are read as well.
     pub(crate) reads_unchecked: bool,
     /// Only looks at what there is: nothing is acquired.
     pub(crate) only_looks: bool,

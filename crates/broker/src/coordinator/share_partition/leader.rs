@@ -471,7 +471,7 @@ impl LedPartition {
     }
 }
 
-/// Returns `true` if another leader, or nobody, has the state: it is read again.
+/// Returns `true` if another leader has the state, or no leader: it is read again.
 fn is_fenced(code: ErrorCode) -> bool {
     matches!(
         code,

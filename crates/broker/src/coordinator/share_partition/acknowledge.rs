@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::window::{ChangeId, Lock, RecordState, Run, RunState, ShareLimits, SharePartition};
 use crate::coordinator::share_state::StateBatch;
 
-/// What a member says about records, with Kafka's numbers.
+/// The types of acknowledgements, with Kafka's numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AckType {
     /// There is no record at the offset.
