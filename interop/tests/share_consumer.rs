@@ -334,7 +334,11 @@ fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once(kind: Kind) ->
     let (mut written, deadline) = (0, Instant::now() + PATIENCE * 2);
     loop {
         let all_take_part = by_each.iter().all(|count| *count > 0) && !javas(&java).is_empty();
-        if written < 3000 || !all_take_part && written < 30_000 {
+        if written < 3000 || !all_take_part {
+            if written >= 3000 {
+                // Java takes its time to start.
+                std::thread::sleep(Duration::from_millis(20));
+            }
             produce(&client, "mixed", written..written + 50);
             written += 50;
         } else if seen.len() + javas(&java).len() >= written {
