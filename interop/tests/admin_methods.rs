@@ -17,15 +17,9 @@ const TOOL_WITHIN: Duration = Duration::from_secs(60);
 
 /// Calls whose outcomes differ, with the broker's outcome and the reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
-    ("describeShareGroups", "{missing=UnsupportedVersionException}", SHARE_GROUPS),
-    ("listShareGroupOffsets", "UnsupportedVersionException", SHARE_GROUPS),
-    ("alterShareGroupOffsets", "UnsupportedVersionException", SHARE_GROUPS),
-    ("deleteShareGroupOffsets", "UnsupportedVersionException", SHARE_GROUPS),
-    ("deleteShareGroups", "{missing=GroupIdNotFoundException}", MISSING_GROUP),
     ("describeStreamsGroups", "{missing=UnsupportedVersionException}", STREAMS_GROUPS),
     ("deleteStreamsGroups", "{missing=GroupIdNotFoundException}", MISSING_GROUP),
 ];
-const SHARE_GROUPS: &str = "the broker has no share groups";
 const STREAMS_GROUPS: &str = "the broker has no streams groups";
 const MISSING_GROUP: &str = "calls of other kinds of groups have created it in Kafka only";
 
