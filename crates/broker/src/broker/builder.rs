@@ -133,7 +133,7 @@ impl BrokerBuilder {
         self
     }
 
-    /// Listens nowhere: connections come from [`Broker::connect`] or [`serve`].
+    /// Listens nowhere: connections come from [`Broker::connect`] or [`serve`](crate::serve).
     #[must_use]
     pub fn no_listener(mut self) -> Self {
         self.listen = None;

@@ -78,22 +78,22 @@ impl BrokerBuilder {
 }
 
 impl BrokerThread {
-    /// See [`Broker::bootstrap_servers`].
+    /// See [`Broker::bootstrap_servers`](crate::Broker::bootstrap_servers).
     pub fn bootstrap_servers(&self) -> String {
         bootstrap_servers(&self.cluster())
     }
 
-    /// See [`Broker::bootstrap_servers_of`].
+    /// See [`Broker::bootstrap_servers_of`](crate::Broker::bootstrap_servers_of).
     pub fn bootstrap_servers_of(&self, listener: &str) -> Option<String> {
         bootstrap_servers_of(&self.cluster(), self.listeners.iter().map(String::as_str), listener)
     }
 
-    /// See [`Broker::addresses`].
+    /// See [`Broker::addresses`](crate::Broker::addresses).
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// See [`Broker::cluster`].
+    /// See [`Broker::cluster`](crate::Broker::cluster).
     pub fn cluster(&self) -> Arc<Cluster> {
         self.current.get()
     }
