@@ -35,8 +35,8 @@ fn tool(seat: &Seat, class: &str, args: &[&str], input: &[u8]) -> Result<Output,
     run(class, &mut java(class, &seat.bootstrap, args)?, input, SOON)
 }
 
-/// The rows that a tool prints, sorted, without empty ones; the address of the broker is `HOST`. Of an exception its name stays:
-/// the words of a reason are each broker's own.
+/// The rows that a tool prints, sorted, without empty ones; the address of the broker is `HOST`. The reasons of errors are left
+/// out: their words are each broker's own.
 fn printed(seat: &Seat, class: &str, args: &[&str]) -> Result<Vec<String>, Failure> {
     let output = tool(seat, class, args, b"")?;
     let text = format!("{}\n{}", output.stdout_text(), String::from_utf8_lossy(&output.stderr));
@@ -49,7 +49,8 @@ fn printed(seat: &Seat, class: &str, args: &[&str]) -> Result<Vec<String>, Failu
 }
 
 fn without_reason(row: &str) -> &str {
-    row.rfind("Exception: ").map_or(row, |at| &row[..at + "Exception".len()])
+    let before = |name: &str| Some(&row[..row.rfind(&format!("{name}: "))? + name.len()]);
+    before("Exception").or_else(|| before("Error")).unwrap_or(row)
 }
 
 /// The tools of a group that never had a member, from its creation by an altered offset to its deletion.
