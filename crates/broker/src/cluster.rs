@@ -147,7 +147,7 @@ struct ProducerIds {
     record: i64,
 }
 
-/// Where ids begin, beside those that the data has used.
+/// The lowest ids that may be given out, whatever the data says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdFloors {
     pub(crate) producer_id: i64,

@@ -15,7 +15,7 @@ pub(crate) struct CurrentCluster(Arc<RwLock<Served>>);
 #[derive(Debug)]
 struct Served {
     cluster: Arc<Cluster>,
-    /// Where snapshots come from, if the broker is in memory.
+    /// The source of snapshots; a broker with a data directory has none.
     source: Option<Source>,
 }
 

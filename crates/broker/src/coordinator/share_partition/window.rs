@@ -1,4 +1,4 @@
-//! The in-flight window of a share partition: the records that were acquired at least once and are not yet done with.
+//! The in-flight window of a share partition: from the first record that is not done with to the last that was acquired.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
