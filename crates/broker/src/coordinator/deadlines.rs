@@ -1,5 +1,7 @@
 //! The timer of a coordinator: it acts when the next deadline passes, or when a change may have moved it.
 
+use std::collections::BTreeSet;
+
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -20,4 +22,20 @@ pub(super) async fn keep_time(changed: &Notify, mut tick: impl FnMut(Instant) ->
             () = timer => {}
         }
     }
+}
+
+/// Replaces the deadline of a group in the deadlines of all groups.
+pub(super) fn move_deadline(
+    all: &mut BTreeSet<(Instant, String)>,
+    group_id: &str,
+    deadline: &mut Option<Instant>,
+    at: Option<Instant>,
+) {
+    if let Some(before) = deadline.take() {
+        all.remove(&(before, group_id.to_owned()));
+    }
+    if let Some(at) = at {
+        all.insert((at, group_id.to_owned()));
+    }
+    *deadline = at;
 }

@@ -128,3 +128,11 @@ fn committed_of(value: Bytes) -> Result<Committed, String> {
         expires_at_ms: Some(value.expire_timestamp).filter(|at_ms| *at_ms >= 0),
     })
 }
+
+/// Takes a record of a member, or of another part of a group: without a value, it removes the part.
+pub(super) fn put<V>(parts: &mut BTreeMap<String, V>, part: String, value: Option<V>) {
+    match value {
+        Some(value) => drop(parts.insert(part, value)),
+        None => drop(parts.remove(&part)),
+    }
+}

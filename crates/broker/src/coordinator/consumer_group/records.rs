@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::group::{Change, ConsumerGroup};
 use super::member::{Assigned, ClassicProfile, Member, MemberState, Place, Profile};
 use super::patterns::ResolvedPattern;
+use crate::coordinator::loading::put;
 use crate::internal_topics::InternalRecord;
 use crate::memory::KeptMemory;
 
@@ -61,12 +62,6 @@ impl StoredConsumerGroup {
         part: String,
         value: Option<Bytes>,
     ) -> Result<(), DecodeError> {
-        fn put<V>(map: &mut BTreeMap<String, V>, part: String, value: Option<V>) {
-            match value {
-                Some(value) => drop(map.insert(part, value)),
-                None => drop(map.remove(&part)),
-            }
-        }
         match kind {
             CONSUMER_GROUP_MEMBER_METADATA => {
                 let value = value.map(ConsumerGroupMemberMetadataValue::from_bytes).transpose()?;

@@ -21,6 +21,7 @@ use super::group::{Change, ShareGroup, ShareMember, ShareProfile};
 use super::state_partitions::TopicPartitions;
 use crate::coordinator::consumer_group::member::Place;
 use crate::coordinator::consumer_group::records::by_topic;
+use crate::coordinator::loading::put;
 use crate::internal_topics::InternalRecord;
 use crate::memory::KeptMemory;
 
@@ -64,12 +65,6 @@ impl StoredShareGroup {
         member: String,
         value: Option<Bytes>,
     ) -> Result<(), DecodeError> {
-        fn put<V>(map: &mut BTreeMap<String, V>, member: String, value: Option<V>) {
-            match value {
-                Some(value) => drop(map.insert(member, value)),
-                None => drop(map.remove(&member)),
-            }
-        }
         match kind {
             SHARE_GROUP_MEMBER_METADATA => {
                 let value = value.map(ShareGroupMemberMetadataValue::from_bytes).transpose()?;

@@ -15,7 +15,7 @@ use super::settings::settings_of;
 use crate::cluster::{Cluster, OpenError};
 use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::consumer_group::member::Place;
-use crate::coordinator::deadlines::keep_time;
+use crate::coordinator::deadlines::{keep_time, move_deadline};
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
 use crate::internal_topics::{InternalTopic, Written};
@@ -382,13 +382,7 @@ impl Entry {
 
     /// Replaces the time of the next tick.
     fn wake_at(&mut self, deadlines: &mut BTreeSet<(Instant, String)>, group_id: &str, at: Option<Instant>) {
-        if let Some(before) = self.deadline.take() {
-            deadlines.remove(&(before, group_id.to_owned()));
-        }
-        if let Some(at) = at {
-            deadlines.insert((at, group_id.to_owned()));
-        }
-        self.deadline = at;
+        move_deadline(deadlines, group_id, &mut self.deadline, at);
     }
 
     /// Writes the records of what changed. After a failure the next call writes them again, and members get no answer
