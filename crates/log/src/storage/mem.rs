@@ -344,12 +344,14 @@ impl Storage for MemStorage {
         let prefix = if is_root { String::new() } else { format!("{dir}/") };
         let child =
             |path: &str| path.strip_prefix(&prefix).filter(|name| !name.contains('/')).map(ToOwned::to_owned);
-        let mut entries: Vec<Entry> = names
-            .live
-            .files
-            .keys()
+        // Only the paths below the directory: each of very many partitions is listed when it is created.
+        let live = &names.live;
+        let files = live.files.range(prefix.clone()..).map(|(path, _)| path);
+        let files = files.take_while(|path| path.starts_with(&prefix));
+        let dirs = live.dirs.range(prefix.clone()..).take_while(|path| path.starts_with(&prefix));
+        let mut entries: Vec<Entry> = files
             .filter_map(|path| Some(Entry { name: child(path)?, is_dir: false }))
-            .chain(names.live.dirs.iter().filter_map(|path| Some(Entry { name: child(path)?, is_dir: true })))
+            .chain(dirs.filter_map(|path| Some(Entry { name: child(path)?, is_dir: true })))
             .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -497,6 +499,22 @@ mod tests {
         disk.sync_dir("").expect("synced");
         let file = disk.open("d/f", Open::Create).expect("created");
         (disk, file)
+    }
+
+    #[test]
+    fn a_listing_has_the_names_of_its_directory_alone() {
+        let disk = MemStorage::default();
+        for dir in ["many-1", "many-1.old", "many-1/inner", "many-10"] {
+            disk.create_dir(dir).expect("created");
+            disk.open(&format!("{dir}/00.log"), Open::Create).expect("created");
+        }
+        let names = |dir: &str| -> Vec<String> {
+            disk.list(dir).expect("listed").into_iter().map(|entry| entry.name).collect()
+        };
+        assert_eq!(names("many-1"), ["00.log", "inner"]);
+        assert_eq!(names("many-10"), ["00.log"]);
+        assert_eq!(names(""), ["many-1", "many-1.old", "many-10"]);
+        assert!(disk.list("many").is_err(), "there is no such directory");
     }
 
     #[test]
