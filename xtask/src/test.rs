@@ -164,7 +164,9 @@ fn check_licences(program: &PathBuf) -> Result<(), String> {
 fn install_cargo_deny() -> Result<(), String> {
     let root = tools_dir();
     let root = root.to_string_lossy();
-    let install = ["install", "--locked", "cargo-deny", "--version", CARGO_DENY_VERSION, "--root", &root];
+    // Unoptimised: it runs once, and most of its time is its build.
+    let install =
+        ["install", "--debug", "--locked", "cargo-deny", "--version", CARGO_DENY_VERSION, "--root", &root];
     succeed(&mut cargo(&install), BUILD_WITHIN)
 }
 
