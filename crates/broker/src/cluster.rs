@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
+use ottla_log::storage::faulty::{DiskFaults, FaultyStorage};
 use ottla_log::{Journal, JournalConfig, JournalError, LogError, PendingSync};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
@@ -91,6 +92,7 @@ pub struct Cluster {
     pub(crate) clock: Clock,
     pub(crate) syncer: Syncer,
     pub(crate) intercepts: Intercepts,
+    pub(crate) disk_faults: Arc<DiskFaults>,
     pub(crate) overrides: TestOverrides,
     pub(crate) warnings: Warnings,
     pub(crate) groups: Groups,
@@ -196,6 +198,8 @@ impl Cluster {
         floors: IdFloors,
     ) -> Result<Arc<Self>, OpenError> {
         let Seams { storage, clock, syncer, seed } = seams;
+        let disk_faults = Arc::new(DiskFaults::default());
+        let storage: Arc<dyn Storage> = Arc::new(FaultyStorage::new(storage, disk_faults.clone()));
         let mut rng = fastrand::Rng::with_seed(seed);
         let now_ms = clock.now_ms();
         let format = check_format(&*storage)?;
@@ -230,6 +234,7 @@ impl Cluster {
             clock,
             syncer,
             intercepts: Intercepts::default(),
+            disk_faults,
             overrides: TestOverrides::default(),
             warnings: Warnings::default(),
             id,

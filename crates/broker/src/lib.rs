@@ -26,6 +26,7 @@ mod config;
 mod connection;
 mod coordinator;
 mod data_dir;
+mod disk_faults;
 mod drain;
 mod durable_append;
 mod fetch_sessions;
@@ -86,6 +87,7 @@ pub use kafka_import::{ImportError, ImportOptions, ImportReport, ImportedTopicRe
 pub use kafka_level::KafkaLevel;
 pub use metrics::{Metric, MetricKind, metrics};
 pub use node_address::NodeAddress;
+pub use ottla_log::storage::faulty::{DiskCall, DiskEffect, DiskFiles, DiskRule};
 pub use ottla_protocol::{ApiKey, ErrorCode};
 pub use partition::Syncer;
 pub use repair::{Damage, RepairError, RepairReport, repair};

@@ -30,6 +30,8 @@ pub(crate) enum FaultCommand {
         control: ControlArgs,
     },
     Node(NodeArgs),
+    #[command(subcommand)]
+    Disk(DiskCommand),
     /// Moves the leader of a partition, or with --group or --transactional-id a coordinator
     Move(MoveArgs),
     /// Does periodic work of the broker now
@@ -137,6 +139,52 @@ pub(crate) struct NodeArgs {
     control: ControlArgs,
 }
 
+/// Makes the broker's disk fail, full or slow
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum DiskCommand {
+    Add(AddDiskArgs),
+    /// Prints the faults of the disk that still have calls to come
+    List {
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Removes a fault of the disk, or all of them
+    Remove {
+        /// The id that `add` printed
+        id: Option<u64>,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+}
+
+/// Sets a fault for the next calls of the broker to its disk
+///
+/// A failed write refuses its records; a failed sync takes its partition offline until the broker restarts. Example:
+/// `ottla fault disk add write full --topic orders`
+#[derive(Debug, clap::Args)]
+pub(crate) struct AddDiskArgs {
+    /// The calls; `read` is for records that are no longer in memory
+    #[arg(value_parser = ["read", "write", "sync"])]
+    call: String,
+    /// `fail` is EIO, and `full` is ENOSPC
+    #[arg(value_parser = ["fail", "full", "slow"])]
+    action: String,
+    /// Milliseconds that each call of `slow` takes longer
+    #[arg(long, value_name = "MS", required_if_eq("action", "slow"))]
+    delay_ms: Option<u64>,
+    /// Only files of this topic
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// Only files of this partition of the topic
+    #[arg(long, value_name = "N", requires = "topic")]
+    partition: Option<i32>,
+    /// The number of calls; without it, every call until the fault is removed
+    #[arg(long, value_name = "N")]
+    count: Option<u32>,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct MoveArgs {
     /// The node that leads, or coordinates; -1 leaves a partition without a leader
@@ -211,6 +259,12 @@ fn call_of(command: &FaultCommand) -> Call<'_> {
             let (path, body) = args.request();
             post(&args.control, &path, body)
         }
+        FaultCommand::Disk(DiskCommand::Add(args)) => post(&args.control, "/disk-faults", args.body()),
+        FaultCommand::Disk(DiskCommand::List { control }) => get(control, "/disk-faults"),
+        FaultCommand::Disk(DiskCommand::Remove { id, control }) => {
+            let path = id.map_or_else(|| "/disk-faults".to_owned(), |id| format!("/disk-faults/{id}"));
+            delete(control, path)
+        }
         FaultCommand::Move(args) => {
             let MoveArgs { to, topic, partition, group, transactional_id, control } = args;
             match topic {
@@ -257,6 +311,19 @@ impl AddArgs {
             ("client_id", self.client_id.as_ref().map(|id| json!(id))),
             ("topic", self.topic.as_ref().map(|topic| json!(topic))),
             ("count", Some(json!(self.count))),
+        ])
+    }
+}
+
+impl AddDiskArgs {
+    fn body(&self) -> Value {
+        object([
+            ("call", Some(json!(self.call))),
+            ("action", Some(json!(self.action))),
+            ("delay_ms", self.delay_ms.map(|ms| json!(ms))),
+            ("topic", self.topic.as_ref().map(|topic| json!(topic))),
+            ("partition", self.partition.map(|number| json!(number))),
+            ("count", self.count.map(|count| json!(count))),
         ])
     }
 }

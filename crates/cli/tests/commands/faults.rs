@@ -88,6 +88,22 @@ fn a_fault_meets_the_client_and_topic_it_names_and_then_is_over() {
 }
 
 #[test]
+fn the_disk_is_full_for_the_topic_and_the_calls_that_are_named() {
+    let broker = Controlled::at_socket();
+    let id =
+        broker.ok(&["disk", "add", "write", "full", "--topic", "orders", "--partition", "0"])["id"].clone();
+    let listed =
+        json!({ "disk_faults": [{ "id": id, "call": "write", "action": "full", "directory": "orders-0" }] });
+    assert_eq!(broker.ok(&["disk", "list"]), listed);
+    broker.produce(&["retries=0"]).failed(1, &["KAFKA_STORAGE_ERROR"]);
+    broker.ok(&["disk", "remove", &id.to_string()]);
+    broker.produce(&[]).succeeded();
+    broker.fault(&["disk", "remove", &id.to_string()]).failed(1, &["there is no fault", "of the disk"]);
+    broker.fault(&["disk", "add", "sync", "slow"]).failed(2, &["--delay-ms"]);
+    broker.fault(&["disk", "add", "sync", "fail", "--partition", "0"]).failed(2, &["--topic"]);
+}
+
+#[test]
 fn nodes_leaders_and_coordinators_are_moved() {
     let broker = Controlled::at_socket();
     broker.ok(&["move", "--to", "2", "--topic", "orders"]);

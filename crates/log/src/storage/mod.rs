@@ -6,8 +6,10 @@
 //! | [`Storage::open`] that creates, [`Storage::rename`], [`Storage::remove`] | no | [`Storage::sync_dir`] of the
 //! parent |
 //!
-//! [`fs`] is a real directory. [`mem`] is in memory; it can lose unsynced changes, and each call can be made to fail.
+//! [`fs`] is a real directory. [`mem`] is in memory; it can lose unsynced changes, and each call can be made to fail. [`faulty`]
+//! fails or delays the calls to another storage.
 
+pub mod faulty;
 pub mod fs;
 pub mod mem;
 

@@ -2,9 +2,11 @@
 //!
 //! - `routes`: each request, and what it does to the broker.
 //! - `bodies`: the JSON of the requests.
+//! - `disk`: the faults of the disk.
 //! - `snapshots`: the snapshots and the forks that requests have made.
 
 mod bodies;
+mod disk;
 mod routes;
 mod snapshots;
 

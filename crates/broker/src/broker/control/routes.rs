@@ -55,6 +55,13 @@ impl Control {
                 Ok(json!({}))
             }
             ("DELETE", ["faults", id]) => self.remove_fault(number(id)?),
+            ("GET", ["disk-faults"]) => Ok(json!({ "disk_faults": self.disk_faults() })),
+            ("POST", ["disk-faults"]) => self.add_disk_fault(read(body)?),
+            ("DELETE", ["disk-faults"]) => {
+                self.cluster().clear_disk_faults();
+                Ok(json!({}))
+            }
+            ("DELETE", ["disk-faults", id]) => self.remove_disk_fault(number(id)?),
             ("POST", ["nodes"]) => self.add_asked_node(read(body)?).await,
             ("POST", ["nodes", id]) => self.change_node(number(id)?, &read(body)?),
             ("POST", ["leaders"]) => self.set_leader(&read(body)?),
@@ -79,7 +86,12 @@ impl Control {
     fn overview(&self) -> Value {
         let cluster = self.cluster();
         let nodes = cluster.nodes().into_iter().map(|id| json!({ "id": id, "up": cluster.is_up(id) }));
-        json!({ "cluster_id": cluster.id(), "nodes": nodes.collect::<Vec<_>>(), "faults": self.faults() })
+        json!({
+            "cluster_id": cluster.id(),
+            "nodes": nodes.collect::<Vec<_>>(),
+            "faults": self.faults(),
+            "disk_faults": self.disk_faults(),
+        })
     }
 
     fn faults(&self) -> Vec<Value> {
@@ -192,7 +204,7 @@ pub(super) fn parts_of(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The answer to a change of a thing that may not exist.
-fn found(is_there: bool, error: impl FnOnce() -> String) -> Result<Value, Refusal> {
+pub(super) fn found(is_there: bool, error: impl FnOnce() -> String) -> Result<Value, Refusal> {
     if is_there { Ok(json!({})) } else { Err(Refusal::NotFound(error())) }
 }
 

@@ -1,0 +1,115 @@
+//! A disk that fails, is full or is slow by a test's wish: what clients see, and what is there afterwards.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures how long an answer takes")]
+
+mod common;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::world::fetch;
+use common::{Raw, batch};
+use ottla_broker::{Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, Durability};
+use ottla_protocol::ErrorCode;
+use ottla_wire::{Batches, Records, Seal};
+
+fn broker(dir: &Path) -> (BrokerThread, Raw) {
+    let builder = Broker::builder()
+        .data_dir(dir)
+        .configure(|config| config.durability = Durability::Disk)
+        .topic("orders", 1)
+        .topic("bills", 1);
+    let broker = builder.spawn().expect("a broker");
+    let connection = Raw::connect(broker.addresses()[0]);
+    (broker, connection)
+}
+
+fn produce(connection: &mut Raw, topic: &str, value: &str) -> ErrorCode {
+    connection.produce(topic, -1, &batch(&[value.as_bytes()], &Seal::default())).error_code
+}
+
+fn of_orders(rule: DiskRule) -> DiskRule {
+    DiskRule { files: DiskFiles::Topic("orders".to_owned()), ..rule }
+}
+
+/// The values of a topic, or the error of a fetch.
+fn values(connection: &mut Raw, topic: &str) -> Result<Vec<String>, ErrorCode> {
+    let bytes = fetch(connection, topic, 0, 0)?;
+    let mut values = Vec::new();
+    for found in Batches::new(&bytes) {
+        let (_, range) = found.expect("a batch");
+        let records = Records::of_batch(&bytes.slice(range), 0).expect("records");
+        for record in &records {
+            let value = record.expect("a record").value.unwrap_or_default().to_vec();
+            values.push(String::from_utf8(value).expect("text"));
+        }
+    }
+    Ok(values)
+}
+
+#[test]
+fn a_full_disk_refuses_records_and_takes_them_again_when_there_is_room() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (broker, mut connection) = broker(dir.path());
+    assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::None);
+    let id = broker.cluster().add_disk_fault(of_orders(DiskRule::new(DiskCall::Write, DiskEffect::Full)));
+    assert_eq!(produce(&mut connection, "orders", "b"), ErrorCode::KafkaStorageError);
+    assert_eq!(produce(&mut connection, "bills", "c"), ErrorCode::None, "another topic's files");
+    assert!(broker.cluster().remove_disk_fault(id));
+    assert_eq!(produce(&mut connection, "orders", "d"), ErrorCode::None);
+    assert_eq!(values(&mut connection, "orders"), Ok(vec!["a".to_owned(), "d".to_owned()]));
+}
+
+#[test]
+fn a_failed_sync_takes_its_partition_offline_until_the_broker_restarts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    {
+        let (broker, mut connection) = broker(dir.path());
+        assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::None);
+        let rule = DiskRule { count: 1, ..DiskRule::new(DiskCall::Sync, DiskEffect::Fail) };
+        broker.cluster().add_disk_fault(of_orders(rule));
+        assert_eq!(produce(&mut connection, "orders", "b"), ErrorCode::KafkaStorageError);
+        assert_eq!(broker.cluster().disk_faults(), [], "its only call has come");
+        assert_eq!(produce(&mut connection, "orders", "c"), ErrorCode::KafkaStorageError, "it is offline");
+        assert_eq!(produce(&mut connection, "bills", "d"), ErrorCode::None);
+        broker.stop();
+    }
+    let (_broker, mut connection) = broker(dir.path());
+    assert_eq!(produce(&mut connection, "orders", "e"), ErrorCode::None);
+    let values = values(&mut connection, "orders").expect("it is online");
+    assert_eq!(
+        (values.first().map(String::as_str), values.last().map(String::as_str)),
+        (Some("a"), Some("e"))
+    );
+    assert!(!values.contains(&"c".to_owned()), "{values:?}: a refused record");
+}
+
+#[test]
+fn a_slow_disk_delays_what_waits_for_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (broker, mut connection) = broker(dir.path());
+    let slow = Duration::from_millis(300);
+    broker.cluster().add_disk_fault(of_orders(DiskRule::new(DiskCall::Sync, DiskEffect::Slow(slow))));
+    let began = Instant::now();
+    assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::None);
+    assert!(began.elapsed() >= slow, "{:?}", began.elapsed());
+    broker.cluster().clear_disk_faults();
+    assert_eq!(values(&mut connection, "orders"), Ok(vec!["a".to_owned()]));
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_fails_fetches_of_old_records() {
+    let dir = tempfile::tempdir().expect("a directory");
+    {
+        let (broker, mut connection) = broker(dir.path());
+        assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::None);
+        broker.stop();
+    }
+    // After a restart, records are in files only.
+    let (broker, mut connection) = broker(dir.path());
+    let id = broker.cluster().add_disk_fault(of_orders(DiskRule::new(DiskCall::Read, DiskEffect::Fail)));
+    assert_eq!(values(&mut connection, "orders"), Err(ErrorCode::KafkaStorageError));
+    assert_eq!(values(&mut connection, "bills"), Ok(Vec::new()));
+    broker.cluster().remove_disk_fault(id);
+    assert_eq!(values(&mut connection, "orders"), Ok(vec!["a".to_owned()]));
+}

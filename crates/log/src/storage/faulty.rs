@@ -1,0 +1,351 @@
+//! A storage whose calls fail or take longer while a rule says so, for tests of programs that must survive a bad disk.
+//!
+//! Without a rule, a call costs one relaxed load more than that of the storage behind it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ottla_wire::ReadAt;
+
+use super::{Entry, File, Open, Storage};
+
+/// A kind of call to a disk.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DiskCall {
+    /// Reads of files, those of the kernel for `sendfile` included, and listings.
+    Read,
+    /// Writes to files, and the creation, renaming and removal of files and directories.
+    Write,
+    /// Syncs of files and directories.
+    Sync,
+}
+
+/// What a rule does to a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DiskEffect {
+    /// The call has no effect and fails with `EIO`.
+    Fail,
+    /// The call has no effect and fails with `ENOSPC`.
+    Full,
+    /// The call takes this much longer. It blocks its thread, as a slow disk does.
+    Slow(Duration),
+}
+
+/// The files that a rule is for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum DiskFiles {
+    /// All, journals included.
+    #[default]
+    All,
+    /// Those in the directory of one partition, such as `orders-0`.
+    Directory(String),
+    /// Those in the directories of a topic's partitions: its name, a hyphen and a number.
+    Topic(String),
+}
+
+impl DiskFiles {
+    fn have(&self, path: &str) -> bool {
+        let dir = path.split('/').next().unwrap_or_default();
+        match self {
+            Self::All => true,
+            Self::Directory(name) => dir == name,
+            Self::Topic(topic) => {
+                let number = dir.strip_prefix(&**topic).and_then(|rest| rest.strip_prefix('-'));
+                number.is_some_and(|number| {
+                    !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+                })
+            }
+        }
+    }
+}
+
+/// The effect on the next calls of a kind.
+///
+/// ```
+/// use ottla_log::storage::faulty::{DiskCall, DiskEffect, DiskFiles, DiskRule};
+///
+/// let rule = DiskRule { count: 3, files: DiskFiles::Topic("orders".into()), ..DiskRule::new(DiskCall::Write, DiskEffect::Full) };
+/// assert_eq!(rule.call, DiskCall::Write);
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DiskRule {
+    /// The calls.
+    pub call: DiskCall,
+    /// What they do.
+    pub effect: DiskEffect,
+    /// The files.
+    pub files: DiskFiles,
+    /// The number of calls that still have the effect; [`u32::MAX`] is every call.
+    pub count: u32,
+}
+
+impl DiskRule {
+    /// An effect on every call of this kind, of any file.
+    pub fn new(call: DiskCall, effect: DiskEffect) -> Self {
+        Self { call, effect, files: DiskFiles::All, count: u32::MAX }
+    }
+}
+
+/// The rules of a [`FaultyStorage`].
+#[derive(Debug, Default)]
+pub struct DiskFaults {
+    /// `true` if there is a rule. Calls do not take the lock otherwise.
+    any: AtomicBool,
+    rules: Mutex<Rules>,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    last_id: u64,
+    by_id: BTreeMap<u64, DiskRule>,
+}
+
+impl DiskFaults {
+    /// Adds a rule and returns its id. One with a count of 0 has no effect.
+    pub fn add(&self, rule: DiskRule) -> u64 {
+        let mut rules = self.lock();
+        rules.last_id += 1;
+        let id = rules.last_id;
+        if rule.count > 0 {
+            rules.by_id.insert(id, rule);
+            self.any.store(true, Ordering::Release);
+        }
+        id
+    }
+
+    /// Returns the rules that still have calls to come, oldest first, with their ids.
+    pub fn all(&self) -> Vec<(u64, DiskRule)> {
+        self.lock().by_id.iter().map(|(id, rule)| (*id, rule.clone())).collect()
+    }
+
+    /// Removes a rule. Returns `false` if there is none with this id: its last call may have come.
+    pub fn remove(&self, id: u64) -> bool {
+        let mut rules = self.lock();
+        let was_there = rules.by_id.remove(&id).is_some();
+        self.any.store(!rules.by_id.is_empty(), Ordering::Release);
+        was_there
+    }
+
+    /// Removes all rules.
+    pub fn clear(&self) {
+        let mut rules = self.lock();
+        rules.by_id.clear();
+        self.any.store(false, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The effect of the oldest rule for this call, which counts it.
+    fn take(&self, call: DiskCall, path: &str) -> Option<DiskEffect> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut rules = self.lock();
+        let matching = |(_, rule): &(&u64, &mut DiskRule)| rule.call == call && rule.files.have(path);
+        let (id, rule) = rules.by_id.iter_mut().find(matching)?;
+        let (id, effect) = (*id, rule.effect);
+        if rule.count < u32::MAX {
+            rule.count -= 1;
+        }
+        if rule.count == 0 {
+            rules.by_id.remove(&id);
+            self.any.store(!rules.by_id.is_empty(), Ordering::Release);
+        }
+        Some(effect)
+    }
+
+    /// `true` if the next read of this file has a rule.
+    fn affect_reads_of(&self, path: &str) -> bool {
+        self.any.load(Ordering::Relaxed)
+            && self.lock().by_id.values().any(|rule| rule.call == DiskCall::Read && rule.files.have(path))
+    }
+
+    /// Fails or delays a call that has a rule.
+    fn begin(&self, call: DiskCall, path: &str) -> io::Result<()> {
+        match self.take(call, path) {
+            None => Ok(()),
+            Some(DiskEffect::Fail) => Err(rustix::io::Errno::IO.into()),
+            Some(DiskEffect::Full) => Err(rustix::io::Errno::NOSPC.into()),
+            Some(DiskEffect::Slow(time)) => {
+                #[expect(clippy::disallowed_methods, reason = "a slow disk blocks the thread that uses it")]
+                std::thread::sleep(time);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A storage with the effects of [`DiskFaults`].
+#[derive(Debug)]
+pub struct FaultyStorage {
+    inner: Arc<dyn Storage>,
+    faults: Arc<DiskFaults>,
+}
+
+impl FaultyStorage {
+    /// A storage in front of `inner`, with the effects of the rules that `faults` has at the time of each call.
+    pub fn new(inner: Arc<dyn Storage>, faults: Arc<DiskFaults>) -> Self {
+        Self { inner, faults }
+    }
+}
+
+impl Storage for FaultyStorage {
+    fn root(&self) -> Option<&Path> {
+        self.inner.root()
+    }
+
+    fn files_left(&self) -> usize {
+        self.inner.files_left()
+    }
+
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        self.faults.begin(DiskCall::Write, path)?;
+        self.inner.create_dir(path)
+    }
+
+    fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>> {
+        if how != Open::Existing {
+            self.faults.begin(DiskCall::Write, path)?;
+        }
+        let (inner, faults) = (self.inner.open(path, how)?, self.faults.clone());
+        Ok(Arc::new(FaultyFile { inner, faults, path: path.into() }))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
+        self.faults.begin(DiskCall::Read, dir)?;
+        self.inner.list(dir)
+    }
+
+    fn file_len(&self, path: &str) -> io::Result<u64> {
+        self.inner.file_len(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.faults.begin(DiskCall::Write, from)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.faults.begin(DiskCall::Write, path)?;
+        self.inner.remove(path)
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        self.faults.begin(DiskCall::Write, path)?;
+        self.inner.remove_dir(path)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.faults.begin(DiskCall::Sync, dir)?;
+        self.inner.sync_dir(dir)
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    inner: Arc<dyn File>,
+    faults: Arc<DiskFaults>,
+    path: Box<str>,
+}
+
+impl ReadAt for FaultyFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.faults.begin(DiskCall::Read, &self.path)?;
+        self.inner.read_exact_at(buf, offset)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        // The kernel would read without asking for the rules.
+        if self.faults.affect_reads_of(&self.path) { None } else { self.inner.fd() }
+    }
+
+    fn is_cached(&self, offset: u64, len: usize) -> bool {
+        !self.faults.affect_reads_of(&self.path) && self.inner.is_cached(offset, len)
+    }
+}
+
+impl File for FaultyFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.faults.begin(DiskCall::Write, &self.path)?;
+        self.inner.write_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.faults.begin(DiskCall::Write, &self.path)?;
+        self.inner.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.faults.begin(DiskCall::Sync, &self.path)?;
+        self.inner.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::mem::MemStorage;
+
+    fn disk() -> (FaultyStorage, Arc<DiskFaults>) {
+        let faults = Arc::new(DiskFaults::default());
+        let storage = FaultyStorage::new(Arc::new(MemStorage::new()), faults.clone());
+        storage.create_dir("orders-0").expect("created");
+        storage.create_dir("orders-eu-0").expect("created");
+        (storage, faults)
+    }
+
+    #[test]
+    fn a_rule_is_for_its_calls_its_files_and_its_count() {
+        let (storage, faults) = disk();
+        let orders = storage.open("orders-0/a.log", Open::Create).expect("created");
+        let other = storage.open("orders-eu-0/a.log", Open::Create).expect("created");
+        let files = DiskFiles::Topic("orders".to_owned());
+        faults.add(DiskRule { files, count: 2, ..DiskRule::new(DiskCall::Write, DiskEffect::Full) });
+        other.write_at(b"x", 0).expect("another topic");
+        orders.sync_data().expect("no write");
+        for _ in 0..2 {
+            let error = orders.write_at(b"x", 0).expect_err("the disk is full");
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        }
+        orders.write_at(b"x", 0).expect("the rule has ended");
+        assert_eq!(faults.all(), []);
+    }
+
+    #[test]
+    fn a_removed_rule_has_no_effect() {
+        let (storage, faults) = disk();
+        let file = storage.open("orders-0/a.log", Open::Create).expect("created");
+        let id = faults.add(DiskRule::new(DiskCall::Sync, DiskEffect::Fail));
+        file.sync_data().expect_err("a rule for every call");
+        file.sync_data().expect_err("a rule for every call");
+        assert!(faults.remove(id) && !faults.remove(id));
+        file.sync_data().expect("no rule");
+    }
+
+    #[test]
+    fn reads_with_a_rule_are_neither_cached_nor_the_kernels() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let inner = Arc::new(crate::storage::fs::FsStorage::new(dir.path()).expect("opened"));
+        let faults = Arc::new(DiskFaults::default());
+        let storage = FaultyStorage::new(inner, faults.clone());
+        storage.create_dir("orders-0").expect("created");
+        let file = storage.open("orders-0/a.log", Open::Create).expect("created");
+        file.write_at(b"x", 0).expect("written");
+        assert!(file.fd().is_some());
+        let files = DiskFiles::Directory("orders-0".to_owned());
+        faults.add(DiskRule { files, ..DiskRule::new(DiskCall::Read, DiskEffect::Fail) });
+        assert!(file.fd().is_none() && !file.is_cached(0, 1));
+        file.read_exact_at(&mut [0], 0).expect_err("the disk fails");
+    }
+}
