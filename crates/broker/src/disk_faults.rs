@@ -8,9 +8,10 @@ use crate::cluster::Cluster;
 impl Cluster {
     /// Adds an effect on the calls of the broker to its disk. Returns its id.
     ///
-    /// A write that fails refuses its records with `KAFKA_STORAGE_ERROR`. A sync that fails takes its partition offline until the
-    /// broker restarts: nobody knows what the disk has kept. A slow call blocks its thread; writes run on the one that serves clients, as
-    /// with a real disk, and syncs and reads of old records on others. Records that were just written are read from memory.
+    /// A full disk refuses records with `KAFKA_STORAGE_ERROR` and takes the next ones when it has room. Writes and syncs that fail
+    /// ([`DiskEffect::Fail`](crate::DiskEffect::Fail)) do the same and take their partition offline until the broker restarts: nobody
+    /// knows what the disk has kept. A slow call blocks its thread; writes run on the one that serves clients, as with a real disk, and
+    /// syncs and reads of old records on others. Records that were just written are read from memory.
     ///
     /// ```
     /// use ottla_broker::{Broker, DiskCall, DiskEffect, DiskFiles, DiskRule};

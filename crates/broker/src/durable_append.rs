@@ -1,7 +1,9 @@
 //! An append that is as durable as the setting `durability` asks for: reserved offsets, the wait for the disk, and the error
 //! of a refused one.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use ottla_log::AppendError;
 use ottla_protocol::ErrorCode;
@@ -46,26 +48,31 @@ pub(crate) async fn await_durable(
             ErrorCode::KafkaStorageError
         })?;
     }
-    loop {
-        // One load serves the check and the wait. With two, a sync that ends between them would be missed.
-        let synced = partition.high_watermark();
-        if synced >= end {
-            return Ok(());
+    let mut waiter = partition.tail().waiter();
+    let durable = poll_fn(|cx| {
+        loop {
+            // One load serves the check and the wait. With two, a sync that ends between them would be missed.
+            let synced = partition.high_watermark();
+            if synced >= end {
+                return Poll::Ready(Ok(()));
+            }
+            // On the list before the partition is looked at: a sync that fails wakes the list, and nothing has grown.
+            let has_grown = waiter.poll_grown(cx, synced.max(0)).is_ready();
+            if partition.is_deleted() {
+                return Poll::Ready(Err(ErrorCode::UnknownTopicOrPartition));
+            }
+            if partition.log().offline_reason().is_some() {
+                return Poll::Ready(Err(ErrorCode::KafkaStorageError));
+            }
+            if partition.tail().is_closed() && partition.high_watermark() < end {
+                return Poll::Ready(Err(ErrorCode::NotLeaderOrFollower));
+            }
+            if !has_grown {
+                return Poll::Pending;
+            }
         }
-        if partition.is_deleted() {
-            return Err(ErrorCode::UnknownTopicOrPartition);
-        }
-        if partition.log().offline_reason().is_some() {
-            return Err(ErrorCode::KafkaStorageError);
-        }
-        let grown = partition.tail().grown(synced.max(0));
-        if tokio::time::timeout_at(deadline, grown).await.is_err() {
-            return Err(ErrorCode::RequestTimedOut);
-        }
-        if partition.tail().is_closed() && partition.high_watermark() < end {
-            return Err(ErrorCode::NotLeaderOrFollower);
-        }
-    }
+    });
+    tokio::time::timeout_at(deadline, durable).await.unwrap_or(Err(ErrorCode::RequestTimedOut))
 }
 
 /// The error code for a producer.

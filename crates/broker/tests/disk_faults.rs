@@ -61,6 +61,17 @@ fn a_full_disk_refuses_records_and_takes_them_again_when_there_is_room() {
 }
 
 #[test]
+fn a_failed_write_that_cannot_be_taken_back_takes_its_partition_offline() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (broker, mut connection) = broker(dir.path());
+    let rule = DiskRule { count: 2, ..DiskRule::new(DiskCall::Write, DiskEffect::Fail) };
+    broker.cluster().add_disk_fault(of_orders(rule));
+    assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::KafkaStorageError);
+    assert_eq!(broker.cluster().disk_faults(), [], "the write and its truncation");
+    assert_eq!(produce(&mut connection, "orders", "b"), ErrorCode::KafkaStorageError, "it is offline");
+}
+
+#[test]
 fn a_failed_sync_takes_its_partition_offline_until_the_broker_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     {

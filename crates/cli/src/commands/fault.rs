@@ -159,7 +159,7 @@ pub(crate) enum DiskCommand {
 
 /// Sets a fault for the next calls of the broker to its disk
 ///
-/// A failed write refuses its records; a failed sync takes its partition offline until the broker restarts. Example:
+/// A full disk refuses records; a write or sync that fails takes its partition offline until the broker restarts. Example:
 /// `ottla fault disk add write full --topic orders`
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddDiskArgs {

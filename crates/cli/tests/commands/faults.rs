@@ -95,7 +95,7 @@ fn the_disk_is_full_for_the_topic_and_the_calls_that_are_named() {
     let listed =
         json!({ "disk_faults": [{ "id": id, "call": "write", "action": "full", "directory": "orders-0" }] });
     assert_eq!(broker.ok(&["disk", "list"]), listed);
-    broker.produce(&["retries=0"]).failed(1, &["KAFKA_STORAGE_ERROR"]);
+    broker.produce(&["message.timeout.ms=1500"]).failed(1, &["orders"]);
     broker.ok(&["disk", "remove", &id.to_string()]);
     broker.produce(&[]).succeeded();
     broker.fault(&["disk", "remove", &id.to_string()]).failed(1, &["there is no fault", "of the disk"]);

@@ -30,7 +30,7 @@ pub enum DiskCall {
 pub enum DiskEffect {
     /// The call has no effect and fails with `EIO`.
     Fail,
-    /// The call has no effect and fails with `ENOSPC`.
+    /// The call has no effect and fails with `ENOSPC`. Calls that need no room work: truncation, renaming and removal.
     Full,
     /// The call takes this much longer. It blocks its thread, as a slow disk does.
     Slow(Duration),
@@ -143,12 +143,15 @@ impl DiskFaults {
     }
 
     /// The effect of the oldest rule for this call, which counts it.
-    fn take(&self, call: DiskCall, path: &str) -> Option<DiskEffect> {
-        if !self.any.load(Ordering::Relaxed) {
+    fn take(&self, call: DiskCall, room: Room, path: &str) -> Option<DiskEffect> {
+        if !self.is_active() {
             return None;
         }
         let mut rules = self.lock();
-        let matching = |(_, rule): &(&u64, &mut DiskRule)| rule.call == call && rule.files.have(path);
+        let matching = |(_, rule): &(&u64, &mut DiskRule)| {
+            let concerned = room == Room::Needed || rule.effect != DiskEffect::Full;
+            rule.call == call && concerned && rule.files.have(path)
+        };
         let (id, rule) = rules.by_id.iter_mut().find(matching)?;
         let (id, effect) = (*id, rule.effect);
         if rule.count < u32::MAX {
@@ -161,15 +164,23 @@ impl DiskFaults {
         Some(effect)
     }
 
+    fn is_active(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     /// `true` if the next read of this file has a rule.
     fn affect_reads_of(&self, path: &str) -> bool {
-        self.any.load(Ordering::Relaxed)
+        self.is_active()
             && self.lock().by_id.values().any(|rule| rule.call == DiskCall::Read && rule.files.have(path))
     }
 
     /// Fails or delays a call that has a rule.
     fn begin(&self, call: DiskCall, path: &str) -> io::Result<()> {
-        match self.take(call, path) {
+        self.begin_with(call, Room::Needed, path)
+    }
+
+    fn begin_with(&self, call: DiskCall, room: Room, path: &str) -> io::Result<()> {
+        match self.take(call, room, path) {
             None => Ok(()),
             Some(DiskEffect::Fail) => Err(rustix::io::Errno::IO.into()),
             Some(DiskEffect::Full) => Err(rustix::io::Errno::NOSPC.into()),
@@ -180,6 +191,13 @@ impl DiskFaults {
             }
         }
     }
+}
+
+/// Whether a call needs room on the disk.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Room {
+    Needed,
+    NotNeeded,
 }
 
 /// A storage with the effects of [`DiskFaults`].
@@ -228,17 +246,17 @@ impl Storage for FaultyStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.faults.begin(DiskCall::Write, from)?;
+        self.faults.begin_with(DiskCall::Write, Room::NotNeeded, from)?;
         self.inner.rename(from, to)
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        self.faults.begin(DiskCall::Write, path)?;
+        self.faults.begin_with(DiskCall::Write, Room::NotNeeded, path)?;
         self.inner.remove(path)
     }
 
     fn remove_dir(&self, path: &str) -> io::Result<()> {
-        self.faults.begin(DiskCall::Write, path)?;
+        self.faults.begin_with(DiskCall::Write, Room::NotNeeded, path)?;
         self.inner.remove_dir(path)
     }
 
@@ -278,7 +296,9 @@ impl File for FaultyFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.faults.begin(DiskCall::Write, &self.path)?;
+        let grows = || self.inner.len().is_ok_and(|now| len > now);
+        let room = if self.faults.is_active() && grows() { Room::Needed } else { Room::NotNeeded };
+        self.faults.begin_with(DiskCall::Write, room, &self.path)?;
         self.inner.set_len(len)
     }
 
@@ -317,6 +337,7 @@ mod tests {
         for _ in 0..2 {
             let error = orders.write_at(b"x", 0).expect_err("the disk is full");
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            orders.set_len(0).expect("a truncation needs no room");
         }
         orders.write_at(b"x", 0).expect("the rule has ended");
         assert_eq!(faults.all(), []);
