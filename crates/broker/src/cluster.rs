@@ -40,6 +40,7 @@ pub(crate) use self::reassignment::Reassignment;
 use self::topic_store::TopicStore;
 use self::turns::Turns;
 use crate::cleaner_points::CleanerPoints;
+use crate::client_metrics::ClientMetrics;
 use crate::clock::Clock;
 use crate::compactions::Compactions;
 use crate::config::live::LiveConfig;
@@ -127,6 +128,7 @@ pub struct Cluster {
     pub(crate) decoder_memory: MemoryBudget,
     pub(crate) compactions: Compactions,
     pub(crate) cleaner_points: CleanerPoints,
+    pub(crate) client_metrics: ClientMetrics,
     pub(crate) client_quotas: ClientQuotas,
     pub(crate) quota_use: QuotaUse,
     pub(crate) scram_credentials: ScramCredentials,
@@ -253,6 +255,7 @@ impl Cluster {
             leader_epochs: LeaderEpochs::new(first_epoch),
             compactions: Compactions::default(),
             cleaner_points,
+            client_metrics: ClientMetrics::default(),
             client_quotas: ClientQuotas::default(),
             scram_credentials: ScramCredentials::default(),
             features: Features::default(),

@@ -13,6 +13,7 @@ mod consumer_groups;
 mod listener;
 mod listener_properties;
 pub(crate) mod live;
+pub(crate) mod metric_subscriptions;
 mod password;
 mod principal_rules;
 mod settings;

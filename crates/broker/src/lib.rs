@@ -18,6 +18,7 @@ mod api;
 mod batch_checks;
 mod broker;
 mod cleaner_points;
+mod client_metrics;
 mod clock;
 mod cluster;
 mod compactions;

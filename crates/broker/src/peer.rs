@@ -50,6 +50,16 @@ impl Peer {
         })
     }
 
+    /// The port of the client; 0 for an in-process one.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.map_or(0, |address| address.port())
+    }
+
+    /// The name and the version of the client's software, or `unknown` as in Kafka.
+    pub(crate) fn software_parts(&self) -> (String, String) {
+        self.software.get().cloned().unwrap_or_else(|| ("unknown".to_owned(), "unknown".to_owned()))
+    }
+
     /// The name and version of the client's software.
     fn software(&self) -> String {
         match self.software.get() {

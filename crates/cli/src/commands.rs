@@ -2,6 +2,7 @@
 
 pub(crate) mod acls;
 pub(crate) mod broker;
+pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod consume;

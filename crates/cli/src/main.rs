@@ -77,6 +77,8 @@ enum Command {
     Acls(commands::acls::Acls),
     #[command(subcommand)]
     Quotas(commands::quotas::Quotas),
+    #[command(subcommand)]
+    Clients(commands::clients::Clients),
     Logdirs(commands::logdirs::Args),
     #[command(subcommand)]
     Fault(commands::fault::FaultCommand),
@@ -148,6 +150,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Cluster(args) => commands::cluster::run(&args),
         Command::Acls(acls) => commands::acls::run(&acls),
         Command::Quotas(quotas) => commands::quotas::run(&quotas),
+        Command::Clients(clients) => commands::clients::run(&clients),
         Command::Logdirs(args) => commands::logdirs::run(&args),
         Command::Fault(command) => commands::fault::run(&command),
         Command::Log(log) => commands::log::run(&log),

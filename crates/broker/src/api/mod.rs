@@ -6,6 +6,7 @@ mod add_partitions_to_txn;
 mod api_versions;
 mod authorization;
 mod authorized_operations;
+mod client_metrics;
 mod client_quotas;
 mod configs;
 mod consumer_groups;
@@ -257,6 +258,7 @@ table! {
     ExpireDelegationToken => m::expire_delegation_token::ExpireDelegationTokenRequest,
     Fetch => m::fetch::FetchRequest,
     FindCoordinator => m::find_coordinator::FindCoordinatorRequest,
+    GetTelemetrySubscriptions => m::get_telemetry_subscriptions::GetTelemetrySubscriptionsRequest,
     Heartbeat => m::heartbeat::HeartbeatRequest,
     IncrementalAlterConfigs => m::incremental_alter_configs::IncrementalAlterConfigsRequest,
     InitProducerId => m::init_producer_id::InitProducerIdRequest,
@@ -274,6 +276,7 @@ table! {
     OffsetFetch => m::offset_fetch::OffsetFetchRequest,
     OffsetForLeaderEpoch => m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
     Produce => m::produce::ProduceRequest,
+    PushTelemetry => m::push_telemetry::PushTelemetryRequest,
     ReadShareGroupState => m::read_share_group_state::ReadShareGroupStateRequest,
     ReadShareGroupStateSummary => m::read_share_group_state_summary::ReadShareGroupStateSummaryRequest,
     RemoveRaftVoter => m::remove_raft_voter::RemoveRaftVoterRequest,

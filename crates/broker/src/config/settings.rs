@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 
 use super::BrokerConfig;
+use super::metric_subscriptions::{check_interval, check_match};
 use super::share_partitions::check_reset;
 use super::topic_config::EFFECTS;
 
@@ -88,6 +89,11 @@ impl Setting {
         let bad = |what: &str| Err(format!("{name}=`{value}`: {what}"));
         if name == "share.auto.offset.reset" {
             return check_reset(value);
+        }
+        match name {
+            "interval.ms" => return check_interval(value),
+            "match" => return check_match(value),
+            _ => {}
         }
         match self.kind {
             Kind::Boolean if !matches!(value.to_ascii_lowercase().as_str(), "true" | "false") => {
@@ -283,6 +289,13 @@ const GROUP_EFFECTS: &[(&str, &str)] = &[
     ("share.renew.acknowledge.enable", "Members may renew their locks."),
 ];
 
+/// The settings of subscriptions to clients' metrics (KIP-714).
+const CLIENT_METRICS_EFFECTS: &[(&str, &str)] = &[
+    ("interval.ms", "The time between two pushes of a client, from 100 to 3600000."),
+    ("match", "The clients that push: all that match each KEY=REGEX of the list."),
+    ("metrics", "Prefixes of the names of metrics that clients push; `*` is all."),
+];
+
 /// The defaults of this broker that differ from Kafka's.
 const OWN_DEFAULTS: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
@@ -355,7 +368,7 @@ fn row(scope: Scope, line: &'static str) -> Setting {
         Scope::Topic => EFFECTS,
         Scope::Broker => PROCESS_EFFECTS,
         Scope::Group => GROUP_EFFECTS,
-        Scope::ClientMetrics => &[],
+        Scope::ClientMetrics => CLIENT_METRICS_EFFECTS,
     };
     let own_default = OWN_DEFAULTS.iter().find(|(own, _)| scope == Scope::Broker && *own == name);
     Setting {

@@ -88,6 +88,8 @@ table! {
     GROUP_MEMBERS Gauge "ottla_group_members" ["protocol"] "Members of all groups.";
     GROUP_LAG Gauge "ottla_group_lag_records" ["group" "topic" "partition"] "Records after the committed offset. A partition without one is left out.";
     GROUP_LAG_SUM Gauge "ottla_group_lag_sum_records" ["group"] "The sum over the partitions of the group.";
+    CLIENT_INSTANCES Gauge "ottla_client_instances" [] "Clients that were asked for metrics or have pushed some (KIP-714). Their metrics follow, as kafka_client_*.";
+    CLIENT_PUSHES Counter "ottla_client_pushes_total" [] "Pushes of metrics by clients.";
     LEFT_OUT Gauge "ottla_series_left_out" ["metric"] "Series that the limit of series per metric leaves out.";
     TEXT_SECONDS Gauge "ottla_text_seconds" [] "The time that this text has taken.";
 }

@@ -4,6 +4,7 @@
 //! or for one partition at a time.
 
 mod census;
+mod clients;
 
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -44,6 +45,7 @@ impl Cluster {
         self.memory_text(&mut text);
         self.logs_text(&mut text);
         self.groups_text(&mut text);
+        self.clients_text(&mut text);
         text.finish(began)
     }
 
@@ -287,6 +289,15 @@ impl Text {
         if !values.is_empty() {
             self.out.push('}');
         }
+    }
+
+    /// Writes labels that are no metric's of the broker.
+    fn named_labels(&mut self, labels: &[(String, &str)]) {
+        for (at, (name, value)) in labels.iter().enumerate() {
+            let value = escaped(value);
+            self.append(format_args!("{}{name}=\"{value}\"", if at == 0 { '{' } else { ',' }));
+        }
+        self.out.push('}');
     }
 
     fn leave_out(&mut self, metric: &'static Metric, count: u64) {

@@ -91,6 +91,18 @@ pub(crate) struct ControlArgs {
     of_fork: Option<u64>,
 }
 
+impl ControlArgs {
+    /// Sends a request to the broker, or to its fork, and returns the answer.
+    pub(crate) fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Failure> {
+        let path = match self.of_fork {
+            Some(id) => format!("/forks/{id}{path}"),
+            None => path.to_owned(),
+        };
+        let client = ControlClient::new(self.control.clone(), self.control_token.as_deref())?;
+        runtime()?.block_on(client.call(method, &path, body))
+    }
+}
+
 /// Sets a fault for the next requests of an API
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
@@ -235,12 +247,7 @@ struct Call<'a> {
 
 pub(crate) fn run(command: &FaultCommand) -> Result<(), Failure> {
     let Call { control, method, path, body } = call_of(command);
-    let path = match control.of_fork {
-        Some(id) => format!("/forks/{id}{path}"),
-        None => path,
-    };
-    let client = ControlClient::new(control.control.clone(), control.control_token.as_deref())?;
-    let answer = runtime()?.block_on(client.call(method, &path, &body))?;
+    let answer = control.call(method, &path, &body)?;
     print(&format!("{answer}\n"))
 }
 

@@ -14,6 +14,9 @@ open! {
     // Before it is known who asks.
     m::sasl_authenticate::SaslAuthenticateRequest,
     m::sasl_handshake::SaslHandshakeRequest,
+    // A client pushes its own metrics.
+    m::get_telemetry_subscriptions::GetTelemetrySubscriptionsRequest,
+    m::push_telemetry::PushTelemetryRequest,
     // A list of authorized operations is empty for clients that may not describe the cluster.
     m::describe_cluster::DescribeClusterRequest,
     // The handlers refuse every client.

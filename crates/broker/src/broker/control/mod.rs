@@ -2,10 +2,12 @@
 //!
 //! - `routes`: each request, and what it does to the broker.
 //! - `bodies`: the JSON of the requests.
+//! - `clients`: the clients that push their metrics.
 //! - `disk`: the faults of the disk.
 //! - `snapshots`: the snapshots and the forks that requests have made.
 
 mod bodies;
+mod clients;
 mod disk;
 mod routes;
 mod snapshots;

@@ -55,6 +55,7 @@ impl Control {
                 Ok(json!({}))
             }
             ("DELETE", ["faults", id]) => self.remove_fault(number(id)?),
+            ("GET", ["clients"]) => Ok(json!({ "clients": self.clients() })),
             ("GET", ["disk-faults"]) => Ok(json!({ "disk_faults": self.disk_faults() })),
             ("POST", ["disk-faults"]) => self.add_disk_fault(read(body)?),
             ("DELETE", ["disk-faults"]) => {

@@ -1,0 +1,237 @@
+//! The clients that have asked for their subscription or pushed metrics, and when they may again.
+
+use std::collections::BTreeMap;
+
+use ottla_protocol::{ErrorCode, Uuid};
+
+use super::otlp::Sample;
+use crate::config::metric_subscriptions::{ClientIdentity, Subscriptions, Wanted};
+
+/// The clients that are kept, as many as in Kafka. One more takes the place of the one that was heard of longest ago.
+const INSTANCES_MAX: usize = 16_384;
+/// The bytes of all values together. The clients that were heard of longest ago lose theirs.
+const SAMPLE_BYTES_MAX: usize = 32 << 20;
+/// A client that is not heard of for this time, or for three intervals, is forgotten.
+const EXPIRY_MS_MIN: i64 = 60_000;
+
+/// The clients, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Instances {
+    by_id: BTreeMap<Uuid, Instance>,
+    sample_bytes: usize,
+    pushes: u64,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Instance {
+    client: ClientIdentity,
+    wanted: Wanted,
+    /// The version of the configuration that `wanted` is from.
+    version: u64,
+    subscriptions_at_ms: Option<i64>,
+    pushed_at_ms: Option<i64>,
+    heard_at_ms: i64,
+    last_error: ErrorCode,
+    /// It has sent its last push.
+    is_gone: bool,
+    pushes: u64,
+    samples: Vec<Sample>,
+    sample_bytes: usize,
+}
+
+/// What a client wants to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ask {
+    Subscriptions,
+    Push { subscription_id: i32, is_last: bool, codec_is_known: bool, bytes: usize },
+}
+
+/// A client and the values of its last push.
+#[derive(Clone, Debug)]
+pub(crate) struct PushedClient {
+    /// The id of the instance, as Kafka writes it.
+    pub(crate) id_text: String,
+    pub(crate) client: ClientIdentity,
+    pub(crate) interval_ms: i32,
+    /// The number of its pushes, and the time of the last one.
+    pub(crate) pushes: u64,
+    pub(crate) pushed_at_ms: Option<i64>,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Instances {
+    /// The instance of a client, with its subscription of now.
+    pub(super) fn of(
+        &mut self,
+        id: Uuid,
+        client: &ClientIdentity,
+        subscriptions: &Subscriptions,
+        now_ms: i64,
+    ) -> &mut Instance {
+        let version = subscriptions.version();
+        if !self.by_id.contains_key(&id) {
+            while self.by_id.len() >= INSTANCES_MAX {
+                self.forget_oldest();
+            }
+        }
+        let fresh = || Instance::new(client.clone(), subscriptions.of(id, client), version);
+        let instance = self.by_id.entry(id).or_insert_with(fresh);
+        instance.heard_at_ms = now_ms;
+        if instance.version != version {
+            let wanted = subscriptions.of(id, &instance.client);
+            instance.version = version;
+            if wanted != instance.wanted {
+                instance.wanted = wanted;
+                // It may ask at once.
+                instance.subscriptions_at_ms = None;
+                instance.pushed_at_ms = None;
+            }
+        }
+        instance
+    }
+
+    /// Keeps the values of a push. A last one ends the series of its client.
+    pub(super) fn keep(&mut self, id: Uuid, samples: Vec<Sample>, is_last: bool, now_ms: i64) {
+        let Some(instance) = self.by_id.get_mut(&id) else { return };
+        let bytes: usize = samples.iter().map(Sample::bytes).sum();
+        self.sample_bytes = self.sample_bytes - instance.sample_bytes + bytes;
+        instance.samples = samples;
+        instance.sample_bytes = bytes;
+        instance.pushes += 1;
+        self.pushes += 1;
+        instance.pushed_at_ms = Some(now_ms);
+        instance.last_error = ErrorCode::None;
+        instance.is_gone = is_last;
+        while self.sample_bytes > SAMPLE_BYTES_MAX {
+            self.drop_oldest_samples();
+        }
+    }
+
+    pub(super) fn note_error(&mut self, id: Uuid, code: ErrorCode) {
+        if let Some(instance) = self.by_id.get_mut(&id) {
+            instance.last_error = code;
+        }
+    }
+
+    /// Forgets the clients that were not heard of for long.
+    pub(super) fn expire(&mut self, now_ms: i64) {
+        let sample_bytes = &mut self.sample_bytes;
+        self.by_id.retain(|_, instance| {
+            let expiry_ms = EXPIRY_MS_MIN.max(3 * i64::from(instance.wanted.interval_ms));
+            let stays = now_ms - instance.heard_at_ms <= expiry_ms;
+            if !stays {
+                *sample_bytes -= instance.sample_bytes;
+            }
+            stays
+        });
+    }
+
+    /// The number of pushes of all clients so far.
+    pub(super) fn pushes(&self) -> u64 {
+        self.pushes
+    }
+
+    pub(super) fn clients(&self) -> Vec<PushedClient> {
+        let client = |(id, instance): (&Uuid, &Instance)| PushedClient {
+            id_text: id.to_string(),
+            client: instance.client.clone(),
+            interval_ms: instance.wanted.interval_ms,
+            pushes: instance.pushes,
+            pushed_at_ms: instance.pushed_at_ms,
+            samples: instance.samples.clone(),
+        };
+        self.by_id.iter().map(client).collect()
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.by_id.iter().min_by_key(|(_, instance)| instance.heard_at_ms).map(|(id, _)| *id);
+        if let Some(instance) = oldest.and_then(|id| self.by_id.remove(&id)) {
+            self.sample_bytes -= instance.sample_bytes;
+        }
+    }
+
+    fn drop_oldest_samples(&mut self) {
+        let with = self.by_id.values_mut().filter(|instance| instance.sample_bytes > 0);
+        let Some(oldest) = with.min_by_key(|instance| instance.heard_at_ms) else { return };
+        self.sample_bytes -= oldest.sample_bytes;
+        oldest.sample_bytes = 0;
+        oldest.samples = Vec::new();
+    }
+}
+
+impl Instance {
+    fn new(client: ClientIdentity, wanted: Wanted, version: u64) -> Self {
+        Self {
+            client,
+            wanted,
+            version,
+            subscriptions_at_ms: None,
+            pushed_at_ms: None,
+            heard_at_ms: 0,
+            last_error: ErrorCode::None,
+            is_gone: false,
+            pushes: 0,
+            samples: Vec::new(),
+            sample_bytes: 0,
+        }
+    }
+
+    pub(super) fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// Takes note of a request, or returns the error of one that comes too early or is wrong.
+    pub(super) fn ask(&mut self, ask: Ask, now_ms: i64) -> Result<(), ErrorCode> {
+        let asked = match ask {
+            Ask::Subscriptions => self.ask_subscriptions(now_ms),
+            Ask::Push { subscription_id, is_last, codec_is_known, bytes } => {
+                let asked = self.ask_push(subscription_id, is_last, now_ms);
+                let asked = asked.and(if codec_is_known {
+                    Ok(())
+                } else {
+                    Err(ErrorCode::UnsupportedCompressionType)
+                });
+                let is_small = bytes <= super::TELEMETRY_BYTES_MAX;
+                asked.and(if is_small { Ok(()) } else { Err(ErrorCode::TelemetryTooLarge) })
+            }
+        };
+        match (ask, asked) {
+            // The error of a push stays until a push succeeds: it lets the client ask for its subscription early.
+            (Ask::Push { .. }, Err(code)) => self.last_error = code,
+            (Ask::Subscriptions, Ok(())) => self.last_error = ErrorCode::None,
+            _ => {}
+        }
+        asked
+    }
+
+    fn ask_subscriptions(&mut self, now_ms: i64) -> Result<(), ErrorCode> {
+        let last = self.subscriptions_at_ms.max(self.pushed_at_ms);
+        let waits = matches!(
+            self.last_error,
+            ErrorCode::UnknownSubscriptionId | ErrorCode::UnsupportedCompressionType
+        );
+        if !waits && last.is_some_and(|last| now_ms - last < i64::from(self.wanted.interval_ms)) {
+            return Err(ErrorCode::ThrottlingQuotaExceeded);
+        }
+        self.subscriptions_at_ms = Some(now_ms);
+        Ok(())
+    }
+
+    fn ask_push(&mut self, subscription_id: i32, is_last: bool, now_ms: i64) -> Result<(), ErrorCode> {
+        if self.is_gone {
+            return Err(ErrorCode::InvalidRequest);
+        }
+        // The first push after a new subscription may come at once: clients spread theirs over the interval.
+        let is_first = self.subscriptions_at_ms > self.pushed_at_ms;
+        let is_due = self.pushed_at_ms.is_none_or(|last| now_ms - last >= i64::from(self.wanted.interval_ms));
+        if !is_first && !is_due && !is_last {
+            return Err(ErrorCode::ThrottlingQuotaExceeded);
+        }
+        self.pushed_at_ms = Some(now_ms);
+        if subscription_id != self.wanted.id {
+            return Err(ErrorCode::UnknownSubscriptionId);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! The metrics that clients push (KIP-714): who is asked for which, and the last values of each client.
+//!
+//! - `instances`: the clients that have asked or pushed, and when they may again.
+//! - `otlp`: the values in a push, in OpenTelemetry's protobuf messages.
+//!
+//! `config::metric_subscriptions` has the CLIENT_METRICS resources. Nothing here reads a clock or does I/O; the requests are in `api::client_metrics`.
+
+mod instances;
+mod otlp;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ottla_protocol::messages::get_telemetry_subscriptions::GetTelemetrySubscriptionsResponse;
+use ottla_protocol::messages::push_telemetry::PushTelemetryRequest;
+use ottla_protocol::{ErrorCode, Uuid};
+use ottla_wire::Compression;
+use ottla_wire::compress::{CompressError, decompress};
+
+use crate::config::live::LiveConfig;
+use crate::config::metric_subscriptions::{ClientIdentity, Subscriptions};
+pub(crate) use instances::PushedClient;
+use instances::{Ask, Instances};
+pub(crate) use otlp::Sample;
+
+/// `telemetry.max.bytes`: the largest push, compressed and not. Kafka's default.
+pub(crate) const TELEMETRY_BYTES_MAX: usize = 1 << 20;
+/// The codecs of a push, the best one first.
+const CODECS: [Compression; 4] =
+    [Compression::Zstd, Compression::Lz4, Compression::Gzip, Compression::Snappy];
+
+/// The clients that are asked for metrics, and what they have pushed.
+#[derive(Debug, Default)]
+pub(crate) struct ClientMetrics {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    subscriptions: Subscriptions,
+    instances: Instances,
+}
+
+impl ClientMetrics {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a client that asks which metrics it shall push. `fresh` is the id of one that has none yet.
+    pub(crate) fn subscriptions_of(
+        &self,
+        live: &LiveConfig,
+        asked: Uuid,
+        fresh: Uuid,
+        client: &ClientIdentity,
+        now_ms: i64,
+    ) -> GetTelemetrySubscriptionsResponse {
+        let id = if asked == Uuid::ZERO { fresh } else { asked };
+        let mut state = self.lock();
+        let State { subscriptions, instances } = &mut *state;
+        subscriptions.refresh(live);
+        let instance = instances.of(id, client, subscriptions, now_ms);
+        if let Err(code) = instance.ask(Ask::Subscriptions, now_ms) {
+            return GetTelemetrySubscriptionsResponse { error_code: code, ..Default::default() };
+        }
+        let wanted = instance.wanted();
+        GetTelemetrySubscriptionsResponse {
+            client_instance_id: id,
+            subscription_id: wanted.id,
+            accepted_compression_types: CODECS.iter().map(|codec| *codec as i8).collect(),
+            push_interval_ms: wanted.interval_ms,
+            telemetry_max_bytes: TELEMETRY_BYTES_MAX as i32,
+            // Sums since the client's start: the last push alone has them all.
+            delta_temporality: false,
+            requested_metrics: wanted.metrics.clone(),
+            ..Default::default()
+        }
+    }
+
+    /// Keeps the values of a push, or returns the reason why not.
+    pub(crate) fn push(
+        &self,
+        live: &LiveConfig,
+        request: &PushTelemetryRequest,
+        client: &ClientIdentity,
+        now_ms: i64,
+    ) -> Result<(), ErrorCode> {
+        let id = request.client_instance_id;
+        if id == Uuid::ZERO {
+            return Err(ErrorCode::InvalidRequest);
+        }
+        {
+            let mut state = self.lock();
+            let State { subscriptions, instances } = &mut *state;
+            subscriptions.refresh(live);
+            let instance = instances.of(id, client, subscriptions, now_ms);
+            let ask = Ask::Push {
+                subscription_id: request.subscription_id,
+                is_last: request.terminating,
+                codec_is_known: codec_of(request.compression_type).is_some(),
+                bytes: request.metrics.len(),
+            };
+            instance.ask(ask, now_ms)?;
+        }
+        // Without the lock: a push of a megabyte takes a while to read.
+        let samples = read(request);
+        let mut state = self.lock();
+        match samples {
+            Ok(samples) => state.instances.keep(id, samples, request.terminating, now_ms),
+            Err(code) => {
+                state.instances.note_error(id, code);
+                return Err(code);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of pushes so far.
+    pub(crate) fn pushes(&self) -> u64 {
+        self.lock().instances.pushes()
+    }
+
+    /// Returns the clients that have asked or pushed in the last three intervals, by id.
+    pub(crate) fn clients(&self, now_ms: i64) -> Vec<PushedClient> {
+        let mut state = self.lock();
+        state.instances.expire(now_ms);
+        state.instances.clients()
+    }
+}
+
+fn codec_of(id: i8) -> Option<Compression> {
+    if id == Compression::None as i8 {
+        return Some(Compression::None);
+    }
+    CODECS.into_iter().find(|codec| *codec as i8 == id)
+}
+
+fn read(request: &PushTelemetryRequest) -> Result<Vec<Sample>, ErrorCode> {
+    let codec = codec_of(request.compression_type).ok_or(ErrorCode::UnsupportedCompressionType)?;
+    if request.metrics.is_empty() {
+        return Ok(Vec::new());
+    }
+    if codec == Compression::None {
+        return otlp::samples(&request.metrics).ok_or(ErrorCode::InvalidRecord);
+    }
+    match decompress(codec, &request.metrics, TELEMETRY_BYTES_MAX) {
+        Ok(bytes) => otlp::samples(&bytes).ok_or(ErrorCode::InvalidRecord),
+        Err(CompressError::TooLarge { .. }) => Err(ErrorCode::TelemetryTooLarge),
+        Err(_) => Err(ErrorCode::InvalidRecord),
+    }
+}

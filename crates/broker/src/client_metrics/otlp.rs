@@ -1,0 +1,214 @@
+//! The values in a push: OpenTelemetry's `MetricsData`, as far as clients of Kafka use it.
+//!
+//! Numbers of fields are those of `opentelemetry/proto/metrics/v1/metrics.proto`. Fields that are not declared here are skipped.
+
+use std::collections::BTreeMap;
+
+use prost::{Message, Oneof};
+
+/// The values of one push that are kept.
+const SAMPLES_MAX: usize = 10_000;
+/// The labels of one value that are kept.
+const LABELS_MAX: usize = 32;
+
+/// A value of a metric.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    /// The client's name of the metric, such as `org.apache.kafka.consumer.poll.idle.ratio.avg`.
+    pub(crate) name: String,
+    /// Its labels, with those of the client's resource.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The value; of a sum, since the client's start.
+    pub(crate) value: f64,
+    /// `true` for a sum that only grows.
+    pub(crate) is_counter: bool,
+}
+
+impl Sample {
+    /// The memory that it takes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        const NODE: usize = 64;
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len() + NODE);
+        size_of::<Self>() + self.name.len() + labels.sum::<usize>()
+    }
+}
+
+/// The values in a push; `None` if its bytes are no `MetricsData`.
+pub(super) fn samples(bytes: &[u8]) -> Option<Vec<Sample>> {
+    let data = MetricsData::decode(bytes).ok()?;
+    let mut samples = Vec::new();
+    for of_resource in data.resource_metrics {
+        let resource = of_resource.resource.unwrap_or_default().attributes;
+        for metric in of_resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {
+            let (points, is_counter) = match metric.data {
+                Some(Data::Gauge(gauge)) => (gauge.data_points, false),
+                Some(Data::Sum(sum)) => (sum.data_points, sum.is_monotonic),
+                // Clients of Kafka push no histograms.
+                None => continue,
+            };
+            for point in points {
+                if samples.len() == SAMPLES_MAX {
+                    return Some(samples);
+                }
+                let value = match point.value {
+                    Some(Number::Double(value)) => value,
+                    Some(Number::Int(value)) => value as f64,
+                    None => continue,
+                };
+                let labels = resource.iter().chain(&point.attributes).take(LABELS_MAX);
+                let labels = labels.map(|label| (label.key.clone(), label.text())).collect();
+                samples.push(Sample { name: metric.name.clone(), labels, value, is_counter });
+            }
+        }
+    }
+    Some(samples)
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MetricsData {
+    #[prost(message, repeated, tag = "1")]
+    resource_metrics: Vec<ResourceMetrics>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceMetrics {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_metrics: Vec<ScopeMetrics>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScopeMetrics {
+    #[prost(message, repeated, tag = "2")]
+    metrics: Vec<Metric>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Metric {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(oneof = "Data", tags = "5, 7")]
+    data: Option<Data>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Data {
+    #[prost(message, tag = "5")]
+    Gauge(Gauge),
+    #[prost(message, tag = "7")]
+    Sum(Sum),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Gauge {
+    #[prost(message, repeated, tag = "1")]
+    data_points: Vec<NumberDataPoint>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sum {
+    #[prost(message, repeated, tag = "1")]
+    data_points: Vec<NumberDataPoint>,
+    #[prost(bool, tag = "3")]
+    is_monotonic: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NumberDataPoint {
+    #[prost(message, repeated, tag = "7")]
+    attributes: Vec<KeyValue>,
+    #[prost(oneof = "Number", tags = "4, 6")]
+    value: Option<Number>,
+}
+
+#[derive(Clone, Copy, PartialEq, Oneof)]
+enum Number {
+    #[prost(double, tag = "4")]
+    Double(f64),
+    #[prost(sfixed64, tag = "6")]
+    Int(i64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+impl KeyValue {
+    fn text(&self) -> String {
+        match self.value.as_ref().and_then(|value| value.value.as_ref()) {
+            Some(Any::Text(text)) => text.clone(),
+            Some(Any::Bool(value)) => value.to_string(),
+            Some(Any::Int(value)) => value.to_string(),
+            Some(Any::Double(value)) => value.to_string(),
+            None => String::new(),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AnyValue {
+    #[prost(oneof = "Any", tags = "1, 2, 3, 4")]
+    value: Option<Any>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Any {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(bool, tag = "2")]
+    Bool(bool),
+    #[prost(int64, tag = "3")]
+    Int(i64),
+    #[prost(double, tag = "4")]
+    Double(f64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(key: &str, text: &str) -> KeyValue {
+        KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(Any::Text(text.to_owned())) }) }
+    }
+
+    #[test]
+    fn gauges_and_sums_are_read_with_the_labels_of_their_resource() {
+        let point =
+            |value| NumberDataPoint { attributes: vec![label("topic", "orders")], value: Some(value) };
+        let gauge = Gauge { data_points: vec![point(Number::Double(0.5))] };
+        let sum = Sum { data_points: vec![point(Number::Int(7))], is_monotonic: true };
+        let metric = |name: &str, data| Metric { name: name.to_owned(), data: Some(data) };
+        let metrics = vec![metric("lag", Data::Gauge(gauge)), metric("records", Data::Sum(sum))];
+        let data = MetricsData {
+            resource_metrics: vec![ResourceMetrics {
+                resource: Some(Resource { attributes: vec![label("group_id", "billing")] }),
+                scope_metrics: vec![ScopeMetrics { metrics }],
+            }],
+        };
+        let read = samples(&data.encode_to_vec()).expect("sound");
+        let labels = BTreeMap::from([("group_id", "billing"), ("topic", "orders")]);
+        let labels: BTreeMap<String, String> =
+            labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let expected = [("lag", 0.5, false), ("records", 7.0, true)].map(|(name, value, is_counter)| {
+            Sample { name: name.to_owned(), labels: labels.clone(), value, is_counter }
+        });
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn bytes_that_are_no_metrics_are_refused() {
+        assert_eq!(samples(&[0x0a, 0x7f, 1]), None);
+        assert_eq!(samples(&[]), Some(Vec::new()));
+    }
+}
