@@ -4,7 +4,8 @@ mod common;
 
 use bytes::Bytes;
 use common::Raw;
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread};
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
 use ottla_protocol::messages::get_telemetry_subscriptions::{
     GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse,
 };
@@ -107,6 +108,18 @@ fn a_pushed_value_appears_in_the_metrics_with_the_labels_of_its_client() {
     assert!(text.contains("ottla_client_pushes_total 1"));
     let answer = broker.control("GET", "/clients", b"");
     assert_eq!(answer.body["clients"][0]["metrics"][0]["value"], 3.5);
+}
+
+#[test]
+fn the_apis_are_listed_only_while_there_is_a_subscription() {
+    let (_broker, mut connection) = broker();
+    let is_listed = |connection: &mut Raw| {
+        let answer = connection.ask(0, &ApiVersionsRequest::default()).expect("an answer");
+        answer.api_keys.iter().any(|api| api.api_key == ApiKey::PushTelemetry.code())
+    };
+    assert!(!is_listed(&mut connection));
+    subscribe(&mut connection, "all", &[("metrics", "*")]);
+    assert!(is_listed(&mut connection));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::cluster::features::{
     FinalizedFeatures, GROUP_VERSION, GROUP_VERSION_LEVEL, SHARE_VERSION, SHARE_VERSION_LEVEL,
 };
 use crate::cluster::{Cluster, TRANSACTION_VERSION};
+use crate::config::live::CLIENT_METRICS;
 use crate::transactions::metadata::TransactionVersion;
 
 impl Api for ApiVersionsRequest {
@@ -71,9 +72,14 @@ fn add_features(
     response.finalized_features_epoch = finalized.epoch;
 }
 
+/// The APIs that a client is told of. Those of clients' metrics are left out while nobody asks for metrics, as in Kafka without a
+/// receiver of them: librdkafka writes a line on standard error when a broker has them.
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {
+    let asks_for_metrics = !cluster.live.names(CLIENT_METRICS).is_empty();
+    let of_metrics = |key| matches!(key, ApiKey::GetTelemetrySubscriptions | ApiKey::PushTelemetry);
     super::advertised()
         .into_iter()
+        .filter(|(key, _)| asks_for_metrics || !of_metrics(*key))
         .map(|(key, versions)| (key, cluster.versions(key, versions)))
         .filter(|(_, (min, max))| min <= max)
         .map(|(key, (min_version, max_version))| ApiVersion { api_key: key.code(), min_version, max_version })

@@ -14,7 +14,8 @@ use crate::output::note;
 /// Shows the metrics that clients push, and asks clients for them
 ///
 /// Kafka's Java client, librdkafka and others push their own metrics to the broker that asks for them. Ask first:
-/// `ottla clients subscribe all --metrics '*' --interval-ms 10000`
+/// `ottla clients subscribe all --metrics '*' --interval-ms 10000`, before the clients start: without a subscription, a broker does not
+/// tell clients that it takes metrics.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Clients {
     /// Prints the clients that were asked for metrics or have pushed some
@@ -141,7 +142,7 @@ fn change(name: &str, changes: [(&str, ConfigChange); 3], connect: &ConnectArgs)
         for (_, changed) in changed {
             changed?;
         }
-        note(&format!("changed {name}; clients notice at their next request for a subscription"));
+        note(&format!("changed {name}; clients that connect from now on notice at once, and others when they ask again or connect again"));
         Ok(())
     })
 }
