@@ -68,6 +68,19 @@ impl rd_kafka_conf_t {
         config
     }
 
+    /// Applies the choices that were stored without a check.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a value that is none of the choices.
+    pub fn apply_unchecked_choices(&self, config: &mut Config) -> Result<(), Error> {
+        for name in property_names::UNCHECKED_CHOICES {
+            if let Some(text) = self.given.get(name) {
+                config.set(name, text)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The functions and pointers of the application.
     pub fn callbacks(&self) -> &Callbacks {
         &self.callbacks
@@ -121,6 +134,12 @@ impl rd_kafka_conf_t {
             let of_topics = name.strip_prefix("topic.").unwrap_or(name);
             return self.topic_mut().set(of_topics, value);
         };
+        if property_names::UNCHECKED_CHOICES.contains(&property.name) {
+            let text = value.unwrap_or_default().trim_start();
+            let text = if text.is_empty() { property.default_librdkafka } else { text };
+            self.given.insert(property.name, Zeroizing::new(text.to_owned()));
+            return Ok(());
+        }
         let text = match (property.kind, property.name) {
             (Kind::Flags(words), "debug") if value.is_some_and(|value| !value.trim().is_empty()) => {
                 let current = self.get(name).unwrap_or_default();
@@ -297,6 +316,7 @@ pub(crate) fn shown(
 ) -> Option<String> {
     let value = match given.get(property.name) {
         Some(given) if property.secret => given.to_string(),
+        Some(given) if property_names::UNCHECKED_CHOICES.contains(&property.name) => given.to_string(),
         Some(given) if matches!(property.kind, Kind::Text | Kind::List) => given.trim().to_owned(),
         _ => canonical(property, get().ok()?),
     };
