@@ -7,6 +7,7 @@ pub mod conf_interceptors;
 pub mod functions;
 pub(crate) mod plugins;
 mod property_names;
+mod share_conf;
 pub mod topic_conf;
 
 use std::collections::BTreeMap;
@@ -66,19 +67,6 @@ impl rd_kafka_conf_t {
             topic.apply_to(&mut config);
         }
         config
-    }
-
-    /// Applies the choices that were stored without a check.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a value that is none of the choices.
-    pub fn apply_unchecked_choices(&self, config: &mut Config) -> Result<(), Error> {
-        for name in property_names::UNCHECKED_CHOICES {
-            if let Some(text) = self.given.get(name) {
-                config.set(name, text)?;
-            }
-        }
-        Ok(())
     }
 
     /// The functions and pointers of the application.
