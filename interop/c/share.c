@@ -283,8 +283,14 @@ static void two(void) {
 }
 
 static void *poll_slowly(void *share) {
-  rd_kafka_messages_t *messages = NULL;
-  return rd_kafka_share_poll(share, 3000, &messages);
+  for (;;) {
+    rd_kafka_messages_t *messages = NULL;
+    rd_kafka_error_t *error       = rd_kafka_share_poll(share, 3000, &messages);
+    if (error == NULL || rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR__CONFLICT)
+      return error;
+    /* The first thread was inside a function. */
+    rd_kafka_error_destroy(error);
+  }
 }
 
 /* A second thread is refused while the first one polls. */

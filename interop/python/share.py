@@ -150,7 +150,16 @@ def share_misuse(bootstrap):
         except KafkaException as refused:
             assert next(iter(properties)) in str(refused), refused
     consumer.subscribe([name])
-    polling = threading.Thread(target=consumer.poll, args=(2,))
+
+    def poll():
+        while True:
+            try:
+                return consumer.poll(3)
+            except ConcurrentModificationException:
+                # The first thread was inside a function.
+                pass
+
+    polling = threading.Thread(target=poll)
     polling.start()
 
     def refused():

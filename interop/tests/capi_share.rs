@@ -73,6 +73,22 @@ stories_in_python! {
         share_deserializers_and_statistics]
 }
 
+/// The C++ classes on our library; the original has none.
+#[test]
+fn the_classes_of_cpp_do_the_same() -> Result<(), Failure> {
+    let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
+    let program = scratch.path().join("share");
+    let ours = Librdkafka::ours()?;
+    let source = workspace_root().join("interop/c/share.cpp");
+    compile(&source, ours.include(), &[ours.lib()], &program, &["-Werror"])?;
+    let broker = OttlaBroker::start(&[])?;
+    broker.create_topic_quickly("classes", 1)?;
+    read_from_the_beginning(&broker.bootstrap(), "classes");
+    let mut command = Command::new(&program);
+    command.args([&broker.bootstrap(), "classes"]).env("LD_LIBRARY_PATH", ours.lib());
+    run("share.cpp", &mut command, b"", TOLD_WITHIN)?.succeeded().map(|_| ())
+}
+
 /// Apache Kafka 4.3, shared by the tests that run at the same time.
 fn kafka() -> Result<Arc<KafkaCluster>, Failure> {
     static SHARED: Mutex<Weak<KafkaCluster>> = Mutex::new(Weak::new());

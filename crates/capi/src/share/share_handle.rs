@@ -157,7 +157,8 @@ impl ShareState {
         let consumer = consumer.as_mut().ok_or(Error::Closed)?;
         let mut messages = Vec::new();
         while messages.len() < client.config.max_poll_records {
-            match consumer.take_ready() {
+            let taken = if messages.is_empty() { consumer.take_ready() } else { consumer.take_more() };
+            match taken {
                 Ok(Some(batch)) => {
                     let topic = client.topic(batch.topic());
                     let message = |record: ottla_client::ShareRecord<'_>| {

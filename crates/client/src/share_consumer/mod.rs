@@ -270,6 +270,14 @@ impl ShareConsumer {
         self.take()
     }
 
+    /// Returns further records of the poll that have arrived. Unlike [`take_ready`](Self::take_ready), the engine does not fetch for it.
+    ///
+    /// # Errors
+    /// Errors of the group and of partitions, as from [`poll`](Self::poll).
+    pub fn take_more(&mut self) -> Result<Option<ShareBatch>, Error> {
+        self.take_from(ShareQueue::take_arrived)
+    }
+
     /// Ends a poll that has begun: the engine begins no further fetch that waits for records.
     pub fn end_poll(&self) {
         self.links.queue.stop_waiting();
@@ -464,8 +472,17 @@ impl ShareConsumer {
 
     /// Passes acknowledgements to the engine and takes the next records.
     fn take(&mut self) -> Result<Option<ShareBatch>, Error> {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        self.take_from(|queue| queue.exchange(std::mem::take(&mut unsent)))
+    }
+
+    /// Takes items from the queue until one has records.
+    fn take_from(
+        &mut self,
+        mut next: impl FnMut(&ShareQueue) -> Option<ShareItem>,
+    ) -> Result<Option<ShareBatch>, Error> {
         loop {
-            let batch = match self.links.queue.exchange(std::mem::take(&mut self.unsent)) {
+            let batch = match next(&self.links.queue) {
                 Some(ShareItem::Chunk(chunk)) => self.open(chunk),
                 Some(ShareItem::Renewed(outcome)) => self.renewed(&outcome),
                 Some(ShareItem::Error(error)) => return Err(error),
