@@ -83,7 +83,7 @@ HIDDEN void ottla_begin_share_poll(struct callback_loop *, rd_kafka_share_t *, i
 HIDDEN void ottla_begin_share_commit_sync(struct callback_loop *, rd_kafka_share_t *, int,
                                           rd_kafka_topic_partition_list_t **);
 HIDDEN void ottla_begin_share_commit_async(struct callback_loop *, rd_kafka_share_t *);
-HIDDEN void ottla_begin_share_close(struct callback_loop *, rd_kafka_share_t *);
+HIDDEN void ottla_begin_share_consumer_close(struct callback_loop *, rd_kafka_share_t *);
 HIDDEN void ottla_begin_share_destroy(struct callback_loop *, rd_kafka_share_t *, int);
 HIDDEN void ottla_begin_background(struct callback_loop *, void *);
 
@@ -319,7 +319,7 @@ HIDDEN rd_kafka_error_t *ottla_share_commit_async(rd_kafka_share_t *rkshare) {
 
 HIDDEN rd_kafka_error_t *ottla_share_consumer_close(rd_kafka_share_t *rkshare) {
     LOOP;
-    ottla_begin_share_close(&loop, rkshare);
+    ottla_begin_share_consumer_close(&loop, rkshare);
     run(&loop);
     return loop.pointer_result;
 }

@@ -21,7 +21,7 @@ exported_from_c! {
 }
 
 called_from_c! {
-    "ottla_begin_share_close" begin_share_close,
+    "ottla_begin_share_consumer_close" begin_share_consumer_close,
     "ottla_begin_share_destroy" begin_share_destroy,
 }
 
@@ -53,7 +53,7 @@ impl Task for Close {
 }
 
 #[on_panic(())]
-unsafe extern "C" fn begin_share_close(state: *mut CallbackLoop, rkshare: *mut rd_kafka_share_t) {
+unsafe extern "C" fn begin_share_consumer_close(state: *mut CallbackLoop, rkshare: *mut rd_kafka_share_t) {
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     running_calls::abandon_deeper(state.frame);
