@@ -40,6 +40,17 @@ use sharing::{ACCEPT, Cluster, Consumer, EXPLICIT, OK, REJECT, RELEASE, Seen, co
 const STATE: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__STATE;
 const INVALID: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__INVALID_ARG;
 
+static STATISTICS: AtomicUsize = AtomicUsize::new(0);
+unsafe extern "C" fn on_statistics(_: *mut rd_kafka_t, _: *mut c_char, _: usize, _: *mut c_void) -> c_int {
+    STATISTICS.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+unsafe extern "C" fn on_request(_: *mut rd_kafka_t, _: *const c_char, _: *mut c_void) {
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+}
+
 fn values(records: &[(String, i16)]) -> BTreeSet<usize> {
     records.iter().map(|(value, _)| value.parse().unwrap()).collect()
 }
@@ -435,16 +446,6 @@ fn a_batch_is_stale_after_its_destruction() {
 /// Statistics, log lines and token requests reach the application as those of other clients do.
 #[test]
 fn the_functions_of_the_client_run_in_polls() {
-    static STATISTICS: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn on_statistics(
-        _: *mut rd_kafka_t,
-        _: *mut c_char,
-        _: usize,
-        _: *mut c_void,
-    ) -> c_int {
-        STATISTICS.fetch_add(1, Ordering::Relaxed);
-        0
-    }
     let cluster = Cluster::start(1);
     let conf = cluster.conf(&[("statistics.interval.ms", "50"), ("log.queue", "true"), ("debug", "all")]);
     unsafe { rd_kafka_conf_set_stats_cb(conf, Some(on_statistics)) };
@@ -508,10 +509,6 @@ fn the_functions_of_sasl_are_those_of_the_client() {
 /// A poll runs the callback for tokens, which sets one through the client that it gets.
 #[test]
 fn a_token_is_requested_in_a_poll_or_by_the_thread_for_it() {
-    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn on_request(_: *mut rd_kafka_t, _: *const c_char, _: *mut c_void) {
-        REQUESTS.fetch_add(1, Ordering::Relaxed);
-    }
     for in_background in [false, true] {
         REQUESTS.store(0, Ordering::Relaxed);
         let conf = conf(&[

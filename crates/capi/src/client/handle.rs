@@ -159,15 +159,8 @@ impl Handle {
         let (kind, callbacks) = (role.kind(), *conf.callbacks());
         let later: Arc<EarlyLogLines> = Arc::default();
         let mut config = Self::client_config(kind, &conf, &callbacks);
-        if role == Role::ShareConsumer
-            && let Err(error) = conf.apply_to_share_consumer(&mut config)
-        {
+        if let Err(error) = Self::apply_role(role, &conf, &mut config) {
             return Err((conf, error));
-        }
-        let is_idempotent = kind == RD_KAFKA_PRODUCER && config.enable_idempotence;
-        if is_idempotent && conf.get("queuing.strategy").as_deref() == Some("lifo") {
-            let reason = "queuing.strategy=`lifo`: enable.idempotence keeps records in order; use `fifo`";
-            return Err((conf, Error::Config(reason.into())));
         }
         let name = config.name.clone().unwrap_or_default();
         let reports = wants_reports(&callbacks);
@@ -230,6 +223,23 @@ impl Handle {
         let _ = judging.set(Arc::downgrade(&handle));
         handle.begin(client, role);
         Ok(handle)
+    }
+
+    /// Applies and checks the properties that depend on the kind of client.
+    fn apply_role(role: Role, conf: &rd_kafka_conf_t, config: &mut Config) -> Result<(), Error> {
+        match role {
+            Role::Producer => {
+                let is_lifo = conf.get("queuing.strategy").as_deref() == Some("lifo");
+                if config.enable_idempotence && is_lifo {
+                    let reason =
+                        "queuing.strategy=`lifo`: enable.idempotence keeps records in order; use `fifo`";
+                    return Err(Error::Config(reason.into()));
+                }
+                Ok(())
+            }
+            Role::Consumer => Ok(()),
+            Role::ShareConsumer => conf.apply_to_share_consumer(config),
+        }
     }
 
     /// The configuration of the engine, with the properties that the C interface decides.

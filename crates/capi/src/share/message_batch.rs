@@ -12,7 +12,7 @@ use crate::messages::message::OwnedMessage;
 /// The messages of a batch.
 pub(crate) struct MessageBatch(Box<[OwnedMessage]>);
 
-// SAFETY: a batch only returns the addresses of its messages. Who uses a message is up to the application (rdkafka.h,
+// SAFETY: a batch only returns the addresses of its messages. The application uses a message in one thread at a time (rdkafka.h,
 // `rd_kafka_messages_get`).
 unsafe impl Sync for MessageBatch {}
 
