@@ -44,13 +44,11 @@ pub unsafe extern "C" fn rd_kafka_share_consumer_new(
     // Without a group there is no consumer. The original creates one nevertheless, and refuses to subscribe.
     let has_group = client.config.group_id.is_some();
     let consumer = client.client().filter(|_| has_group).and_then(|client| client.share_consumer().ok());
-    match Share::publish(client.clone(), consumer) {
-        Some(share) => share,
-        None => {
-            if client.begin_end() {
-                client.end();
-            }
-            refused("too many share consumers exist: destroy some first")
-        }
+    if let Some(share) = Share::publish(client.clone(), consumer) {
+        return share;
     }
+    if client.begin_end() {
+        client.end();
+    }
+    refused("too many share consumers exist: destroy some first")
 }

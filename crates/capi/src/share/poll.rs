@@ -56,24 +56,25 @@ impl SharePoll {
         Ok((!messages.is_empty()).then(|| MessageBatch::new(messages)))
     }
 
+    /// Passes a batch to the application.
+    fn store(&self, batch: MessageBatch) -> *mut rd_kafka_error_t {
+        let Some(batch) = batch.into_raw() else {
+            let text = "too many batches exist: destroy some first";
+            return Refused::new(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, text).into_raw();
+        };
+        // SAFETY: `rkmessages` is writable for the time of the call (rdkafka.h, `rd_kafka_share_poll`), and the call has not
+        // returned.
+        unsafe { *self.out = batch };
+        null_mut()
+    }
+
     fn end(&self, outcome: Result<Option<MessageBatch>, Refused>) -> Step {
         if let Some(consumer) = &self.call.state().consumer {
             consumer.end_poll();
         }
         let error = match outcome {
             Ok(None) => null_mut(),
-            Ok(Some(batch)) => match batch.into_raw() {
-                Some(batch) => {
-                    // SAFETY: `rkmessages` is writable for the time of the call (rdkafka.h, `rd_kafka_share_poll`), and the call
-                    // has not returned.
-                    unsafe { *self.out = batch };
-                    null_mut()
-                }
-                None => {
-                    let text = "too many batches exist: destroy some first";
-                    Refused::new(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, text).into_raw()
-                }
-            },
+            Ok(Some(batch)) => self.store(batch),
             Err(refused) => refused.into_raw(),
         };
         Step::Return(Returns::Pointer(error.cast()))
