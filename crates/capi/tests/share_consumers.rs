@@ -57,7 +57,8 @@ fn values(records: &[(String, i16)]) -> BTreeSet<usize> {
 
 fn commit(consumer: &Consumer) -> Vec<(String, i32, rd_kafka_resp_err_t)> {
     let mut results = null_mut();
-    assert_eq!(code_of(unsafe { rd_kafka_share_commit_sync(consumer.0, 60_000, &raw mut results) }), Ok(()));
+    // Without a limit.
+    assert_eq!(code_of(unsafe { rd_kafka_share_commit_sync(consumer.0, -1, &raw mut results) }), Ok(()));
     entries(results)
 }
 

@@ -147,8 +147,8 @@ impl Share {
 }
 
 impl ShareState {
-    /// Returns the messages of the records that have arrived: those of a partition, or of several if together they are no more
-    /// than `max.poll.records`.
+    /// Returns the messages of the records that have arrived, of one partition or of several. It takes no further partition once
+    /// it has `max.poll.records`.
     pub(super) fn take_messages(&mut self, client: &Arc<Handle>) -> Result<Vec<OwnedMessage>, Error> {
         if let Some(error) = self.error.take() {
             return Err(error);
