@@ -13,16 +13,23 @@ HandleImpl::~HandleImpl() {
     rd_kafka_destroy_flags(rk_, destroy_flags_);
 }
 
-bool HandleImpl::open(rd_kafka_type_t type, const Conf *conf, std::string &errstr) {
+rd_kafka_conf_t *HandleImpl::configuration(rd_kafka_type_t type, const Conf *conf, std::string &errstr) {
   const ConfImpl *given = static_cast<const ConfImpl *>(conf);
   rd_kafka_conf_t *copy = given != NULL ? given->global_copy() : rd_kafka_conf_new();
   if (copy == NULL) {
     errstr = "a client takes a Conf of type CONF_GLOBAL";
-    return false;
+    return NULL;
   }
   if (given != NULL)
     callbacks_ = given->callbacks();
   set_callbacks(type, copy);
+  return copy;
+}
+
+bool HandleImpl::open(rd_kafka_type_t type, const Conf *conf, std::string &errstr) {
+  rd_kafka_conf_t *copy = configuration(type, conf, errstr);
+  if (copy == NULL)
+    return false;
   char why[512];
   rk_ = rd_kafka_new(type, copy, why, sizeof(why));
   if (rk_ == NULL) {

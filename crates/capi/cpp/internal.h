@@ -181,6 +181,8 @@ class HandleImpl : public virtual Handle {
  protected:
   ~HandleImpl();
 
+  /** Returns a copy of `conf` with the callbacks of this handle; NULL with the reason in `errstr`. */
+  rd_kafka_conf_t *configuration(rd_kafka_type_t type, const Conf *conf, std::string &errstr);
   /** Creates the C handle with the callbacks of `conf`. */
   bool open(rd_kafka_type_t type, const Conf *conf, std::string &errstr);
 

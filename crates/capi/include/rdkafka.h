@@ -704,8 +704,8 @@ RD_EXPORT rd_kafka_msg_status_t rd_kafka_message_status(const rd_kafka_message_t
 RD_EXPORT int32_t rd_kafka_message_leader_epoch(const rd_kafka_message_t *rkmessage);
 
 /**
- * How often a message was delivered to its share group so far; -1 if it did not come from a
- * share consumer.
+ * The number of deliveries of a record to members of its share group, with this one; 0 for messages
+ * that are not from a share consumer.
  */
 RD_EXPORT int16_t rd_kafka_message_delivery_count(const rd_kafka_message_t *rkmessage);
 
@@ -3158,7 +3158,17 @@ RD_EXPORT rd_kafka_error_t *rd_kafka_abort_transaction(rd_kafka_t *rk, int timeo
 
 /* ---- Share consumers ---- */
 
-/** What the application says of a record: it is done with, is to be delivered again, or never again. */
+/*
+ * A consumer of a share group (KIP-932): the group delivers each record to one of its members, and
+ * again until a member accepts or rejects it, or until it was delivered too often. Several members
+ * can have one partition.
+ *
+ * One thread at a time uses a share consumer: calls of other threads meanwhile return
+ * RD_KAFKA_RESP_ERR__CONFLICT. After the close they return RD_KAFKA_RESP_ERR__STATE. Errors are
+ * objects to be destroyed with rd_kafka_error_destroy(); NULL is success.
+ */
+
+/** The acknowledgement of a record: it is processed, to be delivered again, or never again. */
 typedef enum rd_kafka_share_AcknowledgeType_s {
     RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT = 1,
     RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_RELEASE = 2,
@@ -3170,78 +3180,96 @@ typedef struct rd_kafka_messages_s rd_kafka_messages_t;
 typedef struct rd_kafka_share_partition_offsets_s rd_kafka_share_partition_offsets_t;
 typedef struct rd_kafka_share_partition_offsets_list_s rd_kafka_share_partition_offsets_list_t;
 
-/** Is called with the outcome of acknowledgements; the list stays the library's. */
+/**
+ * Gets the result of acknowledgements: RD_KAFKA_RESP_ERR_NO_ERROR, or the code with which they
+ * failed. The list belongs to the library and exists until the callback returns. Functions of the
+ * share consumer return RD_KAFKA_RESP_ERR__STATE inside.
+ */
 typedef void(rd_kafka_share_acknowledgement_commit_cb_t)(
     rd_kafka_share_t *rkshare, rd_kafka_share_partition_offsets_list_t *partitions,
     rd_kafka_resp_err_t err, void *opaque);
 
 /**
- * Makes a share consumer of a configuration with `group.id`, and takes it over; NULL with the
- * reason in `errstr`.
+ * Creates a share consumer and takes the configuration over; NULL with the reason in `errstr`, and
+ * then the configuration stays the application's. Properties and functions that a share group has
+ * no use for are refused, as is an unknown `share.acknowledgement.mode`. Without `group.id` it has
+ * nothing to subscribe to.
  */
 RD_EXPORT rd_kafka_share_t *rd_kafka_share_consumer_new(
     rd_kafka_conf_t *conf, char *errstr, size_t errstr_size);
 
 /**
- * The next records, waiting up to `timeout_ms`; NULL in `rkmessages` if none came. Acknowledges
- * the records before these if the mode is implicit. NULL if it went well.
+ * Stores the next records in `rkmessages`, or NULL if none come within `timeout_ms`; -1 is without a
+ * limit. With `share.acknowledgement.mode=implicit` it accepts the records of the last poll. With
+ * `explicit` it sends their acknowledgements, and fails with RD_KAFKA_RESP_ERR__STATE if one is
+ * missing. Runs the callbacks of the client meanwhile.
  */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_poll(
     rd_kafka_share_t *rkshare, int timeout_ms, rd_kafka_messages_t **rkmessages);
 
-/** How many messages there are; 0 for NULL. */
+/** The number of messages; 0 for NULL. */
 RD_EXPORT size_t rd_kafka_messages_count(const rd_kafka_messages_t *rkmessages);
 
-/** The message at this index, which stays the batch's; NULL if there is none. */
+/** The message at this index, which belongs to the batch; NULL if there is none. */
 RD_EXPORT rd_kafka_message_t *rd_kafka_messages_get(
     const rd_kafka_messages_t *rkmessages, size_t idx);
 
-/** Frees a batch with its messages; NULL is fine. */
+/**
+ * Destroys a batch with its messages; NULL has no effect. The share consumer may be destroyed
+ * before.
+ */
 RD_EXPORT void rd_kafka_messages_destroy(rd_kafka_messages_t *rkmessages);
 
-/** Accepts a record. */
+/** Accepts a record; else as rd_kafka_share_acknowledge_type(). */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_share_acknowledge(
     rd_kafka_share_t *rkshare, const rd_kafka_message_t *rkmessage);
 
-/** Accepts, releases or rejects a record. */
+/**
+ * Acknowledges a record of the last polls. The next poll or commit sends it; until then another call
+ * replaces it. RD_KAFKA_RESP_ERR__STATE without `share.acknowledgement.mode=explicit`, and for a
+ * record that is not delivered to this consumer or whose acknowledgement was sent.
+ */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_share_acknowledge_type(
     rd_kafka_share_t *rkshare, const rd_kafka_message_t *rkmessage,
     rd_kafka_share_AcknowledgeType_t type);
 
-/** Accepts, releases or rejects a record by its place. */
+/** As rd_kafka_share_acknowledge_type(), by the record's place: also after its message is destroyed. */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_share_acknowledge_offset(
     rd_kafka_share_t *rkshare, const char *topic, int32_t partition, int64_t offset,
     rd_kafka_share_AcknowledgeType_t type);
 
 /**
- * Sends the acknowledgements without waiting; the outcome goes to the function of
- * rd_kafka_share_set_acknowledgement_commit_cb(). NULL if it went well.
+ * Sends the acknowledgements as rd_kafka_share_commit_sync() does, without waiting. A later call
+ * passes their results to the callback.
  */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_commit_async(rd_kafka_share_t *rkshare);
 
 /**
- * Sends the acknowledgements and waits up to `timeout_ms`; the outcome for each partition goes
- * to `partitions`, to be destroyed, or NULL. NULL if it went well.
+ * Sends the acknowledgements since the last poll or commit and waits up to `timeout_ms` for their
+ * results; -1 is without a limit. In implicit mode it accepts the records of the last poll first.
+ * Stores a new list with the result of each partition in `partitions`, to be destroyed; NULL if
+ * there was nothing to send. A partition without a result in time has
+ * RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT. `partitions` can be NULL.
  */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_commit_sync(
     rd_kafka_share_t *rkshare, int timeout_ms, rd_kafka_topic_partition_list_t **partitions);
 
 /**
- * Sets the function that polling calls with the outcome of acknowledgements; NULL removes it.
- * NULL if it went well.
+ * Sets the callback for the results of acknowledgements; NULL removes it. Polls, commits, the close
+ * and the destroy run it, in their thread.
  */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_set_acknowledgement_commit_cb(
     rd_kafka_share_t *rkshare, rd_kafka_share_acknowledgement_commit_cb_t *cb, void *opaque);
 
-/** How many partitions there are. */
+/** The number of partitions. */
 RD_EXPORT size_t rd_kafka_share_partition_offsets_list_count(
     const rd_kafka_share_partition_offsets_list_t *list);
 
-/** The partition at this index, with its offsets. */
+/** The partition at this index, with its offsets; NULL if there is none. */
 RD_EXPORT const rd_kafka_share_partition_offsets_t *rd_kafka_share_partition_offsets_list_get(
     const rd_kafka_share_partition_offsets_list_t *list, size_t index);
 
-/** Frees a list that the application owns; NULL is fine. */
+/** Destroys a list of the application; the list of a callback is not one. NULL has no effect. */
 RD_EXPORT void rd_kafka_share_partition_offsets_list_destroy(
     rd_kafka_share_partition_offsets_list_t *list);
 
@@ -3253,27 +3281,33 @@ RD_EXPORT const rd_kafka_topic_partition_t *rd_kafka_share_partition_offsets_par
 RD_EXPORT const int64_t *rd_kafka_share_partition_offsets_offsets(
     const rd_kafka_share_partition_offsets_t *partition_offsets);
 
-/** How many offsets there are. */
+/** The number of offsets. */
 RD_EXPORT size_t rd_kafka_share_partition_offsets_offsets_cnt(
     const rd_kafka_share_partition_offsets_t *partition_offsets);
 
-/** Replaces the subscription, by names of topics. */
+/**
+ * Replaces the subscription, by names of topics; partitions have no effect. An empty list ends it.
+ * RD_KAFKA_RESP_ERR__INVALID_ARG for a topic that is listed twice or whose name is not possible.
+ */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_share_subscribe(
     rd_kafka_share_t *rkshare, const rd_kafka_topic_partition_list_t *topics);
 
-/** Ends the subscription. */
+/** Ends the subscription. Records that were delivered can still be acknowledged. */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_share_unsubscribe(rd_kafka_share_t *rkshare);
 
-/** Gives a new list of the topics that are subscribed to. Destroy it. */
+/** Stores a new list of the subscribed topics, in order of their names. To be destroyed. */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_share_subscription(
     rd_kafka_share_t *rkshare, rd_kafka_topic_partition_list_t **topics);
 
-/** Sends acknowledgements, leaves the group and waits for it. NULL if it went well. */
+/**
+ * Sends explicit acknowledgements, releases all other records, leaves the group and waits for it, at
+ * most for `socket.timeout.ms`. In implicit mode it does not accept the records of the last poll.
+ */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_consumer_close(rd_kafka_share_t *rkshare);
 
 /**
- * Begins to close, and sends what that entails to `rkqu`; poll that until
- * rd_kafka_share_consumer_closed() says 1. NULL if it went well.
+ * Begins to close. Callbacks run in polls of `rkqu`, until rd_kafka_share_consumer_closed() returns
+ * 1.
  */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_consumer_close_queue(
     rd_kafka_share_t *rkshare, rd_kafka_queue_t *rkqu);
@@ -3281,17 +3315,22 @@ RD_EXPORT rd_kafka_error_t *rd_kafka_share_consumer_close_queue(
 /** 1 if the share consumer is closed, else 0. */
 RD_EXPORT int rd_kafka_share_consumer_closed(rd_kafka_share_t *rkshare);
 
-/** Closes the share consumer if that was not done, and frees it. NULL if it went well. */
+/** Closes the share consumer if that was not done, and destroys it. */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_destroy(rd_kafka_share_t *rkshare);
 
-/** As rd_kafka_share_destroy(), with RD_KAFKA_DESTROY_F_ flags. */
+/**
+ * As rd_kafka_share_destroy(). With RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE it does not close: the
+ * broker releases the records after their locks.
+ */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_destroy_flags(rd_kafka_share_t *rkshare, int flags);
 
-/** Sends log lines to this queue, with `log.queue`. NULL if it went well. */
+/* These functions can be called by any thread at any time. */
+
+/** Sends log lines to this queue, with `log.queue`; NULL is the queue that polls serve. */
 RD_EXPORT rd_kafka_error_t *rd_kafka_share_set_log_queue(
     rd_kafka_share_t *rkshare, rd_kafka_queue_t *rkqu);
 
-/** The queue of token refreshes; else as rd_kafka_queue_get_sasl(). */
+/** As rd_kafka_queue_get_sasl(). */
 RD_EXPORT rd_kafka_queue_t *rd_kafka_share_queue_get_sasl(rd_kafka_share_t *rkshare);
 
 /** As rd_kafka_sasl_background_callbacks_enable(). */

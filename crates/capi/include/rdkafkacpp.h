@@ -34,6 +34,7 @@ struct rd_kafka_topic_s;
 struct rd_kafka_message_s;
 struct rd_kafka_conf_s;
 struct rd_kafka_topic_conf_s;
+struct rd_kafka_share_s;
 }
 
 namespace RdKafka {
@@ -907,6 +908,90 @@ class RD_EXPORT KafkaConsumer : public virtual Handle {
   /** Begins to close; what comes of it is served from `queue`, until closed(). */
   virtual Error *close(Queue *queue) = 0;
   virtual bool closed() = 0;
+};
+
+/** Gets the results of a share consumer's acknowledgements. ShareConsumer::set_acknowledgement_commit_cb. */
+class RD_EXPORT AcknowledgementCommitCb {
+ public:
+  /**
+   * These offsets of `partition` are acknowledged, or failed with `err`. A call of poll(), commitSync(), commitAsync(), close() or
+   * the destructor makes it, in its thread. Functions of the consumer return ERR__STATE inside.
+   */
+  virtual void acknowledgement_commit_cb(const TopicPartition &partition,
+                                         const std::vector<int64_t> &offsets,
+                                         ErrorCode err) = 0;
+
+  virtual ~AcknowledgementCommitCb() {
+  }
+};
+
+/** The messages of one ShareConsumer::poll. They are destroyed with it. */
+class RD_EXPORT MessageBatch {
+ public:
+  virtual ~MessageBatch() = 0;
+
+  virtual size_t size() const = 0;
+  /** The message at this index, which belongs to the batch; NULL if there is none. */
+  virtual Message *message(size_t index) const = 0;
+  /** The number of deliveries of that message to members of the group, with this one; 0 if there is none. */
+  virtual int16_t delivery_count(size_t index) const = 0;
+};
+
+/**
+ * A consumer of a share group (KIP-932): the group delivers each record to one of its members, and again until a member accepts or
+ * rejects it. The original library has no such class. One thread at a time uses a share consumer.
+ */
+class RD_EXPORT ShareConsumer {
+ public:
+  enum AcknowledgeType {
+    ACKNOWLEDGE_ACCEPT  = 1, /**< The record is processed. */
+    ACKNOWLEDGE_RELEASE = 2, /**< The record is delivered again. */
+    ACKNOWLEDGE_REJECT  = 3  /**< The record is not delivered again. */
+  };
+
+  /** Creates a share consumer; NULL with the reason in `errstr`. `conf` must name a `group.id`. */
+  static ShareConsumer *create(const Conf *conf, std::string &errstr);
+
+  /** Closes the consumer if that was not done. Batches can be deleted later. */
+  virtual ~ShareConsumer() = 0;
+
+  /** Replaces the subscription, by names of topics. */
+  virtual ErrorCode subscribe(const std::vector<std::string> &topics) = 0;
+  virtual ErrorCode unsubscribe() = 0;
+  virtual ErrorCode subscription(std::vector<std::string> &topics) = 0;
+  /**
+   * Stores the next records in `batch`, or NULL if none come within `timeout_ms`. The caller deletes both the batch and the error.
+   * With `share.acknowledgement.mode=implicit` it accepts the records of the last poll.
+   */
+  virtual Error *poll(int timeout_ms, MessageBatch *&batch) = 0;
+  /** Acknowledges a record of the last polls, with `share.acknowledgement.mode=explicit`. */
+  virtual ErrorCode acknowledge(Message *message, AcknowledgeType type) = 0;
+  virtual ErrorCode acknowledge(const std::string &topic, int32_t partition, int64_t offset, AcknowledgeType type) = 0;
+  /** Sends the acknowledgements and waits up to `timeout_ms`. The caller deletes the partitions in `results`, which have errors. */
+  virtual Error *commitSync(int timeout_ms, std::vector<TopicPartition *> &results) = 0;
+  /** Sends the acknowledgements without waiting. */
+  virtual Error *commitAsync() = 0;
+  /** Sets the object that gets the results of acknowledgements; NULL removes it. It must live as long as the consumer. */
+  virtual Error *set_acknowledgement_commit_cb(AcknowledgementCommitCb *cb) = 0;
+  /** Sends acknowledgements, releases the other records, leaves the group and waits for it. */
+  virtual Error *close() = 0;
+  /** Begins to close. Callbacks run in polls of `queue`, until closed(). */
+  virtual Error *close(Queue *queue) = 0;
+  virtual bool closed() = 0;
+  /** Sends log lines to `queue`, with `log.queue`. */
+  virtual Error *set_log_queue(Queue *queue) = 0;
+  virtual Error *sasl_set_credentials(const std::string &username, const std::string &password) = 0;
+  virtual Error *sasl_background_callbacks_enable() = 0;
+  /** The caller deletes it. */
+  virtual Queue *get_sasl_queue() = 0;
+  virtual ErrorCode oauthbearer_set_token(const std::string &token_value,
+                                          int64_t md_lifetime_ms,
+                                          const std::string &md_principal_name,
+                                          const std::list<std::string> &extensions,
+                                          std::string &errstr) = 0;
+  virtual ErrorCode oauthbearer_set_token_failure(const std::string &errstr) = 0;
+  /** The handle of the C interface. */
+  virtual struct rd_kafka_share_s *c_ptr() = 0;
 };
 
 /** The simple consumer: partitions are started and stopped one by one, without a group. */

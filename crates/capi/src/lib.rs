@@ -33,4 +33,5 @@ pub mod mock;
 pub mod processor;
 pub mod produce;
 pub mod queue;
+pub mod share;
 mod unimplemented;

@@ -96,6 +96,34 @@ fn refusals_name_the_property_and_fit_the_buffer() {
     }
 }
 
+/// The original stores any text: a share consumer checks it when it is created.
+#[test]
+fn without_a_check_an_acknowledgement_mode_is_stored() {
+    let conf = rd_kafka_conf_new();
+    let mode = c"share.acknowledgement.mode";
+    assert_eq!(get(conf, mode).as_deref(), Some("implicit"));
+    for (written, stored) in
+        [(c"explicit", "explicit"), (c"nonsense", "nonsense"), (c" 7 ", "7 "), (c"", "implicit")]
+    {
+        assert_eq!(set(conf, mode, written), (RD_KAFKA_CONF_OK, String::new()), "{written:?}");
+        assert_eq!(get(conf, mode).as_deref(), Some(stored), "{written:?}");
+    }
+    assert_eq!(set(conf, mode, c"nonsense").0, RD_KAFKA_CONF_OK);
+    // SAFETY: a configuration, a filter of one C string, and a place for the number.
+    unsafe {
+        let copy = rd_kafka_conf_dup(conf);
+        assert_eq!(get(copy, mode).as_deref(), Some("nonsense"), "a copy has the same text");
+        rd_kafka_conf_destroy(copy);
+        let filtered = rd_kafka_conf_dup_filter(conf, 1, [c"share.".as_ptr()].as_mut_ptr());
+        assert_eq!(get(filtered, mode).as_deref(), Some("implicit"), "the filter leaves it out");
+        rd_kafka_conf_destroy(filtered);
+        let mut count = 0;
+        let array = rd_kafka_conf_dump(conf, &raw mut count);
+        assert!(pairs(array, count).contains(&("share.acknowledgement.mode".into(), "nonsense".into())));
+        rd_kafka_conf_destroy(conf);
+    }
+}
+
 #[test]
 fn a_copy_has_the_properties_and_functions_but_for_the_filter() {
     unsafe extern "C" fn stats(_: *mut rd_kafka_t, _: *mut c_char, _: usize, _: *mut c_void) -> i32 {

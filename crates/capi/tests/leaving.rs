@@ -18,10 +18,12 @@ const FUNCTIONS: &[&str] = &[
     "consume_callback_queue",
     "queue_poll",
     "commit_queue",
+    "share_poll",
+    "share_commit_sync",
 ];
 
 /// Functions that end their consumer: there is one round.
-const LAST_FUNCTIONS: &[&str] = &["consumer_close", "destroy"];
+const LAST_FUNCTIONS: &[&str] = &["consumer_close", "destroy", "share_consumer_close", "share_destroy"];
 
 /// Functions whose memory is measured: reports, operations of a queue, and messages.
 const MEASURED_FUNCTIONS: &[&str] = &["poll", "consumer_poll", "consume_callback"];

@@ -37,6 +37,11 @@ fn a_message_is_destroyed_once() {
 }
 
 #[test]
+fn a_share_consumer_is_stale_after_its_destruction() {
+    each_misuse_is_reported("shares");
+}
+
+#[test]
 fn an_event_is_destroyed_once() {
     each_misuse_is_reported("events");
 }

@@ -1,5 +1,6 @@
 //! Operations as callbacks: the function, its arguments, and the memory that these point to.
 
+use std::any::Any;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,8 +45,18 @@ pub(crate) enum Held {
     Message {
         _message: OwnedMessage,
     },
+    /// Arguments of a kind that [`CallbackArguments`] knows.
+    Arguments {
+        _arguments: Box<dyn Any>,
+    },
     /// An event belongs to the function that gets it.
     Nothing,
+}
+
+/// The arguments of a callback whose function is not part of the configuration.
+pub(crate) trait CallbackArguments: Send {
+    /// Fills `state`, and returns the memory of the arguments; `None` without a function.
+    fn fill(self: Box<Self>, state: &mut CallbackLoop) -> Option<Box<dyn Any>>;
 }
 
 /// The reports of one batch that C makes without a look back; `trampoline.c` has the same struct.
@@ -159,6 +170,10 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
             (state.broker, state.number) = (throttled.node, throttled.throttle_ms);
             text_callback(state, CallbackKind::Throttle, broker, function as *const c_void)
         }
+        Op::Acknowledged(arguments) => match arguments.fill(state) {
+            Some(held) => Prepared::Callback(Held::Arguments { _arguments: held }),
+            None => Prepared::Served(0),
+        },
         Op::Stats(json) => {
             let Some(function) = callbacks.stats else { return Prepared::Served(0) };
             let copy = MallocedMemory::new(malloced(&json).cast());
@@ -243,8 +258,9 @@ fn callback(state: &mut CallbackLoop, kind: CallbackKind, function: *const c_voi
     Prepared::Callback(held)
 }
 
+/// Sets the function of the next callback.
 #[inline]
-fn set_function(state: &mut CallbackLoop, kind: CallbackKind, function: *const c_void) {
+pub(crate) fn set_function(state: &mut CallbackLoop, kind: CallbackKind, function: *const c_void) {
     state.kind = kind;
     // SAFETY: the address of a function. C casts it back to its type, which belongs to the kind.
     state.function = Some(unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn()>(function) });

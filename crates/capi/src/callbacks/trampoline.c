@@ -22,6 +22,7 @@ enum callback_kind {
     CALLBACK_TOKEN_REFRESH = 8,
     CALLBACK_CONSUME = 9,
     CALLBACK_EVENT = 10,
+    CALLBACK_ACKNOWLEDGED = 11,
 };
 
 /* The messages of one batch of delivery reports. Rust owns it and sets `end` to `next` when another poll takes over. */
@@ -78,6 +79,12 @@ HIDDEN void ottla_begin_commit_queue(struct callback_loop *, rd_kafka_t *, const
                                      void *);
 HIDDEN void ottla_begin_consumer_close(struct callback_loop *, rd_kafka_t *);
 HIDDEN void ottla_begin_destroy(struct callback_loop *, rd_kafka_t *, int);
+HIDDEN void ottla_begin_share_poll(struct callback_loop *, rd_kafka_share_t *, int, rd_kafka_messages_t **);
+HIDDEN void ottla_begin_share_commit_sync(struct callback_loop *, rd_kafka_share_t *, int,
+                                          rd_kafka_topic_partition_list_t **);
+HIDDEN void ottla_begin_share_commit_async(struct callback_loop *, rd_kafka_share_t *);
+HIDDEN void ottla_begin_share_consumer_close(struct callback_loop *, rd_kafka_share_t *);
+HIDDEN void ottla_begin_share_destroy(struct callback_loop *, rd_kafka_share_t *, int);
 HIDDEN void ottla_begin_background(struct callback_loop *, void *);
 
 typedef void dr_msg_cb(rd_kafka_t *, const rd_kafka_message_t *, void *);
@@ -90,6 +97,8 @@ typedef void log_cb(const rd_kafka_t *, int, const char *, const char *);
 typedef void token_refresh_cb(rd_kafka_t *, const char *, void *);
 typedef void consume_cb(rd_kafka_message_t *, void *);
 typedef void event_cb(rd_kafka_t *, rd_kafka_event_t *, void *);
+
+typedef void acknowledged_cb(rd_kafka_share_t *, rd_kafka_share_partition_offsets_list_t *, rd_kafka_resp_err_t, void *);
 
 /* `size` is the distance between two messages. */
 static void report(struct callback_loop *loop) {
@@ -134,6 +143,9 @@ static void call(struct callback_loop *loop) {
         break;
     case CALLBACK_EVENT:
         ((event_cb *)loop->function)(loop->rk, loop->pointer, loop->opaque);
+        break;
+    case CALLBACK_ACKNOWLEDGED:
+        ((acknowledged_cb *)loop->function)((rd_kafka_share_t *)loop->rk, loop->pointer, loop->number, loop->opaque);
         break;
     }
 }
@@ -281,6 +293,46 @@ HIDDEN void ottla_destroy_flags(rd_kafka_t *rk, int flags) {
 
 HIDDEN void ottla_destroy(rd_kafka_t *rk) {
     ottla_destroy_flags(rk, 0);
+}
+
+HIDDEN rd_kafka_error_t *ottla_share_poll(rd_kafka_share_t *rkshare, int timeout_ms, rd_kafka_messages_t **rkmessages) {
+    LOOP;
+    ottla_begin_share_poll(&loop, rkshare, timeout_ms, rkmessages);
+    run(&loop);
+    return loop.pointer_result;
+}
+
+HIDDEN rd_kafka_error_t *ottla_share_commit_sync(rd_kafka_share_t *rkshare, int timeout_ms,
+                                                 rd_kafka_topic_partition_list_t **partitions) {
+    LOOP;
+    ottla_begin_share_commit_sync(&loop, rkshare, timeout_ms, partitions);
+    run(&loop);
+    return loop.pointer_result;
+}
+
+HIDDEN rd_kafka_error_t *ottla_share_commit_async(rd_kafka_share_t *rkshare) {
+    LOOP;
+    ottla_begin_share_commit_async(&loop, rkshare);
+    run(&loop);
+    return loop.pointer_result;
+}
+
+HIDDEN rd_kafka_error_t *ottla_share_consumer_close(rd_kafka_share_t *rkshare) {
+    LOOP;
+    ottla_begin_share_consumer_close(&loop, rkshare);
+    run(&loop);
+    return loop.pointer_result;
+}
+
+HIDDEN rd_kafka_error_t *ottla_share_destroy_flags(rd_kafka_share_t *rkshare, int flags) {
+    LOOP;
+    ottla_begin_share_destroy(&loop, rkshare, flags);
+    run(&loop);
+    return loop.pointer_result;
+}
+
+HIDDEN rd_kafka_error_t *ottla_share_destroy(rd_kafka_share_t *rkshare) {
+    return ottla_share_destroy_flags(rkshare, 0);
 }
 
 /* The background thread: Rust returns its next event here until the client ends. */

@@ -31,6 +31,8 @@ pub(crate) enum CallbackKind {
     Consume = 9,
     /// An event for the background thread's function.
     Event = 10,
+    /// The result of a share consumer's acknowledgements.
+    Acknowledged = 11,
 }
 
 /// One call of an exported function, on C's stack; `trampoline.c` has the same struct.

@@ -9,9 +9,8 @@ use std::time::Duration;
 use ottla_client::{Client, Config, Error, GroupHabits, Metadata, Producer, Rebalance};
 
 use crate::admin::PendingRequests;
-use crate::callbacks::running_calls;
-use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::client_interceptors::InterceptorSetup;
+pub use crate::client::destroy::{rd_kafka_destroy, rd_kafka_destroy_flags};
 use crate::client::log_routing::{EarlyLogLines, LogRouter};
 use crate::client::oauth_tokens::OauthTokens;
 use crate::client::socket_callbacks::ApplicationSockets;
@@ -19,11 +18,9 @@ use crate::client::thread_count::{Counted, LivingClient};
 use crate::client::topic_handle::{Topic, TopicRegistry};
 use crate::conf::{Callbacks, ClientConf, TakenConf, rd_kafka_conf_t};
 use crate::consume::consumer_state::ConsumerState;
-use crate::consume::leave_group::{Close, CloseStep};
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::set_last_error_and_errno;
 use crate::ffi::c_strings::{c_string, malloced, write_errstr};
-use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
@@ -79,6 +76,32 @@ pub(crate) struct Handle {
     _living: LivingClient,
 }
 
+/// The kinds of clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Producer,
+    Consumer,
+    /// A consumer for C, without a consumer's functions: `rd_kafka_share_t` has them.
+    ShareConsumer,
+}
+
+impl Role {
+    fn of(kind: rd_kafka_type_t) -> Option<Self> {
+        match kind {
+            RD_KAFKA_PRODUCER => Some(Self::Producer),
+            RD_KAFKA_CONSUMER => Some(Self::Consumer),
+            _ => None,
+        }
+    }
+
+    fn kind(self) -> rd_kafka_type_t {
+        match self {
+            Self::Producer => RD_KAFKA_PRODUCER,
+            Self::Consumer | Self::ShareConsumer => RD_KAFKA_CONSUMER,
+        }
+    }
+}
+
 /// The running client, with its producer or its consumer.
 struct Live {
     client: Client,
@@ -124,8 +147,8 @@ impl Handle {
         as_pointer(self.id)
     }
 
-    fn new(
-        kind: rd_kafka_type_t,
+    pub(crate) fn new(
+        role: Role,
         conf: Box<rd_kafka_conf_t>,
     ) -> Result<Arc<Self>, (Box<rd_kafka_conf_t>, Error)> {
         static ONCE: Once = Once::new();
@@ -133,13 +156,11 @@ impl Handle {
         ONCE.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(on_fork_in_child));
         });
-        let callbacks = *conf.callbacks();
+        let (kind, callbacks) = (role.kind(), *conf.callbacks());
         let later: Arc<EarlyLogLines> = Arc::default();
         let mut config = Self::client_config(kind, &conf, &callbacks);
-        let is_idempotent = kind == RD_KAFKA_PRODUCER && config.enable_idempotence;
-        if is_idempotent && conf.get("queuing.strategy").as_deref() == Some("lifo") {
-            let reason = "queuing.strategy=`lifo`: enable.idempotence keeps records in order; use `fifo`";
-            return Err((conf, Error::Config(reason.into())));
+        if let Err(error) = Self::apply_role(role, &conf, &mut config) {
+            return Err((conf, error));
         }
         let name = config.name.clone().unwrap_or_default();
         let reports = wants_reports(&callbacks);
@@ -200,8 +221,25 @@ impl Handle {
         }
         later.set(&handle);
         let _ = judging.set(Arc::downgrade(&handle));
-        handle.begin(client);
+        handle.begin(client, role);
         Ok(handle)
+    }
+
+    /// Applies and checks the properties that depend on the kind of client.
+    fn apply_role(role: Role, conf: &rd_kafka_conf_t, config: &mut Config) -> Result<(), Error> {
+        match role {
+            Role::Producer => {
+                let is_lifo = conf.get("queuing.strategy").as_deref() == Some("lifo");
+                if config.enable_idempotence && is_lifo {
+                    let reason =
+                        "queuing.strategy=`lifo`: enable.idempotence keeps records in order; use `fifo`";
+                    return Err(Error::Config(reason.into()));
+                }
+                Ok(())
+            }
+            Role::Consumer => Ok(()),
+            Role::ShareConsumer => conf.apply_to_share_consumer(config),
+        }
     }
 
     /// The configuration of the engine, with the properties that the C interface decides.
@@ -228,7 +266,7 @@ impl Handle {
     }
 
     /// Connects the engine's events to the queues, and the engine to the cluster.
-    fn begin(self: &Arc<Self>, client: Client) {
+    fn begin(self: &Arc<Self>, client: Client, role: Role) {
         self.client_interceptors.run(self);
         if let Some(tokens) = &self.tokens {
             tokens.set_queue(if self.callbacks.sasl_queue { OpQueue::new() } else { self.main.clone() });
@@ -239,7 +277,7 @@ impl Handle {
         self.listen(&client);
         // Connects at once, so that unreachable brokers are reported before the first message.
         client.connect();
-        let live = self.live_parts(client);
+        let live = self.live_parts(client, role);
         if let Some(interceptors) = self.client_interceptors.get() {
             interceptors.engine_started(self, &live.client);
         }
@@ -250,9 +288,9 @@ impl Handle {
     }
 
     /// Returns the producer or the consumer of a new client and connects its results to the queue.
-    fn live_parts(self: &Arc<Self>, client: Client) -> Live {
+    fn live_parts(self: &Arc<Self>, client: Client, role: Role) -> Live {
         let mut live = Live { client, producer: None, consuming: None, _to_interceptors: None };
-        if self.kind == RD_KAFKA_PRODUCER {
+        if role == Role::Producer {
             let producer = live.client.producer();
             let main = Arc::downgrade(&self.main);
             producer.on_settled(move || {
@@ -268,7 +306,7 @@ impl Handle {
                 }
             }
             live.producer = Some(producer);
-        } else {
+        } else if role == Role::Consumer {
             live.consuming = Some(ConsumerState::new(self, &live.client));
         }
         live
@@ -415,8 +453,18 @@ impl Handle {
         self.tokens.as_ref().filter(|_| self.callbacks.sasl_queue)?.queue()
     }
 
-    /// Closes the queues and ends the background thread, after a consumer has left its group.
-    fn end(self: &Arc<Self>) {
+    /// Begins the end of the client. Returns `false` if that was done before.
+    pub(crate) fn begin_end(&self) -> bool {
+        if self.ending.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.logs.end_calls();
+        self.admin.cancel();
+        true
+    }
+
+    /// Closes the queues, ends the background thread and the handle, after a consumer has left its group.
+    pub(crate) fn end(self: &Arc<Self>) {
         let background = lock(&self.background).take();
         drop(background);
         self.main.close();
@@ -436,6 +484,8 @@ impl Handle {
         }
         self.logs.set_queue(None);
         self.topics().clear();
+        self.forks.store(DESTROYED, Ordering::Relaxed);
+        CLIENTS.retire(self.id);
     }
 }
 
@@ -458,9 +508,9 @@ pub unsafe extern "C" fn rd_kafka_new(
         set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
         null_mut()
     };
-    if type_ != RD_KAFKA_PRODUCER && type_ != RD_KAFKA_CONSUMER {
+    let Some(role) = Role::of(type_) else {
         return refused("no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
-    }
+    };
     let taken = if conf.is_null() {
         Some((rd_kafka_conf_t::new(), TakenConf::default()))
     } else {
@@ -471,7 +521,7 @@ pub unsafe extern "C" fn rd_kafka_new(
             "the configuration belongs to another client or is destroyed: give each client its own",
         );
     };
-    match Handle::new(type_, conf) {
+    match Handle::new(role, conf) {
         Ok(handle) => {
             taken.ended();
             handle.raw()
@@ -485,71 +535,6 @@ pub unsafe extern "C" fn rd_kafka_new(
             }
         }
     }
-}
-
-exported_from_c! {
-    fn rd_kafka_destroy(rk: *mut rd_kafka_t) = ottla_destroy;
-    fn rd_kafka_destroy_flags(rk: *mut rd_kafka_t, flags: c_int) = ottla_destroy_flags;
-}
-
-called_from_c! {
-    "ottla_begin_destroy" begin_destroy,
-}
-
-/// Ends a client: a consumer leaves its group first, and its rebalance function runs.
-struct Destroy {
-    /// `None` with `RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE`, and once the consumer is closed.
-    close: Option<Close>,
-    ended: bool,
-}
-
-impl Destroy {
-    fn end(&mut self, handle: &Arc<Handle>) {
-        if !std::mem::replace(&mut self.ended, true) {
-            handle.end();
-            handle.forks.store(DESTROYED, Ordering::Relaxed);
-            CLIENTS.retire(handle.id);
-        }
-    }
-}
-
-impl Task for Destroy {
-    fn next(&mut self, handle: &Arc<Handle>) -> Step {
-        if let (Some(close), Some(consumer)) = (&mut self.close, handle.consumer_state())
-            && let CloseStep::Op(op) = close.next(handle, consumer)
-        {
-            return Step::Op(op);
-        }
-        self.close = None;
-        self.end(handle);
-        Step::Return(Returns::Number(0))
-    }
-
-    /// The rebalance function did not return. The consumer leaves its group nevertheless.
-    fn abandon(&mut self, handle: &Arc<Handle>) {
-        if let (Some(Close::Leave), Some(consumer)) = (self.close.take(), handle.consumer_state()) {
-            consumer.finish_close();
-        }
-        self.end(handle);
-    }
-}
-
-#[on_panic(())]
-unsafe extern "C" fn begin_destroy(state: *mut CallbackLoop, rk: *mut rd_kafka_t, flags: c_int) {
-    // A child of a fork leaves the parent's client alone.
-    let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
-    if handle.ending.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    handle.logs.end_calls();
-    handle.admin.cancel();
-    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
-    let state = unsafe { &mut *state };
-    running_calls::abandon_deeper(state.frame);
-    running_calls::forget_abandoned(&handle);
-    let close = (flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0).then_some(Close::GiveUp);
-    // The last reference waits for the engine, which may be waiting for this thread's callback.
-    start(state, handle, Destroy { close, ended: false });
 }
 
 #[on_panic(null())]

@@ -7,6 +7,7 @@ pub mod conf_interceptors;
 pub mod functions;
 pub(crate) mod plugins;
 mod property_names;
+mod share_conf;
 pub mod topic_conf;
 
 use std::collections::BTreeMap;
@@ -121,6 +122,12 @@ impl rd_kafka_conf_t {
             let of_topics = name.strip_prefix("topic.").unwrap_or(name);
             return self.topic_mut().set(of_topics, value);
         };
+        if property_names::UNCHECKED_CHOICES.contains(&property.name) {
+            let text = value.unwrap_or_default().trim_start();
+            let text = if text.is_empty() { property.default_librdkafka } else { text };
+            self.given.insert(property.name, Zeroizing::new(text.to_owned()));
+            return Ok(());
+        }
         let text = match (property.kind, property.name) {
             (Kind::Flags(words), "debug") if value.is_some_and(|value| !value.trim().is_empty()) => {
                 let current = self.get(name).unwrap_or_default();
@@ -297,6 +304,7 @@ pub(crate) fn shown(
 ) -> Option<String> {
     let value = match given.get(property.name) {
         Some(given) if property.secret => given.to_string(),
+        Some(given) if property_names::UNCHECKED_CHOICES.contains(&property.name) => given.to_string(),
         Some(given) if matches!(property.kind, Kind::Text | Kind::List) => given.trim().to_owned(),
         _ => canonical(property, get().ok()?),
     };

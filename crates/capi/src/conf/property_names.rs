@@ -49,6 +49,9 @@ pub(super) const HIDDEN: &[Hidden] = &[
     hidden("test.mock.broker.rtt", "0", HiddenKind::Number(0, 60 * 60 * 1000)),
 ];
 
+/// Choices whose text librdkafka stores without a check. The client that they concern checks them when it is created.
+pub(super) const UNCHECKED_CHOICES: &[&str] = &["share.acknowledgement.mode"];
+
 /// In the configuration of clients, without aliases.
 pub(super) const GLOBAL: &[&str] = &[
     "builtin.features",

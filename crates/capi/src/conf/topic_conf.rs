@@ -85,6 +85,11 @@ impl rd_kafka_topic_conf_t {
         })
     }
 
+    /// Returns `true` if the application has set the property.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        properties::find_in(Scope::Topic, name).is_some_and(|property| self.given.contains_key(property.name))
+    }
+
     /// Returns `true` if the application has set `message.timeout.ms`.
     pub(crate) fn has_message_timeout(&self) -> bool {
         self.given.contains_key("delivery.timeout.ms")

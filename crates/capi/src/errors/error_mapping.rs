@@ -36,6 +36,15 @@ pub fn of(error: &Error) -> rd_kafka_resp_err_t {
     }
 }
 
+/// The code of an acknowledgement that failed.
+pub fn of_acknowledgement(error: &Error) -> rd_kafka_resp_err_t {
+    match error {
+        // As the original, which passes on the code of its own request.
+        Error::TimedOut { .. } => RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+        error => of(error),
+    }
+}
+
 pub fn of_produce(error: &ProduceError) -> rd_kafka_resp_err_t {
     of_kind(&error.kind)
 }

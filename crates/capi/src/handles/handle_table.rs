@@ -18,6 +18,9 @@ pub(crate) enum HandleKind {
     Processor = 6,
     ProcessorSettings = 7,
     Broker = 8,
+    Share = 9,
+    MessageBatch = 10,
+    PartitionOffsets = 11,
 }
 
 pub(crate) struct HandleTable<T: 'static> {
@@ -32,7 +35,7 @@ pub(crate) struct Reserved<T: 'static> {
 }
 
 impl HandleKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Client,
         Self::Topic,
         Self::Queue,
@@ -41,6 +44,9 @@ impl HandleKind {
         Self::Processor,
         Self::ProcessorSettings,
         Self::Broker,
+        Self::Share,
+        Self::MessageBatch,
+        Self::PartitionOffsets,
     ];
 
     /// The type's name in C.
@@ -54,6 +60,9 @@ impl HandleKind {
             Self::Processor => "ottla_processor_t",
             Self::ProcessorSettings => "ottla_processor_settings_t",
             Self::Broker => "ottla_broker_t",
+            Self::Share => "rd_kafka_share_t",
+            Self::MessageBatch => "rd_kafka_messages_t",
+            Self::PartitionOffsets => "rd_kafka_share_partition_offsets_list_t",
         }
     }
 
@@ -69,6 +78,9 @@ impl HandleKind {
                 "give each processor its own, because ottla_processor_start() takes them over"
             }
             Self::Broker => "do not use a broker after ottla_broker_destroy()",
+            Self::Share => "do not use a share consumer after rd_kafka_share_destroy()",
+            Self::MessageBatch => "do not use a batch after rd_kafka_messages_destroy()",
+            Self::PartitionOffsets => "do not use the list after the callback that got it",
         }
     }
 }

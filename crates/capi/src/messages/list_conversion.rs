@@ -106,6 +106,15 @@ pub(crate) fn with_offsets(
 /// A list that is destroyed with its owner.
 pub(crate) struct OwnedList(pub(crate) *mut rd_kafka_topic_partition_list_t);
 
+impl OwnedList {
+    /// To C, which destroys it.
+    pub(crate) fn into_raw(self) -> *mut rd_kafka_topic_partition_list_t {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+}
+
 impl Drop for OwnedList {
     fn drop(&mut self) {
         // SAFETY: ours alone.

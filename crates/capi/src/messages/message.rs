@@ -9,7 +9,7 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use ottla_client::{HeadersRef, Record, RecordView};
+use ottla_client::{HeadersRef, Record, RecordView, TopicPartition};
 
 use crate::client::topic_handle::{Topic, TopicState};
 use crate::errors::error_object::description;
@@ -26,6 +26,10 @@ pub(crate) struct Slot {
     pub(super) home: SlotOwner,
     /// The place in the slab.
     pub(super) index: u32,
+    /// The deliveries to the share group; 0 for other messages.
+    delivery_count: i16,
+    /// The message belongs to a batch, which alone destroys it.
+    in_batch: bool,
     timestamp: i64,
     timestamp_type: rd_kafka_timestamp_type_t,
     status: rd_kafka_msg_status_t,
@@ -79,6 +83,16 @@ impl OwnedMessage {
         // SAFETY: `raw` is NULL or a message of this library, not yet destroyed (the contract of this function,
         // above).
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
+    }
+
+    /// Makes it a message of a share consumer's batch.
+    #[inline]
+    pub(crate) fn in_batch(self, delivery_count: i16) -> Self {
+        // SAFETY: C does not have the message, so this is its only user.
+        let slot = unsafe { &mut *self.0.as_ptr() };
+        slot.delivery_count = delivery_count;
+        slot.in_batch = true;
+        self
     }
 
     /// To C, which destroys it.
@@ -155,6 +169,8 @@ impl Slot {
             },
             home: SlotOwner::Lent,
             index: 0,
+            delivery_count: 0,
+            in_batch: false,
             timestamp: -1,
             timestamp_type: RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
             status: RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
@@ -201,6 +217,8 @@ impl Slot {
             message,
             home,
             index,
+            delivery_count: 0,
+            in_batch: false,
             timestamp: record.timestamp_ms(),
             timestamp_type,
             status: RD_KAFKA_MSG_STATUS_PERSISTED,
@@ -234,6 +252,8 @@ impl Slot {
             message,
             home: SlotOwner::Lent,
             index: 0,
+            delivery_count: 0,
+            in_batch: false,
             timestamp: of.timestamp,
             timestamp_type,
             status: of.status,
@@ -359,6 +379,26 @@ fn report_destroyed(message: *const rd_kafka_message_t, function: &str) {
     report(function, &problem, "destroy a message once, and do not use it afterwards");
 }
 
+#[cold]
+fn report_in_batch(message: *const rd_kafka_message_t, function: &str) {
+    let problem = format!("the rd_kafka_message_t {message:p} belongs to an rd_kafka_messages_t");
+    report(function, &problem, "destroy the batch with rd_kafka_messages_destroy()");
+}
+
+/// The topic, partition and offset of a message that is a record.
+///
+/// # Safety
+/// The contract of [`slot`] applies.
+pub(crate) unsafe fn place_of(
+    message: *const rd_kafka_message_t,
+    function: &str,
+) -> Option<(TopicPartition, i64)> {
+    // SAFETY: the contract of this function, above.
+    let message = &unsafe { slot(message, function) }?.message;
+    let topic = Topic::of(message.rkt, function)?.name.clone();
+    Some((TopicPartition { topic, partition: message.partition }, message.offset))
+}
+
 /// Destroys a message. Returns `false` if it was destroyed before.
 ///
 /// # Safety
@@ -383,9 +423,16 @@ unsafe fn destroy(message: *mut rd_kafka_message_t) -> bool {
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_message_t) {
-    // SAFETY: `rkmessage` is NULL or a message of this library (rdkafka.h, `rd_kafka_message_destroy`).
-    if !rkmessage.is_null() && !unsafe { destroy(rkmessage) } {
-        report_destroyed(rkmessage, FUNCTION);
+    if rkmessage.is_null() {
+        return;
+    }
+    // SAFETY: a message of this library, whose memory is never freed (rdkafka.h, `rd_kafka_message_destroy`).
+    unsafe {
+        if (*rkmessage.cast::<Slot>()).in_batch {
+            report_in_batch(rkmessage, FUNCTION);
+        } else if !destroy(rkmessage) {
+            report_destroyed(rkmessage, FUNCTION);
+        }
     }
 }
 
@@ -452,6 +499,14 @@ pub unsafe extern "C" fn rd_kafka_message_leader_epoch(rkmessage: *const rd_kafk
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_message_leader_epoch`).
     unsafe { slot(rkmessage, FUNCTION) }.map_or(-1, |slot| slot.leader_epoch)
+}
+
+#[on_panic(0)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_delivery_count(rkmessage: *const rd_kafka_message_t) -> i16 {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_delivery_count`).
+    unsafe { slot(rkmessage, FUNCTION) }.map_or(0, |slot| slot.delivery_count)
 }
 
 #[on_panic(RD_KAFKA_MSG_STATUS_NOT_PERSISTED)]

@@ -164,7 +164,7 @@ impl rd_kafka_event_t {
             Op::Error { code, text, fatal } => Content::Error { code, text, fatal },
             Op::Stats(json) => Content::Stats(json),
             // There is no such event.
-            Op::Throttled(_) => return Eventual::Callback(op),
+            Op::Throttled(_) | Op::Acknowledged(_) => return Eventual::Callback(op),
             Op::Log(line) => Content::Log {
                 level: line.level.into(),
                 facility: c_strings::c_string(line.facility),

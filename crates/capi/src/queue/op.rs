@@ -5,6 +5,7 @@ use std::ffi::{CString, c_void};
 
 use ottla_client::{LogLine, OffsetAndMetadata, Report, ThrottleEvent, TopicPartition};
 
+use crate::callbacks::prepared::CallbackArguments;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
 
@@ -33,6 +34,8 @@ pub(crate) enum Op {
     Stats(CString),
     /// A broker throttles the client.
     Throttled(ThrottleEvent),
+    /// The result of a share consumer's acknowledgements.
+    Acknowledged(Box<dyn CallbackArguments>),
     Log(LogLine),
     /// A token for SASL/OAUTHBEARER is wanted; with `sasl.oauthbearer.config`.
     TokenRefresh(CString),
@@ -93,7 +96,7 @@ impl Op {
             Self::Stats(_) => RD_KAFKA_EVENT_STATS,
             Self::Log(_) => RD_KAFKA_EVENT_LOG,
             Self::TokenRefresh(_) => RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH,
-            Self::Throttled(_) => RD_KAFKA_EVENT_NONE,
+            Self::Throttled(_) | Self::Acknowledged(_) => RD_KAFKA_EVENT_NONE,
             Self::Result(outcome) => outcome.kind,
             #[cfg(test)]
             Self::Nothing => RD_KAFKA_EVENT_NONE,

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ottla.h"
 #include "rdkafka.h"
 #include "rdkafka_mock.h"
 
@@ -26,8 +27,11 @@ static const char *function, *way;
 static jmp_buf caller;
 #endif
 static volatile int leaves, left;
+/* The share consumer is inside the function under test. */
+static volatile int tested;
 static int reported, consumed;
 static rd_kafka_t *producer, *consumer;
+static rd_kafka_share_t *share;
 static rd_kafka_topic_t *topic;
 static rd_kafka_queue_t *queue, *partition_queue;
 
@@ -107,6 +111,15 @@ static void on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic
         leave();
 }
 
+static void on_acknowledged(rd_kafka_share_t *rkshare, rd_kafka_share_partition_offsets_list_t *partitions,
+                            rd_kafka_resp_err_t err, void *opaque) {
+    (void)opaque;
+    require(rkshare == share && !err, "the records are acknowledged");
+    require(rd_kafka_share_partition_offsets_list_count(partitions) == 1, "the list is readable");
+    if (tested)
+        leave();
+}
+
 static void on_background(rd_kafka_t *rk, rd_kafka_event_t *event, void *opaque) {
     (void)rk;
     (void)opaque;
@@ -153,6 +166,50 @@ static void take_all(rd_kafka_message_t **messages, ssize_t count) {
         take(messages[i]);
 }
 
+/* Polls once; the number of records, which are acknowledged. */
+static int share_records(void) {
+    rd_kafka_messages_t *messages = NULL;
+    int count, i;
+    require(!rd_kafka_share_poll(share, 100, &messages), "the share consumer polls");
+    count = (int)rd_kafka_messages_count(messages);
+    for (i = 0; i < count; i++) {
+        rd_kafka_message_t *message = rd_kafka_messages_get(messages, i);
+        require(message->len == 5 && !memcmp(message->payload, "value", 5), "the message has the payload");
+        require(!rd_kafka_share_acknowledge(share, message), "the record is acknowledged");
+    }
+    rd_kafka_messages_destroy(messages);
+    consumed += count;
+    return count;
+}
+
+/* Reads records, so that there is something to acknowledge. */
+static void share_some(void) {
+    produce(1);
+    require(!rd_kafka_flush(producer, TIMEOUT_MS), "the record is written");
+    while (!share_records())
+        ;
+}
+
+static void call_of_share(void) {
+    rd_kafka_topic_partition_list_t *results = NULL;
+    rd_kafka_messages_t *messages            = NULL;
+    if (is("share_poll")) {
+        tested = 1;
+        require(!rd_kafka_share_poll(share, 100, &messages) && !messages, "the share consumer polls");
+    } else {
+        share_some();
+        tested = 1;
+        if (is("share_commit_sync")) {
+            require(!rd_kafka_share_commit_sync(share, TIMEOUT_MS, &results), "the share consumer commits");
+            rd_kafka_topic_partition_list_destroy(results);
+        } else if (is("share_consumer_close"))
+            rd_kafka_share_consumer_close(share);
+        else
+            rd_kafka_share_destroy(share);
+    }
+    tested = 0;
+}
+
 static int is_of_producer(void) {
     return is("poll") || is("flush") || is("queue_poll_callback");
 }
@@ -188,6 +245,8 @@ static void call(void) {
             rd_kafka_event_destroy(event);
     } else if (is("commit_queue"))
         rd_kafka_commit_queue(consumer, NULL, NULL, on_commit, NULL);
+    else if (begins("share_"))
+        call_of_share();
     else if (is("consumer_close"))
         rd_kafka_consumer_close(consumer);
     else if (is("destroy"))
@@ -270,6 +329,47 @@ static void round_of_consumer(void) {
     consumed = 0;
     while (consumed < RECORDS)
         call();
+}
+
+static void round_of_share(void) {
+    share_some();
+    call_and_leave();
+    tested = 0;
+    if (is("share_consumer_close") || is("share_destroy"))
+        return;
+    /* The share consumer reads on. */
+    produce(RECORDS);
+    require(!rd_kafka_flush(producer, TIMEOUT_MS), "the records are written");
+    consumed = 0;
+    while (consumed < RECORDS)
+        share_records();
+}
+
+/* The mock cluster has no share groups. */
+static void start_share(const char *servers) {
+    char errstr[512];
+    rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_conf_t *conf                   = rd_kafka_conf_new();
+    set(conf, "bootstrap.servers", servers);
+    set(conf, "group.id", "sharers");
+    set(conf, "share.acknowledgement.mode", "explicit");
+    share = rd_kafka_share_consumer_new(conf, errstr, sizeof(errstr));
+    require(share != NULL, errstr);
+    require(!rd_kafka_share_set_acknowledgement_commit_cb(share, on_acknowledged, NULL), "it has a callback");
+    rd_kafka_topic_partition_list_add(topics, "orders", RD_KAFKA_PARTITION_UA);
+    require(!rd_kafka_share_subscribe(share, topics), "the share consumer subscribes");
+    rd_kafka_topic_partition_list_destroy(topics);
+    /* The group begins at the end of the partition: records before that do not come. */
+    do
+        produce(1);
+    while (!share_records());
+}
+
+static void end_share(void) {
+    if (is("share_destroy"))
+        return;
+    require(rd_kafka_share_consumer_closed(share) == is("share_consumer_close"), "a call that was left closes");
+    require(!rd_kafka_share_destroy(share), "the share consumer is destroyed");
 }
 
 static rd_kafka_t *new_consumer(const char *servers) {
@@ -357,7 +457,9 @@ static void leave_the_background_thread(void) {
 
 int main(int argc, char **argv) {
     rd_kafka_conf_t *conf;
-    size_t measured = 0;
+    ottla_broker_t *broker = NULL;
+    char *servers          = NULL;
+    size_t measured        = 0;
     int rounds, number;
     require(argc == 4, "three arguments");
     function = argv[1];
@@ -369,11 +471,20 @@ int main(int argc, char **argv) {
         return 0;
     }
     conf = rd_kafka_conf_new();
-    set(conf, "test.mock.num.brokers", "1");
+    if (begins("share_")) {
+        char errstr[512];
+        broker = ottla_broker_start("topics=orders:1", errstr, sizeof(errstr));
+        require(broker != NULL, errstr);
+        servers = ottla_broker_bootstrap_servers(broker);
+        set(conf, "bootstrap.servers", servers);
+    } else
+        set(conf, "test.mock.num.brokers", "1");
     if (is_of_producer())
         rd_kafka_conf_set_dr_msg_cb(conf, on_report);
     producer = client(RD_KAFKA_PRODUCER, conf);
-    if (is_of_producer())
+    if (begins("share_"))
+        start_share(servers);
+    else if (is_of_producer())
         queue = rd_kafka_queue_get_main(producer);
     else {
         rd_kafka_mock_cluster_t *cluster = rd_kafka_handle_mock_cluster(producer);
@@ -385,6 +496,8 @@ int main(int argc, char **argv) {
     for (number = 0; number < rounds; number++) {
         if (is_of_producer())
             round_of_producer();
+        else if (begins("share_"))
+            round_of_share();
         else
             round_of_consumer();
         if (number == WARM_UP)
@@ -394,10 +507,15 @@ int main(int argc, char **argv) {
         printf("%ld\n", (long)mallinfo2().uordblks - (long)measured);
     if (is_of_producer())
         rd_kafka_queue_destroy(queue);
+    else if (begins("share_"))
+        end_share();
     else
         end_consumer();
     rd_kafka_poll(producer, 0);
     rd_kafka_destroy(producer);
     require(!rd_kafka_wait_destroyed(TIMEOUT_MS), "nothing of the clients is left");
+    rd_kafka_mem_free(NULL, servers);
+    if (broker)
+        require(!ottla_broker_destroy(broker), "the broker stops");
     return 0;
 }

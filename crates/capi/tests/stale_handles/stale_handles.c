@@ -280,6 +280,51 @@ static void messages(void) {
   use_message(kept);
 }
 
+static rd_kafka_share_t *share_consumer(void) {
+  rd_kafka_share_t *share = rd_kafka_share_consumer_new(conf_with("group.id", "g"), errstr, sizeof(errstr));
+  check(__LINE__, errstr, share != NULL);
+  return share;
+}
+
+/* The call returned the error of a stale handle. */
+static int is_refused(rd_kafka_error_t *error) {
+  int refused = error != NULL && rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__INVALID_ARG;
+  rd_kafka_error_destroy(error);
+  return refused;
+}
+
+static void use_share(rd_kafka_share_t *share) {
+  static const char type[]                = "rd_kafka_share_t";
+  rd_kafka_messages_t *messages           = NULL;
+  rd_kafka_topic_partition_list_t *topics = NULL;
+  MISUSE("rd_kafka_share_poll", type, is_refused(rd_kafka_share_poll(share, 10000, &messages)) && messages == NULL);
+  MISUSE("rd_kafka_share_subscribe", type, rd_kafka_share_subscribe(share, NULL) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  MISUSE("rd_kafka_share_subscription", type,
+         rd_kafka_share_subscription(share, &topics) == RD_KAFKA_RESP_ERR__INVALID_ARG && topics == NULL);
+  MISUSE("rd_kafka_share_acknowledge_offset", type,
+         rd_kafka_share_acknowledge_offset(share, "t", 0, 0, RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT) ==
+             RD_KAFKA_RESP_ERR__INVALID_ARG);
+  MISUSE("rd_kafka_share_commit_sync", type, is_refused(rd_kafka_share_commit_sync(share, 10000, &topics)));
+  MISUSE("rd_kafka_share_commit_async", type, is_refused(rd_kafka_share_commit_async(share)));
+  MISUSE("rd_kafka_share_consumer_close", type, is_refused(rd_kafka_share_consumer_close(share)));
+  MISUSE("rd_kafka_share_consumer_closed", type, rd_kafka_share_consumer_closed(share) == 0);
+  MISUSE("rd_kafka_share_queue_get_sasl", type, rd_kafka_share_queue_get_sasl(share) == NULL);
+  MISUSE("rd_kafka_share_destroy", type, is_refused(rd_kafka_share_destroy(share)));
+}
+
+static void shares(void) {
+  rd_kafka_share_t *share = share_consumer();
+  /* Neither is a client. */
+  MISUSE("rd_kafka_name", "rd_kafka_t", rd_kafka_name((rd_kafka_t *)share) == NULL);
+  CHECK(rd_kafka_share_destroy(share) == NULL);
+  use_share(share);
+  for (int n = 0; n < later_clients; n++) {
+    rd_kafka_share_t *later = share_consumer();
+    CHECK(later != share && rd_kafka_share_destroy(later) == NULL);
+  }
+  use_share(share);
+}
+
 static void events(void) {
   enum { COUNT = 100 };
   struct pair pair       = pair_with(COUNT);
@@ -413,7 +458,7 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*function)(void);
-  } all[] = {{"clients", clients}, {"topics", topics}, {"queues", queues}, {"confs", confs}, {"topic_confs", topic_confs}, {"messages", messages}, {"events", events}, {"processors", processors}, {"threads", threads}, {"many", many}};
+  } all[] = {{"clients", clients}, {"topics", topics}, {"queues", queues}, {"confs", confs}, {"topic_confs", topic_confs}, {"messages", messages}, {"shares", shares}, {"events", events}, {"processors", processors}, {"threads", threads}, {"many", many}};
   for (size_t n = 0; argc >= 2 && n < sizeof(all) / sizeof(all[0]); n++) {
     if (strcmp(argv[1], all[n].name) == 0) {
       all[n].function();

@@ -17,8 +17,10 @@ pub(crate) type CommitResults = BTreeMap<TopicPartition, Result<(), Error>>;
 pub(crate) enum ShareCommand {
     /// Replaces the subscription; an empty one leaves the group.
     Subscribe(BTreeSet<Arc<str>>, oneshot::Sender<Result<(), Error>>),
-    /// Waits until all acknowledgements up to this id are settled.
+    /// Waits until all acknowledgements up to the id `up_to` are settled.
     Commit {
+        /// The first acknowledgements whose results are wanted; `None` for all since the last commit.
+        from: Option<u64>,
         up_to: u64,
         reply: oneshot::Sender<Result<CommitResults, Error>>,
     },

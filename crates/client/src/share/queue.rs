@@ -115,6 +115,15 @@ impl ShareQueue {
         item
     }
 
+    /// Takes the next item, if there is one. The engine does not fetch for it.
+    pub(crate) fn take_arrived(&self) -> Option<ShareItem> {
+        let item = self.lock().items.pop_front();
+        if item.is_some() {
+            self.demand.notify_one();
+        }
+        item
+    }
+
     /// Passes acknowledgements to the engine, without a poll.
     pub(crate) fn acknowledge(&self, acks: Vec<PartitionAcks>) {
         if !acks.is_empty() {

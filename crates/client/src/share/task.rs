@@ -38,6 +38,8 @@ enum Event {
 
 /// A commit that waits for its acknowledgements.
 struct WaitingCommit {
+    /// The first acknowledgements whose results it reports.
+    from: u64,
     up_to: u64,
     results: CommitResults,
     reply: oneshot::Sender<Result<CommitResults, Error>>,
@@ -122,9 +124,13 @@ pub(crate) async fn run(
                     }
                     let _ = done.send(Ok(()));
                 }
-                Some(ShareCommand::Commit { up_to, reply }) => {
-                    let results = std::mem::take(&mut task.results);
-                    task.commits.push(WaitingCommit { up_to, results, reply });
+                Some(ShareCommand::Commit { from, up_to, reply }) => {
+                    let results = match from {
+                        Some(_) => CommitResults::new(),
+                        None => std::mem::take(&mut task.results),
+                    };
+                    let from = from.unwrap_or_default();
+                    task.commits.push(WaitingCommit { from, up_to, results, reply });
                     task.core.commit();
                 }
                 Some(ShareCommand::Assignment(reply)) => {
@@ -229,7 +235,7 @@ impl ShareTask {
         let counters = &self.links.counters;
         ShareCounters::add(if result.is_ok() { &counters.acknowledged } else { &counters.failed }, offsets);
         let id = outcome.id;
-        let waiting = self.commits.iter_mut().find(|commit| id <= commit.up_to);
+        let waiting = self.commits.iter_mut().find(|commit| (commit.from..=commit.up_to).contains(&id));
         let results = waiting.map_or(&mut self.results, |commit| &mut commit.results);
         match results.get_mut(at) {
             // The first error of a partition is kept.

@@ -31,8 +31,11 @@ struct DeliveredRun {
 }
 
 impl DeliveredRun {
-    fn has_unacknowledged(&self) -> bool {
-        self.codes.is_empty() || self.codes.contains(&NONE)
+    fn unacknowledged(&self) -> usize {
+        if self.codes.is_empty() {
+            return (self.last - self.first + 1) as usize;
+        }
+        self.codes.iter().filter(|code| **code == NONE).count()
     }
 }
 
@@ -54,9 +57,14 @@ impl DeliveredBatch {
         self.batch.as_ref()
     }
 
+    /// The number of records without an acknowledgement.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.runs.iter().map(DeliveredRun::unacknowledged).sum()
+    }
+
     /// Returns `true` if any record has no acknowledgement.
     pub(super) fn has_unacknowledged(&self) -> bool {
-        self.runs.iter().any(DeliveredRun::has_unacknowledged)
+        self.runs.iter().any(|run| run.codes.is_empty() || run.codes.contains(&NONE))
     }
 
     /// Acknowledges a record; a later acknowledgement replaces one that was not taken. Returns `false` if the record is not
@@ -167,6 +175,7 @@ mod tests {
         assert_eq!(ranges, [AckRange::uniform(0, 0, 1), AckRange::uniform(6, 6, 2)]);
         assert!(!delivered.acknowledge(&at, 0, 1), "taken");
         assert!(delivered.has_unacknowledged() && delivered.take(2).is_none());
+        assert_eq!(delivered.unacknowledged(), 3);
         delivered.acknowledge_rest(1);
         assert!(!delivered.has_unacknowledged());
         let ranges = delivered.take(3).expect("the rest").ranges;

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::group::poll_activity::PollActivity;
 use crate::notification_queue::NotificationQueue;
 use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
-use crate::share::commands::ShareCommand;
+use crate::share::commands::{CommitResults, ShareCommand};
 use crate::share::links::ShareLinks;
 use crate::share::queue::{AckOutcome, AcquiredChunk, ShareItem, ShareQueue};
 use crate::share::statistics::{ShareCounters, ShareStatistics};
@@ -79,6 +79,8 @@ pub struct ShareConsumer {
     reading: ReadContext,
     mode: ShareAcknowledgementMode,
     delivered: VecDeque<DeliveredBatch>,
+    /// Settled acknowledgements that the engine does not have.
+    unsent: Vec<PartitionAcks>,
     /// Batches with records whose renewal is not settled.
     renewing: Vec<Renewing>,
     next_id: u64,
@@ -124,6 +126,7 @@ impl Client {
             reading,
             mode: config.share_acknowledgement_mode,
             delivered: VecDeque::new(),
+            unsent: Vec::new(),
             renewing: Vec::new(),
             next_id: 1,
             is_subscribed: false,
@@ -156,6 +159,20 @@ impl ShareConsumer {
         self.ask(|reply| ShareCommand::Subscribe(topics, reply)).await
     }
 
+    /// [`ShareConsumer::subscribe`] for threads without a runtime.
+    ///
+    /// # Errors
+    /// The errors of [`ShareConsumer::subscribe`]; [`Error::TimedOut`] if the engine does not respond within `timeout`.
+    pub fn subscribe_blocking(&mut self, topics: &[&str], timeout: Duration) -> Result<(), Error> {
+        let subscribing = self.subscribe(topics);
+        blocking::block_on(timeout, subscribing).unwrap_or_else(|| {
+            Err(Error::TimedOut {
+                what: "subscribing a share consumer".into(),
+                waited_ms: timeout.as_millis(),
+            })
+        })
+    }
+
     /// Leaves the group; records that were delivered can still be acknowledged.
     ///
     /// # Errors
@@ -182,8 +199,8 @@ impl ShareConsumer {
     /// [`Error::IllegalState`] without a subscription, or if records of the last poll are not acknowledged, with explicit
     /// acknowledgement; the records stay delivered. Also errors of the group and of partitions. Cancel safe.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Option<ShareBatch>, Error> {
-        let acks = self.begin_poll()?;
-        if let Some(batch) = self.take(acks)? {
+        self.begin_poll()?;
+        if let Some(batch) = self.take()? {
             return Ok(Some(batch));
         }
         let deadline = timer::deadline_after(timeout);
@@ -191,7 +208,7 @@ impl ShareConsumer {
         let _waiting = links.polls.wait();
         loop {
             let in_time = timer::timeout_at(deadline, links.queue.filled.notified()).await.is_some();
-            let taken = self.take(Vec::new());
+            let taken = self.take();
             if !in_time || !matches!(taken, Ok(None)) {
                 links.queue.stop_waiting();
                 return taken;
@@ -204,18 +221,66 @@ impl ShareConsumer {
     /// # Errors
     /// The errors of [`ShareConsumer::poll`].
     pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<ShareBatch>, Error> {
-        let acks = self.begin_poll()?;
-        let mut taken = self.take(acks);
+        self.begin_poll()?;
+        let mut taken = self.take();
         if matches!(taken, Ok(None)) {
             let links = self.links.clone();
             let _waiting = links.polls.wait();
             blocking::wait_until(timeout, &links.queue.filled, || {
-                taken = self.take(Vec::new());
+                taken = self.take();
                 !matches!(taken, Ok(None))
             });
             links.queue.stop_waiting();
         }
         taken
+    }
+
+    /// Begins a poll without waiting, for applications that wait for other things as well: settles the records of the last poll as
+    /// [`poll`](Self::poll) does. [`take_ready`](Self::take_ready) returns the records.
+    ///
+    /// # Errors
+    /// [`Error::IllegalState`], as from [`poll`](Self::poll).
+    pub fn begin_poll(&mut self) -> Result<(), Error> {
+        self.links.polls.pass();
+        if self.mode == ShareAcknowledgementMode::Explicit {
+            let unacknowledged: usize = self.delivered.iter().map(DeliveredBatch::unacknowledged).sum();
+            if unacknowledged > 0 {
+                return Err(Error::IllegalState(format!(
+                    "poll: {unacknowledged} records of the last poll are not acknowledged, with share.acknowledgement.mode=explicit"
+                )));
+            }
+        }
+        if !self.is_subscribed {
+            return Err(Error::IllegalState(
+                "poll: the share consumer is not subscribed to any topic".into(),
+            ));
+        }
+        self.settle_delivered();
+        Ok(())
+    }
+
+    /// Returns records that have arrived, all of one partition, as a part of the poll that has begun. Without records, the engine
+    /// fetches until [`end_poll`](Self::end_poll); [`on_filled`](Self::on_filled) notifies of their arrival. A poll that lasts calls
+    /// this within `max.poll.interval.ms`.
+    ///
+    /// # Errors
+    /// Errors of the group and of partitions, as from [`poll`](Self::poll).
+    pub fn take_ready(&mut self) -> Result<Option<ShareBatch>, Error> {
+        self.links.polls.pass();
+        self.take()
+    }
+
+    /// Returns further records of the poll that have arrived. Unlike [`take_ready`](Self::take_ready), the engine does not fetch for it.
+    ///
+    /// # Errors
+    /// Errors of the group and of partitions, as from [`poll`](Self::poll).
+    pub fn take_more(&mut self) -> Result<Option<ShareBatch>, Error> {
+        self.take_from(ShareQueue::take_arrived)
+    }
+
+    /// Ends a poll that has begun: the engine begins no further fetch that waits for records.
+    pub fn end_poll(&self) {
+        self.links.queue.stop_waiting();
     }
 
     /// Acknowledges a record of the last poll. The next poll or commit sends it; until then, another call replaces it.
@@ -265,10 +330,9 @@ impl ShareConsumer {
     /// # Errors
     /// [`Error::Closed`] after the client has stopped.
     pub async fn commit(&mut self) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
-        let acks = self.settle_delivered();
-        self.links.queue.acknowledge(acks);
+        self.settle_and_send();
         let up_to = self.next_id - 1;
-        self.ask(|reply| ShareCommand::Commit { up_to, reply }).await
+        self.ask(|reply| ShareCommand::Commit { from: None, up_to, reply }).await
     }
 
     /// [`ShareConsumer::commit`] for threads without a runtime.
@@ -286,6 +350,32 @@ impl ShareConsumer {
                 waited_ms: timeout.as_millis(),
             })
         })
+    }
+
+    /// Sends the acknowledgements since the last poll or commit as [`commit`](Self::commit) does, and returns the results of these
+    /// alone: nothing if there are none. A partition without a result within `timeout` has [`Error::TimedOut`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the client has stopped.
+    pub fn commit_unsent_blocking(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
+        let partitions = self.settle_and_send();
+        let Some(reply) = self.ask_for_results(&partitions) else { return Ok(BTreeMap::new()) };
+        blocking::block_on(timeout, reply).unwrap_or_else(|| {
+            let what = "committing acknowledgements".to_owned();
+            let late = Error::TimedOut { what, waited_ms: timeout.as_millis() };
+            Ok(partitions.into_iter().map(|(_, at)| (at, Err(late.clone()))).collect())
+        })
+    }
+
+    /// Sends the acknowledgements as [`commit`](Self::commit) does, without waiting for their results: see
+    /// [`acknowledgement_results`](Self::acknowledgement_results).
+    pub fn commit_unobserved(&mut self) {
+        let partitions = self.settle_and_send();
+        // The engine sends pending acknowledgements at once when it gets the command. Its reply has no reader.
+        drop(self.ask_for_results(&partitions));
     }
 
     /// Returns the queue of results of acknowledgements. It is filled from the first call on and keeps the last 1000.
@@ -330,9 +420,9 @@ impl ShareConsumer {
 
     fn begin_close(&mut self, timeout: Duration) -> EngineReply<()> {
         if self.mode == ShareAcknowledgementMode::Explicit {
-            let acks = self.settle_delivered();
-            self.links.queue.acknowledge(acks);
+            self.settle_delivered();
         }
+        self.links.queue.acknowledge(std::mem::take(&mut self.unsent));
         self.ask(|reply| ShareCommand::Close(timeout, reply))
     }
 
@@ -345,32 +435,14 @@ impl ShareConsumer {
         }
     }
 
-    /// A poll shows that the application is alive, and settles the records of the last poll.
-    fn begin_poll(&mut self) -> Result<Vec<PartitionAcks>, Error> {
-        self.links.polls.pass();
-        if !self.is_subscribed {
-            return Err(Error::IllegalState(
-                "poll: the share consumer is not subscribed to any topic".into(),
-            ));
-        }
-        let is_explicit = self.mode == ShareAcknowledgementMode::Explicit;
-        if is_explicit && self.delivered.iter().any(DeliveredBatch::has_unacknowledged) {
-            return Err(Error::IllegalState(
-                "poll: with share.acknowledgement.mode=explicit, all records of the last poll must be acknowledged first".into(),
-            ));
-        }
-        Ok(self.settle_delivered())
-    }
-
-    /// Takes the acknowledgements of delivered records. With implicit acknowledgement, these are all records.
-    fn settle_delivered(&mut self) -> Vec<PartitionAcks> {
-        let mut acks = Vec::with_capacity(self.delivered.len());
+    /// Settles acknowledgements of delivered records. With implicit acknowledgement, these are all records.
+    fn settle_delivered(&mut self) {
         if self.mode == ShareAcknowledgementMode::Implicit {
             for delivered in std::mem::take(&mut self.delivered) {
-                acks.push(delivered.into_accepted(self.next_id));
+                self.unsent.push(delivered.into_accepted(self.next_id));
                 self.next_id += 1;
             }
-            return acks;
+            return;
         }
         for delivered in &mut self.delivered {
             let Some(taken) = delivered.take(self.next_id) else { continue };
@@ -378,16 +450,39 @@ impl ShareConsumer {
                 self.renewing.push(Renewing { id: taken.id, key: delivered.key, batch: batch.clone() });
             }
             self.next_id += 1;
-            acks.push(taken);
+            self.unsent.push(taken);
         }
         self.delivered.retain(DeliveredBatch::has_unacknowledged);
-        acks
+    }
+
+    /// Settles acknowledgements and passes them to the engine. Returns the id and the partition of each.
+    fn settle_and_send(&mut self) -> Vec<(u64, TopicPartition)> {
+        self.settle_delivered();
+        let acks = std::mem::take(&mut self.unsent);
+        let partitions = acks.iter().map(|acks| (acks.id, acks.at.clone())).collect();
+        self.links.queue.acknowledge(acks);
+        partitions
+    }
+
+    /// Asks for the results of these acknowledgements; `None` if there are none.
+    fn ask_for_results(&self, acks: &[(u64, TopicPartition)]) -> Option<EngineReply<CommitResults>> {
+        let (from, up_to) = (acks.first()?.0, acks.last()?.0);
+        Some(self.ask(|reply| ShareCommand::Commit { from: Some(from), up_to, reply }))
     }
 
     /// Passes acknowledgements to the engine and takes the next records.
-    fn take(&mut self, mut acks: Vec<PartitionAcks>) -> Result<Option<ShareBatch>, Error> {
+    fn take(&mut self) -> Result<Option<ShareBatch>, Error> {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        self.take_from(|queue| queue.exchange(std::mem::take(&mut unsent)))
+    }
+
+    /// Takes items from the queue until one has records.
+    fn take_from(
+        &mut self,
+        mut next: impl FnMut(&ShareQueue) -> Option<ShareItem>,
+    ) -> Result<Option<ShareBatch>, Error> {
         loop {
-            let batch = match self.links.queue.exchange(std::mem::take(&mut acks)) {
+            let batch = match next(&self.links.queue) {
                 Some(ShareItem::Chunk(chunk)) => self.open(chunk),
                 Some(ShareItem::Renewed(outcome)) => self.renewed(&outcome),
                 Some(ShareItem::Error(error)) => return Err(error),
