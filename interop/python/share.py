@@ -114,8 +114,6 @@ def share_release_at_close(bootstrap):
     first = member(bootstrap, name, "explicit")
     messages = list(batch(first))
     first.acknowledge(messages[0])
-    # librdkafka sends acknowledgements while it leaves the group, and a broker may end the session first.
-    assert list(first.commit_sync(PATIENCE).values()) == [None]
     del messages
     first.close()
     with member(bootstrap, name) as second:

@@ -80,9 +80,7 @@ impl ShareGroups {
     ) -> Result<(ShareAnswer, Duration), Refusal> {
         let member_id = beat.member_id.clone();
         let (outcome, interval, epoch) = self.begin_heartbeat(cluster, group_id, &beat)?;
-        if beat.epoch < 0 {
-            self.release_left(cluster, group_id, std::slice::from_ref(&member_id));
-        }
+        // A member that leaves ends its share sessions itself: librdkafka sends its last acknowledgements beside this request.
         let answer = match outcome {
             Outcome::Answer(answer) => answer,
             Outcome::Initialize { places, is_news } => {
@@ -263,7 +261,7 @@ impl ShareGroups {
         next
     }
 
-    /// Releases the records of members that have left, and forgets what the leaders know of a group without members.
+    /// Releases the records of members that were not heard of, and forgets what the leaders know of a group without members.
     fn release_left(&self, cluster: &Arc<Cluster>, group_id: &str, members: &[String]) {
         for member in members {
             cluster.share_leader.member_left(cluster, group_id, member);
