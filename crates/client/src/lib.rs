@@ -59,9 +59,10 @@ pub use admin::{
     GroupDescription, GroupFilter, GroupListing, GroupListings, HangingTransaction, KeyedResults,
     LogDirDescription, LogDirReplica, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt,
     PartitionDescription, PatternType, QuorumDescription, QuorumReplica, QuotaAlteration, QuotaEntity,
-    QuotaMatch, QuotaValues, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts,
-    TopicDescription, TopicDescriptions, TopicListing, TransactionDescription, TransactionFilter,
-    TransactionListing, TransactionListings,
+    QuotaMatch, QuotaValues, ResourceType, ScramChange, ScramCredential, ScramMechanism,
+    ShareGroupDescription, ShareGroupOffset, ShareMemberDescription, Timeouts, TopicDescription,
+    TopicDescriptions, TopicListing, TransactionDescription, TransactionFilter, TransactionListing,
+    TransactionListings,
 };
 pub use client::Client;
 pub use clock::Clock;
