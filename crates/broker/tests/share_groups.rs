@@ -5,10 +5,11 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Raw, batch};
-use ottla_broker::{Broker, BrokerConfig, BrokerThread};
+use ottla_broker::{Broker, BrokerConfig, BrokerThread, Clock};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages as m;
 use ottla_protocol::messages::share_group_heartbeat::{
@@ -489,6 +490,18 @@ fn share_groups_their_members_and_their_lag_are_in_the_metrics() {
     beat(&mut connection, "m1", 0, &["orders"]);
     assert_eq!(value("ottla_groups{protocol=\"share\",state=\"Stable\"}").as_deref(), Some("1"));
     assert_eq!(value("ottla_group_members{protocol=\"share\"}").as_deref(), Some("1"));
+}
+
+/// A member got no partitions until the wall clock had caught up. Seed 29 of the simulation found it.
+#[test]
+fn a_clock_that_goes_back_does_not_delay_the_assignment_of_a_share_group() {
+    let clock = Arc::new(AtomicI64::new(1_700_000_000_000));
+    let builder = Broker::builder().memory().topic("orders", 4).clock(Clock::Fixed(clock.clone()));
+    let broker = builder.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(partitions(&beat(&mut connection, "m1", 0, &["orders"])), 4);
+    clock.fetch_sub(86_400_000, Ordering::Relaxed);
+    assert!(partitions(&beat(&mut connection, "m2", 0, &["orders"])) > 0);
 }
 
 const STATES: &str = "__share_group_state";
