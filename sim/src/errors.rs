@@ -43,7 +43,9 @@ const HEALTHY: Duration = Duration::from_millis(500);
 const FAULTY: Duration = Duration::from_secs(5);
 const PARTITIONS: i32 = 3;
 /// Sessions of share groups as short as those of the group member.
-const QUICK_SHARE_GROUPS: [(&str, &str); 4] = [
+const QUICK_SHARE_GROUPS: [(&str, &str); 5] = [
+    // The wall clock stands still.
+    ("group.share.assignment.interval.ms", "0"),
     ("group.share.min.session.timeout.ms", "1000"),
     ("group.share.session.timeout.ms", "2000"),
     ("group.share.min.heartbeat.interval.ms", "100"),
