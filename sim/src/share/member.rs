@@ -40,9 +40,34 @@ pub(super) async fn consume(world: World, history: SharedShareHistory, id: u32, 
 
 /// Acknowledgements without a result.
 struct Sent {
-    /// By slot and offset: the types, and the delivery counts of the record.
-    by_record: BTreeMap<(i32, i64), VecDeque<(AcknowledgeType, i16)>>,
+    by_record: BTreeMap<(i32, i64), Outstanding>,
     results: NotificationQueue<AcknowledgementResult>,
+}
+
+/// The acknowledgements of one record without a result.
+///
+/// Their results may come in another order than they were sent: after a move, the former leader answers later than the new one.
+#[derive(Default)]
+struct Outstanding {
+    /// The types, and the delivery counts of the record.
+    acks: VecDeque<(AcknowledgeType, i16)>,
+    /// There were two types at one time: no result is taken for either, until none is outstanding.
+    is_ambiguous: bool,
+}
+
+impl Outstanding {
+    fn add(&mut self, ack: AcknowledgeType, count: i16) {
+        self.is_ambiguous |= self.acks.iter().any(|(other, _)| *other != ack);
+        self.acks.push_back((ack, count));
+    }
+
+    /// Takes the acknowledgement of a result; `None` if it is not known which of several it is.
+    fn take(&mut self) -> Option<(AcknowledgeType, i16)> {
+        let lowest = self.acks.iter().map(|(_, count)| *count).min();
+        let taken = self.acks.pop_front().filter(|_| !self.is_ambiguous);
+        self.is_ambiguous &= !self.acks.is_empty();
+        Some((taken?.0, lowest?))
+    }
 }
 
 struct Member<'a> {
@@ -178,7 +203,7 @@ impl Member<'_> {
 
 impl Sent {
     fn add(&mut self, slot: i32, offset: i64, ack: AcknowledgeType, count: i16) {
-        self.by_record.entry((slot, offset)).or_default().push_back((ack, count));
+        self.by_record.entry((slot, offset)).or_default().add(ack, count);
     }
 
     /// Reports the results that have come to the history.
@@ -187,7 +212,7 @@ impl Sent {
             let slot = world.options.slot(&at.topic, at.partition);
             for offset in ranges.into_iter().flatten() {
                 // The client rejects what it cannot decode, and acknowledges gaps.
-                let sent = self.by_record.get_mut(&(slot, offset)).and_then(VecDeque::pop_front);
+                let sent = self.by_record.get_mut(&(slot, offset)).and_then(Outstanding::take);
                 if let (Some((ack, count)), Ok(())) = (sent, &result) {
                     history.lock().confirmed(slot, offset, ack, count);
                 }
