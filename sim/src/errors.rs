@@ -17,8 +17,8 @@ use crate::rates::{BusiestWindow, Rates};
 use crate::topics::TOPICS;
 use crate::trace::Trace;
 
-/// The APIs that a producer and a group member use.
-pub const APIS: [ApiKey; 14] = [
+/// The APIs that a producer, a group member and a member of a share group use.
+pub const APIS: [ApiKey; 17] = [
     ApiKey::ApiVersions,
     ApiKey::Fetch,
     ApiKey::FindCoordinator,
@@ -32,6 +32,9 @@ pub const APIS: [ApiKey; 14] = [
     ApiKey::OffsetFetch,
     ApiKey::OffsetForLeaderEpoch,
     ApiKey::Produce,
+    ApiKey::ShareAcknowledge,
+    ApiKey::ShareFetch,
+    ApiKey::ShareGroupHeartbeat,
     ApiKey::SyncGroup,
 ];
 /// Virtual time without faults, so that every dialogue has started.
@@ -39,6 +42,15 @@ const HEALTHY: Duration = Duration::from_millis(500);
 /// Virtual duration of the fault.
 const FAULTY: Duration = Duration::from_secs(5);
 const PARTITIONS: i32 = 3;
+/// Sessions of share groups as short as those of the group member.
+const QUICK_SHARE_GROUPS: [(&str, &str); 5] = [
+    // The wall clock stands still.
+    ("group.share.assignment.interval.ms", "0"),
+    ("group.share.min.session.timeout.ms", "1000"),
+    ("group.share.session.timeout.ms", "2000"),
+    ("group.share.min.heartbeat.interval.ms", "100"),
+    ("group.share.heartbeat.interval.ms", "100"),
+];
 const TOPIC: &str = TOPICS[0];
 
 /// The number of requests while one API failed.
@@ -65,6 +77,8 @@ pub struct Moved {
     pub read: u64,
     /// Records that the group member received.
     pub consumed: u64,
+    /// Records that the member of the share group received.
+    pub shared: u64,
 }
 
 /// Runs the same with an API that fails once.
@@ -72,7 +86,7 @@ pub fn run_with_error_once(api: ApiKey, fault: Fault, seed: u64) -> ErrorReport 
     run(api, seed, PARTITIONS, |cluster| cluster.intercept(api, None, 1, fault))
 }
 
-/// Runs a producer, a reader and a group member against a broker whose `api` fails with `fault` after some time.
+/// Runs a producer, a reader, a group member and a member of a share group against a broker whose `api` fails with `fault` after some time.
 pub fn run_with_error(api: ApiKey, fault: Fault, seed: u64) -> ErrorReport {
     run(api, seed, PARTITIONS, |cluster| cluster.intercept(api, None, u32::MAX, fault))
 }
@@ -104,7 +118,12 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
         .clock(Clock::Fixed(Arc::new(EPOCH_MS.into())))
         .syncer(Syncer::Inline(Duration::ZERO))
         .seed(seed)
-        .configure(|config| config.durability = Durability::Os)
+        .configure(|config| {
+            config.durability = Durability::Os;
+            for (name, value) in QUICK_SHARE_GROUPS {
+                config.set(name, value).expect("a value in range");
+            }
+        })
         .topic(TOPIC, PARTITIONS)
         .start()
         .await
@@ -125,6 +144,8 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     tasks.spawn_local(consume(net.clone(), seed, read, None, records.clone()));
     let consumed = Rc::new(Cell::new(0));
     tasks.spawn_local(consume(net.clone(), seed, read, Some("billing"), consumed.clone()));
+    let shared = Rc::new(Cell::new(0));
+    tasks.spawn_local(share(net.clone(), seed, shared.clone()));
     let moved = || Moved {
         appended: (0..PARTITIONS)
             .filter_map(|partition| cluster.offsets_of(TOPIC, partition))
@@ -132,6 +153,7 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
             .sum(),
         read: records.get(),
         consumed: consumed.get(),
+        shared: shared.get(),
     };
     tokio::time::sleep(HEALTHY).await;
     let before = rates.total(api);
@@ -147,6 +169,7 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
         appended: after.appended - before_late.appended,
         read: after.read - before_late.read,
         consumed: after.consumed - before_late.consumed,
+        shared: after.shared - before_late.shared,
     };
     let requests = rates.total(api) - before;
     let busiest = rates.busiest().into_values().max_by_key(|busiest| busiest.requests).unwrap_or_default();
@@ -158,8 +181,8 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
 /// Maximum number of requests of one API while it fails: each client sends one per backoff and partition.
 pub fn requests_max() -> u64 {
     let windows = FAULTY.as_millis() / crate::rates::WINDOW.as_millis();
-    // Three clients; the reader and the member request each partition.
-    windows as u64 * 3 * PARTITIONS as u64
+    // Four clients; the reader and the members request each partition.
+    windows as u64 * 4 * PARTITIONS as u64
 }
 
 fn config(name: &str) -> Config {
@@ -213,6 +236,28 @@ async fn consume(net: Network, seed: u64, read: i32, group: Option<&str>, record
         match consumer.poll(Duration::from_millis(100)).await {
             Ok(Some(Polled::Records(batch))) => records.set(records.get() + batch.iter().count() as u64),
             Ok(_) => {}
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn share(net: Network, seed: u64, records: Rc<Cell<u64>>) {
+    let mut config = config("sharer");
+    config.group_id = Some("sharers".into());
+    let (client, engine) = Client::with_engine(config, Arc::new(net), seed).expect("a sound configuration");
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(async move { drop(engine.run().await) });
+    let mut consumer = client.share_consumer().expect("a group");
+    drop(consumer.subscribe(&[TOPIC]).await);
+    loop {
+        match consumer.poll(Duration::from_millis(100)).await {
+            Ok(Some(batch)) => {
+                records.set(records.get() + batch.len() as u64);
+                drop(tokio::time::timeout(Duration::from_secs(1), consumer.commit()).await);
+                // A commit is a request that moves no records.
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+            Ok(None) => {}
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::host::{Host, NODES};
 use crate::net::NetworkFaults;
 use crate::options::{Options, ms};
+use crate::share::SHARERS;
 use crate::topics::GROUPS;
 use crate::world::World;
 
@@ -99,6 +100,17 @@ const COORDINATOR_APIS: [ApiKey; 6] = [
 /// Transient error codes of a coordinator.
 const GROUP_CODES: [ErrorCode; 3] =
     [ErrorCode::NotCoordinator, ErrorCode::CoordinatorLoadInProgress, ErrorCode::CoordinatorNotAvailable];
+
+/// The requests of share groups.
+const SHARE_APIS: [ApiKey; 3] = [ApiKey::ShareFetch, ApiKey::ShareAcknowledge, ApiKey::ShareGroupHeartbeat];
+
+/// Transient error codes of their sessions.
+const SHARE_CODES: [ErrorCode; 4] = [
+    ErrorCode::ShareSessionNotFound,
+    ErrorCode::InvalidShareSessionEpoch,
+    ErrorCode::ShareSessionLimitReached,
+    ErrorCode::RequestTimedOut,
+];
 
 /// Commits are delayed for less than their client waits.
 const COMMIT_DELAY_MAX: Duration = Duration::from_millis(1000);
@@ -235,7 +247,8 @@ impl Faults {
                     trace.note(format_args!("coordinator of {id}: {node}, {done}"));
                     return;
                 }
-                let group = GROUPS[self.rng.usize(0..GROUPS.len())];
+                let is_share = self.world.options.has_share_group() && self.rng.u8(0..3) == 0;
+                let group = if is_share { SHARERS } else { GROUPS[self.rng.usize(0..GROUPS.len())] };
                 let done = cluster.set_coordinator(group, node);
                 trace.note(format_args!("coordinator of {group}: {node}, {done}"));
             }
@@ -249,10 +262,7 @@ impl Faults {
                 };
             }
             _ => {
-                let drawn = self.rng.usize(0..DATA_APIS.len() + COORDINATOR_APIS.len());
-                let of_coordinator = drawn.checked_sub(DATA_APIS.len()).map(|at| COORDINATOR_APIS[at]);
-                let api = of_coordinator.unwrap_or_else(|| DATA_APIS[drawn]);
-                let codes: &[ErrorCode] = if of_coordinator.is_some() { &GROUP_CODES } else { &CODES };
+                let (api, codes) = self.intercepted();
                 let fault = match self.rng.u8(0..4) {
                     0 => Fault::Fail(codes[self.rng.usize(0..codes.len())]),
                     // A commit that is handled after its connection has ended may overwrite a later one: the protocol
@@ -266,6 +276,21 @@ impl Faults {
                 trace.note(format_args!("intercept {count} {api}: {fault:?}"));
                 cluster.intercept(api, None, count, fault);
             }
+        }
+    }
+
+    /// An API, and the error codes that it may have.
+    fn intercepted(&mut self) -> (ApiKey, &'static [ErrorCode]) {
+        if self.world.options.has_share_group() && self.rng.u8(0..3) == 0 {
+            let drawn = self.rng.usize(0..SHARE_APIS.len());
+            let codes: &[ErrorCode] =
+                if SHARE_APIS[drawn] == ApiKey::ShareGroupHeartbeat { &GROUP_CODES } else { &SHARE_CODES };
+            return (SHARE_APIS[drawn], codes);
+        }
+        let drawn = self.rng.usize(0..DATA_APIS.len() + COORDINATOR_APIS.len());
+        match drawn.checked_sub(DATA_APIS.len()) {
+            Some(at) => (COORDINATOR_APIS[at], &GROUP_CODES),
+            None => (DATA_APIS[drawn], &CODES),
         }
     }
 

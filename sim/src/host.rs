@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use ottla_broker::{Broker, Clock, Cluster, Durability, StartError, Syncer, TopicConfig, serve};
+use ottla_broker::{
+    Broker, BrokerConfig, Clock, Cluster, Durability, StartError, Syncer, TopicConfig, serve,
+};
 use ottla_log::storage::mem::MemStorage;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,6 +19,7 @@ use crate::compacted::{BALANCES, SETTINGS};
 use crate::net::{Network, Pipe};
 use crate::options::{Options, ms};
 use crate::rates::Rates;
+use crate::share::{SharedShareHistory, Witness};
 use crate::topics::GROUPS;
 use crate::trace::Trace;
 
@@ -44,6 +47,7 @@ pub(crate) struct Host {
     tasks: JoinSet<()>,
     rates: Rates,
     history: Rc<RefCell<History>>,
+    share: SharedShareHistory,
     /// The disk reports syncs that it did not make: for the proof that the checker finds that.
     syncs_ignored: bool,
 }
@@ -71,6 +75,7 @@ impl Host {
         trace: Trace,
         rates: Rates,
         history: Rc<RefCell<History>>,
+        share: SharedShareHistory,
     ) -> Self {
         let now = Arc::new(AtomicI64::new(EPOCH_MS));
         let wall = WallClock { now, skew: AtomicI64::new(0), started: Instant::now() };
@@ -86,6 +91,7 @@ impl Host {
             tasks: JoinSet::new(),
             rates,
             history,
+            share,
             syncs_ignored: false,
         }
     }
@@ -102,6 +108,11 @@ impl Host {
         let seed = self.rng.u64(..);
         let broker = self.open(&self.disk, seed).await.map_err(|error| error.to_string())?;
         broker.cluster().observe_requests(Arc::new(self.rates.clone()));
+        if self.options.has_share_group() {
+            self.share.lock().restarted();
+            let witness = Witness { history: self.share.clone(), options: (*self.options).clone() };
+            broker.cluster().observe_requests(Arc::new(witness));
+        }
         let slots = 0..self.options.slots();
         let ends: Vec<_> = slots.map(|slot| end_of(&self.options, &broker.cluster(), slot)).collect();
         self.trace.note(format_args!("broker: up with {ends:?}"));
@@ -139,6 +150,7 @@ impl Host {
                 config.transaction_log_partitions = 3;
                 config.transaction_log_segment_bytes = config.offsets_topic_segment_bytes;
                 config.transaction_timeout_check = Duration::from_millis(500);
+                configure_share_groups(config, options);
                 let kind = if options.log_append_time > 0 { "LogAppendTime" } else { "CreateTime" };
                 let settings = [
                     ("segment.bytes", options.segment_bytes.to_string()),
@@ -221,6 +233,29 @@ impl Host {
     /// The offset after the last record of a slot.
     pub(crate) fn end_of(&self, slot: i32) -> i64 {
         self.cluster().map_or(0, |cluster| end_of(&self.options, &cluster, slot).max(0))
+    }
+}
+
+/// Sessions and locks of seconds, and a log of states that is pruned.
+fn configure_share_groups(config: &mut BrokerConfig, options: &Options) {
+    config.share_coordinator.state_topic_partitions = 3;
+    config.share_coordinator.state_topic_segment_bytes = config.offsets_topic_segment_bytes;
+    config.share_coordinator.updates_per_snapshot = 5;
+    config.share_coordinator.prune_interval = Duration::from_secs(1);
+    config.share_coordinator.cold_snapshot_interval = Duration::from_secs(2);
+    let (lock_ms, deliveries_max) = (options.lock_duration.to_string(), options.deliveries_max.to_string());
+    let settings = [
+        ("group.share.min.session.timeout.ms", "1000"),
+        ("group.share.session.timeout.ms", "3000"),
+        ("group.share.min.heartbeat.interval.ms", "100"),
+        ("group.share.heartbeat.interval.ms", "300"),
+        ("group.share.assignment.interval.ms", "100"),
+        ("group.share.min.record.lock.duration.ms", "1000"),
+        ("group.share.record.lock.duration.ms", &lock_ms),
+        ("group.share.delivery.count.limit", &deliveries_max),
+    ];
+    for (name, value) in settings {
+        config.set(name, value).expect("a value in range");
     }
 }
 

@@ -24,6 +24,7 @@ mod producer;
 pub mod rates;
 mod reader;
 pub mod scenario;
+mod share;
 pub mod shrink;
 mod topics;
 pub mod trace;

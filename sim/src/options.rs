@@ -99,6 +99,12 @@ options! {
     updates = 1;
     /// Number of keys per keeper.
     keys = 1;
+    /// Number of members of a share group; 0: there is none.
+    sharers = 0;
+    /// `group.share.delivery.count.limit`.
+    deliveries_max = 5;
+    /// `group.share.record.lock.duration.ms`.
+    lock_duration = 1_000;
     /// Segment size of the logs.
     segment_bytes = 1_073_741_824;
     /// Latency of a sync.
@@ -218,6 +224,11 @@ impl Options {
             options.keepers = rng.i64(1..=2);
             options.updates = one_of(rng, &[20, 100, 300]);
             options.keys = one_of(rng, &[1, 5, 30]);
+        }
+        if rng.bool() {
+            options.sharers = rng.i64(1..=3);
+            options.deliveries_max = one_of(rng, &[2, 3, 5, 10]);
+            options.lock_duration = one_of(rng, &[1_000, 3_000]);
         }
         options
     }

@@ -98,7 +98,8 @@ impl RequestObserver for Rates {
             let what = format!("{api} of {client_id} to node {node}: {} answers in no time", state.answers);
             self.network.freeze(what);
         }
-        if moved_records || api == ApiKey::Fetch && took >= WAITED {
+        let is_fetch = matches!(api, ApiKey::Fetch | ApiKey::ShareFetch);
+        if moved_records || is_fetch && took >= WAITED {
             return;
         }
         *state.totals.entry(api.code()).or_default() += 1;

@@ -18,6 +18,7 @@ use crate::processor::process;
 use crate::producer::produce;
 use crate::rates::{BusiestWindow, Rates, requests_per_window_max};
 use crate::reader::read;
+use crate::share::{ShareLoad, SharedShareHistory};
 use crate::topics::PROCESSORS;
 use crate::trace::Trace;
 use crate::transactions::Transactions;
@@ -48,6 +49,8 @@ pub struct Report {
     pub read: usize,
     /// Number of transactions whose commit succeeded.
     pub committed: usize,
+    /// Number of records whose acceptance by the share group was confirmed.
+    pub accepted: usize,
     /// The busiest window of each API, by its number.
     pub busiest: BTreeMap<i16, BusiestWindow>,
 }
@@ -166,8 +169,16 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     };
     let rates = Rates::new(net.clone());
     let history = world.history.clone();
-    let mut host =
-        Host::new(options.clone(), rng.u64(..), net.clone(), trace.clone(), rates.clone(), history.clone());
+    let share = SharedShareHistory::new(&options);
+    let mut host = Host::new(
+        options.clone(),
+        rng.u64(..),
+        net.clone(),
+        trace.clone(),
+        rates.clone(),
+        history.clone(),
+        share.clone(),
+    );
     if mode.syncs_ignored {
         host.ignore_syncs();
     }
@@ -178,6 +189,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     let mut consumers = Consumers::default();
     let mut transactions = Transactions::default();
     let mut compacted = CompactedLoad::default();
+    let mut share = ShareLoad::new(share);
     let safety = async {
         host.start().await?;
         for id in 1..=options.producers {
@@ -187,6 +199,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
         consumers.start(&world, seed);
         transactions.start(&world, seed);
         compacted.start(&world, seed);
+        share.start(&world, seed);
         consumers.tasks.spawn_local(observe(options.clone(), host.running(), history.clone()));
         injector.run(&mut host).await?;
         world.faults.set(false);
@@ -198,7 +211,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     } else {
         stuck.extend(all_results(&mut producers).await);
         stuck.extend(consumers.all_read(&host, &options, &history).await);
-        stuck.extend(settle(&mut transactions, &mut compacted, &host, &options).await);
+        stuck.extend(settle(&mut transactions, &mut compacted, &share, &host, &options).await);
     }
     for reader in consumers.readers() {
         history.borrow_mut().finish(reader);
@@ -208,6 +221,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
         anomalies.extend(transactions.history.borrow().check(options.copiers > 0));
     }
     anomalies.extend(compacted.history.borrow().check());
+    anomalies.extend(share.history.lock().check());
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
@@ -218,16 +232,28 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     }
     let (acked, read) = history.borrow().counts();
     let committed = transactions.history.borrow().committed();
+    let accepted = share.history.lock().accepted();
     trace.note(format_args!(
-        "end: {acked} acknowledged, {read} read, {committed} committed, {} anomalies",
+        "end: {acked} acknowledged, {read} read, {committed} committed, {accepted} accepted, {} anomalies",
         anomalies.len()
     ));
     let lines = trace.lines();
     consumers.tasks.shutdown().await;
     transactions.shutdown().await;
     compacted.shutdown().await;
+    share.shutdown().await;
     host.stop().await;
-    Report { seed, options: (*options).clone(), trace: lines, anomalies, acked, read, committed, busiest }
+    Report {
+        seed,
+        options: (*options).clone(),
+        trace: lines,
+        anomalies,
+        acked,
+        read,
+        committed,
+        accepted,
+        busiest,
+    }
 }
 
 /// Waits until every record has a result, and returns the number of producers that have none in time.
@@ -242,6 +268,7 @@ async fn all_results(producers: &mut JoinSet<()>) -> Option<String> {
 async fn settle(
     transactions: &mut Transactions,
     compacted: &mut CompactedLoad,
+    share: &ShareLoad,
     host: &Host,
     options: &Options,
 ) -> Vec<String> {
@@ -249,6 +276,7 @@ async fn settle(
     loop {
         let mut unfinished = transactions.unfinished(options, host.cluster().as_deref());
         unfinished.extend(compacted.unfinished());
+        unfinished.extend(share.unfinished(options, host));
         if unfinished.is_empty() {
             break;
         }

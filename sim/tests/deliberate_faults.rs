@@ -178,6 +178,17 @@ fn newest_records_that_a_compaction_removes_are_found() {
     });
 }
 
+const SHARE_GROUP: &str = "partitions=2 producers=2 records=100 pause_max=20 sync_delay=10 latency_max=5 sharers=2 \
+    handling_max=20 faults_for=4000";
+
+#[test]
+fn acknowledgements_of_share_groups_that_are_not_stored_are_found() {
+    with_fault(DeliberateFault::UnstoredAcknowledgements, || {
+        let base = format!("{SHARE_GROUP} kill=1 power_cut=1");
+        find("unstored acknowledgements", &base, Mode::default(), &["DeliveredAgain"]);
+    });
+}
+
 #[test]
 fn without_a_fault_the_same_loads_have_no_anomaly() {
     let kinds = "members=2 processors=1 workers=3 handling_max=50 intercept=1 cut=1 kill=1 power_cut=1 damage=1 bit_rot=1";
@@ -194,5 +205,12 @@ fn without_a_fault_the_same_loads_have_no_anomaly() {
         let report = run_with(seed, &base, Mode::default());
         assert!(check(&report).is_ok(), "seed {seed}: {:?}", report.anomalies);
         assert!(report.committed > 10, "seed {seed}: {} transactions", report.committed);
+    }
+    let base = Options::parse(&format!("{SHARE_GROUP} intercept=1 cut=1 kill=1 power_cut=1 move_leader=1"));
+    let base = base.expect("options");
+    for seed in 1..=10 {
+        let report = run_with(seed, &base, Mode::default());
+        assert!(check(&report).is_ok(), "seed {seed}: {:?}", report.anomalies);
+        assert!(report.accepted > 50, "seed {seed}: {} accepted", report.accepted);
     }
 }

@@ -54,6 +54,7 @@ fn every_seed_keeps_what_was_acknowledged_in_order_and_comes_to_its_end() {
     assert!(totals.failed.is_empty(), "failed seeds: {:?}", totals.failed);
     assert!(totals.acked > 0 && totals.read >= totals.acked, "the runs did something");
     assert!(totals.committed > 0 || totals.seeds < 50, "half of the seeds have transactions");
+    assert!(totals.accepted > 0 || totals.seeds < 50, "half of the seeds have a share group");
 }
 
 /// Seeds that once did not finish. A restarted broker assigned a client's fetch session to another client, whose

@@ -92,7 +92,7 @@ pub use ottla_log::storage::faulty::{DiskCall, DiskEffect, DiskFiles, DiskRule};
 pub use ottla_protocol::{ApiKey, ErrorCode};
 pub use partition::Syncer;
 pub use repair::{Damage, RepairError, RepairReport, repair};
-pub use request_observer::{AnsweredRequest, RequestObserver};
+pub use request_observer::{AnsweredRequest, RequestObserver, ShareEvent, ShareEventKind};
 pub use request_trace::RequestTrace;
 pub use server::Server;
 pub use skip::skip_damage;

@@ -1,4 +1,4 @@
-//! The requests that a test observes: API, client, response time, and whether they moved records.
+//! What a test observes: requests with API, client, response time and whether they moved records, and the records of share groups.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -27,8 +27,55 @@ pub struct AnsweredRequest<'a> {
     pub is_sent: bool,
 }
 
+/// Records of a share group at their leader.
+#[derive(Clone, Copy, Debug)]
+pub struct ShareEvent<'a> {
+    /// The group.
+    pub group: &'a str,
+    /// The member id.
+    pub member: &'a str,
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// What happens.
+    pub kind: ShareEventKind,
+}
+
+/// What happens to records of a share group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ShareEventKind {
+    /// The member has acquired records: they are in the response to its fetch.
+    Acquired {
+        /// The first offset.
+        first: i64,
+        /// The last offset.
+        last: i64,
+        /// The number of deliveries, with this one.
+        delivery_count: i16,
+        /// The duration of the lock.
+        lock: Duration,
+        /// The epoch of the leader.
+        leader_epoch: i32,
+    },
+    /// The leader takes an acknowledgement of the member. It is not stored yet.
+    Acknowledged {
+        /// The first offset.
+        first: i64,
+        /// The last offset.
+        last: i64,
+        /// The type, with Kafka's number.
+        acknowledge_type: i8,
+    },
+    /// The session of the member has ended. All of its locks in the partition end.
+    Released,
+}
+
 /// Receives every answered request: see [`Cluster::observe_requests`](crate::Cluster::observe_requests).
 pub trait RequestObserver: Debug + Send + Sync {
     /// Receives an answered request.
     fn on_answered(&self, request: AnsweredRequest<'_>);
+
+    /// Receives what happens to records of share groups, in the order in which it happens.
+    fn on_share_event(&self, _event: ShareEvent<'_>) {}
 }

@@ -8,10 +8,11 @@ mod common;
 mod seats;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use common::Raw;
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{Broker, BrokerThread, Clock};
 use ottla_client::Config;
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
@@ -440,6 +441,22 @@ fn groups_of_the_new_protocol_and_their_members_are_in_the_metrics() {
     assert_eq!(value("ottla_groups{protocol=\"consumer\",state=\"Stable\"}"), Some("2"), "{text}");
     assert_eq!(value("ottla_groups{protocol=\"consumer\",state=\"Reconciling\"}"), Some("1"), "{text}");
     assert_eq!(value("ottla_group_members{protocol=\"consumer\"}"), Some("4"), "{text}");
+}
+
+/// A group made no assignment until the wall clock had caught up, as share groups did.
+#[test]
+fn a_clock_that_goes_back_does_not_delay_an_assignment() {
+    let clock = Arc::new(AtomicI64::new(1_700_000_000_000));
+    let builder = Broker::builder().memory().topic("orders", 4).clock(Clock::Fixed(clock.clone()));
+    let broker = builder.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let request = FindCoordinatorRequest { key: "billing".into(), ..Default::default() };
+    assert_eq!(connection.ask(2, &request).expect("an answer").error_code, ErrorCode::None);
+    let first = beat(&mut connection, &join_request("a"));
+    assert_eq!(first.error_code, ErrorCode::None);
+    clock.fetch_sub(86_400_000, Ordering::Relaxed);
+    let second = beat(&mut connection, &join_request("b"));
+    assert_eq!((second.error_code, second.member_epoch), (ErrorCode::None, first.member_epoch + 1));
 }
 
 /// Members of our client: one leaves, one is gone without a word, and others take over.

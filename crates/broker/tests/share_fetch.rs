@@ -544,3 +544,42 @@ fn malformed_acknowledgements_are_refused() {
         assert_eq!(configure(&broker, name, value), ErrorCode::InvalidConfig, "{name}");
     }
 }
+
+/// The value of a metric.
+fn metric(broker: &BrokerThread, series: &str) -> Option<u64> {
+    let text = broker.cluster().metrics_text(100);
+    text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn share_groups_and_what_their_members_do_are_in_the_metrics() {
+    let broker = start_with(
+        &MemStorage::new(),
+        &[("group.share.record.lock.duration.ms", "1000"), ("group.share.delivery.count.limit", "2")],
+    );
+    initialize(&broker, 0);
+    produce(&broker, 10);
+    let mut a = Member::join(&broker, "a");
+    assert_eq!(a.fetch(), [(0, 9, 1)]);
+    let in_flight = "ottla_share_in_flight_records{group=\"billing\",topic=\"orders\",partition=\"0\"}";
+    assert_eq!(metric(&broker, in_flight), Some(10));
+    for (first, last, ack) in [(0, 3, ACCEPT), (4, 5, REJECT), (6, 6, RELEASE)] {
+        assert_eq!(a.acknowledge(first, last, ack), ErrorCode::None);
+    }
+    let acknowledged =
+        |kind: &str| metric(&broker, &format!("ottla_share_acknowledged_records_total{{type=\"{kind}\"}}"));
+    let kinds = ["accept", "release", "reject", "renew", "gap"];
+    assert_eq!(kinds.map(acknowledged), [Some(4), Some(1), Some(2), Some(0), Some(0)]);
+    assert_eq!(metric(&broker, in_flight), Some(4), "the window begins at 6");
+    // The locks of 7 to 9 end, and the second delivery of all four is the last.
+    a.wait_ms = WAIT_MS;
+    let mut again = a.fetch();
+    while again.iter().map(|(first, last, _)| last - first + 1).sum::<i64>() < 4 {
+        again.extend(a.fetch());
+    }
+    assert_eq!(metric(&broker, "ottla_share_lock_timeouts_total"), Some(3));
+    assert_eq!(metric(&broker, "ottla_share_out_of_deliveries_total"), Some(0));
+    assert_eq!(a.acknowledge(6, 9, RELEASE), ErrorCode::None);
+    assert_eq!(metric(&broker, "ottla_share_out_of_deliveries_total"), Some(4));
+    assert_eq!(metric(&broker, in_flight), Some(0));
+}

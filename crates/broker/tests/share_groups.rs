@@ -5,10 +5,11 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Raw, batch};
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{Broker, BrokerConfig, BrokerThread, Clock};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages as m;
 use ottla_protocol::messages::share_group_heartbeat::{
@@ -20,8 +21,13 @@ use ottla_wire::Seal;
 const GROUP: &str = "workers";
 
 fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
+    start_with(storage, |_| {})
+}
+
+fn start_with(storage: &MemStorage, tune: impl FnOnce(&mut BrokerConfig)) -> (BrokerThread, Raw) {
     let builder = Broker::builder().storage(Arc::new(storage.clone())).topic("orders", 4).topic("other", 2);
     let builder = builder.configure(|config| {
+        tune(config);
         for (name, value) in [
             ("group.share.assignment.interval.ms", "0"),
             ("group.share.min.session.timeout.ms", "100"),
@@ -461,4 +467,125 @@ fn members_read_from_an_offset_that_was_reset() {
     assert_eq!(alter(&mut connection, "orders", &[(0, 5)]).0, ErrorCode::None);
     beat(&mut connection, "m1", 0, &["orders"]);
     assert_eq!(first_acquired(&broker, id, "m1"), Some(5));
+}
+
+/// The group's lag counts records on whose delivery is complete, and the broker counts the group with its state and members.
+#[test]
+fn share_groups_their_members_and_their_lag_are_in_the_metrics() {
+    let (broker, mut connection) = start(&MemStorage::new());
+    for _ in 0..6 {
+        let records = batch(&[b"one"], &Seal::default());
+        assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
+    }
+    let value = |series: &str| {
+        let text = broker.cluster().metrics_text(10);
+        text.lines().find_map(|line| line.strip_prefix(series)).map(|value| value.trim().to_owned())
+    };
+    assert_eq!(value("ottla_group_members{protocol=\"share\"}").as_deref(), Some("0"));
+    assert_eq!(alter(&mut connection, "orders", &[(0, 2), (1, 0)]).0, ErrorCode::None);
+    assert_eq!(value("ottla_groups{protocol=\"share\",state=\"Empty\"}").as_deref(), Some("1"));
+    let lag = "ottla_group_lag_records{group=\"workers\",topic=\"orders\",partition=\"0\"}";
+    assert_eq!(value(lag).as_deref(), Some("4"));
+    assert_eq!(value("ottla_group_lag_sum_records{group=\"workers\"}").as_deref(), Some("4"));
+    beat(&mut connection, "m1", 0, &["orders"]);
+    assert_eq!(value("ottla_groups{protocol=\"share\",state=\"Stable\"}").as_deref(), Some("1"));
+    assert_eq!(value("ottla_group_members{protocol=\"share\"}").as_deref(), Some("1"));
+}
+
+/// A member got no partitions until the wall clock had caught up. Seed 29 of the simulation found it.
+#[test]
+fn a_clock_that_goes_back_does_not_delay_the_assignment_of_a_share_group() {
+    let clock = Arc::new(AtomicI64::new(1_700_000_000_000));
+    let builder = Broker::builder().memory().topic("orders", 4).clock(Clock::Fixed(clock.clone()));
+    let broker = builder.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(partitions(&beat(&mut connection, "m1", 0, &["orders"])), 4);
+    clock.fetch_sub(86_400_000, Ordering::Relaxed);
+    assert!(partitions(&beat(&mut connection, "m2", 0, &["orders"])) > 0);
+}
+
+const STATES: &str = "__share_group_state";
+
+/// A broker that prunes the states every few milliseconds, with all of them in one partition.
+fn start_pruning(storage: &MemStorage, cold_after: Duration) -> (BrokerThread, Raw) {
+    start_with(storage, |config| {
+        config.share_coordinator.state_topic_partitions = 1;
+        config.share_coordinator.prune_interval = Duration::from_millis(20);
+        config.share_coordinator.cold_snapshot_interval = cold_after;
+    })
+}
+
+/// Waits until the log of the states begins at an offset that is late enough.
+fn await_start(broker: &BrokerThread, is_late: impl Fn(i64) -> bool) -> i64 {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (start, end) = broker.cluster().offsets_of(STATES, 0).expect("the topic");
+        if is_late(start) {
+            return start;
+        }
+        assert!(Instant::now() < deadline, "the states are not pruned: they are at {start} to {end}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The start offset of each partition.
+const STARTS: [(i32, i64); 4] = [(0, 0), (1, 11), (2, 12), (3, 13)];
+
+fn starts(connection: &mut Raw) -> Vec<(i32, i64)> {
+    let described = offsets(connection, None);
+    described.into_iter().map(|(_, partition, start, _)| (partition, start)).collect()
+}
+
+/// Each state has a snapshot that replaces its earlier records. Records before all of these snapshots are deleted, and a broker that
+/// starts later has each state.
+#[test]
+fn records_that_newer_snapshots_replace_are_deleted_and_the_states_survive_a_kill() {
+    let storage = MemStorage::new();
+    let (broker, mut connection) = start_pruning(&storage, Duration::from_millis(50));
+    let id = topic_id(&mut connection, "orders");
+    // Four states, of which only one changes: the others get new snapshots when they are cold.
+    assert_eq!(alter(&mut connection, "orders", &STARTS).0, ErrorCode::None);
+    let state = read_state(&mut connection, id, 0);
+    let mut written = 0;
+    for round in 1..=3 {
+        let (_, end) = broker.cluster().offsets_of(STATES, 0).expect("the topic");
+        for _ in 0..10 {
+            let at = 2 * written;
+            let code = write_state(&mut connection, id, (state.state_epoch, 0), (at, at, 2));
+            assert_eq!(code, ErrorCode::None);
+            written += 1;
+        }
+        let start = await_start(&broker, |start| start >= end);
+        assert!(start >= end, "round {round}: all records of earlier rounds are deleted");
+    }
+    let (_later, mut connection) = start_pruning(&storage.fork(), Duration::from_millis(50));
+    let read = read_state(&mut connection, id, 0);
+    assert_eq!(read.error_code, ErrorCode::None);
+    let firsts: Vec<i64> = read.state_batches.iter().map(|batch| batch.first_offset).collect();
+    assert_eq!(firsts, (0..written).map(|at| 2 * at).collect::<Vec<_>>());
+    assert_eq!(starts(&mut connection), STARTS, "the states that did not change are there");
+    drop(broker);
+}
+
+/// A state that is not cold yet keeps its snapshot, and all records after it.
+#[test]
+fn records_after_the_oldest_snapshot_that_a_state_needs_are_kept() {
+    let storage = MemStorage::new();
+    let (broker, mut connection) = start_pruning(&storage, Duration::from_secs(3600));
+    let id = topic_id(&mut connection, "orders");
+    assert_eq!(alter(&mut connection, "orders", &STARTS).0, ErrorCode::None);
+    let state = read_state(&mut connection, id, 0);
+    for at in 0..20 {
+        let code = write_state(&mut connection, id, (state.state_epoch, 0), (at, at, 2));
+        assert_eq!(code, ErrorCode::None);
+    }
+    // Several rounds of pruning.
+    std::thread::sleep(Duration::from_millis(200));
+    let (start, end) = broker.cluster().offsets_of(STATES, 0).expect("the topic");
+    assert!(
+        start < 4 && end > 20,
+        "the snapshots of four states are among the first records: {start} to {end}"
+    );
+    let (_later, mut connection) = start_pruning(&storage.fork(), Duration::from_secs(3600));
+    assert_eq!(starts(&mut connection), STARTS);
 }

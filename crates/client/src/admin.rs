@@ -17,6 +17,8 @@ mod offsets;
 mod operation;
 mod producers;
 mod records;
+mod share_group_offsets;
+mod share_groups;
 mod topics;
 mod transactions;
 
@@ -47,6 +49,8 @@ pub use self::log_dirs::{LogDirDescription, LogDirReplica};
 pub use self::offsets::{FoundOffset, OffsetAt};
 pub use self::producers::{ActiveProducer, HangingTransaction};
 pub use self::records::DeleteBefore;
+pub use self::share_group_offsets::ShareGroupOffset;
+pub use self::share_groups::{ShareGroupDescription, ShareMemberDescription};
 pub use self::topics::{CreatedTopic, NewPartitions, NewTopic};
 pub use self::transactions::{
     TransactionDescription, TransactionFilter, TransactionListing, TransactionListings,

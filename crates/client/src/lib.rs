@@ -59,9 +59,10 @@ pub use admin::{
     GroupDescription, GroupFilter, GroupListing, GroupListings, HangingTransaction, KeyedResults,
     LogDirDescription, LogDirReplica, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt,
     PartitionDescription, PatternType, QuorumDescription, QuorumReplica, QuotaAlteration, QuotaEntity,
-    QuotaMatch, QuotaValues, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts,
-    TopicDescription, TopicDescriptions, TopicListing, TransactionDescription, TransactionFilter,
-    TransactionListing, TransactionListings,
+    QuotaMatch, QuotaValues, ResourceType, ScramChange, ScramCredential, ScramMechanism,
+    ShareGroupDescription, ShareGroupOffset, ShareMemberDescription, Timeouts, TopicDescription,
+    TopicDescriptions, TopicListing, TransactionDescription, TransactionFilter, TransactionListing,
+    TransactionListings,
 };
 pub use client::Client;
 pub use clock::Clock;
@@ -91,11 +92,11 @@ pub use produce::delivery::Delivery;
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{Flushing, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata, Tag};
-pub use share::statistics::ShareStatistics;
 pub use share_consumer::{ShareBatch, ShareConsumer, ShareRecord, ShareRecords};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
 pub use stats::events::{AutoCommitEvent, BrokerStateEvent, RequestEvent, ThrottleEvent};
+pub use stats::share::ShareStatistics;
 pub use types::broker_version::BrokerVersion;
 pub use types::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use watchdog::cause::Cause;
@@ -103,7 +104,7 @@ pub use watchdog::{Stall, StallReport};
 
 /// Statistics as values: what their JSON has, with librdkafka's keys.
 pub mod statistics {
-    pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Snapshot, Topic, Toppar, Window};
+    pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Share, Snapshot, Topic, Toppar, Window};
 }
 pub use error::transaction::{TransactionError, TransactionErrorKind};
 pub use security::{

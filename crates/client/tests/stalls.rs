@@ -2,6 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
+#[path = "stalls/share.rs"]
+mod share;
+
 use std::net::TcpListener;
 use std::time::Duration;
 

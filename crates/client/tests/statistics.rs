@@ -113,6 +113,40 @@ fn the_numbers_under_load_agree_with_each_other_and_with_the_broker() {
 }
 
 #[test]
+fn share_consumers_are_counted_together_and_after_their_end() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let client = client(&broker, &[("statistics.interval.ms", "50"), ("group.id", "billing")]);
+    let before = snapshots(&client, |_| true);
+    assert!(before[0].share.is_none(), "{}", before[0].to_json());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for round in 1..=2 {
+        let mut consumer = client.share_consumer().expect("a group");
+        runtime.block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+        // A group begins with the next record.
+        while consumer.acquisition_lock_timeout().is_none() {
+            consumer.poll_blocking(Duration::from_millis(50)).expect("no error");
+        }
+        let delivery = client.producer().try_enqueue(Record::to("orders").value("a record")).expect("taken");
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+        let batch = consumer.poll_blocking(PATIENCE).expect("no error").expect("in time");
+        assert_eq!(batch.len(), 1);
+        drop(batch);
+        for (_, result) in consumer.commit_blocking(PATIENCE).expect("answered") {
+            result.expect("stored");
+        }
+        consumer.close_blocking(PATIENCE).expect("closed");
+        let is_all = |snapshot: &Snapshot| snapshot.share.as_ref().is_some_and(|it| it.acknowledged == round);
+        let all = snapshots(&client, is_all);
+        let last = all.last().expect("the last");
+        let share = last.share.as_ref().expect("a share consumer");
+        assert_eq!((share.records, share.batches, share.failed), (round, round, 0));
+        assert_eq!(last.client_type, "consumer");
+        assert_valid(last);
+        assert!(client.prometheus_text().contains("ottla_share_acknowledged_records_total{"));
+    }
+}
+
+#[test]
 fn what_is_polled_is_counted_and_lag_goes_to_nothing() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let client = client(&broker, &[("statistics.interval.ms", "50")]);

@@ -28,6 +28,8 @@ pub enum DeliberateFault {
     LostMarkers,
     /// Offsets of committed transactions are forgotten now and then.
     ForgottenTransactionOffsets,
+    /// Acknowledgements of share groups are confirmed before they are stored.
+    UnstoredAcknowledgements,
     /// Compactions remove the newest record of a key now and then.
     NewestRecordsRemoved,
 }

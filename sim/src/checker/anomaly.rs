@@ -48,6 +48,14 @@ pub enum Anomaly {
     WentBack { what: String },
     /// A producer committed a transaction after its successor was initialized.
     ZombieCommit { what: String },
+    /// A share group was given a record again after a confirmed acceptance or rejection.
+    DeliveredAgain { what: String },
+    /// Two members had a lock on one record.
+    LockedTwice { what: String },
+    /// A delivery count of a share group went back, or is outside of its limits.
+    DeliveryCount { what: String },
+    /// A share group passed a record that no member has completed.
+    ShareSkip { what: String },
     /// A damaged disk changed what clients see, without a report.
     SilentDamage { what: String },
     /// Clients and broker exchanged messages without end while no time passed.

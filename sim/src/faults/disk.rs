@@ -48,12 +48,13 @@ impl Faults {
         self.world.trace.note(format_args!("damage: {path}: {what}: {finding}"));
         match finding {
             // Leader epochs have no checksum, and the probe does not compare them: their files are not used. It does not
-            // compare transactions and compacted topics either.
+            // compare transactions, compacted topics and share groups either.
             Finding::Sound
                 if !self.is_disk_damaged
                     && !has_epochs(&path)
                     && self.world.options.writers == 0
                     && !self.world.options.has_compacted_topic()
+                    && !self.world.options.has_share_group()
                     && self.rng.bool() =>
             {
                 self.is_disk_damaged = true;

@@ -97,6 +97,7 @@ pub(crate) struct Totals {
     pub(crate) acked: usize,
     pub(crate) read: usize,
     pub(crate) committed: usize,
+    pub(crate) accepted: usize,
     pub(crate) busiest: BTreeMap<i16, BusiestWindow>,
     pub(crate) failed: Vec<u64>,
     pub(crate) took: Duration,
@@ -108,6 +109,7 @@ impl Totals {
         self.acked += report.acked;
         self.read += report.read;
         self.committed += report.committed;
+        self.accepted += report.accepted;
         for (api, busy) in &report.busiest {
             let most = self.busiest.entry(*api).or_default();
             if busy.requests > most.requests {
@@ -123,9 +125,10 @@ impl Totals {
         }
         let per_second = (self.acked + self.read) as f64 / self.took.as_secs_f64().max(0.001);
         let (seeds, acked, read, committed) = (self.seeds, self.acked, self.read, self.committed);
+        let accepted = self.accepted;
         println!(
-            "{seeds} seeds, {acked} records acknowledged, {read} reads, {committed} transactions committed: \
-             {per_second:.0} operations per second"
+            "{seeds} seeds, {acked} records acknowledged, {read} reads, {committed} transactions committed, \
+             {accepted} records accepted by share groups: {per_second:.0} operations per second"
         );
     }
 }

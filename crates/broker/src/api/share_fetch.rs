@@ -116,6 +116,9 @@ async fn answer(
         }
         None => cluster.metrics.fetched(bytes),
     }
+    for Records { target, acquired, .. } in &records {
+        targets.ready[*target].led.observe_acquired(cluster, &session.member, acquired, &settings);
+    }
     // The first response of a session has all partitions.
     let all = if epoch == INITIAL_EPOCH { &places[..] } else { &[] };
     let of_target = |records: Records| (targets.ready[records.target].place, records.chain, records.acquired);

@@ -1,6 +1,7 @@
 //! The timer of a coordinator: it acts when the next deadline passes, or when a change may have moved it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -22,6 +23,13 @@ pub(super) async fn keep_time(changed: &Notify, mut tick: impl FnMut(Instant) ->
             () = timer => {}
         }
     }
+}
+
+/// Returns `true` if an interval since a stored time is over. A wall clock that went back ends it: the stored time is in the future,
+/// and may be days away.
+pub(super) fn is_interval_over(since_ms: i64, interval: Duration, now_ms: i64) -> bool {
+    let interval_ms = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX);
+    !(0..interval_ms).contains(&now_ms.saturating_sub(since_ms))
 }
 
 /// Replaces the deadline of a group in the deadlines of all groups.

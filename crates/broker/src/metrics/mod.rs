@@ -3,6 +3,7 @@
 //! A request costs a few additions to atomic numbers: no lock, no memory. [`crate::metrics_text`] makes the text.
 
 mod latencies;
+mod share;
 pub(crate) mod table;
 
 use std::array::from_fn;
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::latencies::Cumulative;
 use self::latencies::Latencies;
+pub(crate) use self::share::ShareMetrics;
 pub use self::table::{Metric, MetricKind, metrics};
 
 /// One more than the highest key of a request that Kafka 4.3 defines.
@@ -39,6 +41,7 @@ pub(crate) struct BrokerMetrics {
     pub(crate) appended_records: AtomicU64,
     pub(crate) appended_bytes: AtomicU64,
     pub(crate) fetched_bytes: AtomicU64,
+    pub(crate) share: ShareMetrics,
     pub(crate) log_syncs: Syncs,
     pub(crate) journal_syncs: Syncs,
 }
@@ -72,6 +75,7 @@ impl Default for BrokerMetrics {
             appended_records: AtomicU64::default(),
             appended_bytes: AtomicU64::default(),
             fetched_bytes: AtomicU64::default(),
+            share: ShareMetrics::default(),
             log_syncs: Syncs::default(),
             journal_syncs: Syncs::default(),
         }

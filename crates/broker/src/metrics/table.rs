@@ -86,8 +86,12 @@ table! {
     PARTITION_HIGH_WATERMARK Gauge "ottla_partition_high_watermark" ["topic" "partition"] "The offset up to which consumers read; its rate is that of appended records.";
     GROUPS Gauge "ottla_groups" ["protocol" "state"] "Groups.";
     GROUP_MEMBERS Gauge "ottla_group_members" ["protocol"] "Members of all groups.";
-    GROUP_LAG Gauge "ottla_group_lag_records" ["group" "topic" "partition"] "Records after the committed offset. A partition without one is left out.";
+    GROUP_LAG Gauge "ottla_group_lag_records" ["group" "topic" "partition"] "Records after the committed offset, or that a share group has not completed. A partition without an offset is left out.";
     GROUP_LAG_SUM Gauge "ottla_group_lag_sum_records" ["group"] "The sum over the partitions of the group.";
+    SHARE_IN_FLIGHT Gauge "ottla_share_in_flight_records" ["group" "topic" "partition"] "Records of share partitions in use: from the first one that is not completed to the last one that was acquired. Kafka: InFlightMessageCount.";
+    SHARE_ACKNOWLEDGED Counter "ottla_share_acknowledged_records_total" ["type"] "Records that members of share groups have acknowledged. Kafka: RecordAcknowledgementsPerSec.";
+    SHARE_LOCK_TIMEOUTS Counter "ottla_share_lock_timeouts_total" [] "Records whose lock has ended without an acknowledgement. Kafka: AcquisitionLockTimeoutPerSec.";
+    SHARE_OUT_OF_DELIVERIES Counter "ottla_share_out_of_deliveries_total" [] "Records that were archived because they were delivered as often as share.delivery.count.limit allows.";
     CLIENT_INSTANCES Gauge "ottla_client_instances" [] "Clients that were asked for metrics or have pushed some (KIP-714). Their metrics follow, as kafka_client_*.";
     CLIENT_PUSHES Counter "ottla_client_pushes_total" [] "Pushes of metrics by clients.";
     LEFT_OUT Gauge "ottla_series_left_out" ["metric"] "Series that the limit of series per metric leaves out.";

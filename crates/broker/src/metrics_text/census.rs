@@ -2,11 +2,14 @@
 //!
 //! Groups are read in pages, so that each lock is held for the time of one page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use ottla_protocol::Uuid;
 
 use crate::cluster::Cluster;
 use crate::coordinator::offsets::At;
+use crate::coordinator::share_state::SharePartitionKey;
 use crate::topics::Topic;
 
 /// Groups, or committed offsets, that are read under one lock.
@@ -14,6 +17,7 @@ const PAGE: usize = 500;
 
 const CLASSIC: &str = "classic";
 const CONSUMER: &str = "consumer";
+const SHARE: &str = "share";
 /// The state of a group that has only committed offsets.
 const EMPTY: &str = "Empty";
 
@@ -43,7 +47,7 @@ impl Census {
     /// Reads the groups of a cluster. At most `series_max` lags, and the sums of so many groups, are kept.
     pub(super) fn of(cluster: &Cluster, series_max: usize) -> Self {
         let mut census = Self::default();
-        census.members.extend([(CLASSIC, 0), (CONSUMER, 0)]);
+        census.members.extend([(CLASSIC, 0), (CONSUMER, 0), (SHARE, 0)]);
         let mut after = None;
         loop {
             after = cluster.groups.look_at_page(after.as_deref(), PAGE, |state, members| {
@@ -55,6 +59,10 @@ impl Census {
         }
         census.count_consumer_groups(cluster);
         census.read_offsets(cluster, series_max);
+        census.read_share_groups(cluster, series_max);
+        // The lags of all types, in one order.
+        census.lags.sort_by(|a, b| (&a.group, &a.topic, a.partition).cmp(&(&b.group, &b.topic, b.partition)));
+        census.sums.sort();
         census
     }
 
@@ -85,6 +93,28 @@ impl Census {
             }
             match page.into_iter().last() {
                 Some((last, _)) => after = Some(last),
+                None => return,
+            }
+        }
+    }
+
+    /// Counts the share groups, and reads how far each of them is.
+    fn read_share_groups(&mut self, cluster: &Cluster, series_max: usize) {
+        let mut after: Option<String> = None;
+        loop {
+            let mut page = Vec::new();
+            let last = cluster.share_groups.look_at_page(after.as_deref(), PAGE, |name, group| {
+                self.count(SHARE, group.state(), group.members.len());
+                page.push((name.to_owned(), group.initialized()));
+            });
+            for (name, partitions) in page {
+                let offsets = share_offsets(cluster, &name, partitions);
+                if !offsets.is_empty() {
+                    self.add_lags(cluster, &name, &offsets, series_max);
+                }
+            }
+            match last {
+                Some(last) => after = Some(last),
                 None => return,
             }
         }
@@ -121,4 +151,20 @@ impl Census {
         }
         self.sums.push((group, sum));
     }
+}
+
+/// The progress of a share group in its partitions, as if it had committed it.
+fn share_offsets(cluster: &Cluster, name: &str, topics: BTreeMap<Uuid, BTreeSet<i32>>) -> Vec<(At, i64)> {
+    let group: Arc<str> = name.into();
+    let mut offsets = Vec::new();
+    for (id, partitions) in topics {
+        let Some(topic) = cluster.topic_by_id(id) else { continue };
+        for partition in partitions {
+            let key = SharePartitionKey { group: group.clone(), topic: id, partition };
+            let progress = cluster.share_states.progress(&key);
+            offsets.extend(progress.map(|offset| ((topic.name.to_string(), partition), offset)));
+        }
+    }
+    offsets.sort();
+    offsets
 }

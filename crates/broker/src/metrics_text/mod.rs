@@ -45,6 +45,7 @@ impl Cluster {
         self.memory_text(&mut text);
         self.logs_text(&mut text);
         self.groups_text(&mut text);
+        self.share_text(&mut text);
         self.clients_text(&mut text);
         text.finish(began)
     }
@@ -209,6 +210,27 @@ impl Cluster {
             text.sample(&[group], sum);
         }
         text.leave_out(metric::GROUP_LAG_SUM, census.sums_left_out);
+    }
+
+    fn share_text(&self, text: &mut Text) {
+        text.family(metric::SHARE_IN_FLIGHT);
+        let (mut rows, series_max) = (0, text.series_max);
+        self.share_leader.look_at_in_flight(|key, records| {
+            // A deleted topic has no name.
+            let Some(topic) = self.topic_by_id(key.topic) else { return };
+            rows += 1;
+            if rows <= series_max {
+                text.sample(&[&key.group, &topic.name, &key.partition], records);
+            }
+        });
+        text.leave_out(metric::SHARE_IN_FLIGHT, rows.saturating_sub(series_max) as u64);
+        let share = &self.metrics.share;
+        text.family(metric::SHARE_ACKNOWLEDGED);
+        for (kind, records) in share.acknowledged() {
+            text.sample(&[&kind], records.load(Ordering::Relaxed));
+        }
+        text.single(metric::SHARE_LOCK_TIMEOUTS, share.lock_timeouts.load(Ordering::Relaxed));
+        text.single(metric::SHARE_OUT_OF_DELIVERIES, share.out_of_deliveries.load(Ordering::Relaxed));
     }
 }
 

@@ -3,10 +3,14 @@
 mod delete_offsets;
 mod list;
 mod reset;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ottla_client::{Admin, Error, ErrorCode, GroupDescription, MemberDescription, OffsetAt, TopicPartition};
+use ottla_client::{
+    Admin, Error, ErrorCode, GroupDescription, MemberDescription, OffsetAt, ShareGroupDescription,
+    TopicPartition,
+};
 use serde_json::{Value, json};
 
 use crate::connect::{ConnectArgs, admin, runtime};
@@ -16,12 +20,16 @@ use crate::output::print;
 use crate::partition_args::offsets;
 use crate::table::Table;
 
+/// The state of a group that does not exist.
+const DEAD: &str = "Dead";
+
 /// Lists and describes groups, and changes or deletes their offsets
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Groups {
     List(list::Args),
-    /// Prints members, committed offsets and lag
+    /// Prints members, offsets and lag
     ///
+    /// The offsets are those that a group has committed. A share group has start offsets: it has completed all records before them.
     /// Example: `ottla groups describe billing`
     Describe {
         /// The groups
@@ -37,7 +45,7 @@ pub(crate) enum Groups {
     },
     ResetOffsets(reset::Args),
     DeleteOffsets(delete_offsets::Args),
-    /// Deletes groups without members, and their offsets
+    /// Deletes groups of any type without members, and their offsets
     ///
     /// Example: `ottla groups delete billing`
     Delete {
@@ -71,28 +79,60 @@ async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Fa
             print(&text)?;
             return Err(unknown(name));
         };
-        let lags = Lags::of(admin, &group).await?;
+        let described = match group {
+            Group::Committing(group) => {
+                let lags = Lags::of(admin, &group).await?;
+                if json { to_json(&group, &lags).to_string() } else { to_text(&group, &lags) }
+            }
+            Group::Share(group) => share::describe(admin, &group, json).await?,
+        };
         if json {
-            text += &format!("{}\n", to_json(&group, &lags));
+            text += &format!("{described}\n");
             continue;
         }
         if !text.is_empty() {
             text.push('\n');
         }
-        text += &to_text(&group, &lags);
+        text += &described;
     }
     print(&text)
 }
 
+/// A group by the way in which it stores its progress.
+#[derive(Debug)]
+enum Group {
+    /// A group that commits offsets, of the classic or the KIP-848 protocol.
+    Committing(GroupDescription),
+    /// A group with start offsets and states of records (KIP-932).
+    Share(ShareGroupDescription),
+}
+
+impl Group {
+    /// The number of members.
+    fn member_count(&self) -> usize {
+        match self {
+            Self::Committing(group) => group.members.len(),
+            Self::Share(group) => group.members.len(),
+        }
+    }
+}
+
 /// The description of a group, or `None` if it does not exist.
-async fn find(admin: &Admin, group: &str) -> Result<Option<GroupDescription>, Failure> {
+async fn find(admin: &Admin, group: &str) -> Result<Option<Group>, Failure> {
     let found = match admin.describe_groups(&[group]).await {
         Ok(found) => found.into_iter().next(),
         Err(Error::Broker { code: ErrorCode::GroupIdNotFound, .. }) => None,
         Err(error) => return Err(error.into()),
     };
     // Brokers before KIP-1043 describe an unknown group as dead.
-    Ok(found.filter(|group| group.state != "Dead"))
+    if let Some(found) = found.filter(|group| group.state != DEAD) {
+        return Ok(Some(Group::Committing(found)));
+    }
+    match admin.describe_share_groups(&[group]).await {
+        Ok(found) => Ok(found.into_iter().next().filter(|group| group.state != DEAD).map(Group::Share)),
+        Err(Error::Broker { code: ErrorCode::GroupIdNotFound, .. } | Error::Unsupported { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn unknown(group: &str) -> Failure {

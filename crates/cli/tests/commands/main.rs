@@ -14,5 +14,6 @@ mod letters;
 mod logs;
 mod operation;
 mod security;
+mod share_groups;
 mod support;
 mod warnings;

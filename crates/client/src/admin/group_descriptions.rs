@@ -237,7 +237,7 @@ fn of_consumer_group(group: DescribedConsumerGroup, node: Node) -> GroupDescript
     }
 }
 
-fn sorted(partitions: impl Iterator<Item = TopicPartition>) -> Vec<TopicPartition> {
+pub(super) fn sorted(partitions: impl Iterator<Item = TopicPartition>) -> Vec<TopicPartition> {
     let mut partitions: Vec<TopicPartition> = partitions.collect();
     partitions.sort();
     partitions

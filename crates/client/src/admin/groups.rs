@@ -31,7 +31,7 @@ pub struct GroupListing {
     pub protocol_type: String,
     /// `Stable`, `Empty` and so on; empty on brokers before 2.6.
     pub state: String,
-    /// `classic` or `consumer`; empty on brokers before 3.7.
+    /// `classic`, `consumer` or `share`; empty on brokers before 3.7.
     pub kind: String,
     /// The node id of its coordinator.
     pub coordinator: i32,
@@ -43,7 +43,7 @@ pub struct GroupFilter {
     /// The states to list, by Kafka's names (`Stable`, `Empty`); empty lists all states. Supported by brokers from
     /// 2.6 on.
     pub states: Vec<String>,
-    /// The types to list (`classic`, `consumer`); empty lists all types. Supported by brokers from 3.8 on.
+    /// The types to list (`classic`, `consumer`, `share`); empty lists all types. Supported by brokers from 3.8 on.
     pub kinds: Vec<String>,
 }
 

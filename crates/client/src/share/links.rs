@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::queue::ShareQueue;
-use super::statistics::ShareCounters;
 use crate::group::poll_activity::PollActivity;
 use crate::stats::events::OnDemandQueue;
+use crate::stats::share::ShareCounters;
 use crate::types::AcknowledgementResult;
 
 /// Cheap to clone.

@@ -11,7 +11,6 @@ mod member;
 pub(crate) mod queue;
 mod requests;
 mod session;
-pub(crate) mod statistics;
 mod task;
 mod watch;
 

@@ -21,13 +21,13 @@ use super::links::ShareLinks;
 use super::member::Member;
 use super::queue::{AckOutcome, ShareItem, ShareQueue};
 use super::requests::{ShareIdentity, send_acknowledge, send_fetch};
-use super::statistics::ShareCounters;
 use super::watch::ShareWatch;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::group::membership_status::MembershipStep;
 use crate::log::Context;
 use crate::loop_timer::LoopTimer;
+use crate::stats::share::ShareCounters;
 use crate::types::{AcknowledgeType, AcknowledgementResult, TopicPartition};
 
 /// The result of a request.

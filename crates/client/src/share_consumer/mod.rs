@@ -28,8 +28,8 @@ use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
 use crate::share::commands::{CommitResults, ShareCommand};
 use crate::share::links::ShareLinks;
 use crate::share::queue::{AckOutcome, AcquiredChunk, ShareItem, ShareQueue};
-use crate::share::statistics::{ShareCounters, ShareStatistics};
 use crate::stats::events::OnDemandQueue;
+use crate::stats::share::{ShareCounters, ShareStatistics};
 use crate::timer;
 use crate::types::topic_name::check_all;
 use crate::types::{AcknowledgeType, AcknowledgementResult, ShareAcknowledgementMode, TopicPartition};
@@ -45,19 +45,26 @@ const RESULTS_MAX: usize = 1000;
 /// polls again. A record that is not acknowledged within [`acquisition_lock_timeout`](Self::acquisition_lock_timeout) is
 /// delivered again.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
-/// use ottla_client::{AcknowledgeType, Config, ShareConsumer};
+/// use ottla_client::{AcknowledgeType, Config, Producer, Record, ShareConsumer};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), ottla_client::Error> {
-/// let mut config = Config::new("127.0.0.1:9092");
+/// # let broker = ottla_broker::Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+/// let mut config = Config::new(broker.bootstrap_servers());
 /// config.set("group.id", "billing")?;
 /// config.set("share.acknowledgement.mode", "explicit")?;
 ///
-/// let mut consumer = ShareConsumer::new(config)?;
+/// let mut consumer = ShareConsumer::new(config.clone())?;
 /// consumer.subscribe(&["orders"]).await?;
-/// while let Some(batch) = consumer.poll(Duration::from_secs(10)).await? {
+/// # // A group begins with the next record, unless `share.auto.offset.reset` of the group is `earliest`.
+/// # while consumer.poll(Duration::from_millis(50)).await?.is_none() && consumer.acquisition_lock_timeout().is_none() {}
+///
+/// Producer::new(config)?.send(Record::to("orders").value("paid")).await?;
+/// let mut accepted = 0;
+/// while accepted < 1 {
+///     let Some(batch) = consumer.poll(Duration::from_secs(10)).await? else { continue };
 ///     for record in &batch {
 ///         let outcome = match record.value() {
 ///             Some(_) => AcknowledgeType::Accept,
@@ -65,7 +72,11 @@ const RESULTS_MAX: usize = 1000;
 ///             None => AcknowledgeType::Reject,
 ///         };
 ///         consumer.acknowledge(&record, outcome)?;
+///         accepted += usize::from(outcome == AcknowledgeType::Accept);
 ///     }
+/// }
+/// for (_, stored) in consumer.commit().await? {
+///     stored?;
 /// }
 /// consumer.close(Duration::from_secs(5)).await?;
 /// # Ok(())
@@ -111,6 +122,7 @@ impl Client {
             counters: Arc::default(),
             results: Arc::new(OnDemandQueue::keeping(RESULTS_MAX)),
         };
+        self.produce().observer.follow_share_consumer(&links.counters);
         let (sender, receiver) = mpsc::unbounded_channel();
         let of_engine = links.clone();
         self.start(|cluster: Rc<Cluster>| crate::share::run(cluster, group, of_engine, receiver));

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::brokers::{idle_us, micros};
 use super::buffers::PartitionBuffer;
 use super::facts::ClientFacts;
-use super::snapshot::{self, Eos, Group, NO_OFFSET, Partition, Snapshot, Toppar};
+use super::snapshot::{self, Eos, Group, NO_OFFSET, Partition, Share, Snapshot, Toppar};
 use super::topics::AssignedOffsets;
 use super::{Observer, State};
 use crate::clock::Stamper;
@@ -61,6 +61,14 @@ impl Observer {
                 rebalance_reason: String::new(),
                 assignment_size: group.partitions,
             }
+        });
+        snapshot.share = state.share_consumers.total().map(|total| Share {
+            records: total.records,
+            batches: total.batches,
+            acknowledged: total.acknowledged,
+            failed: total.failed,
+            expired: total.expired,
+            corrupt: total.corrupt,
         });
         snapshot.eos = config.enable_idempotence.then(|| {
             let age = |since: Instant| now.saturating_duration_since(since).as_millis() as i64;

@@ -2,7 +2,7 @@
 
 use metrics::{Label, counter, gauge};
 
-use super::prometheus::{BROKER, BROKER_WINDOWS, CLIENT, Kind, PARTITION, QUANTILES, TOPIC_WINDOWS};
+use super::prometheus::{BROKER, BROKER_WINDOWS, CLIENT, Kind, PARTITION, QUANTILES, SHARE, TOPIC_WINDOWS};
 use super::snapshot::{Snapshot, Window};
 
 /// Passes the values of a snapshot to the program's installed recorder.
@@ -10,6 +10,11 @@ pub(super) fn publish(snapshot: &Snapshot) {
     let client = [Label::new("client", snapshot.name.clone())];
     for (name, _, kind, value) in CLIENT {
         number(name, *kind, &client, value(snapshot));
+    }
+    if let Some(share) = &snapshot.share {
+        for (name, _, kind, value) in SHARE {
+            number(name, *kind, &client, value(share));
+        }
     }
     for broker in snapshot.brokers.values() {
         let labels = with(&client, "broker", &broker.name);

@@ -11,6 +11,7 @@ pub(crate) mod facts;
 #[cfg(feature = "metrics")]
 mod metrics_export;
 pub(crate) mod prometheus;
+pub(crate) mod share;
 pub(crate) mod snapshot;
 mod stalls;
 pub(crate) mod topics;
@@ -28,6 +29,7 @@ use self::brokers::Broker;
 pub(crate) use self::brokers::{ConnectionFailure, ConnectionObserver};
 use self::buffers::BufferSnapshot;
 use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
+use self::share::{ShareConsumers, ShareCounters};
 use self::snapshot::Snapshot;
 pub(crate) use self::stalls::{ConsumerStalls, Reachability};
 use self::topics::{OffsetSource, TopicCounts};
@@ -87,6 +89,7 @@ struct State {
     /// The state of the idempotent producer, and the time of its last change.
     idempotence: Option<(&'static str, Instant)>,
     group: Option<GroupCounts>,
+    share_consumers: ShareConsumers,
     survey: BufferSnapshot,
     /// Nodes that throttled the client in their last response.
     throttling: BTreeSet<i32>,
@@ -377,6 +380,15 @@ impl Observer {
             let mut state = self.state();
             let topic = state.topics.entry(topic.clone()).or_insert_with(|| TopicCounts::new(now));
             topic.consumed(partition, records, bytes, next);
+        }
+    }
+
+    /// Adds a share consumer's numbers to the statistics.
+    pub(crate) fn follow_share_consumer(&self, counters: &Arc<ShareCounters>) {
+        if self.counting {
+            let mut state = self.state();
+            state.consumes = true;
+            state.share_consumers.follow(counters.clone());
         }
     }
 

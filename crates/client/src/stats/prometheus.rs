@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::snapshot::{Broker, Partition, Snapshot, Topic, Window};
+use super::snapshot::{Broker, Partition, Share, Snapshot, Topic, Window};
 
 /// The name, the help text, the kind and the accessor of a value.
 type Field<T> = (&'static str, &'static str, Kind, fn(&T) -> u64);
@@ -59,6 +59,17 @@ pub(super) const PARTITION: &[Field<Partition>] = &[
     }),
 ];
 
+pub(super) const SHARE: &[Field<Share>] = &[
+    ("share_received_records_total", "Records of share groups polled.", Kind::Counter, |it| it.records),
+    ("share_acknowledged_records_total", "Acknowledgements that brokers took.", Kind::Counter, |it| {
+        it.acknowledged
+    }),
+    ("share_failed_acknowledgements_total", "Acknowledgements that failed.", Kind::Counter, |it| it.failed),
+    ("share_expired_records_total", "Records whose lock ended before a poll.", Kind::Counter, |it| {
+        it.expired
+    }),
+];
+
 /// The quantiles of each window.
 pub(super) const QUANTILES: &[Quantile] = &[
     ("0.5", |it| it.p50),
@@ -89,6 +100,9 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
         })
         .collect();
     fields(&mut out, PARTITION, &partitions);
+    if let Some(share) = &snapshot.share {
+        fields(&mut out, SHARE, &[(client, share)]);
+    }
     out
 }
 

@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub cgrp: Option<Group>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eos: Option<Eos>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
     pub tx: u64,
     pub tx_bytes: u64,
     pub rx: u64,
@@ -240,6 +242,18 @@ pub struct Eos {
     pub producer_id: i64,
     pub producer_epoch: i64,
     pub epoch_cnt: u64,
+}
+
+/// The share consumers. librdkafka has no such section.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Share {
+    pub records: u64,
+    pub batches: u64,
+    pub acknowledged: u64,
+    pub failed: u64,
+    pub expired: u64,
+    pub corrupt: u64,
 }
 
 impl Snapshot {

@@ -58,6 +58,11 @@ pub(crate) const SECTIONS: &[Section] = &[
             ("topics", Objects("topic"), "By name."),
             ("cgrp", Maybe("cgrp"), "The consumer group, once it has assigned something."),
             ("eos", Maybe("eos"), "The idempotent producer, if idempotence is on."),
+            (
+                "share",
+                Maybe("share"),
+                "The share consumers, if there was one; not in librdkafka's statistics.",
+            ),
             ("tx", Counter, "Requests sent: the sum over the brokers, like the next three."),
             ("tx_bytes", Counter, "Bytes sent."),
             ("rx", Counter, "Answers received."),
@@ -265,6 +270,18 @@ pub(crate) const SECTIONS: &[Section] = &[
                 "Its epoch; -1 if there is none. Outside transactions each partition has its own, and this is the highest.",
             ),
             ("epoch_cnt", Counter, "How many ids and epochs there were."),
+        ],
+    },
+    Section {
+        name: "share",
+        text: "The share consumers of the client, together.",
+        fields: &[
+            ("records", Counter, "Records that polls returned."),
+            ("batches", Counter, "Batches that polls returned."),
+            ("acknowledged", Counter, "Offsets whose acknowledgement a broker took, of any type."),
+            ("failed", Counter, "Offsets whose acknowledgement failed."),
+            ("expired", Counter, "Offsets whose lock ended before a poll returned them."),
+            ("corrupt", Counter, "Offsets of batches that could not be decoded."),
         ],
     },
 ];

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::assignor::{Assignor, Candidate, assign};
 use super::member::{ClassicProfile, LEFT, LEFT_FOR_NOW, Member, MemberState, Place, Profile};
 use super::patterns::ResolvedPattern;
+use crate::coordinator::deadlines::is_interval_over;
 use crate::memory::{Kept, KeptMemory};
 
 /// The topics of the cluster.
@@ -230,8 +231,7 @@ impl ConsumerGroup {
 
     /// Returns whether the next heartbeat computes a target assignment.
     pub(super) fn is_assignment_due(&self, now_ms: i64, settings: &GroupSettings) -> bool {
-        let interval_ms = i64::try_from(settings.assignment_interval.as_millis()).unwrap_or(i64::MAX);
-        let is_over = now_ms.saturating_sub(self.assigned_at_ms) >= interval_ms;
+        let is_over = is_interval_over(self.assigned_at_ms, settings.assignment_interval, now_ms);
         self.assignment_epoch < self.epoch && (is_over || self.assignment_epoch == 0)
     }
 

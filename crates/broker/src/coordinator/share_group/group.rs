@@ -12,6 +12,7 @@ use super::assignor::{Candidate, assign};
 use super::state_partitions::StatePartitions;
 use crate::coordinator::consumer_group::group::{Refusal, TopicLookup};
 use crate::coordinator::consumer_group::member::{LEFT, Place};
+use crate::coordinator::deadlines::is_interval_over;
 use crate::memory::{Kept, KeptMemory};
 
 /// The settings of a group.
@@ -187,8 +188,7 @@ impl ShareGroup {
         if std::mem::take(&mut self.state_partitions.has_news) && self.epoch <= self.assignment_epoch {
             self.bump();
         }
-        let interval_ms = i64::try_from(settings.assignment_interval.as_millis()).unwrap_or(i64::MAX);
-        let is_over = now_ms.saturating_sub(self.assigned_at_ms) >= interval_ms;
+        let is_over = is_interval_over(self.assigned_at_ms, settings.assignment_interval, now_ms);
         if self.assignment_epoch < self.epoch && (is_over || self.assignment_epoch == 0) {
             self.retarget(now_ms, lookup);
         }

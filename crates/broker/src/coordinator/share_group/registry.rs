@@ -1,6 +1,7 @@
 //! The share groups of the cluster: their writes, and the task that handles their deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -220,6 +221,19 @@ impl ShareGroups {
     /// Calls `look` with a group, if there is one of that name.
     pub(crate) fn look<T>(&self, group_id: &str, look: impl FnOnce(&ShareGroup) -> T) -> Option<T> {
         self.lock().by_id.get(group_id).map(|entry| look(&entry.group))
+    }
+
+    /// Calls `look` with at most `max` groups after this name. Returns the last name; `None` if there are no more groups.
+    pub(crate) fn look_at_page(
+        &self,
+        after: Option<&str>,
+        max: usize,
+        mut look: impl FnMut(&str, &ShareGroup),
+    ) -> Option<String> {
+        let state = self.lock();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page = state.by_id.range::<str, _>((from, Bound::Unbounded)).take(max);
+        page.inspect(|(id, entry)| look(id, &entry.group)).last().map(|(id, _)| id.clone())
     }
 
     /// Returns whether a share group has this name.

@@ -31,6 +31,17 @@ impl AckType {
         }
     }
 
+    /// Kafka's number of the type.
+    pub(crate) const fn number(self) -> i8 {
+        match self {
+            Self::Gap => 0,
+            Self::Accept => 1,
+            Self::Release => 2,
+            Self::Reject => 3,
+            Self::Renew => 4,
+        }
+    }
+
     /// The state of the records afterwards; `None` if it does not change.
     const fn state(self) -> Option<RecordState> {
         match self {
@@ -53,7 +64,7 @@ pub(crate) struct AckBatch {
 
 impl AckBatch {
     /// The ranges of equal types.
-    fn ranges(&self) -> Vec<(i64, i64, AckType)> {
+    pub(super) fn ranges(&self) -> Vec<(i64, i64, AckType)> {
         if let [all] = self.types[..] {
             return vec![(self.first, self.last, all)];
         }
@@ -112,6 +123,8 @@ impl SharePartition {
             }
             self.split_at(first);
             self.split_at(last + 1);
+            let records: i64 = self.runs.range(first..=last).map(|(first, run)| run.last - first + 1).sum();
+            self.counts.acknowledge(ack, records.unsigned_abs());
             match ack.state() {
                 Some(state) => self.mark(first, last, state, limits, &mut marked),
                 None => self.renew(first, last, now + limits.lock_duration),
@@ -150,6 +163,11 @@ impl SharePartition {
                 continue;
             }
             let state = state_after(RecordState::Available, run.delivery_count, limits);
+            let records = (run.last - first + 1).unsigned_abs();
+            self.counts.lock_timeouts += records;
+            if state.is_terminal() {
+                self.counts.out_of_deliveries += records;
+            }
             run.state = RunState::of(state);
             push(&mut expired, state_batch(*first, run, state));
         }
@@ -173,7 +191,11 @@ impl SharePartition {
     ) {
         let id = self.peek_id();
         for (first, run) in self.runs.range_mut(first..=last) {
-            let state = state_after(state, run.delivery_count, limits);
+            let wanted = state;
+            let state = state_after(wanted, run.delivery_count, limits);
+            if state != wanted {
+                self.counts.out_of_deliveries += (run.last - first + 1).unsigned_abs();
+            }
             if let RunState::Acquired(lock) = &mut run.state {
                 lock.pending = Some((id, state));
             }

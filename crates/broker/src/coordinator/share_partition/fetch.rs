@@ -71,10 +71,11 @@ impl LedPartition {
         if self.is_closed() {
             return Ok(ShareFetched::Closed);
         }
-        let window = &mut state.window;
-        if window.expire(now, &settings.limits) {
+        if state.window.expire(now, &settings.limits) {
+            state.count(cluster);
             self.notify_changed();
         }
+        let window = &mut state.window;
         for _ in 0..EMPTY_READS_MAX {
             if !window.can_acquire(&settings.limits) {
                 break;

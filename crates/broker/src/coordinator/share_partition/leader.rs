@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::JoinSet;
@@ -50,8 +51,8 @@ struct Slot {
 /// A loaded share partition.
 #[derive(Debug)]
 pub(crate) struct LedPartition {
-    key: SharePartitionKey,
-    leader_epoch: i32,
+    pub(super) key: SharePartitionKey,
+    pub(super) leader_epoch: i32,
     state_epoch: i32,
     pub(super) state: Mutex<LedState>,
     /// It is loaded again before its next use. Set under the lock of the state.
@@ -79,6 +80,9 @@ pub(crate) enum Acknowledging {
 impl Acknowledging {
     /// Waits until the change is durable, or refused.
     pub(crate) async fn result(self) -> Result<(), ErrorCode> {
+        if has_deliberate_fault(DeliberateFault::UnstoredAcknowledgements) {
+            return Ok(());
+        }
         match self {
             Self::Done => Ok(()),
             // The broker stops: the client does not know whether the change was stored.
@@ -177,7 +181,9 @@ impl ShareLeader {
             let acknowledging = led.map_or(Acknowledging::Done, |led| {
                 let acknowledging = {
                     let mut state = lock(&led.state);
+                    led.observe_released(cluster, &session.member);
                     let change = state.window.release(&session.member, &limits);
+                    state.count(cluster);
                     state.acknowledging(change)
                 };
                 led.start_write(cluster);
@@ -243,6 +249,17 @@ impl ShareLeader {
         {
             led.is_closed.store(true, Ordering::Release);
             partitions.remove(&led.key);
+        }
+    }
+
+    /// Calls `look` with each loaded share partition and its number of records in flight, in the order of the keys.
+    pub(crate) fn look_at_in_flight(&self, mut look: impl FnMut(&SharePartitionKey, i64)) {
+        let loaded: Vec<Arc<LedPartition>> =
+            lock(&self.partitions).values().filter_map(|slot| slot.loaded.get().cloned()).collect();
+        // Each lock is held for one share partition only.
+        for led in loaded.iter().filter(|led| !led.is_closed()) {
+            let in_flight = lock(&led.state).window.in_flight();
+            look(&led.key, in_flight);
         }
     }
 
@@ -314,6 +331,11 @@ async fn read(
 }
 
 impl LedState {
+    /// Moves the counts of the window to the metrics.
+    pub(super) fn count(&mut self, cluster: &Cluster) {
+        self.window.take_counts().add_to(&cluster.metrics.share);
+    }
+
     /// The wait for a change.
     fn acknowledging(&mut self, change: Option<ChangeId>) -> Acknowledging {
         let Some(change) = change else { return Acknowledging::Done };
@@ -353,6 +375,10 @@ impl LedPartition {
                 self.changed.notify_waiters();
             }
             let change = window.acknowledge(now, member, batches, &settings.limits);
+            if change.is_ok() {
+                self.observe_acknowledged(cluster, member, batches);
+            }
+            state.count(cluster);
             change.map(|change| state.acknowledging(change))
         };
         self.start_write(cluster);

@@ -11,10 +11,12 @@
 mod acknowledge;
 mod acquire;
 pub(crate) mod batches;
+mod counts;
 mod fetch;
 pub(crate) mod leader;
 #[cfg(test)]
 mod model_tests;
+mod observed;
 pub(crate) mod reset;
 pub(crate) mod sessions;
 pub(crate) mod settings;

@@ -1,4 +1,7 @@
 //! Random members, acknowledgements, failed writes and crashes against a model that has one entry for each record.
+//!
+//! The model also has the stored state. After each write it looks at the window that a broker would load from there: a crash must
+//! lose no record that nobody has completed, and deliver none again whose acknowledgement was confirmed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,10 +43,25 @@ struct Record {
     deliveries: i16,
     /// The member with the lock, and its end.
     lock: Option<(usize, Instant)>,
-    /// A member has accepted or rejected it, whatever the answer was.
-    is_attempted: bool,
-    /// The member has received the answer that this is stored.
+    /// The share coordinator has stored that a member has accepted or rejected it, whatever the answer was.
+    is_stored: bool,
+    /// Its last delivery has ended without an acknowledgement that completes it.
+    is_given_up: bool,
+    /// The member has received the answer that its acknowledgement is stored.
     is_done: bool,
+}
+
+impl Record {
+    /// Returns `true` if there is a reason to deliver the record no more.
+    const fn may_be_complete(&self) -> bool {
+        self.is_done || self.is_stored || self.is_given_up
+    }
+
+    /// The end of a lock that leaves the record for another delivery, if there is one.
+    fn end_lock(&mut self, delivery_count_max: i16) {
+        self.lock = None;
+        self.is_given_up |= self.deliveries >= delivery_count_max;
+    }
 }
 
 struct World {
@@ -95,7 +113,7 @@ impl World {
         let being_written: Vec<i64> = self.being_written();
         for (offset, record) in &mut self.records {
             if record.lock.is_some_and(|(_, until)| until <= self.now) && !being_written.contains(offset) {
-                record.lock = None;
+                record.end_lock(self.limits.delivery_count_max);
             }
         }
     }
@@ -168,7 +186,6 @@ impl World {
             if ack == AckType::Renew {
                 self.records.get_mut(&offset).expect("owned").lock = Some((member, self.now + LOCK));
             } else {
-                self.records.get_mut(&offset).expect("owned").is_attempted |= ack != AckType::Release;
                 acked.push((offset, ack));
             }
         }
@@ -215,16 +232,39 @@ impl World {
                 }
             }
         }
-        let is_stored = outcome > 1;
-        let done = self.partition.complete_write(is_stored);
+        let is_confirmed = outcome > 1;
+        let done = self.partition.complete_write(is_confirmed);
         let (ended, pending) =
             std::mem::take(&mut self.pending).into_iter().partition::<Vec<_>, _>(|(id, _)| done.contains(id));
         self.pending = pending;
         for (offset, ack) in ended.into_iter().flat_map(|(_, records)| records) {
             let Some(record) = self.records.get_mut(&offset) else { continue };
-            if is_stored {
-                record.lock = None;
+            let is_last = record.deliveries >= self.limits.delivery_count_max;
+            if outcome != 0 {
+                record.is_stored |= ack != AckType::Release;
+                record.is_given_up |= is_last;
+            }
+            if is_confirmed {
+                record.end_lock(self.limits.delivery_count_max);
                 record.is_done |= ack != AckType::Release;
+            }
+        }
+        self.check_reloaded();
+    }
+
+    /// Checks the window that another broker would load now.
+    fn check_reloaded(&self) {
+        let reloaded = SharePartition::new(self.stored.start, &self.stored.batches());
+        reloaded.check();
+        for (offset, record) in &self.records {
+            let state = reloaded.state_of(*offset);
+            let is_passed = *offset < reloaded.start_offset();
+            let is_complete = is_passed || state.is_some_and(|(state, _)| state.is_terminal());
+            if record.is_done {
+                assert!(is_complete, "{offset} is delivered again after a crash: {state:?}");
+            }
+            if is_complete {
+                assert!(record.may_be_complete(), "a crash loses {offset}, which nobody has completed");
             }
         }
     }
@@ -252,8 +292,7 @@ impl World {
                 assert_eq!(state.map(|(state, _)| state), Some(RecordState::Acquired), "{offset}");
             } else if is_passed || state.is_some_and(|(state, _)| state.is_terminal()) {
                 // It was delivered as often as allowed, or the answer to its acknowledgement was lost.
-                let is_last = record.deliveries >= self.limits.delivery_count_max;
-                assert!(is_last || record.is_attempted, "{offset} is lost");
+                assert!(record.may_be_complete(), "{offset} is lost");
             } else if state.is_none() {
                 assert!(next <= *offset, "{offset} is skipped: the next fetch begins at {next}");
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::counts::ShareCounts;
 use crate::coordinator::share_state::StateBatch;
 
 /// The states of records in `__share_group_state`, with Kafka's numbers.
@@ -145,6 +146,7 @@ pub(crate) struct SharePartition {
     writing: Vec<ChangeId>,
     /// No lock ends before.
     pub(super) earliest_end: Option<Instant>,
+    pub(super) counts: ShareCounts,
 }
 
 impl SharePartition {
@@ -186,6 +188,7 @@ impl SharePartition {
             queue: VecDeque::new(),
             writing: Vec::new(),
             earliest_end: None,
+            counts: ShareCounts::default(),
         };
         partition.advance_start();
         partition
@@ -209,8 +212,13 @@ impl SharePartition {
     }
 
     /// The offsets of the window.
-    pub(super) fn in_flight(&self) -> i64 {
+    pub(crate) fn in_flight(&self) -> i64 {
         if self.runs.is_empty() { 0 } else { self.next - self.start }
+    }
+
+    /// Takes the numbers of records since the last call.
+    pub(super) fn take_counts(&mut self) -> ShareCounts {
+        std::mem::take(&mut self.counts)
     }
 
     /// The end of the first lock, or an earlier time.

@@ -8,7 +8,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 
 use super::records::ShareRecord;
 use super::table::{ShareTable, WriteContext};
-use super::{SharePartitionKey, ShareState, StateChange};
+use super::{SharePartitionKey, ShareState, StateChange, UNINITIALIZED};
 use crate::cluster::{Cluster, OpenError, lock};
 use crate::coordinator::offset_log::too_long;
 use crate::internal_topics::{InternalRecord, InternalTopic, Replayed, Written};
@@ -132,6 +132,14 @@ impl ShareStates {
             return Ok(lock(&self.table).summary(key));
         };
         self.append(cluster, &partition, key, |table| Ok((None, table.summary(key)))).await
+    }
+
+    /// The number of the first offset that no member has completed, moved on by the records after it that are complete: with the
+    /// high watermark it gives the lag. `None` if it is not known. What is not durable yet is included.
+    pub(crate) fn progress(&self, key: &SharePartitionKey) -> Option<i64> {
+        let state = lock(&self.table).summary(key);
+        let is_known = state.start_offset != UNINITIALIZED && state.delivery_complete_count >= 0;
+        is_known.then(|| state.start_offset + i64::from(state.delivery_complete_count))
     }
 
     /// Refuses a state that is not initialized before one whose topic does not exist, as Kafka does.

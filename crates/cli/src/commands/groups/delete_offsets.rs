@@ -3,14 +3,14 @@
 use ottla_client::{Admin, Error, ErrorCode, Timeouts, TopicPartition};
 use serde_json::json;
 
-use super::{find, unknown};
+use super::{Group, find, share, unknown};
 use crate::failure::Failure;
 use crate::listing::{Listing, ListingArgs};
 use crate::partition_args::{TopicAndPartition, topic_and_partition};
 
 /// Deletes a group's committed offsets of topics that no member subscribes to
 ///
-/// Example: `ottla groups delete-offsets billing --topic orders`
+/// A share group must have no members; it loses the states of all records of whole topics. Example: `ottla groups delete-offsets billing --topic orders`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The group
@@ -24,6 +24,14 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     let admin = args.listing.admin().await?;
+    let group = &args.group;
+    match find(&admin, group).await? {
+        None => return Err(unknown(group)),
+        Some(Group::Share(_)) => {
+            return share::delete_offsets(&admin, group, &args.topic, args.listing.format()).await;
+        }
+        Some(Group::Committing(_)) => {}
+    }
     let partitions = chosen(&admin, args).await?;
     let deleted = admin.delete_group_offsets(&args.group, &partitions, Timeouts::default()).await?;
     let mut listing = Listing::new(["topic", "partition", "deleted"]);
@@ -47,9 +55,6 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
 /// The partitions of the arguments that have committed offsets.
 async fn chosen(admin: &Admin, args: &Args) -> Result<Vec<TopicPartition>, Failure> {
     let group = &args.group;
-    if find(admin, group).await?.is_none() {
-        return Err(unknown(group));
-    }
     let committed = admin.group_offsets(group, None).await?;
     let mut partitions = Vec::new();
     for (topic, only) in &args.topic {

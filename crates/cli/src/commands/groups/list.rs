@@ -6,6 +6,7 @@ use ottla_client::{Admin, GroupFilter, GroupListing, OffsetAt, Timeouts, TopicPa
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::share;
 use crate::failure::Failure;
 use crate::listing::{Listing, ListingArgs};
 use crate::output::note;
@@ -13,19 +14,19 @@ use crate::partition_args::offsets;
 
 /// Groups whose offsets are fetched at a time.
 const AT_ONCE: usize = 16;
-/// The type of share groups, which commit no offsets.
+/// The type of share groups, which commit no offsets: brokers report their lag.
 const SHARE: &str = "share";
 
 /// Prints every group with its state, type and lag
 ///
-/// The lag is the sum over the partitions with a committed offset; without any, it is unknown. Example:
+/// The lag is the sum over the partitions with a committed offset, or a start offset of a share group. Without any, it is unknown. Example:
 /// `ottla groups list --state stable`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Prints only groups in this state; may be repeated
     #[arg(long, value_name = "STATE")]
     state: Vec<String>,
-    /// Prints only groups of this type: classic or consumer; may be repeated
+    /// Prints only groups of this type: classic, consumer or share; may be repeated
     #[arg(long = "type", value_name = "TYPE")]
     kind: Vec<String>,
     /// Leaves out the lag, which takes a request for each group
@@ -62,7 +63,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     Err(first.into())
 }
 
-/// The lag of each group that has committed offsets, and the failure for a group whose offsets cannot be fetched: it does not
+/// The lag of each group that has offsets, and the failure for a group whose offsets cannot be fetched: it does not
 /// hide the others.
 async fn lags(
     admin: &Admin,
@@ -70,22 +71,28 @@ async fn lags(
 ) -> Result<(BTreeMap<String, i64>, Option<Failure>), Failure> {
     let mut unread = None;
     let mut committed = Vec::with_capacity(groups.len());
+    let mut lags = BTreeMap::new();
     let mut asking = JoinSet::new();
-    let mut names = groups.iter().filter(|group| group.kind != SHARE).map(|group| group.group.clone());
+    let mut groups = groups.iter();
     loop {
         while asking.len() < AT_ONCE {
-            let Some(name) = names.next() else { break };
-            let admin = admin.clone();
+            let Some(group) = groups.next() else { break };
+            let (admin, name, is_share) = (admin.clone(), group.group.clone(), group.kind == SHARE);
             asking.spawn(async move {
-                let offsets = admin.group_offsets(&name, None).await;
-                (name, offsets)
+                let progress = if is_share {
+                    share::lag(&admin, &name).await.map(Progress::Lag)
+                } else {
+                    admin.group_offsets(&name, None).await.map(Progress::Committed)
+                };
+                (name, progress)
             });
         }
         let Some(answer) = asking.join_next().await else { break };
-        let (name, offsets) =
+        let (name, progress) =
             answer.map_err(|error| Failure::failed(format!("a request was not sent: {error}")))?;
-        match offsets {
-            Ok(offsets) => committed.push((name, offsets)),
+        match progress {
+            Ok(Progress::Committed(offsets)) => committed.push((name, offsets)),
+            Ok(Progress::Lag(lag)) => lags.extend(lag.map(|lag| (name, lag))),
             Err(error) => {
                 note(&format!("ottla: the lag of group `{name}` is unknown"));
                 unread.get_or_insert(error.into());
@@ -100,5 +107,13 @@ async fn lags(
         let lags = offsets.iter().filter_map(|(at, offset)| Some((ends.get(at)? - offset).max(0)));
         lags.reduce(i64::saturating_add).map(|lag| (name, lag))
     };
-    Ok((committed.into_iter().filter_map(lag).collect(), unread))
+    lags.extend(committed.into_iter().filter_map(lag));
+    Ok((lags, unread))
+}
+
+/// The progress of a group, as the coordinator reports it.
+enum Progress {
+    Committed(BTreeMap<TopicPartition, i64>),
+    /// The lag of a share group; `None` if it is unknown.
+    Lag(Option<i64>),
 }

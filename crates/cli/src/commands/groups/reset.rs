@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_client::{Admin, OffsetAt, TopicPartition};
 
-use super::{find, or_dash, unknown};
+use super::{Group, find, or_dash, share, unknown};
 use crate::connect::{ConnectArgs, admin};
 use crate::failure::Failure;
 use crate::output::{note, print};
@@ -15,6 +15,8 @@ use crate::table::Table;
 use crate::time;
 
 /// Plans new offsets for a group without members, and sets them with --execute
+///
+/// A share group forgets the states of all records after its new start offset.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("where").required(true))]
 pub(crate) struct Args {
@@ -48,6 +50,9 @@ pub(crate) struct Args {
     /// Creates the group if it does not exist
     #[arg(long)]
     create: bool,
+    /// Creates a share group
+    #[arg(long, requires = "create")]
+    share: bool,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -67,9 +72,12 @@ impl Args {
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     let admin = admin(&args.connect).await?;
-    check_group(&admin, args).await?;
-    let committed = admin.group_offsets(&args.group, None).await?;
-    let partitions = chosen(&admin, args, &committed).await?;
+    let kind = check_group(&admin, args).await?;
+    let committed = match kind {
+        Kind::Committing => admin.group_offsets(&args.group, None).await?,
+        Kind::Share => share::starts(&admin, &args.group).await?,
+    };
+    let partitions = chosen(&admin, args, kind, &committed).await?;
     let plan = plan(&admin, args.target(), &partitions, &committed).await?;
     print(&table(&plan))?;
     let new: BTreeMap<TopicPartition, i64> =
@@ -81,22 +89,54 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     if new.is_empty() {
         return Err(Failure::failed(format!("group `{}`: no offsets to set", args.group)));
     }
-    admin.alter_group_offsets(&args.group, &new).await?;
+    match kind {
+        Kind::Committing => admin.alter_group_offsets(&args.group, &new).await?,
+        Kind::Share => share::alter(&admin, &args.group, &new).await?,
+    }
     note(&format!("set the offsets of {} partitions of group `{}`", new.len(), args.group));
     Ok(())
 }
 
-/// Offsets are set only for an existing group without members: members would overwrite them.
-async fn check_group(admin: &Admin, args: &Args) -> Result<(), Failure> {
-    let group = &args.group;
-    match find(admin, group).await?.map(|group| group.members.len()) {
-        None if args.create => Ok(()),
-        None => Err(Failure::failed(format!("{}; --create creates it", unknown(group)))),
-        Some(0) => Ok(()),
-        Some(1) => Err(Failure::failed(format!("group `{group}` has 1 active member: stop it first"))),
-        Some(members) => {
-            Err(Failure::failed(format!("group `{group}` has {members} active members: stop them first")))
+/// The two kinds of offsets.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Committing,
+    Share,
+}
+
+impl Kind {
+    /// Kafka's name of the offsets.
+    const fn offsets(self) -> &'static str {
+        match self {
+            Self::Committing => "committed offsets",
+            Self::Share => "start offsets",
         }
+    }
+}
+
+/// Offsets are set only for an existing group without members: members would overwrite them.
+async fn check_group(admin: &Admin, args: &Args) -> Result<Kind, Failure> {
+    let group = &args.group;
+    let found = find(admin, group).await?;
+    match found.as_ref().map(Group::member_count) {
+        None if args.create && args.share => return Ok(Kind::Share),
+        None if args.create => return Ok(Kind::Committing),
+        None => return Err(Failure::failed(format!("{}; --create creates it", unknown(group)))),
+        Some(0) => {}
+        Some(1) => {
+            return Err(Failure::failed(format!("group `{group}` has 1 active member: stop it first")));
+        }
+        Some(members) => {
+            let text = format!("group `{group}` has {members} active members: stop them first");
+            return Err(Failure::failed(text));
+        }
+    }
+    match found {
+        Some(Group::Share(_)) => Ok(Kind::Share),
+        Some(Group::Committing(_)) if args.share => Err(Failure::failed(format!(
+            "group `{group}` is not a share group: leave out --share to set its committed offsets"
+        ))),
+        Some(Group::Committing(_)) | None => Ok(Kind::Committing),
     }
 }
 
@@ -178,16 +218,17 @@ fn table(plan: &[Step]) -> String {
     table.render()
 }
 
-/// The partitions from the arguments, or those with committed offsets.
+/// The partitions from the arguments, or those with offsets of the group.
 async fn chosen(
     admin: &Admin,
     args: &Args,
+    kind: Kind,
     committed: &BTreeMap<TopicPartition, i64>,
 ) -> Result<BTreeSet<TopicPartition>, Failure> {
     if args.topic.is_empty() {
         if committed.is_empty() {
-            let group = &args.group;
-            return Err(Failure::failed(format!("group `{group}` has no committed offsets: use --topic")));
+            let (group, offsets) = (&args.group, kind.offsets());
+            return Err(Failure::failed(format!("group `{group}` has no {offsets}: use --topic")));
         }
         return Ok(committed.keys().cloned().collect());
     }

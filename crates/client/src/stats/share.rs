@@ -1,5 +1,6 @@
-//! The counters of one share consumer.
+//! The counters of share consumers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -19,6 +20,44 @@ pub struct ShareStatistics {
     pub expired: u64,
     /// Offsets of batches that could not be decoded; they are rejected.
     pub corrupt: u64,
+}
+
+impl ShareStatistics {
+    fn add(&mut self, other: &Self) {
+        self.records += other.records;
+        self.batches += other.batches;
+        self.acknowledged += other.acknowledged;
+        self.failed += other.failed;
+        self.expired += other.expired;
+        self.corrupt += other.corrupt;
+    }
+}
+
+/// The share consumers of one client.
+#[derive(Debug, Default)]
+pub(super) struct ShareConsumers {
+    followed: Vec<Arc<ShareCounters>>,
+    /// The numbers of consumers that were dropped.
+    ended: ShareStatistics,
+}
+
+impl ShareConsumers {
+    pub(super) fn follow(&mut self, counters: Arc<ShareCounters>) {
+        self.followed.push(counters);
+    }
+
+    /// The sums of all consumers so far; `None` if there was none.
+    pub(super) fn total(&mut self) -> Option<ShareStatistics> {
+        let is_dropped = |counters: &mut Arc<ShareCounters>| Arc::strong_count(counters) == 1;
+        for counters in self.followed.extract_if(.., is_dropped) {
+            self.ended.add(&counters.snapshot());
+        }
+        let mut total = self.ended;
+        for counters in &self.followed {
+            total.add(&counters.snapshot());
+        }
+        (!self.followed.is_empty() || total != ShareStatistics::default()).then_some(total)
+    }
 }
 
 /// The counters, shared by the engine and the polling thread.
