@@ -6,10 +6,17 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use ottla_interop::{Failure, OttlaBroker, Process, ottla, ottla_command, wait_until};
+use std::process::Command;
+
+use ottla_interop::{
+    Failure, Librdkafka, OttlaBroker, Peer, Process, console, newest_jars, ottla, ottla_command, require,
+    run, wait_until,
+};
 
 /// Timeout of each wait for a process or its metrics.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of one of Kafka's tools.
+const SOON: Duration = Duration::from_secs(90);
 
 #[test]
 fn a_producer_and_a_consumer_are_scraped_while_they_run() -> Result<(), Failure> {
@@ -63,6 +70,54 @@ fn a_stuck_worker_is_reported_as_the_blocking_offset() -> Result<(), Failure> {
     });
     stuck.map_err(|failure| workers.quoted(&failure))?;
     Ok(())
+}
+
+/// A broker that asks all clients for all metrics by Kafka's tool, and the address of its own metrics.
+fn broker_that_asks() -> Result<(OttlaBroker, String), Failure> {
+    let mut broker = OttlaBroker::start(&["--topic", "orders:1", "--metrics-listen", "127.0.0.1:0"])?;
+    let bootstrap = broker.bootstrap();
+    let mut tool = newest_jars()?.java(256);
+    tool.args(["org.apache.kafka.tools.ClientMetricsCommand", "--bootstrap-server", &bootstrap]);
+    tool.args(["--alter", "--name", "all", "--metrics", "*", "--interval", "200"]);
+    run("kafka-client-metrics", &mut tool, b"", SOON)?.succeeded()?;
+    let address = listening(broker.process())?;
+    Ok((broker, address))
+}
+
+/// Waits until a client of this software has pushed a metric whose name has this part.
+fn await_pushed(client: &mut Process, address: &str, software: &str, part: &str) -> Result<(), Failure> {
+    let pushed = wait_until("a client's metric", PATIENCE, || {
+        let text = get(address, "/metrics");
+        let is_it =
+            |line: &str| line.starts_with("kafka_client_") && line.contains(part) && line.contains(software);
+        text.lines().any(is_it).then_some(())
+    });
+    pushed.map_err(|failure| client.quoted(&failure))
+}
+
+#[test]
+fn javas_consumer_pushes_its_metrics() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let (broker, address) = broker_that_asks()?;
+    let bootstrap = broker.bootstrap();
+    let mut java = newest_jars()?.java(256);
+    java.args([console::CONSUMER, "--bootstrap-server", &bootstrap, "--topic", "orders"]);
+    let mut consumer = Process::spawn("kafka-console-consumer", &mut java)?;
+    await_pushed(&mut consumer, &address, "apache-kafka-java", "consumer_poll_idle_ratio_avg")
+}
+
+#[test]
+fn librdkafkas_consumer_pushes_its_metrics() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    require!(Peer::Librdkafka);
+    require!(Peer::Kcat);
+    let (broker, address) = broker_that_asks()?;
+    let bootstrap = broker.bootstrap();
+    let original = Librdkafka::reference()?;
+    let mut kcat = Command::new("kcat");
+    kcat.args(["-C", "-b", &bootstrap, "-t", "orders", "-X", "client.id=till"]);
+    let mut kcat = Process::spawn("kcat", original.load(&mut kcat))?;
+    await_pushed(&mut kcat, &address, "client_id=\"till\"", "consumer_node_request_latency_avg")
 }
 
 #[test]
