@@ -44,7 +44,7 @@ const FAULTY: Duration = Duration::from_secs(5);
 const PARTITIONS: i32 = 3;
 /// Sessions of share groups as short as those of the group member.
 const QUICK_SHARE_GROUPS: [(&str, &str); 5] = [
-    // The wall clock stands still.
+    // The wall clock does not advance.
     ("group.share.assignment.interval.ms", "0"),
     ("group.share.min.session.timeout.ms", "1000"),
     ("group.share.session.timeout.ms", "2000"),

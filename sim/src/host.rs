@@ -22,6 +22,7 @@ use crate::rates::Rates;
 use crate::share::{SharedShareHistory, Witness};
 use crate::topics::GROUPS;
 use crate::trace::Trace;
+use crate::world::World;
 
 /// Number of nodes in the broker's process.
 pub(crate) const NODES: i32 = 2;
@@ -68,15 +69,8 @@ impl WallClock {
 }
 
 impl Host {
-    pub(crate) fn new(
-        options: Rc<Options>,
-        seed: u64,
-        net: Network,
-        trace: Trace,
-        rates: Rates,
-        history: Rc<RefCell<History>>,
-        share: SharedShareHistory,
-    ) -> Self {
+    pub(crate) fn new(world: &World, seed: u64, rates: Rates, share: SharedShareHistory) -> Self {
+        let World { options, net, trace, history, .. } = world.clone();
         let now = Arc::new(AtomicI64::new(EPOCH_MS));
         let wall = WallClock { now, skew: AtomicI64::new(0), started: Instant::now() };
         Self {

@@ -154,6 +154,64 @@ impl Consumers {
     }
 }
 
+/// The loads that have histories of their own.
+struct Loads {
+    transactions: Transactions,
+    compacted: CompactedLoad,
+    share: ShareLoad,
+}
+
+impl Loads {
+    fn new(share: SharedShareHistory) -> Self {
+        let (transactions, compacted) = (Transactions::default(), CompactedLoad::default());
+        Self { transactions, compacted, share: ShareLoad::new(share) }
+    }
+
+    fn start(&mut self, world: &World, seed: u64) {
+        self.transactions.start(world, seed);
+        self.compacted.start(world, seed);
+        self.share.start(world, seed);
+    }
+
+    /// Waits until every transaction has ended, all readers have read to the end, and the share group has completed all records.
+    /// Returns the work that is not finished in time.
+    async fn settle(&mut self, host: &Host, options: &Options) -> Vec<String> {
+        let deadline = Instant::now() + LIVENESS_MAX;
+        loop {
+            let mut unfinished = self.transactions.unfinished(options, host.cluster().as_deref());
+            unfinished.extend(self.compacted.unfinished());
+            unfinished.extend(self.share.unfinished(options, host));
+            if unfinished.is_empty() {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return unfinished;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if options.writers > 0 {
+            tokio::time::sleep(SETTLED_FOR).await;
+        }
+        self.transactions.unfinished(options, host.cluster().as_deref())
+    }
+
+    fn check(&self, options: &Options, is_stuck: bool) -> Vec<Anomaly> {
+        let mut anomalies = Vec::new();
+        if !is_stuck {
+            anomalies.extend(self.transactions.history.borrow().check(options.copiers > 0));
+        }
+        anomalies.extend(self.compacted.history.borrow().check());
+        anomalies.extend(self.share.history.lock().check());
+        anomalies
+    }
+
+    async fn shutdown(&mut self) {
+        self.transactions.shutdown().await;
+        self.compacted.shutdown().await;
+        self.share.shutdown().await;
+    }
+}
+
 async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mode) -> Report {
     let trace = Trace::begin(mode.traced);
     trace.note(format_args!("seed {seed}: {options}"));
@@ -170,15 +228,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     let rates = Rates::new(net.clone());
     let history = world.history.clone();
     let share = SharedShareHistory::new(&options);
-    let mut host = Host::new(
-        options.clone(),
-        rng.u64(..),
-        net.clone(),
-        trace.clone(),
-        rates.clone(),
-        history.clone(),
-        share.clone(),
-    );
+    let mut host = Host::new(&world, rng.u64(..), rates.clone(), share.clone());
     if mode.syncs_ignored {
         host.ignore_syncs();
     }
@@ -187,9 +237,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     let mut stuck: Vec<String> = Vec::new();
     let mut producers = JoinSet::new();
     let mut consumers = Consumers::default();
-    let mut transactions = Transactions::default();
-    let mut compacted = CompactedLoad::default();
-    let mut share = ShareLoad::new(share);
+    let mut loads = Loads::new(share);
     let safety = async {
         host.start().await?;
         for id in 1..=options.producers {
@@ -197,9 +245,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
             producers.spawn_local(produce(world.clone(), id as u32, rng));
         }
         consumers.start(&world, seed);
-        transactions.start(&world, seed);
-        compacted.start(&world, seed);
-        share.start(&world, seed);
+        loads.start(&world, seed);
         consumers.tasks.spawn_local(observe(options.clone(), host.running(), history.clone()));
         injector.run(&mut host).await?;
         world.faults.set(false);
@@ -211,17 +257,13 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     } else {
         stuck.extend(all_results(&mut producers).await);
         stuck.extend(consumers.all_read(&host, &options, &history).await);
-        stuck.extend(settle(&mut transactions, &mut compacted, &share, &host, &options).await);
+        stuck.extend(loads.settle(&host, &options).await);
     }
     for reader in consumers.readers() {
         history.borrow_mut().finish(reader);
     }
     let mut anomalies = history.borrow().check();
-    if stuck.is_empty() {
-        anomalies.extend(transactions.history.borrow().check(options.copiers > 0));
-    }
-    anomalies.extend(compacted.history.borrow().check());
-    anomalies.extend(share.history.lock().check());
+    anomalies.extend(loads.check(&options, !stuck.is_empty()));
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
@@ -231,29 +273,18 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
         trace.note(format_args!("{anomaly:?}"));
     }
     let (acked, read) = history.borrow().counts();
-    let committed = transactions.history.borrow().committed();
-    let accepted = share.history.lock().accepted();
+    let committed = loads.transactions.history.borrow().committed();
+    let accepted = loads.share.history.lock().accepted();
     trace.note(format_args!(
         "end: {acked} acknowledged, {read} read, {committed} committed, {accepted} accepted, {} anomalies",
         anomalies.len()
     ));
     let lines = trace.lines();
     consumers.tasks.shutdown().await;
-    transactions.shutdown().await;
-    compacted.shutdown().await;
-    share.shutdown().await;
+    loads.shutdown().await;
     host.stop().await;
-    Report {
-        seed,
-        options: (*options).clone(),
-        trace: lines,
-        anomalies,
-        acked,
-        read,
-        committed,
-        accepted,
-        busiest,
-    }
+    let options = (*options).clone();
+    Report { seed, options, trace: lines, anomalies, acked, read, committed, accepted, busiest }
 }
 
 /// Waits until every record has a result, and returns the number of producers that have none in time.
@@ -262,33 +293,6 @@ async fn all_results(producers: &mut JoinSet<()>) -> Option<String> {
     let is_late = tokio::time::timeout(LIVENESS_MAX, all_sent).await.is_err();
     (is_late || !producers.is_empty())
         .then(|| format!("{} producers have records without a result", producers.len()))
-}
-
-/// Waits until every transaction has ended, and all readers have read to the end. Returns what is not finished in time.
-async fn settle(
-    transactions: &mut Transactions,
-    compacted: &mut CompactedLoad,
-    share: &ShareLoad,
-    host: &Host,
-    options: &Options,
-) -> Vec<String> {
-    let deadline = Instant::now() + LIVENESS_MAX;
-    loop {
-        let mut unfinished = transactions.unfinished(options, host.cluster().as_deref());
-        unfinished.extend(compacted.unfinished());
-        unfinished.extend(share.unfinished(options, host));
-        if unfinished.is_empty() {
-            break;
-        }
-        if Instant::now() >= deadline {
-            return unfinished;
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    if options.writers > 0 {
-        tokio::time::sleep(SETTLED_FOR).await;
-    }
-    transactions.unfinished(options, host.cluster().as_deref())
 }
 
 /// Records the committed offsets of the running broker from time to time.

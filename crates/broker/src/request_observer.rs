@@ -1,4 +1,4 @@
-//! What a test observes: requests with API, client, response time and whether they moved records, and the records of share groups.
+//! The events that a test observes: requests with API, client, response time and whether they moved records, and the records of share groups.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -38,11 +38,11 @@ pub struct ShareEvent<'a> {
     pub topic: &'a str,
     /// The partition.
     pub partition: i32,
-    /// What happens.
+    /// The event.
     pub kind: ShareEventKind,
 }
 
-/// What happens to records of a share group.
+/// An event of records of a share group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ShareEventKind {
     /// The member has acquired records: they are in the response to its fetch.

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::brokers::{idle_us, micros};
 use super::buffers::PartitionBuffer;
 use super::facts::ClientFacts;
+use super::share::ShareStatistics;
 use super::snapshot::{self, Eos, Group, NO_OFFSET, Partition, Share, Snapshot, Toppar};
 use super::topics::AssignedOffsets;
 use super::{Observer, State};
@@ -62,14 +63,7 @@ impl Observer {
                 assignment_size: group.partitions,
             }
         });
-        snapshot.share = state.share_consumers.total().map(|total| Share {
-            records: total.records,
-            batches: total.batches,
-            acknowledged: total.acknowledged,
-            failed: total.failed,
-            expired: total.expired,
-            corrupt: total.corrupt,
-        });
+        snapshot.share = state.share_consumers.total().map(share);
         snapshot.eos = config.enable_idempotence.then(|| {
             let age = |since: Instant| now.saturating_duration_since(since).as_millis() as i64;
             let (idempotence, since) = state.idempotence.unwrap_or(("Init", began));
@@ -98,6 +92,11 @@ impl Observer {
         });
         snapshot
     }
+}
+
+fn share(total: ShareStatistics) -> Share {
+    let ShareStatistics { records, batches, acknowledged, failed, expired, corrupt } = total;
+    Share { records, batches, acknowledged, failed, expired, corrupt }
 }
 
 fn brokers(state: &mut State, now: Instant) -> BTreeMap<String, snapshot::Broker> {

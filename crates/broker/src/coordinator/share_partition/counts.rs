@@ -1,4 +1,4 @@
-//! What has happened to the records of a share partition, for the metrics.
+//! Counts of the events of a share partition's records, for the metrics.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
 //! Random members, acknowledgements, failed writes and crashes against a model that has one entry for each record.
 //!
 //! The model also has the stored state. After each write it looks at the window that a broker would load from there: a crash must
-//! lose no record that nobody has completed, and deliver none again whose acknowledgement was confirmed.
+//! lose no record without a completion, and deliver none again whose acknowledgement was confirmed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -264,7 +264,7 @@ impl World {
                 assert!(is_complete, "{offset} is delivered again after a crash: {state:?}");
             }
             if is_complete {
-                assert!(record.may_be_complete(), "a crash loses {offset}, which nobody has completed");
+                assert!(record.may_be_complete(), "a crash loses {offset}, which no member has completed");
             }
         }
     }

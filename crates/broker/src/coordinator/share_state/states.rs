@@ -135,7 +135,7 @@ impl ShareStates {
     }
 
     /// The number of the first offset that no member has completed, moved on by the records after it that are complete: with the
-    /// high watermark it gives the lag. `None` if it is not known. What is not durable yet is included.
+    /// high watermark it gives the lag. `None` if it is not known. Changes that are not durable yet are included.
     pub(crate) fn progress(&self, key: &SharePartitionKey) -> Option<i64> {
         let state = lock(&self.table).summary(key);
         let is_known = state.start_offset != UNINITIALIZED && state.delivery_complete_count >= 0;
