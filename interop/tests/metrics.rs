@@ -4,13 +4,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use std::process::Command;
 
 use ottla_interop::{
     Failure, Librdkafka, OttlaBroker, Peer, Process, console, newest_jars, ottla, ottla_command, require,
-    run, wait_until,
+    run, wait_until, workspace_root,
 };
 
 /// Timeout of each wait for a process or its metrics.
@@ -72,9 +73,15 @@ fn a_stuck_worker_is_reported_as_the_blocking_offset() -> Result<(), Failure> {
     Ok(())
 }
 
+fn control_in(dir: &Path) -> String {
+    format!("unix:{}", dir.join("control").display())
+}
+
 /// A broker that asks all clients for all metrics by Kafka's tool, and the address of its own metrics.
-fn broker_that_asks() -> Result<(OttlaBroker, String), Failure> {
-    let mut broker = OttlaBroker::start(&["--topic", "orders:1", "--metrics-listen", "127.0.0.1:0"])?;
+fn broker_that_asks(dir: &Path) -> Result<(OttlaBroker, String), Failure> {
+    let control = control_in(dir);
+    let serving = ["--topic", "orders:1", "--metrics-listen", "127.0.0.1:0", "--control", &control];
+    let mut broker = OttlaBroker::start(&serving)?;
     let bootstrap = broker.bootstrap();
     let mut tool = newest_jars()?.java(256);
     tool.args(["org.apache.kafka.tools.ClientMetricsCommand", "--bootstrap-server", &bootstrap]);
@@ -98,12 +105,28 @@ fn await_pushed(client: &mut Process, address: &str, software: &str, part: &str)
 #[test]
 fn javas_consumer_pushes_its_metrics() -> Result<(), Failure> {
     require!(Peer::NewestJava);
-    let (broker, address) = broker_that_asks()?;
+    let dir = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
+    let (broker, address) = broker_that_asks(dir.path())?;
     let bootstrap = broker.bootstrap();
     let mut java = newest_jars()?.java(256);
     java.args([console::CONSUMER, "--bootstrap-server", &bootstrap, "--topic", "orders"]);
     let mut consumer = Process::spawn("kafka-console-consumer", &mut java)?;
-    await_pushed(&mut consumer, &address, "apache-kafka-java", "consumer_poll_idle_ratio_avg")
+    await_pushed(&mut consumer, &address, "apache-kafka-java", "consumer_poll_idle_ratio_avg")?;
+    let control = control_in(dir.path());
+    let keys_of = |command: &str| -> Result<Vec<String>, Failure> {
+        let args = ["clients", command, "--output", "json", "--control", &control];
+        let printed = ottla(&args, b"")?.succeeded()?;
+        let row = printed.lines().into_iter().next().unwrap_or_default();
+        let row: serde_json::Map<_, _> =
+            serde_json::from_str(&row).map_err(|error| Failure::new(format!("{error}: `{row}`")))?;
+        Ok(row.keys().map(|key| format!("`{key}`")).collect())
+    };
+    let document = std::fs::read_to_string(workspace_root().join("docs/COMMANDS.md")).expect("readable");
+    for (command, of) in [("list", "client"), ("metrics", "value")] {
+        let row = format!("| `ottla clients {command}` | {of} | {} |", keys_of(command)?.join(" "));
+        assert!(document.contains(&row), "not in docs/COMMANDS.md: {row}");
+    }
+    Ok(())
 }
 
 #[test]
@@ -111,7 +134,8 @@ fn librdkafkas_consumer_pushes_its_metrics() -> Result<(), Failure> {
     require!(Peer::NewestJava);
     require!(Peer::Librdkafka);
     require!(Peer::Kcat);
-    let (broker, address) = broker_that_asks()?;
+    let dir = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
+    let (broker, address) = broker_that_asks(dir.path())?;
     let bootstrap = broker.bootstrap();
     let original = Librdkafka::reference()?;
     let mut kcat = Command::new("kcat");

@@ -130,6 +130,8 @@ const LEVELS: &[(i16, [i16; 4])] = &[
     // 3.9 has version 0, and refuses it by default.
     (68, [-1, -1, -1, 1]),
     (69, [-1, -1, -1, 1]),
+    (71, [-1, -1, 0, 0]),
+    (72, [-1, -1, 0, 0]),
     (74, [-1, -1, 0, 1]),
     (75, [-1, -1, 0, 0]),
     // Share groups: a preview in 4.1, and off by default.

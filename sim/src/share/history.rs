@@ -150,7 +150,7 @@ impl ShareHistory {
                 record.is_completed = true;
             }
             AcknowledgeType::Release => record.released_count = record.released_count.max(count),
-            _ => {}
+            AcknowledgeType::Renew => {}
         }
     }
 
