@@ -44,7 +44,7 @@ const PIPELINED_MAX: usize = 16;
 /// The bytes of a produce request that are read at a time. The kernel copies them, which takes as long as some requests: other
 /// connections are served before the next part.
 const RECORDS_PART_BYTES: usize = 512 << 10;
-/// The same for other requests. Those that are larger have very many items, and nobody measures their rate.
+/// The same for other requests. Those that are larger have very many items, and their rate does not matter.
 const ITEMS_PART_BYTES: usize = 64 << 10;
 /// Slowest rate at which a large frame may arrive.
 const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;

@@ -72,8 +72,8 @@ fn add_features(
     response.finalized_features_epoch = finalized.epoch;
 }
 
-/// The APIs that a client is told of. Those of clients' metrics are left out while nobody asks for metrics, as in Kafka without a
-/// receiver of them: librdkafka writes a line on standard error when a broker has them.
+/// The APIs in the response. Those of clients' metrics are left out while there is no subscription, as in Kafka without a receiver of
+/// metrics: librdkafka writes a line on standard error when a broker has them.
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {
     let asks_for_metrics = !cluster.live.names(CLIENT_METRICS).is_empty();
     let of_metrics = |key| matches!(key, ApiKey::GetTelemetrySubscriptions | ApiKey::PushTelemetry);

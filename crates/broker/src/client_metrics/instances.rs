@@ -40,7 +40,7 @@ pub(super) struct Instance {
     sample_bytes: usize,
 }
 
-/// What a client wants to do.
+/// The request of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
     Subscriptions,

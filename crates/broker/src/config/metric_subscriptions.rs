@@ -14,7 +14,7 @@ const ALL: &str = "*";
 /// The longest pattern of `match`: it is compiled at each change of a subscription.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// What a client says of itself, and its address.
+/// The names in a client's requests, and its address.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ClientIdentity {
     pub(crate) client_id: String,
@@ -24,7 +24,7 @@ pub(crate) struct ClientIdentity {
     pub(crate) port: u16,
 }
 
-/// What a client is asked for.
+/// The metrics that a client pushes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Wanted {
     /// Changes with the metrics and the interval.
@@ -34,7 +34,7 @@ pub(crate) struct Wanted {
     pub(crate) interval_ms: i32,
 }
 
-/// The subscriptions, as of a version of the configuration.
+/// The subscriptions in a version of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     version: Option<u64>,
@@ -93,7 +93,7 @@ impl Subscriptions {
         self.version.unwrap_or_default()
     }
 
-    /// What a client is asked for: the metrics of all subscriptions that select it, at the shortest of their intervals.
+    /// The metrics that a client pushes: those of all subscriptions that select it, at the shortest of their intervals.
     pub(crate) fn of(&self, id: Uuid, client: &ClientIdentity) -> Wanted {
         let mut metrics = Vec::new();
         let mut interval_ms = INTERVAL_MS_DEFAULT;

@@ -1,4 +1,4 @@
-//! A storage whose calls fail or take longer while a rule says so, for tests of programs that must survive a bad disk.
+//! A storage whose calls fail or take longer while a rule applies, for tests of programs that must survive a bad disk.
 //!
 //! Without a rule, a call costs one relaxed load more than that of the storage behind it.
 
@@ -25,7 +25,7 @@ pub enum DiskCall {
     Sync,
 }
 
-/// What a rule does to a call.
+/// The effect of a rule on a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DiskEffect {
     /// The call has no effect and fails with `EIO`.
@@ -76,7 +76,7 @@ impl DiskFiles {
 pub struct DiskRule {
     /// The calls.
     pub call: DiskCall,
-    /// What they do.
+    /// Their effect.
     pub effect: DiskEffect,
     /// The files.
     pub files: DiskFiles,
@@ -193,7 +193,7 @@ impl DiskFaults {
     }
 }
 
-/// Whether a call needs room on the disk.
+/// The need of a call for room on the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Room {
     Needed,

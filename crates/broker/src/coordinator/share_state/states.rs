@@ -76,7 +76,7 @@ impl ShareStates {
         self.append(cluster, &partition, key, decide).await
     }
 
-    /// Begins a state at an offset, which may be [`UNINITIALIZED`](super::UNINITIALIZED). A state that is there is replaced.
+    /// Begins a state at an offset, which may be [`UNINITIALIZED`]. A state that is there is replaced.
     ///
     /// # Errors
     /// FENCED_STATE_EPOCH; UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION if `memory.max.bytes` has no room.
