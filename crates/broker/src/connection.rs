@@ -41,11 +41,9 @@ use response_writer::{prefix, write_response};
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
-/// The bytes of a produce request that are read at a time. The kernel copies them, which takes as long as some requests: other
-/// connections are served before the next part.
-const RECORDS_PART_BYTES: usize = 512 << 10;
-/// The same for other requests. Those that are larger have very many items, and their rate does not matter.
-const ITEMS_PART_BYTES: usize = 64 << 10;
+/// The bytes of a frame that are read at a time. The kernel copies them, which takes as long as some requests: other connections are
+/// served before the next part.
+const READ_PART_BYTES: usize = 512 << 10;
 /// Slowest rate at which a large frame may arrive.
 const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;
 /// While others wait for memory, a connection that has some may pause for this time, and must send at least at this rate
@@ -365,18 +363,18 @@ impl<T: Transport> Connection<T> {
             let (bytes, errors) = match reply {
                 Reply::Answer(chain, errors) => {
                     let bytes = chain.len();
-                    write_response(&mut self.io, &self.context.cluster, api, chain).await?;
+                    write_response(&mut self.io, &self.context.cluster, chain).await?;
                     (bytes, errors)
                 }
                 Reply::AnswerAndClose(chain, errors, reason) => {
                     let bytes = chain.len();
-                    write_response(&mut self.io, &self.context.cluster, api, chain).await?;
+                    write_response(&mut self.io, &self.context.cluster, chain).await?;
                     self.context.cluster.metrics.answered(api, began.elapsed(), bytes, &errors);
                     Box::pin(end_gently(&mut self.io)).await;
                     return Err(Closed::Peer(reason));
                 }
                 Reply::AnswerPart(chain, bytes) => {
-                    write_response(&mut self.io, &self.context.cluster, api, prefix(chain, bytes)).await?;
+                    write_response(&mut self.io, &self.context.cluster, prefix(chain, bytes)).await?;
                     return Err(Closed::Peer("cut by an intercept within a response".into()));
                 }
                 Reply::Nothing => (0, ErrorTally::default()),
@@ -391,13 +389,11 @@ impl<T: Transport> Connection<T> {
 
 /// Reads what has arrived. A connection that waits holds no buffer, and what it has of a small frame in no more than its size.
 async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Result<usize> {
-    let carries_records = frames.peek(2) == Some(&ApiKey::Produce.code().to_be_bytes());
-    let part_bytes = if carries_records { RECORDS_PART_BYTES } else { ITEMS_PART_BYTES };
     let read = poll_fn(|cx| {
         let readiness = io.tcp().map_or(Poll::Ready(Ok(())), |socket| socket.poll_read_ready(cx));
         let read = match readiness {
             Poll::Ready(Ok(())) => {
-                let mut part = frames.spare().limit(part_bytes);
+                let mut part = frames.spare().limit(READ_PART_BYTES);
                 pin!(io.read_buf(&mut part)).poll(cx)
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -409,7 +405,7 @@ async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Resu
         read
     });
     let read = read.await?;
-    if read == part_bytes {
+    if read == READ_PART_BYTES {
         // The bytes are in the buffer, even if the wait ends here.
         tokio::task::yield_now().await;
     }

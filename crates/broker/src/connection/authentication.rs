@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use ottla_protocol::ApiKey;
 use ottla_wire::Chain;
 use tokio::time::{Instant, timeout_at};
 
@@ -84,13 +83,7 @@ impl<T: Transport> Connection<T> {
         let mut framed = BytesMut::with_capacity(4 + bytes.len());
         framed.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         framed.extend_from_slice(&bytes);
-        write_response(
-            &mut self.io,
-            &context.cluster,
-            ApiKey::SaslAuthenticate,
-            Chain::from(framed.freeze()),
-        )
-        .await?;
+        write_response(&mut self.io, &context.cluster, Chain::from(framed.freeze())).await?;
         Ok(())
     }
 }

@@ -3,7 +3,6 @@
 use std::io;
 
 use bytes::Bytes;
-use ottla_protocol::ApiKey;
 use ottla_wire::{Chain, FileSlice, Piece, WriteQueue};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::time::Instant;
@@ -15,11 +14,9 @@ use crate::cluster::Cluster;
 const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The bytes of a file in the page cache that are sent at a time. Each part costs a system call more.
 const CACHED_PART_BYTES: usize = 1 << 20;
-/// The bytes of records in memory that are written at a time. The kernel copies them, which takes as long as some requests: other
+/// The bytes of memory that are written at a time. The kernel copies them, which takes as long as some requests: other
 /// connections are served before the next part.
-const RECORDS_PART_BYTES: usize = 1 << 20;
-/// The same for responses without records.
-const ITEMS_PART_BYTES: usize = 64 << 10;
+const MEMORY_PART_BYTES: usize = 1 << 20;
 /// The bytes of a file that are read from the disk at a time.
 const LOADED_PART_BYTES: usize = 256 << 10;
 
@@ -27,16 +24,13 @@ const LOADED_PART_BYTES: usize = 256 << 10;
 pub(super) async fn write_response<T: Transport>(
     io: &mut T,
     cluster: &Cluster,
-    api: ApiKey,
     chain: Chain,
 ) -> io::Result<()> {
-    let carries_records = matches!(api, ApiKey::Fetch | ApiKey::ShareFetch);
     let in_files = chain.pieces().iter().any(|piece| matches!(piece, Piece::File(_)));
     // A response with files must not count while it waits for the memory of their parts.
     let counted = if in_files { 0 } else { chain.len() };
     let _sending = (counted > UNCOUNTED_BYTES_MAX).then(|| cluster.memory.send(counted));
-    let part_bytes = if carries_records { RECORDS_PART_BYTES } else { ITEMS_PART_BYTES };
-    let mut writer = ResponseWriter { io, cluster, part_bytes, holds_memory: counted > UNCOUNTED_BYTES_MAX };
+    let mut writer = ResponseWriter { io, cluster, holds_memory: counted > UNCOUNTED_BYTES_MAX };
     writer.write_chain(chain).await?;
     if writer.io.tcp().is_none() {
         // TLS may hold the end of a response until it is flushed.
@@ -62,8 +56,6 @@ pub(super) fn prefix(chain: Chain, mut bytes: usize) -> Chain {
 struct ResponseWriter<'a, T> {
     io: &'a mut T,
     cluster: &'a Cluster,
-    /// The bytes of memory that are written at a time.
-    part_bytes: usize,
     /// `true` if others could use memory that this response has.
     holds_memory: bool,
 }
@@ -86,15 +78,15 @@ impl<T: Transport> ResponseWriter<'_, T> {
     async fn write_memory(&mut self, memory: &mut WriteQueue) -> io::Result<()> {
         let mut pace = Pace::new(self.holds_memory);
         while !memory.is_empty() {
-            let n = if let Some(bytes) = memory.single(self.part_bytes) {
+            let n = if let Some(bytes) = memory.single(MEMORY_PART_BYTES) {
                 pace.keep(self.cluster, self.io.write(bytes)).await?
             } else {
-                let slices = memory.slices(self.part_bytes);
+                let slices = memory.slices(MEMORY_PART_BYTES);
                 pace.keep(self.cluster, self.io.write_vectored(&slices)).await?
             };
             memory.written(n)?;
             pace.sent += n;
-            if n >= self.part_bytes / 2 && !memory.is_empty() {
+            if n >= MEMORY_PART_BYTES / 2 && !memory.is_empty() {
                 tokio::task::yield_now().await;
             }
         }
