@@ -16,6 +16,9 @@ use crate::shell::{self, cargo};
 const LONGEST: &[&str] = &[
     "leaving",
     "groups",
+    "capi_share",
+    "share_group_tools",
+    "foreign",
     "readme",
     "import",
     "java_tools",
