@@ -8,6 +8,9 @@ use prost::{Message, Oneof};
 
 /// The values of one push that are kept.
 const SAMPLES_MAX: usize = 10_000;
+/// The bytes of the values of one push that are kept. Each value has a copy of the labels of its resource, which can be as long as the
+/// push.
+const PUSH_BYTES_MAX: usize = 4 << 20;
 /// The labels of one value that are kept.
 const LABELS_MAX: usize = 32;
 
@@ -36,7 +39,8 @@ impl Sample {
 /// The values in a push; `None` if its bytes are no `MetricsData`.
 pub(super) fn samples(bytes: &[u8]) -> Option<Vec<Sample>> {
     let data = MetricsData::decode(bytes).ok()?;
-    let mut samples = Vec::new();
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut kept_bytes = 0;
     for of_resource in data.resource_metrics {
         let resource = of_resource.resource.unwrap_or_default().attributes;
         for metric in of_resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {
@@ -47,7 +51,7 @@ pub(super) fn samples(bytes: &[u8]) -> Option<Vec<Sample>> {
                 None => continue,
             };
             for point in points {
-                if samples.len() == SAMPLES_MAX {
+                if samples.len() == SAMPLES_MAX || kept_bytes >= PUSH_BYTES_MAX {
                     return Some(samples);
                 }
                 let value = match point.value {
@@ -57,7 +61,9 @@ pub(super) fn samples(bytes: &[u8]) -> Option<Vec<Sample>> {
                 };
                 let labels = resource.iter().chain(&point.attributes).take(LABELS_MAX);
                 let labels = labels.map(|label| (label.key.clone(), label.text())).collect();
-                samples.push(Sample { name: metric.name.clone(), labels, value, is_counter });
+                let sample = Sample { name: metric.name.clone(), labels, value, is_counter };
+                kept_bytes += sample.bytes();
+                samples.push(sample);
             }
         }
     }
@@ -204,6 +210,22 @@ mod tests {
             Sample { name: name.to_owned(), labels: labels.clone(), value, is_counter }
         });
         assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn long_labels_of_a_resource_are_not_copied_for_very_many_values() {
+        let point = NumberDataPoint { attributes: Vec::new(), value: Some(Number::Int(1)) };
+        let gauge = Gauge { data_points: vec![point; 10_000] };
+        let metrics = vec![Metric { name: "lag".to_owned(), data: Some(Data::Gauge(gauge)) }];
+        let data = MetricsData {
+            resource_metrics: vec![ResourceMetrics {
+                resource: Some(Resource { attributes: vec![label("group_id", &"x".repeat(500_000))] }),
+                scope_metrics: vec![ScopeMetrics { metrics }],
+            }],
+        };
+        let read = samples(&data.encode_to_vec()).expect("sound");
+        let bytes: usize = read.iter().map(Sample::bytes).sum();
+        assert!(!read.is_empty() && bytes <= PUSH_BYTES_MAX + (1 << 20), "{bytes} bytes");
     }
 
     #[test]
