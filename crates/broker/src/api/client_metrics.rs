@@ -49,8 +49,10 @@ impl Api for GetTelemetrySubscriptionsRequest {
 impl Api for PushTelemetryRequest {
     async fn handle(self, context: RequestContext) -> PushTelemetryResponse {
         let cluster = context.cluster();
-        let now_ms = cluster.clock.now_ms();
-        let pushed = cluster.client_metrics.push(&cluster.live, &self, &context.identity(), now_ms);
+        let (now_ms, client) = (cluster.clock.now_ms(), context.identity());
+        let push =
+            move |cluster: &Cluster| cluster.client_metrics.push(&cluster.live, &self, &client, now_ms);
+        let pushed = cluster.run_push(push).await;
         PushTelemetryResponse { error_code: pushed.err().unwrap_or(ErrorCode::None), throttle_time_ms: 0 }
     }
 

@@ -10,6 +10,8 @@ use crate::cluster::Cluster;
 const DELETIONS_MAX: usize = 4;
 /// ListOffsets requests that look up timestamps at a time: each can decompress batches.
 const LOOKUPS_MAX: usize = 2;
+/// Pushes of clients' metrics that are read at a time: one of a megabyte can take sixty for a moment.
+const PUSHES_MAX: usize = 1;
 
 /// The turns of requests that occupy a thread.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub(crate) struct Turns {
     deletions: Arc<Semaphore>,
     checks: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
+    pushes: Arc<Semaphore>,
     unhurried: Semaphore,
 }
 
@@ -33,6 +36,7 @@ impl Default for Turns {
             deletions: Arc::new(Semaphore::new(DELETIONS_MAX)),
             checks: Arc::new(Semaphore::new(checks_max())),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            pushes: Arc::new(Semaphore::new(PUSHES_MAX)),
             unhurried: Semaphore::new(1),
         }
     }
@@ -69,6 +73,15 @@ impl Cluster {
         look_up: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         let run = self.after_turn(&self.turns.lookups, look_up).await;
+        self.run_in_background(run).await
+    }
+
+    /// Reads a push of metrics, on a background thread.
+    pub(crate) async fn run_push<V: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        let run = self.after_turn(&self.turns.pushes, read).await;
         self.run_in_background(run).await
     }
 
