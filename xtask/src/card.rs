@@ -293,7 +293,8 @@ fn build_broker() -> Result<(), Failure> {
     if std::env::var_os("OTTLA_BIN").is_some() {
         return Ok(());
     }
-    let build = ["build", "--package", "ottla"];
+    // With the features of the whole workspace, as for the tests.
+    let build = ["build", "--workspace"];
     let built = shell::run(&mut shell::cargo(&build), BUILT_WITHIN).map_err(Failure::new)?;
     if !built.status.success() {
         return Err(Failure::new(format!("cargo {} ({})", build.join(" "), built.status)));

@@ -12,7 +12,7 @@ use crate::card;
 use crate::dist;
 use crate::install;
 use crate::shell::{self, cargo};
-use crate::test_programs::TestRun;
+use crate::test_programs::{Packages, TestRun};
 use crate::tidy;
 
 /// A cold build of everything on two cores, several times over.
@@ -180,9 +180,10 @@ fn tools_dir() -> PathBuf {
     target_dir().join("tools")
 }
 
-/// The dev profile: it shares every artefact with the tests, and its codecs are optimised (opt-level 1, dependencies 2).
+/// The dev profile: its codecs are optimised (opt-level 1, dependencies 2). With the features of the whole workspace, so
+/// that it shares every artefact with the tests.
 fn build(_: &Options) -> Outcome {
-    Outcome::check(succeed(&mut cargo(&["build", "--package", "ottla"]), BUILD_WITHIN))
+    Outcome::check(succeed(&mut cargo(&["build", "--workspace"]), BUILD_WITHIN))
 }
 
 /// Where the interop tests look for it, in the profile that shares every artefact with them.
@@ -192,30 +193,30 @@ fn install_librdkafka(_: &Options) -> Outcome {
 }
 
 fn tests(options: &Options) -> Outcome {
-    let select = vec!["--workspace", "--exclude", "ottla-interop"];
     let filter = options.filter.as_deref();
-    run_programs(TestRun { select, with_documentation: true, filter, ..TestRun::default() })
+    let packages = Packages::AllButInterop;
+    run_programs(TestRun { packages, with_documentation: true, filter, ..TestRun::default() })
 }
 
 /// The simulation with faults in broker and processor, all of which it must find. They need a build of their own.
 fn deliberate_faults(options: &Options) -> Outcome {
-    let select =
-        vec!["--package", "ottla-sim", "--features", "deliberate-faults", "--test", "deliberate_faults"];
-    run_programs(TestRun { select, filter: options.filter.as_deref(), ..TestRun::default() })
+    let build = vec!["--features", "ottla-sim/deliberate-faults", "--test", "deliberate_faults"];
+    run_programs(TestRun { build, filter: options.filter.as_deref(), ..TestRun::default() })
 }
 
 fn interop(options: &Options) -> Outcome {
-    let mut select = vec!["--package", "ottla-interop"];
+    let mut build = Vec::new();
     let mut filter = options.filter.as_deref();
     if let Some(name) = filter.take_if(|name| interop_test_file(name)) {
-        select.extend(["--test", name]);
+        build.extend(["--test", name]);
     }
     let mut environment = Vec::new();
     if options.quick {
         environment.push((QUICK, "1".to_owned()));
     }
-    let with_documentation = options.filter.is_none();
-    let mut outcome = run_programs(TestRun { select, with_documentation, filter, environment });
+    let packages = Packages::Interop;
+    let mut outcome =
+        run_programs(TestRun { packages, build, filter, environment, with_documentation: false });
     // A test without its peer returns early, and counts as passed for its runner.
     outcome.skipped = fs::read_to_string(interop_dir().join(SKIPPED_FILE))
         .unwrap_or_default()

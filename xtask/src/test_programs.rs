@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ottla_interop::workspace_root;
+use ottla_interop::{interop_dir, workspace_root};
 use serde_json::Value;
 
 use crate::shell::{self, cargo};
@@ -53,15 +53,39 @@ pub(crate) struct Ran {
 }
 
 /// Test programs to run, with what they share.
+///
+/// They are built with the features of the whole workspace, whatever is selected: another set would build broker,
+/// client and all below them again.
 #[derive(Debug, Default)]
 pub(crate) struct TestRun<'a> {
-    /// The arguments of cargo that select packages and programs.
-    pub(crate) select: Vec<&'a str>,
-    /// Runs the documentation tests of these packages, too.
+    /// The packages whose programs run.
+    pub(crate) packages: Packages,
+    /// More arguments of cargo's build: programs, features.
+    pub(crate) build: Vec<&'a str>,
+    /// Runs the documentation tests of all packages, too.
     pub(crate) with_documentation: bool,
     /// Part of the names of the tests to run.
     pub(crate) filter: Option<&'a str>,
     pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+/// Packages of the workspace, by their directories.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) enum Packages {
+    #[default]
+    All,
+    Interop,
+    AllButInterop,
+}
+
+impl Packages {
+    fn contain(self, dir: &Path) -> bool {
+        match self {
+            Self::All => true,
+            Self::Interop => dir == interop_dir(),
+            Self::AllButInterop => dir != interop_dir(),
+        }
+    }
 }
 
 impl TestRun<'_> {
@@ -72,8 +96,8 @@ impl TestRun<'_> {
     pub(crate) fn run(&self, build_within: Duration, run_within: Duration) -> Result<Ran, String> {
         let mut programs = self.build(build_within)?;
         if self.with_documentation {
-            let mut command = cargo(&["test", "--doc"]);
-            command.args(&self.select).arg("--no-fail-fast").args(self.filter);
+            let mut command = cargo(&["test", "--doc", "--workspace", "--no-fail-fast"]);
+            command.args(self.filter);
             programs.push(Program { name: "documentation".to_owned(), command });
         }
         for program in &mut programs {
@@ -83,10 +107,10 @@ impl TestRun<'_> {
     }
 
     fn build(&self, within: Duration) -> Result<Vec<Program>, String> {
-        let mut build = cargo(&["test", "--no-run", "--message-format", "json-render-diagnostics"]);
-        let built = shell::run_quietly(build.args(&self.select), within)?;
+        let arguments = ["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
+        let built = shell::run_quietly(cargo(&arguments).args(&self.build), within)?;
         let programs: Vec<Program> =
-            built.lines.iter().filter_map(|line| program_of(line, self.filter)).collect();
+            built.lines.iter().filter_map(|line| program_of(line, self.packages, self.filter)).collect();
         if built.status.success() && !programs.is_empty() {
             return Ok(programs);
         }
@@ -97,19 +121,22 @@ impl TestRun<'_> {
     }
 }
 
-/// The test program that a message of cargo is about.
-fn program_of(message: &str, filter: Option<&str>) -> Option<Program> {
+/// The test program that a message of cargo is about, if it is of one of the packages.
+fn program_of(message: &str, packages: Packages, filter: Option<&str>) -> Option<Program> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
     }
     let executable = message["executable"].as_str()?;
     let manifest = Path::new(message["manifest_path"].as_str()?);
+    let dir = manifest.parent().map_or_else(|| workspace_root().to_path_buf(), Path::to_path_buf);
+    if !packages.contain(&dir) {
+        return None;
+    }
     let name = message["target"]["name"].as_str()?;
     let mut command = Command::new(executable);
     // As cargo runs it.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let dir = manifest.parent().map_or_else(|| workspace_root().to_path_buf(), Path::to_path_buf);
     command.args(filter).env("CARGO", cargo).env("CARGO_MANIFEST_DIR", &dir).current_dir(dir);
     Some(Program { name: name.to_owned(), command })
 }
@@ -203,10 +230,14 @@ mod tests {
                 r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/a/Cargo.toml","target":{{"name":"t"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
             )
         };
-        assert!(program_of(&message(false, r#""/w/ottla""#), None).is_none());
-        assert!(program_of(&message(true, "null"), None).is_none());
-        assert!(program_of("   Compiling a", None).is_none());
-        let program = program_of(&message(true, r#""/w/t-1""#), Some("word")).expect("a program");
+        let all = Packages::All;
+        assert!(program_of(&message(false, r#""/w/ottla""#), all, None).is_none());
+        assert!(program_of(&message(true, "null"), all, None).is_none());
+        assert!(program_of("   Compiling a", all, None).is_none());
+        let built = message(true, r#""/w/t-1""#);
+        assert!(program_of(&built, Packages::Interop, None).is_none());
+        assert!(program_of(&built, Packages::AllButInterop, None).is_some());
+        let program = program_of(&built, all, Some("word")).expect("a program");
         assert_eq!(program.name, "t");
         assert_eq!(program.command.get_current_dir(), Some(Path::new("/w/crates/a")));
         assert_eq!(program.command.get_args().collect::<Vec<_>>(), ["word"]);

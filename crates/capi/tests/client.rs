@@ -127,23 +127,35 @@ fn groups_are_listed_with_what_their_members_said() {
     }
 }
 
-/// The facilities and client names of the received log lines.
-static LINES: Mutex<Vec<(c_int, String, String)>> = Mutex::new(Vec::new());
+/// A received log line.
+struct Line {
+    client: String,
+    facility: String,
+    text: String,
+}
+
+static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn on_line(
     rk: *const rd_kafka_t,
-    level: c_int,
+    _level: c_int,
     facility: *const c_char,
     text: *const c_char,
 ) {
-    let name = unsafe { CStr::from_ptr(rd_kafka_name(rk)) }.to_string_lossy().into_owned();
-    let (facility, _) = unsafe { (CStr::from_ptr(facility), CStr::from_ptr(text)) };
-    LINES.lock().unwrap().push((level, name, facility.to_string_lossy().into_owned()));
+    let owned = |text: *const c_char| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    let client = owned(unsafe { rd_kafka_name(rk) });
+    LINES.lock().unwrap().push(Line { client, facility: owned(facility), text: owned(text) });
 }
 
-fn lines_of(client: &str) -> Vec<String> {
+fn facilities_of(client: &str) -> Vec<String> {
     let lines = LINES.lock().unwrap();
-    lines.iter().filter(|line| line.1.starts_with(client)).map(|line| line.2.clone()).collect()
+    lines.iter().filter(|line| line.client.starts_with(client)).map(|line| line.facility.clone()).collect()
+}
+
+/// Whether a line of the client mentions the topic.
+fn mentions(client: &str, topic: &str) -> bool {
+    let lines = LINES.lock().unwrap();
+    lines.iter().any(|line| line.client.starts_with(client) && line.text.contains(topic))
 }
 
 #[test]
@@ -152,17 +164,22 @@ fn log_lines_from_before_the_client_was_made_come_too_and_a_level_keeps_them_out
     let servers = broker.bootstrap_servers();
     unsafe {
         let properties =
-            [("bootstrap.servers", servers.as_str()), ("debug", "generic,broker"), ("client.id", "loud")];
+            [("bootstrap.servers", servers.as_str()), ("debug", "generic,msg"), ("client.id", "loud")];
         let conf = conf(&properties);
         rd_kafka_conf_set_log_cb(conf, Some(on_line));
         let rk = new(RD_KAFKA_PRODUCER, conf);
-        assert!(lines_of("loud").contains(&"INIT".to_owned()), "{:?}", lines_of("loud"));
-        // No later line has this level.
-        rd_kafka_set_log_level(rk, 3);
-        let before = lines_of("loud").len();
-        produce(rk, c"orders", 0, "one", null_mut());
-        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
-        assert_eq!(lines_of("loud").len(), before);
+        assert!(facilities_of("loud").contains(&"INIT".to_owned()), "{:?}", facilities_of("loud"));
+        // Lines of messages have level 7.
+        for (level, topic) in [(7, c"heard-before"), (3, c"unheard"), (7, c"heard-after")] {
+            rd_kafka_set_log_level(rk, level);
+            produce(rk, topic, 0, "one", null_mut());
+            assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+            if level == 7 {
+                let topic = topic.to_str().unwrap();
+                until("the line of the message", || mentions("loud", topic));
+            }
+        }
+        assert!(!mentions("loud", "unheard"));
         rd_kafka_destroy(rk);
     }
 }
@@ -218,11 +235,11 @@ fn a_client_that_was_made_silent_is_heard_when_its_level_is_raised() {
         let rk = new(RD_KAFKA_PRODUCER, conf);
         produce(rk, c"orders", 0, "one", null_mut());
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
-        assert_eq!(lines_of("silent"), [""; 0]);
+        assert_eq!(facilities_of("silent"), [""; 0]);
         rd_kafka_set_log_level(rk, 7);
         produce(rk, c"orders", 0, "two", null_mut());
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
-        assert!(lines_of("silent").contains(&"MSGSET".to_owned()), "{:?}", lines_of("silent"));
+        assert!(facilities_of("silent").contains(&"MSGSET".to_owned()), "{:?}", facilities_of("silent"));
         rd_kafka_destroy(rk);
     }
 }
@@ -252,7 +269,7 @@ fn queued_log_lines_wait_for_their_queue_and_a_logger_can_be_changed() {
         rd_kafka_set_logger(rk, Some(on_line));
         produce(rk, c"orders", 0, "one", null_mut());
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
-        assert!(!lines_of("quiet").is_empty());
+        assert!(!facilities_of("quiet").is_empty());
         rd_kafka_destroy(rk);
     }
 }
