@@ -65,7 +65,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 /// Builds everything and lays it out below the prefix.
 pub(crate) fn install(options: &Options) -> Result<(), Failure> {
-    let build = ["build", "--package", "ottla-capi", "--profile", &options.profile];
+    // For the tests, with the features of the whole workspace: it shares every artefact with them.
+    let packages: &[&str] =
+        if options.profile == "dev" { &["--workspace"] } else { &["--package", "ottla-capi"] };
+    let build = [&["build"], packages, &["--profile", &options.profile]].concat();
     let built = shell::run(&mut cargo(&build), BUILD_WITHIN).map_err(Failure::new)?;
     if !built.status.success() {
         return Err(Failure::new(format!("cargo {} ({})", build.join(" "), built.status)));
