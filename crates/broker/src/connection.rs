@@ -6,6 +6,7 @@
 mod authentication;
 mod gentle_end;
 mod response_writer;
+mod thread;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -38,6 +39,7 @@ use crate::security::sasl::SaslConnection;
 pub(crate) use authentication::AUTHENTICATION_MAX;
 use gentle_end::end_gently;
 use response_writer::{prefix, write_response};
+use thread::{Stop, Thread};
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
@@ -82,7 +84,7 @@ impl Transport for tokio::io::DuplexStream {}
 
 /// Serves one connection at node `node` until the peer closes it, breaks the protocol, or the node goes down.
 ///
-/// Spawns no tasks: dropping the future closes the connection.
+/// Dropping the future closes the connection, at once or as soon as a thread for long work has noticed it.
 pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     serve_at(io, cluster, node, ActiveListener::plaintext(), None).await;
 }
@@ -103,20 +105,19 @@ pub(crate) async fn serve_at<T: Transport>(
         tracing::warn!(node, max, "connection refused: max.connections is reached");
     } else {
         cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection::new(io, cluster.clone(), node, listener, principal);
+        let connection = Connection::new(io, cluster.clone(), node, listener, principal);
+        let context = connection.context.clone();
         let pause = connection.quota_pause();
-        if pause.is_zero() {
-            let result = connection.authenticate_and_run().await;
-            if let Err(reason) = result {
-                tracing::debug!(node, %reason, "connection closed");
-            }
+        let served = if pause.is_zero() {
+            connection.serve().await
         } else {
             // Boxed: other connections do not need its memory.
             Box::pin(tokio::time::sleep(pause)).await;
-        }
-        connection.context.end_share_sessions();
+            Some(connection)
+        };
+        context.end_share_sessions();
         // Thousands that end at once must not delay the others. Their memory is returned at once.
-        let Connection { io, .. } = connection;
+        let io = served.map(|Connection { io, .. }| io);
         cluster.take_turn().await;
         drop(io);
     }
@@ -130,6 +131,8 @@ struct Connection<T> {
     /// The memory of the large request that is received, and since when.
     charge: Option<(Charge, Instant)>,
     pending: VecDeque<Pending>,
+    /// `true` once a request was started after the login.
+    has_started: bool,
 }
 
 struct Pending {
@@ -181,15 +184,8 @@ impl<T: Transport> Connection<T> {
             frames,
             charge: None,
             pending: VecDeque::new(),
+            has_started: false,
         }
-    }
-
-    async fn authenticate_and_run(&mut self) -> Result<(), Closed> {
-        if self.context.sasl.is_some() {
-            // Boxed: other connections need no memory for this step.
-            Box::pin(self.authenticate()).await?;
-        }
-        self.run().await
     }
 
     /// The time after which the connection is closed because its address has too many new ones (KIP-612); zero if it is served.
@@ -201,28 +197,33 @@ impl<T: Transport> Connection<T> {
         })
     }
 
-    async fn run(&mut self) -> Result<(), Closed> {
+    /// Serves the connection until it ends, or until the other thread has to go on.
+    async fn run(&mut self, thread: Thread) -> Result<Stop, Closed> {
         let cluster = self.context.cluster.clone();
-        let Some(node) = cluster.node(self.context.node) else { return Ok(()) };
+        let Some(node) = cluster.node(self.context.node) else { return Ok(Stop::Ended) };
         let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
         if !node.is_up() || !node.reachable.is_on() {
             return Err(Closed::Down);
         }
         let config = &cluster.config;
-        // The first request has the deadline of a frame, and the next ones that of an idle connection.
-        let mut limit = config.frame_timeout;
         let mut since = Instant::now();
         // The deadline of the frame of which a part has arrived.
         let mut frame_due: Option<Instant> = None;
-        let mut timer = pin!(tokio::time::sleep_until(since + limit));
-        let mut is_new = true;
+        let mut timer = pin!(tokio::time::sleep_until(since));
         loop {
-            if self.has_backlog() || (is_new && self.frames.has_frame()) {
-                cluster.take_turn().await;
+            if self.leaves(thread) {
+                return Ok(Stop::Moves);
             }
-            if self.start_requests().await? {
-                is_new = false;
-                limit = config.connection_idle_max;
+            if self.has_backlog() || (!self.has_started && self.frames.has_frame()) {
+                match thread {
+                    Thread::Serving => cluster.take_turn().await,
+                    // A turn that this thread holds could last long.
+                    Thread::Background => tokio::task::yield_now().await,
+                }
+            }
+            self.has_started |= self.start_requests().await?;
+            if self.has_wide_response() && thread == Thread::Serving {
+                return Ok(Stop::Moves);
             }
             if self.write_done().await? {
                 since = Instant::now();
@@ -236,10 +237,10 @@ impl<T: Transport> Connection<T> {
             if is_draining && self.is_answered() {
                 // Boxed: no other connection needs the memory of this step.
                 Box::pin(end_gently(&mut self.io)).await;
-                return Ok(());
+                return Ok(Stop::Ended);
             }
             let muted = self.context.mute.until().filter(|_| !is_draining);
-            let Self { io, frames, pending, charge, .. } = &mut *self;
+            let Self { io, frames, pending, charge, has_started, .. } = &mut *self;
             // Reading continues while a response is pending, because only a read detects that the peer has left.
             let may_wait = pending.len() < PIPELINED_MAX;
             let room = may_wait && !frames.has_frame() && !is_draining && muted.is_none();
@@ -250,6 +251,8 @@ impl<T: Transport> Connection<T> {
             } else if frame_due.is_none() {
                 frame_due = Some(Instant::now() + time_for(frames.awaited().unwrap_or(0), config));
             }
+            // The first request has the deadline of a frame, and the next ones that of an idle connection.
+            let limit = if *has_started { config.connection_idle_max } else { config.frame_timeout };
             // A client that has to pause is not idle.
             let due = frame_due.unwrap_or(muted.unwrap_or(since).max(since) + limit);
             let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|(_, granted)| *granted);
@@ -267,7 +270,7 @@ impl<T: Transport> Connection<T> {
                 }
                 read = receive(io, frames), if room && to_charge.is_none() => {
                     if read? == 0 {
-                        return Ok(());
+                        return Ok(Stop::Ended);
                     }
                     since = Instant::now();
                 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -121,11 +122,12 @@ async fn serve_tls(stream: TcpStream, cluster: Arc<Cluster>, node: i32, security
     let accepted = Box::pin(handshake(stream, tls, &security)).await;
     match accepted {
         Ok(stream) => match tls.principal_of(stream.get_ref().1) {
-            Ok(principal) => serve_at(stream, cluster, node, security, principal).await,
+            Ok(principal) => return serve_at(stream, cluster, node, security, principal).await,
             Err(reason) => tracing::info!(listener = security.name, reason, "a client is refused"),
         },
         Err(error) => tracing::debug!(listener = security.name, %error, "no TLS connection"),
     }
+    cluster.metrics.handshakes_failed.fetch_add(1, Ordering::Relaxed);
 }
 
 async fn handshake(

@@ -134,6 +134,27 @@ async fn right_passwords_get_in_over_tls_and_wrong_ones_are_refused() {
 }
 
 #[tokio::test]
+async fn logins_and_failed_handshakes_are_counted() {
+    let authority = Authority::new("authority");
+    let listener = Listener::new("SECURE", any_port()).tls(tls(&authority.sign(&["127.0.0.1"]))).sasl(sasl());
+    let broker = broker(listener);
+    add_scram_user(&broker).await;
+    let counted = |line: &str| {
+        let text = broker.cluster().metrics_text(100);
+        let line = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
+        line.and_then(|value| value.parse::<u64>().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    assert_eq!(counted("ottla_logins_total{result=\"failure\"}"), 0);
+    gets_in(config(&broker, Some(&authority), Some((Mechanism::ScramSha512, "alice", PASSWORD)))).await;
+    refusal(config(&broker, Some(&authority), Some((Mechanism::Plain, "alice", "wrong")))).await;
+    let stranger = Authority::new("stranger");
+    refusal(config(&broker, Some(&stranger), Some((Mechanism::Plain, "alice", PASSWORD)))).await;
+    assert!(counted("ottla_logins_total{result=\"success\"}") >= 1);
+    assert!(counted("ottla_logins_total{result=\"failure\"}") >= 1);
+    assert!(counted("ottla_tls_handshakes_failed_total") >= 1);
+}
+
+#[tokio::test]
 async fn a_token_of_the_issuer_gets_in_and_its_session_ends_with_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let issuer = Issuer::new(&dir.path().join("jwks.json"));

@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
 use crate::properties::{self, key_value};
+use crate::security_args::SecurityArgs;
 use crate::warnings;
 
 /// The default bootstrap server.
@@ -33,10 +34,12 @@ pub(crate) struct ConnectArgs {
     /// A properties file, in Java's or kcat's format
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityArgs,
 }
 
 impl ConnectArgs {
-    /// The configuration: the defaults in `ours`, overridden by the file, then by `-X` and `--brokers`.
+    /// The configuration: the defaults in `ours`, overridden by the file, then by `-X`, then by the other options.
     pub(crate) fn config(&self, ours: &[(&str, &str)]) -> Result<Config, Failure> {
         let mut config = Config::new(DEFAULT_BROKERS);
         config.set("socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_MS)?;
@@ -50,6 +53,7 @@ impl ConnectArgs {
         if let Some(brokers) = &self.brokers {
             config.set("bootstrap.servers", brokers)?;
         }
+        self.security.apply(&mut config)?;
         warnings::watch(&mut config, false)?;
         Ok(config)
     }
@@ -68,6 +72,7 @@ impl ConnectArgs {
         if let Some(config) = &self.config {
             all.extend(["--config".to_owned(), config.display().to_string()]);
         }
+        all.extend(self.security.arguments());
         all
     }
 }

@@ -75,9 +75,6 @@ use authorization::Authorize;
 use named_topics::names_topic;
 use throttling::handle_within_quotas;
 
-/// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
-const NARROW_BYTES_MAX: usize = 32 << 10;
-
 /// The connection that a request has arrived on.
 #[derive(Debug)]
 pub(crate) struct ConnectionContext {
@@ -327,20 +324,7 @@ fn start_one<R: Api>(
         return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
     }
     let arrived = Arrived { version, correlation_id, client_id, input, frame };
-    if R::KEY == ApiKey::Produce || arrived.frame.len() <= NARROW_BYTES_MAX {
-        return decode_and_answer::<R>(context, arrived);
-    }
-    let cluster = context.cluster.clone();
-    let answer = async move {
-        match decode_and_answer::<R>(context, arrived) {
-            Ok(replying) => replying.await,
-            Err(reason) => Reply::Close(reason),
-        }
-    };
-    Ok(Box::pin(async move {
-        let answered = cluster.answer_wide(answer).await;
-        answered.unwrap_or_else(|| Reply::Close("the request could not be answered".into()))
-    }))
+    decode_and_answer::<R>(context, arrived)
 }
 
 /// A request of a version that is answered.

@@ -1,5 +1,7 @@
 //! SaslHandshake and SaslAuthenticate: the dialogue of an authentication.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
@@ -74,9 +76,17 @@ impl ConnectionContext {
         };
         let known = (&self.cluster.scram_credentials, self.cluster.clock.now_ms());
         let step = sasl.step(server, known, token, &self.principal);
-        if let Step::Failed { text, user } = &step {
-            self.cluster.warnings.warn_login(&self.peer, &self.listener.name, user.as_deref(), text);
-            tokio::time::sleep(server.failure_delay()).await;
+        let metrics = &self.cluster.metrics;
+        match &step {
+            Step::Done { .. } => {
+                metrics.logins_succeeded.fetch_add(1, Ordering::Relaxed);
+            }
+            Step::Failed { text, user } => {
+                metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
+                self.cluster.warnings.warn_login(&self.peer, &self.listener.name, user.as_deref(), text);
+                tokio::time::sleep(server.failure_delay()).await;
+            }
+            Step::Continue(_) | Step::IllegalState => {}
         }
         step
     }

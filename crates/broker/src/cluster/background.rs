@@ -1,7 +1,7 @@
-//! Threads for work that takes much processor time: requests with very many items, and batches to be decompressed.
+//! Threads for work that takes much processor time: connections with very many items in a request, and batches to be decompressed.
 //!
 //! They have a lower priority than the threads that serve clients, so that these never wait for a processor behind them.
-//! One thread answers all wide requests: the memory that a thread has freed mostly stays with it, up to its largest request.
+//! One thread serves all these connections: the memory that a thread has freed mostly stays with it, up to its largest request.
 
 use std::sync::{Arc, OnceLock};
 
@@ -45,7 +45,7 @@ impl Drop for BackgroundThreads {
     }
 }
 
-/// Ends a task when its connection does.
+/// Ends a task when the one that waits for it ends.
 struct Aborting<V>(JoinHandle<V>);
 
 impl<V> Drop for Aborting<V> {
@@ -55,15 +55,15 @@ impl<V> Drop for Aborting<V> {
 }
 
 impl Cluster {
-    /// Runs the answer to a request with very many items. `None` if it panicked.
-    pub(crate) async fn answer_wide<V: Send + 'static>(
+    /// Runs a future that takes processor time. `None` if it panicked.
+    pub(crate) async fn run_future_in_background<V: Send + 'static>(
         self: &Arc<Self>,
-        answer: impl Future<Output = V> + Send + 'static,
+        future: impl Future<Output = V> + Send + 'static,
     ) -> Option<V> {
         match self.background_runtime() {
-            None => Some(answer.await),
+            None => Some(future.await),
             Some(runtime) => {
-                let mut task = Aborting(runtime.spawn(answer));
+                let mut task = Aborting(runtime.spawn(future));
                 (&mut task.0).await.ok()
             }
         }

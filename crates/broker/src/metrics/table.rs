@@ -64,6 +64,8 @@ table! {
     CONNECTIONS Gauge "ottla_connections" ["node"] "Open connections.";
     CONNECTIONS_ACCEPTED Counter "ottla_connections_accepted_total" [] "Connections that were accepted.";
     CONNECTIONS_REFUSED Counter "ottla_connections_refused_total" [] "Connections that were closed at once because of max.connections.";
+    LOGINS Counter "ottla_logins_total" ["result"] "Logins with SASL that succeeded or failed, renewed sessions included. Kafka: successful-authentication-total, failed-authentication-total.";
+    HANDSHAKES_FAILED Counter "ottla_tls_handshakes_failed_total" [] "Connections without a TLS session: the handshake failed, took too long, or had no certificate that names a user. Kafka counts them in failed-authentication-total.";
     THROTTLED Counter "ottla_throttled_total" ["quota"] "Requests, and connections, whose client had to pause because of a quota.";
     THROTTLE_SECONDS Counter "ottla_throttle_seconds_total" ["quota"] "The time of these pauses together.";
     APPENDED_RECORDS Counter "ottla_appended_records_total" [] "Records of producers that were appended, without duplicates.";

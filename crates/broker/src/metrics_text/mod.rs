@@ -87,6 +87,11 @@ impl Cluster {
         let metrics = &self.metrics;
         text.single(metric::CONNECTIONS_ACCEPTED, metrics.connections_accepted.load(Ordering::Relaxed));
         text.single(metric::CONNECTIONS_REFUSED, metrics.connections_refused.load(Ordering::Relaxed));
+        text.family(metric::LOGINS);
+        for (result, count) in [("success", &metrics.logins_succeeded), ("failure", &metrics.logins_failed)] {
+            text.sample(&[&result], count.load(Ordering::Relaxed));
+        }
+        text.single(metric::HANDSHAKES_FAILED, metrics.handshakes_failed.load(Ordering::Relaxed));
         let throttled = || QUOTAS.iter().map(|quota| quota.name()).zip(&self.quota_use.counters);
         text.family(metric::THROTTLED);
         for (quota, counters) in throttled() {

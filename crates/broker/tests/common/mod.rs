@@ -88,6 +88,11 @@ impl Raw {
     /// Sends a request and decodes its answer; `None` when the connection was closed instead.
     pub(crate) fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
         self.send(&framed(version, request));
+        self.answer_to::<R>(version)
+    }
+
+    /// Decodes the next answer; `None` when the connection was closed instead.
+    pub(crate) fn answer_to<R: Request>(&mut self, version: i16) -> Option<R::Response> {
         match self.hear() {
             Heard::Answer(answer) => {
                 let (id, response) =

@@ -1,18 +1,16 @@
 //! `ottla users`: the users of SCRAM, whose credentials the cluster stores.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use ottla_client::{Admin, ScramChange, ScramMechanism, Secret, Timeouts};
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use serde_json::json;
 
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::listing::{Listing, ListingArgs};
 use crate::output::note;
+use crate::password;
 
 /// Kafka's least number.
 const ITERATIONS_MIN: u32 = 4096;
@@ -75,7 +73,7 @@ pub(crate) fn run(users: &Users) -> Result<(), Failure> {
     match users {
         Users::Add(args) => {
             // Before the contact: a user who types slowly keeps no connection open.
-            let password = password(&args.user, args.password_file.as_deref())?;
+            let password = new_password(&args.user, args.password_file.as_deref())?;
             runtime()?.block_on(add(args, password))
         }
         Users::List(args) => runtime()?.block_on(list(args)),
@@ -152,13 +150,13 @@ fn mechanism(text: &str) -> Result<ScramMechanism, String> {
 }
 
 /// The password of a user, from a file or from the terminal.
-fn password(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
+fn new_password(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
     let password = if let Some(path) = file {
-        let opened = File::open(path).map_err(|error| Failure::file(path, &error))?;
-        first_line(&mut BufReader::new(opened)).map_err(|error| Failure::file(path, &error))?
+        password::read_file(path)?
     } else {
-        let password = ask(&format!("Password of {user}: "))?;
-        if password.expose() != ask("Again: ")?.expose() {
+        let question = format!("Password of {user}: ");
+        let password = password::ask(&question, "use --password-file FILE")?;
+        if password.expose() != password::ask("Again: ", "use --password-file FILE")?.expose() {
             return Err(Failure::usage("the passwords differ"));
         }
         password
@@ -167,40 +165,4 @@ fn password(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
         return Err(Failure::usage("the password is empty"));
     }
     Ok(password)
-}
-
-/// Reads a line from the terminal without showing it.
-fn ask(question: &str) -> Result<Secret, Failure> {
-    let path = Path::new("/dev/tty");
-    let failed = |error: std::io::Error| match error.raw_os_error() {
-        Some(_) => Failure::usage("there is no terminal to ask for the password: use --password-file FILE"),
-        None => Failure::file(path, &error),
-    };
-    let mut terminal = File::options().read(true).write(true).open(path).map_err(failed)?;
-    let shown = tcgetattr(&terminal).map_err(|error| failed(error.into()))?;
-    let mut hidden = shown.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
-    hidden.local_modes.insert(LocalModes::ECHONL);
-    // Ctrl-C ends the line instead of this process, which would leave the terminal without echo.
-    let interrupt = shown.special_codes[SpecialCodeIndex::VINTR];
-    hidden.local_modes.remove(LocalModes::ISIG);
-    hidden.special_codes[SpecialCodeIndex::VEOL] = interrupt;
-    tcsetattr(&terminal, OptionalActions::Flush, &hidden).map_err(|error| failed(error.into()))?;
-    let asked = terminal.write_all(question.as_bytes());
-    let mut reader = BufReader::new(&terminal);
-    // The terminal passes a line on when it is complete, or at Ctrl-C.
-    let line = asked.and_then(|()| reader.fill_buf().map(<[u8]>::to_vec));
-    tcsetattr(&terminal, OptionalActions::Flush, &shown).map_err(|error| failed(error.into()))?;
-    let line = line.map_err(failed)?;
-    if line.ends_with(&[interrupt]) {
-        return Err(Failure::failed("cancelled"));
-    }
-    let line = String::from_utf8(line).map_err(|_| Failure::usage("the password is not UTF-8"))?;
-    Ok(Secret::new(line.trim_end_matches(['\r', '\n'])))
-}
-
-fn first_line(reader: &mut impl BufRead) -> std::io::Result<Secret> {
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
-    Ok(Secret::new(line.trim_end_matches(['\r', '\n'])))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::operation::{bootstrap, end, start};
-use crate::support::{Ended, ottla};
+use crate::support::{Ended, Running, binary, command, ottla};
 
 /// Runs a command with a configuration that `--secure` has written.
 fn with(directory: &Path, config: &str, args: &[&str], stdin: &str) -> Ended {
@@ -81,6 +81,70 @@ fn users_are_added_listed_and_deleted() {
     admin(&["users", "delete", "alice"]).failed(1, &["alice"]);
     std::fs::write(file, "\n").expect("written");
     admin(&["users", "add", "alice", "--password-file", file]).failed(2, &["empty"]);
+    end(broker);
+}
+
+#[test]
+fn a_login_needs_no_file_of_properties() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("secure");
+    let (broker, ready) = start(&["--secure", directory.to_str().expect("UTF-8"), "--topic", "orders"]);
+    let passwords = std::fs::read_to_string(directory.join("passwords")).expect("readable");
+    let password =
+        passwords.lines().find_map(|line| line.strip_prefix("client:")).expect("a password of client");
+    let ca = directory.join("ca.pem");
+    let login = ["--tls-ca", ca.to_str().expect("UTF-8"), "--sasl-user", "client"];
+    let list = [&["topics", "list", "--brokers", bootstrap(&ready)], &login[..]].concat();
+
+    let file = scratch.path().join("password");
+    std::fs::write(&file, format!("{password}\n")).expect("written");
+    let from_file = [&list[..], &["--sasl-password-file", file.to_str().expect("UTF-8")]].concat();
+    assert!(ottla(&from_file, "").succeeded().stdout.contains("orders"));
+    let mut from_environment = command(&list);
+    from_environment.env("OTTLA_SASL_PASSWORD", password);
+    assert!(Running::start(&mut from_environment, "").wait().succeeded().stdout.contains("orders"));
+
+    let wrong = [&from_file[..], &["--sasl-mechanism", "gssapi"]].concat();
+    ottla(&wrong, "").failed(2, &["gssapi", "SCRAM-SHA-512"]);
+    // `setsid` takes the terminal away.
+    let mut without_terminal = Command::new("setsid");
+    without_terminal.arg("--wait").arg(binary()).args(&list).env_remove("OTTLA_SASL_PASSWORD");
+    Running::start(&mut without_terminal, "")
+        .wait()
+        .failed(2, &["OTTLA_SASL_PASSWORD", "--sasl-password-file FILE"]);
+    end(broker);
+}
+
+#[test]
+fn the_terminal_asks_for_the_password_of_a_login() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("secure");
+    let (broker, ready) = start(&["--secure", directory.to_str().expect("UTF-8"), "--topic", "orders"]);
+    let passwords = std::fs::read_to_string(directory.join("passwords")).expect("readable");
+    let password =
+        passwords.lines().find_map(|line| line.strip_prefix("client:")).expect("a password of client");
+    let ottla = env!("CARGO_BIN_EXE_ottla");
+    let (brokers, ca) = (bootstrap(&ready), directory.join("ca.pem"));
+    let commands = format!(
+        "{ottla} topics list --brokers {brokers} --tls-ca {} --sasl-user client; echo code $?",
+        ca.display()
+    );
+    let mut script = Command::new("script");
+    script.args(["-qec", &commands, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = script.env_remove("OTTLA_SASL_PASSWORD").spawn().expect("script of bsdutils");
+    let mut stdin = script.stdin.take().expect("piped");
+    let (mut stdout, mut shown) = (script.stdout.take().expect("piped"), Vec::new());
+    while !shown.ends_with(b"Password of client: ") {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).expect("the question");
+        shown.push(byte[0]);
+    }
+    stdin.write_all(format!("{password}\n").as_bytes()).expect("typed");
+    stdout.read_to_end(&mut shown).expect("the end");
+    script.wait().expect("ended");
+    let shown = String::from_utf8(shown).expect("text");
+    assert!(shown.contains("orders") && shown.contains("code 0"), "{shown}");
+    assert!(!shown.contains(password), "{shown}");
     end(broker);
 }
 
