@@ -11,7 +11,7 @@
 
 mod common;
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -419,4 +419,46 @@ fn a_seek_of_no_partitions_is_refused() {
         rd_kafka_topic_partition_list_destroy(nowhere);
         rd_kafka_destroy(rk);
     }
+}
+
+/// The calls of [`lose_the_first`]: client, broker, message and error.
+static ENDS: Mutex<Vec<(usize, i32, u64, rd_kafka_resp_err_t)>> = Mutex::new(Vec::new());
+
+/// The value of `ut_handle_ProduceResponse` as in librdkafka's test 0090: the first response counts as lost.
+unsafe extern "C" fn lose_the_first(
+    rk: *mut rd_kafka_t,
+    broker: i32,
+    message: u64,
+    err: rd_kafka_resp_err_t,
+) -> rd_kafka_resp_err_t {
+    let mut ends = ENDS.lock().unwrap();
+    ends.push((rk.addr(), broker, message, err));
+    if ends.len() == 1 { RD_KAFKA_RESP_ERR__TIMED_OUT } else { err }
+}
+
+/// librdkafka's test 0090.
+#[test]
+fn a_function_in_a_hidden_property_replaces_the_end_of_a_produce_request() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let conf =
+        conf(&[("bootstrap.servers", &servers), ("enable.idempotence", "true"), ("retry.backoff.ms", "10")]);
+    let function: unsafe extern "C" fn(_, _, _, _) -> _ = lose_the_first;
+    let name = c"ut_handle_ProduceResponse".as_ptr();
+    let set = unsafe { rd_kafka_conf_set(conf, name, function as *const c_char, null_mut(), 0) };
+    assert_eq!(set, RD_KAFKA_CONF_OK);
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    produce(rk, c"orders", 0, "paid", null_mut());
+    assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    let ends = ENDS.lock().unwrap().clone();
+    let first = (rk.addr(), ends[0].1, 1, RD_KAFKA_RESP_ERR_NO_ERROR);
+    assert_eq!(ends, [first, first], "the response that was lost and that of the retry, both of message 1");
+    let (mut low, mut high) = (0, 0);
+    unsafe {
+        let topic = c"orders".as_ptr();
+        let asked = rd_kafka_query_watermark_offsets(rk, topic, 0, &raw mut low, &raw mut high, 60_000);
+        assert_eq!(asked, RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!((low, high), (0, 1), "the broker recognises the retry");
 }

@@ -1,7 +1,7 @@
 //! Which `rd_kafka_resp_err_t` says what an error of the client says: the one place where that is decided.
 
 use ottla_client::{
-    Error, ErrorCode, ProduceError, ProduceErrorKind, TransactionError, TransactionErrorKind,
+    Error, ErrorCode, ProduceError, ProduceErrorKind, ReplacedEnd, TransactionError, TransactionErrorKind,
 };
 
 use crate::errors::error_object::rd_kafka_error_t;
@@ -71,6 +71,22 @@ pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
     }
 }
 
+/// The end of a Produce request with this code. As in the original, a request without a response is sent again only after a
+/// timeout, a broken connection and an internal retry.
+pub fn produce_end_of(code: rd_kafka_resp_err_t) -> ReplacedEnd {
+    let request = "a Produce request, by ut_handle_ProduceResponse";
+    match code {
+        RD_KAFKA_RESP_ERR__TIMED_OUT | RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE => {
+            ReplacedEnd::Lost(Error::TimedOut { what: request.into(), waited_ms: 0 })
+        }
+        RD_KAFKA_RESP_ERR__TRANSPORT | RD_KAFKA_RESP_ERR__RETRY => {
+            ReplacedEnd::Lost(Error::Transport { address: "the leader".into(), reason: request.into() })
+        }
+        code if code < 0 => ReplacedEnd::Code(ErrorCode::UnknownServerError),
+        code => ReplacedEnd::Code(i16::try_from(code).map_or(ErrorCode::UnknownServerError, ErrorCode::from)),
+    }
+}
+
 pub fn of_transaction(error: &TransactionError) -> rd_kafka_resp_err_t {
     match &error.kind {
         TransactionErrorKind::NotTransactional => RD_KAFKA_RESP_ERR__NOT_CONFIGURED,
@@ -135,6 +151,27 @@ mod tests {
 
     fn text() -> String {
         "t".to_owned()
+    }
+
+    #[test]
+    fn a_code_for_a_produce_request_without_a_response_is_a_retry_only_where_the_original_retries() {
+        for code in [
+            RD_KAFKA_RESP_ERR__TIMED_OUT,
+            RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE,
+            RD_KAFKA_RESP_ERR__TRANSPORT,
+            RD_KAFKA_RESP_ERR__RETRY,
+        ] {
+            assert!(matches!(produce_end_of(code), ReplacedEnd::Lost(_)), "{code}");
+        }
+        for (code, expected) in [
+            (RD_KAFKA_RESP_ERR__FAIL, ErrorCode::UnknownServerError),
+            (RD_KAFKA_RESP_ERR_NO_ERROR, ErrorCode::None),
+            (of_protocol(ErrorCode::NotEnoughReplicas), ErrorCode::NotEnoughReplicas),
+            (rd_kafka_resp_err_t::MAX, ErrorCode::UnknownServerError),
+        ] {
+            let end = produce_end_of(code);
+            assert!(matches!(end, ReplacedEnd::Code(code) if code == expected), "{code}: {end:?}");
+        }
     }
 
     #[test]
