@@ -354,6 +354,43 @@ fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
 }
 
 /// librdkafka's test 0105: records of a topic with a configuration of its own held up the commit for five minutes.
+/// librdkafka's test 0105 (`do_test_out_of_order_seq`): the code was that of the record that failed.
+#[test]
+fn outside_a_sound_transaction_a_record_is_refused_because_of_the_state() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let reports = Reports::default();
+    let rk = producer(&reports, &[("bootstrap.servers", &servers), ("transactional.id", "till")]);
+    let send = || unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let (value, len) = (c"paid".as_ptr().cast_mut().cast(), 4);
+        let done = rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, len, null(), 0, null_mut());
+        let code = if done == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { rd_kafka_last_error() };
+        rd_kafka_topic_destroy(rkt);
+        code
+    };
+    unsafe {
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "before it is initialized");
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "between transactions");
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        let refused = Fault::Fail(ErrorCode::OutOfOrderSequenceNumber);
+        broker.cluster().intercept(ApiKey::Produce, None, 1, refused);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "it has to be aborted");
+        assert!(rd_kafka_abort_transaction(rk, 60_000).is_null());
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "it is aborted");
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        let fenced = Fault::Fail(ErrorCode::InvalidProducerEpoch);
+        broker.cluster().intercept(ApiKey::Produce, None, 1, fenced);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__FATAL, "another producer has its id");
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn a_topic_configuration_does_not_outlast_the_transaction() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();

@@ -49,6 +49,16 @@ pub fn of_produce(error: &ProduceError) -> rd_kafka_resp_err_t {
     of_kind(&error.kind)
 }
 
+/// The code of a record that the producer does not take. As in the original, the state of the transaction is the reason, and
+/// not the error that led to it.
+pub fn of_refused_record(error: &ProduceError) -> rd_kafka_resp_err_t {
+    match &error.kind {
+        ProduceErrorKind::Transaction(cause) if cause.is_fatal() => RD_KAFKA_RESP_ERR__FATAL,
+        ProduceErrorKind::Transaction(_) => RD_KAFKA_RESP_ERR__STATE,
+        kind => of_kind(kind),
+    }
+}
+
 pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
     match kind {
         ProduceErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
