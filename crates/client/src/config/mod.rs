@@ -116,8 +116,8 @@ pub struct Config {
     /// committed offsets and a lookup of offsets return it, as in librdkafka, and the lookup goes to the last known leader.
     /// The default is `true`.
     pub retry_admin_codes: bool,
-    /// `true` if OUT_OF_ORDER_SEQUENCE_NUMBER always ends a transaction with an abort, as in librdkafka. With `false`, as in
-    /// Java, a batch behind an earlier one that failed is sent again. The default is `false`.
+    /// `true` if OUT_OF_ORDER_SEQUENCE_NUMBER always ends a transaction of the classic protocol with an abort, as in
+    /// librdkafka. With `false`, as in Java, a batch behind an earlier one that failed is sent again. The default is `false`.
     pub abort_out_of_order: bool,
     /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
     /// continues after it; otherwise the partition stops with [`Error::Corrupt`]. Off by default.

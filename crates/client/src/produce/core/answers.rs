@@ -197,7 +197,7 @@ impl ProduceCore {
         let is_judged = partition.in_flight == 0 && (is_first || partition.out_of_order.is_some());
         let has_witness = partition.witness(refused).is_some();
         let is_lost = is_judged && !has_witness;
-        if is_transactional && (is_lost || self.config.abort_out_of_order) {
+        if is_transactional && (is_lost || self.aborts_out_of_order()) {
             // The coordinator owns the epoch of a transaction: the abort brings the next one.
             self.fail(index, batch, broker_error(answer), response.actions);
             return;
