@@ -331,6 +331,23 @@ fn a_transactional_call_that_timed_out_has_to_be_repeated_before_another() {
 }
 
 /// librdkafka's test 0105: a commit without a timeout ended after the transaction timeout.
+/// librdkafka's test 0105 (`do_test_txn_resumable_init`): the second call ended with the time of the first.
+#[test]
+fn a_repeated_initialization_has_the_time_of_its_own_call() {
+    let reports = Reports::default();
+    let timeout = ("transaction.timeout.ms", "4000");
+    let rk = producer(&reports, &[("bootstrap.servers", ""), ("transactional.id", "till"), timeout]);
+    for (timeout_ms, least_ms) in [(1000, 900), (-1, 7500)] {
+        let begun = Instant::now();
+        let error = unsafe { rd_kafka_init_transactions(rk, timeout_ms) };
+        assert_eq!(unsafe { rd_kafka_error_code(error) }, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        let waited = begun.elapsed();
+        assert!(waited >= Duration::from_millis(least_ms), "{timeout_ms}: {waited:?}");
+        unsafe { rd_kafka_error_destroy(error) };
+    }
+    unsafe { rd_kafka_destroy(rk) };
+}
+
 #[test]
 fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
