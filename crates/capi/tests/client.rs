@@ -152,7 +152,7 @@ fn facilities_of(client: &str) -> Vec<String> {
     lines.iter().filter(|line| line.client.starts_with(client)).map(|line| line.facility.clone()).collect()
 }
 
-/// Whether a line of the client mentions the topic.
+/// Returns `true` if a line of the client mentions the topic.
 fn mentions(client: &str, topic: &str) -> bool {
     let lines = LINES.lock().unwrap();
     lines.iter().any(|line| line.client.starts_with(client) && line.text.contains(topic))

@@ -11,7 +11,7 @@
 
 mod common;
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -331,6 +331,23 @@ fn a_transactional_call_that_timed_out_has_to_be_repeated_before_another() {
 }
 
 /// librdkafka's test 0105: a commit without a timeout ended after the transaction timeout.
+/// librdkafka's test 0105 (`do_test_txn_resumable_init`): the second call ended with the time of the first.
+#[test]
+fn a_repeated_initialization_has_the_time_of_its_own_call() {
+    let reports = Reports::default();
+    let timeout = ("transaction.timeout.ms", "4000");
+    let rk = producer(&reports, &[("bootstrap.servers", ""), ("transactional.id", "till"), timeout]);
+    for (timeout_ms, least_ms) in [(1000, 900), (-1, 7500)] {
+        let begun = Instant::now();
+        let error = unsafe { rd_kafka_init_transactions(rk, timeout_ms) };
+        assert_eq!(unsafe { rd_kafka_error_code(error) }, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        let waited = begun.elapsed();
+        assert!(waited >= Duration::from_millis(least_ms), "{timeout_ms}: {waited:?}");
+        unsafe { rd_kafka_error_destroy(error) };
+    }
+    unsafe { rd_kafka_destroy(rk) };
+}
+
 #[test]
 fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
@@ -354,6 +371,43 @@ fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
 }
 
 /// librdkafka's test 0105: records of a topic with a configuration of its own held up the commit for five minutes.
+/// librdkafka's test 0105 (`do_test_out_of_order_seq`): the code was that of the record that failed.
+#[test]
+fn outside_a_sound_transaction_a_record_is_refused_because_of_the_state() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let reports = Reports::default();
+    let rk = producer(&reports, &[("bootstrap.servers", &servers), ("transactional.id", "till")]);
+    let send = || unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let (value, len) = (c"paid".as_ptr().cast_mut().cast(), 4);
+        let done = rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, len, null(), 0, null_mut());
+        let code = if done == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { rd_kafka_last_error() };
+        rd_kafka_topic_destroy(rkt);
+        code
+    };
+    unsafe {
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "before it is initialized");
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "between transactions");
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        let refused = Fault::Fail(ErrorCode::OutOfOrderSequenceNumber);
+        broker.cluster().intercept(ApiKey::Produce, None, 1, refused);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "it has to be aborted");
+        assert!(rd_kafka_abort_transaction(rk, 60_000).is_null());
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__STATE, "it is aborted");
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        let fenced = Fault::Fail(ErrorCode::InvalidProducerEpoch);
+        broker.cluster().intercept(ApiKey::Produce, None, 1, fenced);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(send(), RD_KAFKA_RESP_ERR__FATAL, "another producer has its id");
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn a_topic_configuration_does_not_outlast_the_transaction() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
@@ -419,4 +473,46 @@ fn a_seek_of_no_partitions_is_refused() {
         rd_kafka_topic_partition_list_destroy(nowhere);
         rd_kafka_destroy(rk);
     }
+}
+
+/// The calls of [`lose_the_first`]: client, broker, message and error.
+static ENDS: Mutex<Vec<(usize, i32, u64, rd_kafka_resp_err_t)>> = Mutex::new(Vec::new());
+
+/// The value of `ut_handle_ProduceResponse` as in librdkafka's test 0090: the first response counts as lost.
+unsafe extern "C" fn lose_the_first(
+    rk: *mut rd_kafka_t,
+    broker: i32,
+    message: u64,
+    err: rd_kafka_resp_err_t,
+) -> rd_kafka_resp_err_t {
+    let mut ends = ENDS.lock().unwrap();
+    ends.push((rk.addr(), broker, message, err));
+    if ends.len() == 1 { RD_KAFKA_RESP_ERR__TIMED_OUT } else { err }
+}
+
+/// librdkafka's test 0090.
+#[test]
+fn a_function_in_a_hidden_property_replaces_the_end_of_a_produce_request() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let conf =
+        conf(&[("bootstrap.servers", &servers), ("enable.idempotence", "true"), ("retry.backoff.ms", "10")]);
+    let function: unsafe extern "C" fn(_, _, _, _) -> _ = lose_the_first;
+    let name = c"ut_handle_ProduceResponse".as_ptr();
+    let set = unsafe { rd_kafka_conf_set(conf, name, function as *const c_char, null_mut(), 0) };
+    assert_eq!(set, RD_KAFKA_CONF_OK);
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    produce(rk, c"orders", 0, "paid", null_mut());
+    assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    let ends = ENDS.lock().unwrap().clone();
+    let first = (rk.addr(), ends[0].1, 1, RD_KAFKA_RESP_ERR_NO_ERROR);
+    assert_eq!(ends, [first, first], "the response that was lost and that of the retry, both of message 1");
+    let (mut low, mut high) = (0, 0);
+    unsafe {
+        let topic = c"orders".as_ptr();
+        let asked = rd_kafka_query_watermark_offsets(rk, topic, 0, &raw mut low, &raw mut high, 60_000);
+        assert_eq!(asked, RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!((low, high), (0, 1), "the broker recognises the retry");
 }

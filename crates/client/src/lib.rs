@@ -99,6 +99,7 @@ pub use stats::events::{AutoCommitEvent, BrokerStateEvent, RequestEvent, Throttl
 pub use stats::share::ShareStatistics;
 pub use types::broker_version::BrokerVersion;
 pub use types::partitioner::{Choice, ChoosePartition, Partitioner};
+pub use types::produce_hook::{ProduceEnd, ProduceHook, ReplacedEnd};
 pub use watchdog::cause::Cause;
 pub use watchdog::{Stall, StallReport};
 

@@ -189,6 +189,33 @@ fn an_application_that_assigns_itself_gets_each_assignment_of_a_cooperative_grou
     assert_eq!(given, [vec![2, 0, 0], vec![0, 1]]);
 }
 
+/// The revocation came after the rest of the open batch: 47 s in librdkafka's test 0113, which reads a message a second.
+#[test]
+fn a_revocation_comes_before_the_rest_of_a_batch_that_is_read_record_by_record() {
+    let broker = Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("linger.ms", "60000").expect("a known property");
+    let producer = Producer::new(config).expect("a producer");
+    for number in 0..20 {
+        let record = Record::to("orders").partition(number % 2).value("paid");
+        let _unawaited = producer.enqueue_blocking(record).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written as a batch of ten to each partition");
+    let (mut first, control) = joined(member(&broker, Rebalance::Polled));
+    let begun = first.next_record_blocking(PATIENCE).expect("no error");
+    assert!(matches!(begun, Some(PolledRecord::Record(record)) if record.offset() == 0));
+
+    let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while control.waiting_events() == 0 {
+        assert!(Instant::now() < deadline, "the group asks for the partitions");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let next = first.next_record_blocking(PATIENCE).expect("no error");
+    assert!(matches!(next, Some(PolledRecord::Event(Event::Revoked(_)))), "{next:?}");
+}
+
 #[test]
 fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_committed() {
     let broker = broker();

@@ -177,6 +177,7 @@ impl Handle {
         let Some(reserved) = CLIENTS.reserve() else {
             return Err((conf, Error::Config("too many clients exist: destroy some first".into())));
         };
+        crate::client::produce_hook::install(&mut config, &callbacks, reserved.handle());
         let main = OpQueue::new();
         let has_interceptors = !conf.interceptors().on_new.is_empty();
         let client = match ApplicationSockets::wanted(&callbacks, &config, has_interceptors) {
@@ -253,6 +254,7 @@ impl Handle {
         config.refuse_forbidden_topics = true;
         config.group_habits = GroupHabits::Librdkafka;
         config.retry_admin_codes = false;
+        config.abort_out_of_order = true;
         config.bootstrap_later = true;
         config.connect_to_learned_broker = true;
         // The property is about consumers: a broker may always create what is produced to.

@@ -36,7 +36,12 @@ pub struct Callbacks {
     pub open: rd_kafka_open_cb_t,
     pub resolve: rd_kafka_resolve_cb_t,
     pub ssl_cert_verify: rd_kafka_ssl_cert_verify_cb_t,
+    /// [`HANDLE_PRODUCE_RESPONSE`].
+    pub handle_produce_response: handle_produce_response_t,
 }
+
+/// The hidden property whose value is a function pointer in place of a string.
+pub(super) const HANDLE_PRODUCE_RESPONSE: &str = "ut_handle_ProduceResponse";
 
 // SAFETY: the pointers are the application's; threads of the library may use them (rdkafka.h,
 // `rd_kafka_conf_set_opaque`).
@@ -68,6 +73,7 @@ impl Default for Callbacks {
             open: None,
             resolve: None,
             ssl_cert_verify: None,
+            handle_produce_response: None,
         }
     }
 }
@@ -127,6 +133,7 @@ named_fields! {
     "open_cb" open,
     "resolve_cb" resolve,
     "ssl.certificate.verify_cb" ssl_cert_verify,
+    "ut_handle_ProduceResponse" handle_produce_response,
 }
 
 /// The setters that only store a callback.

@@ -5,6 +5,7 @@ use std::ptr::{null, null_mut};
 
 use ottla_client::properties::{self, Property, Role, Scope, State};
 
+use super::callbacks::HANDLE_PRODUCE_RESPONSE;
 use super::{NotSet, rd_kafka_conf_t};
 use crate::conf::conf_handles::{default_topic, set_default_topic};
 use crate::conf::conf_interceptors::{ConfDupChain, ConfSetChain, ConfSetOutcome, HandledProperty};
@@ -129,6 +130,16 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
     let refusal = "rd_kafka_conf_set without a name, or without a configuration that is the application's";
+    // SAFETY: `name` is NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
+    if unsafe { text(name) }.as_deref() == Some(HANDLE_PRODUCE_RESPONSE)
+        && let Some(mut conf) = rd_kafka_conf_t::of_mut(conf, FUNCTION)
+    {
+        // Interceptors do not see it: they would read the function as a string. SAFETY: the value of this property is NULL
+        // or a function of this type (librdkafka's test 0090), and NULL is `None`.
+        conf.callbacks.handle_produce_response =
+            unsafe { std::mem::transmute::<*const c_char, handle_produce_response_t>(value) };
+        return RD_KAFKA_CONF_OK;
+    }
     let Some(setters) = setters(conf, FUNCTION) else {
         // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
         return unsafe { answer(Err(NotSet::Invalid(refusal.into())), errstr, errstr_size) };

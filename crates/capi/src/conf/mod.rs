@@ -149,6 +149,9 @@ impl rd_kafka_conf_t {
         if name == "enabled_events" {
             return Some(self.callbacks.events.to_string());
         }
+        if name == HANDLE_PRODUCE_RESPONSE {
+            return pointer(self.callbacks.address(name));
+        }
         if name == "plugin.library.paths" {
             return Some(self.plugins.clone()).filter(|paths| !paths.is_empty());
         }

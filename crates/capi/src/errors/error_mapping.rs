@@ -1,7 +1,7 @@
 //! Which `rd_kafka_resp_err_t` says what an error of the client says: the one place where that is decided.
 
 use ottla_client::{
-    Error, ErrorCode, ProduceError, ProduceErrorKind, TransactionError, TransactionErrorKind,
+    Error, ErrorCode, ProduceError, ProduceErrorKind, ReplacedEnd, TransactionError, TransactionErrorKind,
 };
 
 use crate::errors::error_object::rd_kafka_error_t;
@@ -49,6 +49,16 @@ pub fn of_produce(error: &ProduceError) -> rd_kafka_resp_err_t {
     of_kind(&error.kind)
 }
 
+/// The code of a record that the producer does not take. As in the original, the state of the transaction is the reason, and
+/// not the error that led to it.
+pub fn of_refused_record(error: &ProduceError) -> rd_kafka_resp_err_t {
+    match &error.kind {
+        ProduceErrorKind::Transaction(cause) if cause.is_fatal() => RD_KAFKA_RESP_ERR__FATAL,
+        ProduceErrorKind::Transaction(_) => RD_KAFKA_RESP_ERR__STATE,
+        kind => of_kind(kind),
+    }
+}
+
 pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
     match kind {
         ProduceErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
@@ -68,6 +78,22 @@ pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
         ProduceErrorKind::Transaction(error) => of_transaction(error),
         ProduceErrorKind::Closed => RD_KAFKA_RESP_ERR__DESTROY,
         _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+/// The end of a Produce request with this code. As in the original, a request without a response is sent again only after a
+/// timeout, a broken connection and an internal retry.
+pub fn produce_end_of(code: rd_kafka_resp_err_t) -> ReplacedEnd {
+    let request = "a Produce request, by ut_handle_ProduceResponse";
+    match code {
+        RD_KAFKA_RESP_ERR__TIMED_OUT | RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE => {
+            ReplacedEnd::Lost(Error::TimedOut { what: request.into(), waited_ms: 0 })
+        }
+        RD_KAFKA_RESP_ERR__TRANSPORT | RD_KAFKA_RESP_ERR__RETRY => {
+            ReplacedEnd::Lost(Error::Transport { address: "the leader".into(), reason: request.into() })
+        }
+        code if code < 0 => ReplacedEnd::Code(ErrorCode::UnknownServerError),
+        code => ReplacedEnd::Code(i16::try_from(code).map_or(ErrorCode::UnknownServerError, ErrorCode::from)),
     }
 }
 
@@ -135,6 +161,27 @@ mod tests {
 
     fn text() -> String {
         "t".to_owned()
+    }
+
+    #[test]
+    fn a_code_for_a_produce_request_without_a_response_is_a_retry_only_where_the_original_retries() {
+        for code in [
+            RD_KAFKA_RESP_ERR__TIMED_OUT,
+            RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE,
+            RD_KAFKA_RESP_ERR__TRANSPORT,
+            RD_KAFKA_RESP_ERR__RETRY,
+        ] {
+            assert!(matches!(produce_end_of(code), ReplacedEnd::Lost(_)), "{code}");
+        }
+        for (code, expected) in [
+            (RD_KAFKA_RESP_ERR__FAIL, ErrorCode::UnknownServerError),
+            (RD_KAFKA_RESP_ERR_NO_ERROR, ErrorCode::None),
+            (of_protocol(ErrorCode::NotEnoughReplicas), ErrorCode::NotEnoughReplicas),
+            (rd_kafka_resp_err_t::MAX, ErrorCode::UnknownServerError),
+        ] {
+            let end = produce_end_of(code);
+            assert!(matches!(end, ReplacedEnd::Code(code) if code == expected), "{code}: {end:?}");
+        }
     }
 
     #[test]

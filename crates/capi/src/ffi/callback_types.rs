@@ -18,6 +18,15 @@ pub type rd_kafka_dr_cb_t = Option<
         msg_opaque: *mut c_void,
     ),
 >;
+/// The value of `ut_handle_ProduceResponse`, which no header declares.
+pub type handle_produce_response_t = Option<
+    unsafe extern "C" fn(
+        rk: *mut rd_kafka_t,
+        brokerid: i32,
+        msgseq: u64,
+        err: rd_kafka_resp_err_t,
+    ) -> rd_kafka_resp_err_t,
+>;
 pub type rd_kafka_dr_msg_cb_t = Option<
     unsafe extern "C" fn(rk: *mut rd_kafka_t, rkmessage: *const rd_kafka_message_t, opaque: *mut c_void),
 >;

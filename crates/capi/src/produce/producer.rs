@@ -14,7 +14,7 @@ use ottla_client::{Purge, Record};
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
-use crate::errors::error_mapping::{of as code_of, of_produce as code_of_produce};
+use crate::errors::error_mapping::{of as code_of, of_refused_record as code_of_refused};
 use crate::errors::error_object::{rd_kafka_error_t, set_last_error_and_errno};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -142,7 +142,7 @@ fn hand_over(
             Ok(())
         }
         Err(error) => {
-            let code = code_of_produce(&error);
+            let code = code_of_refused(&error);
             Err((code, errno_of(code)))
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_client::{Client, Producer, TransactionError};
 
@@ -44,8 +44,9 @@ impl TransactionCalls {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Initializes the producer's transactions, or waits for an initialization that an earlier call began. Returns `None` if
-    /// it is not done within `timeout` and continues.
+    /// Initializes the producer's transactions, or waits for an initialization that an earlier call began. One that has run
+    /// out of its own time begins again in the time that is left. Returns `None` if it is not done within `timeout` and
+    /// continues.
     pub(crate) fn init(
         &self,
         client: &Client,
@@ -53,8 +54,20 @@ impl TransactionCalls {
         timeout: Duration,
     ) -> Option<Initialized> {
         let mut init = self.init.lock().unwrap_or_else(PoisonError::into_inner);
-        let pending =
-            init.take().unwrap_or_else(|| begin_init(client, producer, timeout.max(INIT_TIMEOUT_MIN)));
+        let (begun, mut timeout) = (Instant::now(), timeout);
+        if let Some(earlier) = init.take() {
+            match earlier.recv_timeout(timeout) {
+                Ok(Err(error)) if error.is_retriable() => timeout = timeout.saturating_sub(begun.elapsed()),
+                Ok(result) => return Some(result),
+                Err(RecvTimeoutError::Timeout) => {
+                    *init = Some(earlier);
+                    return None;
+                }
+                // The next one reports that the engine has stopped.
+                Err(RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        let pending = begin_init(client, producer, timeout.max(INIT_TIMEOUT_MIN));
         let grace = if timeout < INIT_TIMEOUT_MIN { Duration::ZERO } else { INIT_GRACE };
         match pending.recv_timeout(timeout.saturating_add(grace)) {
             Ok(result) => Some(result),

@@ -86,7 +86,8 @@ pub unsafe extern "C" fn rd_kafka_init_transactions(
         }
         None => {
             running.resumes();
-            let text = format!("{FUNCTION}: not done within {timeout_ms} ms; it continues: call it again");
+            let waited_ms = timeout.as_millis();
+            let text = format!("{FUNCTION}: not done within {waited_ms} ms; it continues: call it again");
             rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__TIMED_OUT, &text).retriable(true).into_raw()
         }
     }

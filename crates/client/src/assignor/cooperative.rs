@@ -35,7 +35,7 @@ impl Assignor for CooperativeSticky {
     }
 }
 
-/// The same with the results of librdkafka for groups with racks.
+/// The same with the results of librdkafka.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LibrdkafkaCooperativeSticky;
 
@@ -107,6 +107,39 @@ mod tests {
         let second = LibrdkafkaCooperativeSticky.assign(&exchanged, &members);
         assert_eq!(second["b"], [TopicPartition::new("t", 1)]);
         assert_eq!(second["a"], [TopicPartition::new("t", 0)]);
+    }
+
+    /// Both rebalances of a cooperative group in which these members have these partitions of `t`.
+    fn settled(assignor: &dyn Assignor, owned: &[(&str, &[i32])]) -> Vec<Vec<i32>> {
+        let topics = Topics::from([("t".into(), vec![BTreeSet::default(); 6])]);
+        let mut members = BTreeMap::new();
+        for (id, partitions) in owned {
+            let owned = partitions.iter().map(|partition| TopicPartition::new("t", *partition)).collect();
+            let member = Member { owned, generation: Some(1), ..Member::of(&["t"]) };
+            members.insert((*id).to_owned(), member);
+        }
+        for generation in 2..=3 {
+            let assignment = assignor.assign(&topics, &members);
+            for (id, member) in &mut members {
+                (member.owned, member.generation) = (assignment[id].clone(), Some(generation));
+            }
+        }
+        let numbers = |member: &Member| {
+            let mut numbers: Vec<i32> = member.owned.iter().map(|at| at.partition).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        members.values().map(numbers).collect()
+    }
+
+    /// librdkafka's test 0113 (`x_incremental_rebalances`).
+    #[test]
+    fn an_owner_gives_up_its_first_partitions_as_in_librdkafka_or_its_last_as_in_java() {
+        let one: &[(&str, &[i32])] = &[("a", &[0, 1, 2, 3, 4, 5]), ("b", &[])];
+        assert_eq!(settled(&LibrdkafkaCooperativeSticky, one), [[3, 4, 5], [0, 1, 2]]);
+        assert_eq!(settled(&CooperativeSticky, one), [[0, 1, 2], [3, 4, 5]]);
+        let two: &[(&str, &[i32])] = &[("a", &[3, 4, 5]), ("b", &[0, 1, 2]), ("c", &[])];
+        assert_eq!(settled(&LibrdkafkaCooperativeSticky, two), [[4, 5], [1, 2], [0, 3]]);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::security::Security;
 use crate::security::openssl::OpenSslSettings;
 use crate::types::log_line::LogCallback;
 use crate::types::partitioner::Partitioner;
+use crate::types::produce_hook::ProduceHook;
 
 pub use crate::types::{
     Acks, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance, ShareAcknowledgementMode,
@@ -115,9 +116,14 @@ pub struct Config {
     /// committed offsets and a lookup of offsets return it, as in librdkafka, and the lookup goes to the last known leader.
     /// The default is `true`.
     pub retry_admin_codes: bool,
+    /// `true` if OUT_OF_ORDER_SEQUENCE_NUMBER always ends a transaction of the classic protocol with an abort, as in
+    /// librdkafka. With `false`, as in Java, a batch behind an earlier one that failed is sent again. The default is `false`.
+    pub abort_out_of_order: bool,
     /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
     /// continues after it; otherwise the partition stops with [`Error::Corrupt`]. Off by default.
     pub corrupt_returned: bool,
+    /// A function that can replace the outcome of Produce requests: for tests of retries. None by default.
+    pub produce_hook: Option<ProduceHook>,
     /// `delivery.report.only.error`: only failures are reported.
     pub delivery_report_only_error: bool,
     /// `true` if reports contain the records' keys and values, whose memory they hold until they are dropped.
@@ -416,7 +422,9 @@ impl Default for Config {
             refuse_forbidden_topics: false,
             group_habits: GroupHabits::Java,
             retry_admin_codes: true,
+            abort_out_of_order: false,
             corrupt_returned: false,
+            produce_hook: None,
             delivery_report_only_error: false,
             delivery_report_records: false,
             compression_codec: Compression::None,

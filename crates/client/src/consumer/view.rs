@@ -329,10 +329,11 @@ impl Reader {
         step
     }
 
-    /// Moves to the next record, if there is one, without reading it.
+    /// Moves to the next record, if there is one, without reading it. Events come before the rest of the open batch: an
+    /// application that polls slowly must not delay a rebalance by a batch (librdkafka's test 0113).
     #[inline]
     fn step(&mut self) -> Result<ReadStep, Error> {
-        if self.has_record() { Ok(ReadStep::Record) } else { self.step_far() }
+        if self.has_record() && !self.queue.has_events() { Ok(ReadStep::Record) } else { self.step_far() }
     }
 
     /// Returns `true` if the open batch has another record.
@@ -351,7 +352,7 @@ impl Reader {
                 NextChunk::Event(event) => return Ok(ReadStep::Event(event)),
                 NextChunk::Nothing => return Ok(ReadStep::Nothing),
             }
-            // An event may have arrived in the middle of a batch.
+            // The event before this one may have arrived in the middle of a batch.
             if self.has_record() || (self.next_set()? && self.has_record()) {
                 return Ok(ReadStep::Record);
             }

@@ -12,6 +12,7 @@ mod expiry;
 mod harness;
 #[cfg(test)]
 mod model;
+mod replaced;
 #[cfg(test)]
 mod tests;
 mod transaction;

@@ -212,6 +212,15 @@ impl Sender {
         Permission::Transaction(OpenTransaction { serial, producer, adds_partitions })
     }
 
+    /// Lets the application's [`ProduceHook`](crate::ProduceHook), if there is one, replace the end of a request.
+    #[inline]
+    fn replaced(&self, request: u64, node: i32, outcome: RequestOutcome) -> RequestOutcome {
+        match &self.produce.config.produce_hook {
+            None => outcome,
+            Some(hook) => self.core.replaced(request, node, outcome, hook),
+        }
+    }
+
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Response { request, node, outcome, connection } => {
@@ -223,6 +232,7 @@ impl Sender {
                         self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
                     }
                 }
+                let outcome = self.replaced(request, node, outcome);
                 let (now, actions) = (Instant::now(), &mut self.actions);
                 self.core.on_response(request, &outcome, now, &mut self.rng, actions);
                 self.perform();

@@ -9,6 +9,7 @@ pub(crate) mod log_line;
 mod offsets;
 pub(crate) mod partitioner;
 mod pattern;
+pub(crate) mod produce_hook;
 pub(crate) mod producer_id;
 mod settings;
 pub(crate) mod topic_name;

@@ -75,6 +75,7 @@ pub enum GroupHabits {
     Java,
     /// A member joins when the first of its topics exists, and sends a heartbeat at once. A static member leaves when it unsubscribes, and does not
     /// leave when it is closed. A consumer looks up its coordinator when it is created. The partitions of deleted topics are lost.
+    /// With `cooperative-sticky`, a member that has too many partitions gives up its first ones.
     Librdkafka,
 }
 

@@ -1,5 +1,5 @@
-//! The case of different subscriptions, and librdkafka's for groups with racks: partitions move one by one while a move
-//! improves the balance.
+//! The case of different subscriptions, and librdkafka's for all: partitions move one by one while a move improves the
+//! balance.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -205,6 +205,10 @@ impl Shares<'_> {
         };
         if least + 1 >= *most {
             return true;
+        }
+        if self.plan.subscriptions_are_equal() {
+            // The least loaded member can take any partition of the most loaded one.
+            return false;
         }
         let mut heaviest = vec![0; self.plan.topic_count()];
         for (slot, owner) in self.owner.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! Sticky assignment: balanced, with as few moves as possible.
 //!
 //! [`claims`] finds the previous owners. If all members have equal subscriptions, [`constrained`] fills them up to
-//! their quotas; otherwise [`general`] moves partitions one by one until the assignment is balanced (KIP-54).
+//! their quotas as in Java; otherwise, and always as in librdkafka, [`general`] moves partitions one by one until the
+//! assignment is balanced (KIP-54).
 
 mod claims;
 mod constrained;
@@ -45,8 +46,9 @@ impl Assignor for Sticky {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Variant {
     Java,
-    /// In a group with racks, equal subscriptions are balanced partition by partition as well. A member without a rack
-    /// may then exchange its partition for one that another member cannot keep.
+    /// Equal subscriptions are balanced partition by partition as well: an owner gives up its first partitions, and not its
+    /// last. In a group with racks, a member without a rack may exchange its partition for one that another member cannot
+    /// keep.
     Librdkafka,
 }
 
@@ -61,8 +63,7 @@ pub(super) fn assign(
     let plan = Plan::new(topics, members);
     let held: Vec<OwnedPartitions> = members.values().map(had).collect();
     let claims = Claims::new(&plan, members, &held);
-    let one_by_one = variant == Variant::Librdkafka && plan.has_racks();
-    let (owned, moved) = if plan.subscriptions_are_equal() && !one_by_one {
+    let (owned, moved) = if plan.subscriptions_are_equal() && variant == Variant::Java {
         constrained::assign(&plan, &claims)
     } else {
         let owned = general::assign(&plan, &claims);

@@ -193,9 +193,11 @@ impl ProduceCore {
         let partition = &self.partitions[index];
         let refused = OutOfOrder { node: response.node, order: batch.order };
         let is_first = partition.retry.front().is_none_or(|first| batch.order < first.order);
+        let is_transactional = self.config.transactional_id.is_some();
         let is_judged = partition.in_flight == 0 && (is_first || partition.out_of_order.is_some());
         let has_witness = partition.witness(refused).is_some();
-        if is_judged && !has_witness && self.config.transactional_id.is_some() {
+        let is_lost = is_judged && !has_witness;
+        if is_transactional && (is_lost || self.aborts_out_of_order()) {
             // The coordinator owns the epoch of a transaction: the abort brings the next one.
             self.fail(index, batch, broker_error(answer), response.actions);
             return;

@@ -117,6 +117,10 @@ impl Producer {
     pub(super) fn with_worker(partitions: usize, properties: &[(&str, &str)], has_worker: bool) -> Self {
         let mut config = Config::default();
         config.set_all(properties.iter().copied()).expect("valid properties");
+        Self::with_config(partitions, config, has_worker)
+    }
+
+    pub(super) fn with_config(partitions: usize, config: Config, has_worker: bool) -> Self {
         let config = Arc::new(config);
         let now = Instant::now();
         let mut core = ProduceCore::new(config.clone(), has_worker, now);

@@ -342,6 +342,51 @@ fn a_sequence_that_the_broker_refuses_begins_again_under_the_next_epoch() {
     }
 }
 
+/// Two batches in flight of a transaction whose broker knows the producer; the first has failed for now.
+fn reordered_in_transaction(abort_out_of_order: bool, adds_partitions: bool) -> Producer {
+    let mut config = Config::default();
+    config.set("transactional.id", "till").expect("a valid property");
+    config.abort_out_of_order = abort_out_of_order;
+    let mut producer = Producer::with_config(1, config, false);
+    producer.produce_full(0, &[0], 100);
+    producer.poll_with(open_transaction(1, Some(0), adds_partitions));
+    producer.core.on_partitions_added(vec![0]);
+    producer.poll_with(open_transaction(1, Some(0), adds_partitions));
+    producer.respond(ErrorCode::None);
+    for id in 1..=2 {
+        producer.produce_full(0, &[id], 100);
+    }
+    producer.poll_with(open_transaction(1, Some(0), adds_partitions));
+    assert_eq!(producer.respond(ErrorCode::NotLeaderOrFollower).ids(), [1]);
+    assert_eq!(producer.respond(ErrorCode::OutOfOrderSequenceNumber).ids(), [2]);
+    producer
+}
+
+#[test]
+fn in_a_transaction_a_batch_behind_one_that_failed_for_now_goes_again() {
+    // librdkafka's test 0103 against Kafka 4.1: with librdkafka's habit as well, where brokers add partitions.
+    for (abort_out_of_order, adds_partitions) in [(false, false), (false, true), (true, false)] {
+        let mut producer = reordered_in_transaction(abort_out_of_order, adds_partitions);
+        for id in 1..=2 {
+            producer.advance(2000);
+            producer.poll_with(open_transaction(1, Some(0), adds_partitions));
+            assert_eq!(producer.respond(ErrorCode::None).ids(), [id]);
+            assert!(producer.outcomes[&id].is_ok());
+        }
+    }
+}
+
+/// librdkafka's test 0105 (`do_test_out_of_order_seq`) demands the abort.
+#[test]
+fn with_the_habit_of_librdkafka_a_batch_out_of_order_fails_at_once() {
+    let producer = reordered_in_transaction(true, true);
+    let kind = &producer.error(2).kind;
+    let is_refused =
+        matches!(kind, ProduceErrorKind::Broker { code: ErrorCode::OutOfOrderSequenceNumber, .. });
+    assert!(is_refused, "{kind:?}");
+    assert!(!producer.outcomes.contains_key(&1), "the abort decides about the first");
+}
+
 #[test]
 fn a_later_batch_that_the_log_has_proves_an_earlier_one_that_the_broker_forgot() {
     let mut producer = known_producer(&[]);

@@ -99,6 +99,12 @@ impl ProduceCore {
         if is_v1 { PRODUCE_VERSION_MAX_V1 } else { PRODUCE_VERSION_MAX }
     }
 
+    /// `true` if a batch out of order ends the transaction, although it could be sent again. Where brokers add partitions, the
+    /// first batch may be refused for a moment with CONCURRENT_TRANSACTIONS, and those behind it are then out of order.
+    pub(super) fn aborts_out_of_order(&self) -> bool {
+        self.config.abort_out_of_order && self.transaction.adds_partitions
+    }
+
     fn prepare(&mut self, partitions: Vec<usize>, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.transaction.preparing, true) {
             actions.push(Action::PrepareTransaction { partitions });

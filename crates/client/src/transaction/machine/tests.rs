@@ -114,6 +114,7 @@ fn records_are_taken_in_a_transaction_only_and_sent_while_it_is_flushed() {
         "Committing",
         "Aborting",
         "Abortable",
+        "Undecided",
         "Fatal",
     ] {
         let machine = in_state(name);
