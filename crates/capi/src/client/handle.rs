@@ -253,6 +253,7 @@ impl Handle {
         config.refuse_forbidden_topics = true;
         config.group_habits = GroupHabits::Librdkafka;
         config.retry_admin_codes = false;
+        config.metrics_push_jitter = 0.2;
         config.bootstrap_later = true;
         config.connect_to_learned_broker = true;
         // The property is about consumers: a broker may always create what is produced to.
