@@ -244,7 +244,7 @@ pub struct Config {
     /// `statistics.interval.ms`: the interval of the snapshots of [`Client::statistics`](crate::Client::statistics); zero,
     /// the default, disables counting.
     pub statistics_interval: Duration,
-    /// `enable.metrics.push`: push metrics to the brokers that subscribe to them (KIP-714). On by default.
+    /// `enable.metrics.push`: push metrics to the brokers that subscribe to them (KIP-714). The default is `true`.
     pub enable_metrics_push: bool,
     /// The part of the push interval by which the first push after a subscription may come earlier or later; at most 1.
     /// 0.5 by default, as in Java; librdkafka has 0.2.
