@@ -95,6 +95,8 @@ fn metrics_arrive_at_a_broker_that_subscribes_to_them_unless_the_push_is_off() {
     let silent = Producer::new(off).expect("a producer");
     send(&silent, 1);
     let producer = producer(&broker, "till");
+    // A client connects when it has something to send.
+    send(&producer, 1);
     await_client(&broker, "till", |client| pushes(client) > 0);
     // Records are counted from the first subscription on.
     send(&producer, 3);
