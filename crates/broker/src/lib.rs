@@ -97,4 +97,4 @@ pub use request_trace::RequestTrace;
 pub use server::Server;
 pub use skip::skip_damage;
 pub use test_actions::WaitError;
-pub use test_overrides::TrackedRequest;
+pub use test_overrides::{MockSubscription, TrackedRequest};

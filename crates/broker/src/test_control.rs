@@ -15,7 +15,7 @@ use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
 use crate::request_trace::RequestTrace;
-use crate::test_overrides::{Follower, TrackedRequest};
+use crate::test_overrides::{Follower, MockSubscription, TrackedRequest};
 use crate::topics::NewTopic;
 
 /// Calls that make a broker misbehave, for tests. Nodes count from 1.
@@ -341,6 +341,17 @@ impl Cluster {
     /// Answers the lookup of any time as if all records were older. librdkafka's mock cluster does this.
     pub fn set_times_unknown(&self, unknown: bool) {
         self.overrides.arrange(|state| state.times_unknown = unknown);
+    }
+
+    /// Sets the metrics that every client is to push, whatever CLIENT_METRICS resources there are. As in librdkafka's mock
+    /// cluster, requests that come early are not refused, and sums restart with each push.
+    pub fn set_mock_subscription(&self, subscription: MockSubscription) {
+        self.overrides.arrange(|state| state.mock_subscription = Some(subscription));
+    }
+
+    /// Changes the subscription of [`Self::set_mock_subscription`].
+    pub fn change_mock_subscription(&self, change: impl FnOnce(&mut MockSubscription)) {
+        self.overrides.arrange(|state| change(state.mock_subscription.get_or_insert_default()));
     }
 
     /// Sets the time that the first members of a group wait for others.

@@ -31,6 +31,22 @@ pub(crate) struct Follower {
     pub(crate) high: Option<i64>,
 }
 
+/// The metrics that every client is to push (KIP-714), as in librdkafka's mock cluster.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MockSubscription {
+    /// Prefixes of the metrics' names; `*` stands for all, and no prefix for none.
+    pub metrics: Vec<String>,
+    /// The time between two pushes.
+    pub interval: Duration,
+}
+
+impl Default for MockSubscription {
+    /// No metrics; clients ask again after five minutes.
+    fn default() -> Self {
+        Self { metrics: Vec::new(), interval: Duration::from_secs(300) }
+    }
+}
+
 /// Everything that was arranged.
 #[derive(Debug, Default)]
 pub(crate) struct TestOverrides {
@@ -60,6 +76,7 @@ pub(crate) struct State {
     pub(crate) commits_have_leader_epoch: bool,
     pub(crate) mock_fetches: bool,
     pub(crate) times_unknown: bool,
+    pub(crate) mock_subscription: Option<MockSubscription>,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
     pub(crate) observers: Vec<Arc<dyn RequestObserver>>,
@@ -158,6 +175,11 @@ impl TestOverrides {
     /// Returns `true` if no time has an offset.
     pub(crate) fn times_unknown(&self) -> bool {
         self.look(|state| Some(state.times_unknown)).unwrap_or(false)
+    }
+
+    /// The subscription of all clients; `None` if the configuration has the subscriptions.
+    pub(crate) fn mock_subscription(&self) -> Option<MockSubscription> {
+        self.look(|state| state.mock_subscription.clone())
     }
 
     /// The observers of requests; `None` without any.

@@ -30,6 +30,7 @@ use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::mock::brokers::*;
 use rdkafka::mock::requests::*;
+use rdkafka::mock::telemetry::*;
 use rdkafka::mock::topics::*;
 use rdkafka::mock::*;
 use rdkafka::produce::flush::*;
@@ -40,6 +41,8 @@ const LIST_OFFSETS: i16 = 2;
 const FIND_COORDINATOR: i16 = 10;
 const JOIN_GROUP: i16 = 11;
 const SYNC_GROUP: i16 = 14;
+const GET_TELEMETRY_SUBSCRIPTIONS: i16 = 71;
+const PUSH_TELEMETRY: i16 = 72;
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -630,4 +633,46 @@ fn a_topic_that_was_forbidden_is_allowed_again_when_metadata_has_come() {
         rdkafka::client::topic_handle::rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
     }
+}
+
+#[test]
+fn clients_push_their_metrics_at_the_interval_of_the_mock_cluster_and_at_their_end() {
+    let stage = Stage::of(1, 1);
+    let mut metrics = [c"*".as_ptr().cast_mut()];
+    unsafe {
+        let set_metrics = rd_kafka_mock_telemetry_set_requested_metrics;
+        assert_eq!(set_metrics(stage.cluster, metrics.as_mut_ptr(), metrics.len()), OK);
+        assert_eq!(rd_kafka_mock_telemetry_set_push_interval(stage.cluster, 200), OK);
+        assert_eq!(set_metrics(null_mut(), null_mut(), 0), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+    }
+    let apis = || {
+        let of_metrics = [GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY];
+        let apis = stage.requests().into_iter().map(|request| request.1);
+        apis.filter(|api| of_metrics.contains(api)).collect::<Vec<_>>()
+    };
+    let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+    until("two pushes", || apis().len() >= 3);
+    assert_eq!(apis()[..3], [GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, PUSH_TELEMETRY]);
+    // A changed subscription is asked for, and its interval applies.
+    unsafe {
+        assert_eq!(rd_kafka_mock_telemetry_set_push_interval(stage.cluster, 3_600_000), OK);
+        rd_kafka_mock_clear_requests(stage.cluster);
+        rd_kafka_mock_push_request_errors(
+            stage.cluster,
+            PUSH_TELEMETRY.into(),
+            1,
+            RD_KAFKA_RESP_ERR_UNKNOWN_SUBSCRIPTION_ID,
+        );
+    }
+    until("a question", || apis().contains(&GET_TELEMETRY_SUBSCRIPTIONS));
+    // The client receives the answer.
+    std::thread::sleep(Duration::from_millis(500));
+    let before = apis().len();
+    unsafe { rd_kafka_destroy(rk) };
+    assert_eq!(apis()[before..], [PUSH_TELEMETRY], "the end pushes at once");
+    // A client that is not to push asks for nothing.
+    unsafe { rd_kafka_mock_clear_requests(stage.cluster) };
+    assert_eq!(outcome(&stage, &[("enable.metrics.push", "false")]), OK);
+    assert_eq!(apis(), []);
 }

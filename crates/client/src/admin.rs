@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
+use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
 pub use self::acls::{Acl, AclFilter};
@@ -144,6 +144,14 @@ impl Admin {
     /// Returns the client that the admin runs on.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Calls [`Client::client_instance_id`].
+    ///
+    /// # Errors
+    /// The errors of [`Client::client_instance_id`].
+    pub async fn client_instance_id(&self, timeout: Duration) -> Result<Uuid, Error> {
+        self.client.client_instance_id(timeout).await
     }
 
     /// Waits until a topic is usable and returns its number of partitions. With `allow.auto.create.topics`, the

@@ -4,12 +4,15 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use ottla_protocol::Uuid;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::blocking;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::parse_addresses;
-use crate::config::Config;
+use crate::config::{Config, NEVER};
 use crate::engine::{Command, Engine};
 use crate::error::Error;
 use crate::log::LogLine;
@@ -226,6 +229,35 @@ impl Client {
     /// Returns the node ids of the brokers in metadata so far, in order.
     pub fn known_brokers(&self) -> Vec<i32> {
         self.shared.produce.observer.node_ids()
+    }
+
+    /// Returns the id that a broker gave this client for its metrics (KIP-714). Operators select a client by it, and brokers
+    /// label its metrics with it. It stays until the client ends.
+    ///
+    /// Connects if no broker is connected, and waits up to `timeout` for the id. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Error::IllegalState`] if `enable.metrics.push` is off. [`Error::TimedOut`] after `timeout`: brokers give ids only if
+    /// they support client metrics; the Ottla broker does while there is a subscription.
+    pub async fn client_instance_id(&self, timeout: Duration) -> Result<Uuid, Error> {
+        if !self.config().enable_metrics_push {
+            return Err(Error::IllegalState("client_instance_id: enable.metrics.push is `false`".into()));
+        }
+        let known = move |cluster: Rc<Cluster>| async move {
+            let known = tokio::time::timeout(timeout, cluster.await_client_instance()).await;
+            let (what, waited_ms) = ("the client instance id".into(), timeout.as_millis());
+            known.map_err(|_| Error::TimedOut { what, waited_ms })
+        };
+        self.run(known).await
+    }
+
+    /// [`Client::client_instance_id`] for threads without a runtime.
+    ///
+    /// # Errors
+    /// The errors of [`Client::client_instance_id`].
+    pub fn client_instance_id_blocking(&self, timeout: Duration) -> Result<Uuid, Error> {
+        // The engine ends the wait.
+        blocking::block_on(NEVER, self.client_instance_id(timeout)).unwrap_or(Err(Error::Closed))
     }
 
     /// Adds bootstrap servers, `host[:port]` separated by commas, and returns their number.

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::net::Network;
 use crate::produce::Produce;
 use crate::produce::sender::Sender;
+use crate::telemetry::Telemetry;
 
 /// Work for the engine, which runs it as a task with access to the cluster.
 pub(crate) type Command = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -74,6 +75,10 @@ impl Engine {
                 }
                 tasks.spawn_local(crate::collector::run(cluster.clone(), produce.clone()));
                 tasks.spawn_local(Sender::run(cluster.clone(), produce.clone(), threads));
+                let telemetry = Telemetry::new(cluster.clone(), produce.clone());
+                if let Some(telemetry) = telemetry.clone() {
+                    tasks.spawn_local(telemetry.run());
+                }
                 loop {
                     tokio::select! {
                         biased;
@@ -87,6 +92,9 @@ impl Engine {
                     }
                 }
                 produce.close();
+                if let Some(telemetry) = telemetry {
+                    telemetry.finish().await;
+                }
                 produce.observer.ended();
             })
             .await;

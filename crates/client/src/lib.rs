@@ -46,6 +46,7 @@ mod security;
 mod share;
 mod share_consumer;
 mod stats;
+mod telemetry;
 mod timer;
 mod transaction;
 mod types;

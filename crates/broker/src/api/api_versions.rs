@@ -75,7 +75,8 @@ fn add_features(
 /// The APIs in the response. Those of clients' metrics are left out while there is no subscription, as in Kafka without a receiver of
 /// metrics: librdkafka writes a line on standard error when a broker has them.
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {
-    let asks_for_metrics = !cluster.live.names(CLIENT_METRICS).is_empty();
+    let asks_for_metrics =
+        !cluster.live.names(CLIENT_METRICS).is_empty() || cluster.overrides.mock_subscription().is_some();
     let of_metrics = |key| matches!(key, ApiKey::GetTelemetrySubscriptions | ApiKey::PushTelemetry);
     super::advertised()
         .into_iter()

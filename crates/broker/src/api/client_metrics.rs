@@ -7,7 +7,7 @@ use ottla_protocol::messages::get_telemetry_subscriptions::{
 use ottla_protocol::messages::push_telemetry::{PushTelemetryRequest, PushTelemetryResponse};
 
 use super::{Api, RequestContext};
-use crate::client_metrics::PushedClient;
+use crate::client_metrics::{ClientMetrics, PushedClient};
 use crate::cluster::{Cluster, lock, random_uuid};
 use crate::config::metric_subscriptions::ClientIdentity;
 
@@ -36,6 +36,9 @@ impl Api for GetTelemetrySubscriptionsRequest {
     async fn handle(self, context: RequestContext) -> GetTelemetrySubscriptionsResponse {
         let cluster = context.cluster();
         let fresh = random_uuid(&mut lock(&cluster.rng));
+        if let Some(mock) = cluster.overrides.mock_subscription() {
+            return ClientMetrics::mock_subscription_of(&mock, self.client_instance_id, fresh);
+        }
         let now_ms = cluster.clock.now_ms();
         let (asked, client) = (self.client_instance_id, context.identity());
         cluster.client_metrics.subscriptions_of(&cluster.live, asked, fresh, &client, now_ms)
@@ -50,8 +53,15 @@ impl Api for PushTelemetryRequest {
     async fn handle(self, context: RequestContext) -> PushTelemetryResponse {
         let cluster = context.cluster();
         let (now_ms, client) = (cluster.clock.now_ms(), context.identity());
-        let push =
-            move |cluster: &Cluster| cluster.client_metrics.push(&cluster.live, &self, &client, now_ms);
+        let is_mock = cluster.overrides.mock_subscription().is_some();
+        let push = move |cluster: &Cluster| {
+            let (metrics, live) = (&cluster.client_metrics, &cluster.live);
+            if is_mock {
+                metrics.push_to_mock(live, &self, &client, now_ms)
+            } else {
+                metrics.push(live, &self, &client, now_ms)
+            }
+        };
         let pushed = cluster.run_push(push).await;
         PushTelemetryResponse { error_code: pushed.err().unwrap_or(ErrorCode::None), throttle_time_ms: 0 }
     }

@@ -18,12 +18,15 @@ use ottla_wire::compress::{CompressError, decompress};
 
 use crate::config::live::LiveConfig;
 use crate::config::metric_subscriptions::{ClientIdentity, Subscriptions};
+use crate::test_overrides::MockSubscription;
 pub(crate) use instances::PushedClient;
 use instances::{Ask, Instances};
 pub(crate) use otlp::Sample;
 
 /// `telemetry.max.bytes`: the largest push, compressed and not. Kafka's default.
 pub(crate) const TELEMETRY_BYTES_MAX: usize = 1 << 20;
+/// `telemetry.max.bytes` of librdkafka's mock cluster.
+const MOCK_TELEMETRY_BYTES_MAX: i32 = 10_000;
 /// The codecs of a push, the best one first.
 const CODECS: [Compression; 4] =
     [Compression::Zstd, Compression::Lz4, Compression::Gzip, Compression::Snappy];
@@ -111,6 +114,40 @@ impl ClientMetrics {
                 return Err(code);
             }
         }
+        Ok(())
+    }
+
+    /// Answers a client as librdkafka's mock cluster does: no request comes too early.
+    pub(crate) fn mock_subscription_of(
+        mock: &MockSubscription,
+        asked: Uuid,
+        fresh: Uuid,
+    ) -> GetTelemetrySubscriptionsResponse {
+        GetTelemetrySubscriptionsResponse {
+            client_instance_id: if asked == Uuid::ZERO { fresh } else { asked },
+            accepted_compression_types: CODECS.iter().map(|codec| *codec as i8).collect(),
+            push_interval_ms: i32::try_from(mock.interval.as_millis()).unwrap_or(i32::MAX),
+            telemetry_max_bytes: MOCK_TELEMETRY_BYTES_MAX,
+            delta_temporality: true,
+            requested_metrics: mock.metrics.clone(),
+            ..Default::default()
+        }
+    }
+
+    /// Keeps the values of a push to a mock cluster.
+    pub(crate) fn push_to_mock(
+        &self,
+        live: &LiveConfig,
+        request: &PushTelemetryRequest,
+        client: &ClientIdentity,
+        now_ms: i64,
+    ) -> Result<(), ErrorCode> {
+        let samples = read(request)?;
+        let mut state = self.lock();
+        let State { subscriptions, instances } = &mut *state;
+        subscriptions.refresh(live);
+        instances.of(request.client_instance_id, client, subscriptions, now_ms);
+        instances.keep(request.client_instance_id, samples, request.terminating, now_ms);
         Ok(())
     }
 

@@ -255,6 +255,7 @@ impl Handle {
         config.group_habits = GroupHabits::Librdkafka;
         config.retry_admin_codes = false;
         config.abort_out_of_order = true;
+        config.metrics_push_jitter = 0.2;
         config.bootstrap_later = true;
         config.connect_to_learned_broker = true;
         // The property is about consumers: a broker may always create what is produced to.

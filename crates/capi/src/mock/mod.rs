@@ -2,6 +2,7 @@
 
 pub mod brokers;
 pub mod requests;
+pub mod telemetry;
 pub mod topics;
 
 use std::ffi::{CString, c_char, c_int};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Cluster, KafkaLevel};
+use ottla_broker::{Broker, BrokerThread, Cluster, KafkaLevel, MockSubscription};
 use ottla_client::{Config, Error};
 
 use crate::client::handle::Handle;
@@ -55,6 +56,7 @@ impl MockCluster {
         broker.cluster().set_group_full_waits(true);
         broker.cluster().set_times_unknown(true);
         broker.cluster().set_unreachable_hidden(true);
+        broker.cluster().set_mock_subscription(MockSubscription::default());
         let bootstraps = c_string(&broker.bootstrap_servers());
         Ok(Box::new(Self {
             broker,

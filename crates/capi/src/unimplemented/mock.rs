@@ -17,8 +17,6 @@ unimplemented_functions! {
     nothing rd_kafka_mock_sharegroup_set_record_lock_duration;
     nothing rd_kafka_mock_sharegroup_set_session_timeout;
     nothing rd_kafka_mock_sharegroup_target_assignment;
-    code rd_kafka_mock_telemetry_set_push_interval;
-    code rd_kafka_mock_telemetry_set_requested_metrics;
 }
 
 #[cfg(not(feature = "mock"))]
@@ -61,6 +59,8 @@ unimplemented_functions! {
     nothing rd_kafka_mock_set_controller_id;
     nothing rd_kafka_mock_start_request_tracking;
     nothing rd_kafka_mock_stop_request_tracking;
+    code rd_kafka_mock_telemetry_set_push_interval;
+    code rd_kafka_mock_telemetry_set_requested_metrics;
     code rd_kafka_mock_topic_create;
     code rd_kafka_mock_topic_delete;
     nothing rd_kafka_mock_topic_set_error;

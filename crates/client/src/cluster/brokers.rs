@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_protocol::Uuid;
 use ottla_protocol::messages::metadata::MetadataResponse;
+use ottla_protocol::{Request, Uuid};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::change_counter::{ChangeCounter, ChangeWaiter};
 use crate::config::Config;
 use crate::error::Error;
 use crate::net::Network;
@@ -53,6 +54,8 @@ pub(crate) struct Brokers {
     nodes: RefCell<BTreeMap<i32, Rc<BrokerConnections>>>,
     rng: RefCell<fastrand::Rng>,
     last_failure: RefCell<Option<Error>>,
+    /// Counts the connections that were opened.
+    opened: ChangeCounter,
     /// The level of `transaction.version` that the newest connection reported.
     transaction_level: Cell<Option<i16>>,
 }
@@ -106,6 +109,7 @@ impl Brokers {
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
             last_failure: RefCell::default(),
+            opened: ChangeCounter::default(),
             transaction_level: Cell::new(None),
         })
     }
@@ -247,6 +251,24 @@ impl Brokers {
         Err(self.unreachable(started.elapsed()))
     }
 
+    /// Notified after each connection that is opened.
+    pub(crate) fn opened(&self) -> ChangeWaiter {
+        self.opened.changes()
+    }
+
+    /// An open connection to a broker that supports `R`: of the known brokers in the order of their ids, then of the
+    /// bootstrap servers.
+    pub(crate) fn open_with<R: Request>(&self) -> Option<Rc<Connection>> {
+        let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
+        let mut open = nodes.values().chain(bootstrap.iter()).filter_map(|peer| open_control(peer));
+        open.find(|connection| connection.version_of::<R>(i16::MAX).is_ok())
+    }
+
+    /// A generator of random numbers for a task.
+    pub(crate) fn fork_rng(&self) -> fastrand::Rng {
+        self.rng.borrow_mut().fork()
+    }
+
     /// Connects to one of the brokers that metadata names, unless there is a connection to one.
     pub(crate) async fn connect_to_learned(&self) {
         let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
@@ -294,6 +316,9 @@ impl Brokers {
                 *slot = LaneSlot { connection: Some(connection.clone()), failures: 0, retry_at: None };
                 // A connection that fails at once is not retried at once.
                 slot.retry_at = Some(Instant::now() + self.jittered(self.config.reconnect_backoff));
+                // Waiters look at the lanes, which must not be locked then.
+                drop(slot);
+                self.opened.raise();
                 Ok(connection)
             }
             Err(error) => {

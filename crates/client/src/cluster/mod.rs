@@ -1,7 +1,8 @@
 //! The cluster's metadata, and the connections to its brokers.
 
 pub(crate) mod brokers;
-mod change_counter;
+pub(crate) mod change_counter;
+mod client_instance;
 pub(crate) mod metadata;
 
 use std::cell::{Cell, RefCell};
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 
 use self::brokers::Brokers;
 use self::change_counter::{ChangeCounter, ChangeWaiter};
+use self::client_instance::ClientInstance;
 use self::metadata::{Layout, LayoutState, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
@@ -47,6 +49,8 @@ pub(crate) struct Cluster {
     /// The last response contained all topics: a topic that is not in it does not exist.
     lists_all: Cell<bool>,
     changed: ChangeCounter,
+    /// The id that a broker gave this client for its metrics (KIP-714).
+    pub(crate) client_instance: ClientInstance,
     /// `topic.blacklist`.
     hidden: Vec<Regex>,
 }
@@ -86,6 +90,7 @@ impl Cluster {
             reported_id: RefCell::default(),
             lists_all: Cell::new(false),
             changed: ChangeCounter::default(),
+            client_instance: ClientInstance::default(),
         }))
     }
 
@@ -168,6 +173,21 @@ impl Cluster {
     /// Notified after each refresh.
     pub(crate) fn changes(&self) -> ChangeWaiter {
         self.changed.changes()
+    }
+
+    /// Waits for the id that a broker gives this client for its metrics (KIP-714), and connects if nothing else does.
+    pub(crate) async fn await_client_instance(&self) -> Uuid {
+        loop {
+            let mut changes = self.client_instance.changes();
+            if let Some(id) = self.client_instance.id() {
+                return id;
+            }
+            if let Err(error) = self.brokers.any().await {
+                tracing::debug!(%error, "connecting for the client instance id");
+                continue;
+            }
+            changes.changed().await;
+        }
     }
 
     /// Adds a topic to the topics whose metadata is kept fresh.

@@ -250,6 +250,11 @@ pub struct Config {
     /// `statistics.interval.ms`: the interval of the snapshots of [`Client::statistics`](crate::Client::statistics); zero,
     /// the default, disables counting.
     pub statistics_interval: Duration,
+    /// `enable.metrics.push`: push metrics to the brokers that subscribe to them (KIP-714). The default is `true`.
+    pub enable_metrics_push: bool,
+    /// The part of the push interval by which the first push after a subscription may come earlier or later; at most 1.
+    /// 0.5 by default, as in Java; librdkafka has 0.2.
+    pub metrics_push_jitter: f64,
     /// `debug`: the contexts to log in detail, separated by commas. None by default.
     pub debug: String,
     /// `log_level`: the least severe level to log, as in syslog; 6 by default, 7 when `debug` is set.
@@ -484,6 +489,8 @@ impl Default for Config {
             check_crcs: true,
             decompressed_max_bytes: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
             statistics_interval: Duration::ZERO,
+            enable_metrics_push: true,
+            metrics_push_jitter: 0.5,
             debug: String::new(),
             log_level: 6,
             log_queue: false,

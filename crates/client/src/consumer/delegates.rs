@@ -1,6 +1,9 @@
 //! The methods of [`ConsumerControl`](super::ConsumerControl) that the consumer has as well.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ottla_protocol::Uuid;
 
 use super::{
     Consumer, EngineReply, OffsetAndMetadata, PartitionQueue, PendingCommit, StartAt, TopicPartition,
@@ -15,6 +18,14 @@ impl Consumer {
     /// Returns the client that the consumer runs on.
     pub fn client(&self) -> &Client {
         self.control.client()
+    }
+
+    /// Calls [`Client::client_instance_id`].
+    ///
+    /// # Errors
+    /// The errors of [`Client::client_instance_id`].
+    pub async fn client_instance_id(&self, timeout: Duration) -> Result<Uuid, Error> {
+        self.control.client().client_instance_id(timeout).await
     }
 
     /// Calls [`ConsumerControl::incremental_assign`](super::ConsumerControl::incremental_assign).

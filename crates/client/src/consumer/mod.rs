@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 pub use self::batch::{Batch, BatchIter, BatchPosition, BatchViews, CorruptBatch, SplitBatch};
 pub use self::control::{ConsumerControl, EngineReply, PendingCommit};
@@ -32,6 +33,8 @@ use crate::fetch::inbox::{Inbox, PrefetchLimit};
 use crate::fetch::queue::Queue;
 use crate::group::commands::ConsumerCommand;
 use crate::group::poll_activity::PollActivity;
+use crate::stats::polls::PollTimes;
+use crate::stats::pushed::Role;
 use crate::timer;
 use crate::types::topic_name::check_all;
 pub use crate::types::{Event, OffsetAndMetadata, StartAt, TopicPartition, Watermarks};
@@ -108,7 +111,11 @@ impl Client {
         let limit = PrefetchLimit { records: config.queued_min_messages, bytes };
         let inbox = Inbox::new(config.queued_max_messages_bytes, limit);
         let (control, receiver) = mpsc::unbounded_channel();
-        let polls = Arc::<PollActivity>::default();
+        let polls = Arc::new(PollActivity::new(Instant::now()));
+        let observer = &self.produce().observer;
+        observer.has_role(Role::Consumer);
+        let watched: Arc<dyn PollTimes> = polls.clone();
+        observer.follow_polls(Arc::downgrade(&watched));
         let (at_engine, of_engine) = (inbox.clone(), polls.clone());
         self.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
         let control = ConsumerControl { client: self.clone(), config, inbox, sender: control };

@@ -150,6 +150,7 @@ impl Member {
                 () = topics_change(&self.shared, &subscription, &topics) => Left::Rejoin,
             });
         }
+        let began = Instant::now();
         let joined = self.join(&topics).await?;
         let leads = joined.leader == joined.member_id;
         let (assignments, assigned_topics) =
@@ -160,6 +161,7 @@ impl Member {
         if let Some(left) = self.reconcile(assigned, joined.generation_id).await? {
             return Ok(left);
         }
+        self.shared.cluster.observer.rebalanced(began.elapsed());
         self.shared.step(MembershipStep::Settled);
         let left = tokio::select! {
             biased;

@@ -150,6 +150,7 @@ impl Coordinator {
     pub(crate) fn is_known_as(&self, member_id: &str) {
         let before = std::mem::replace(&mut self.identity.borrow_mut().member_id, member_id.to_owned());
         if before != member_id {
+            self.cluster.observer.is_member(member_id);
             self.debug("MEMBERID", || format!("updating member id \"{before}\" -> \"{member_id}\""));
         }
     }

@@ -13,6 +13,7 @@ use ottla_protocol::messages::consumer_group_heartbeat::{ConsumerGroupHeartbeatR
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::application::{Application, Late};
@@ -154,6 +155,7 @@ impl Member {
     }
 
     async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<(), Late>, Error> {
+        let began = Instant::now();
         let assigned = self.named(target).await?;
         let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
@@ -168,6 +170,7 @@ impl Member {
         let says_so = self.shared.cluster.config.rebalance != Rebalance::Application;
         let first = says_so && owned.is_empty() && new.is_empty();
         self.application.take(new, first).await?;
+        self.shared.cluster.observer.rebalanced(began.elapsed());
         self.shared.step(MembershipStep::Settled);
         self.acknowledge();
         Ok(Ok(()))

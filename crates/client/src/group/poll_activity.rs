@@ -5,36 +5,74 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A count of polls, odd while one waits. The polling thread writes it and the engine reads it.
-#[derive(Debug, Default)]
-pub(crate) struct PollActivity(AtomicU64);
+use crate::stats::polls::PollTimes;
+
+/// A count of polls, odd while one waits, and the time that polls wait. The polling thread writes them and the engine reads
+/// them.
+#[derive(Debug)]
+pub(crate) struct PollActivity {
+    count: AtomicU64,
+    began: Instant,
+    /// The time of finished waits, in microseconds.
+    waited_us: AtomicU64,
+    /// The begin of the wait in progress, in microseconds since `began`; 0 without one.
+    waits_since_us: AtomicU64,
+}
 
 /// Marks a poll as waiting until it is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitingPoll<'a>(&'a PollActivity);
 
 impl PollActivity {
+    pub(crate) fn new(began: Instant) -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            began,
+            waited_us: AtomicU64::new(0),
+            waits_since_us: AtomicU64::new(0),
+        }
+    }
+
     /// Counts a poll that does not wait.
     #[inline]
     pub(crate) fn pass(&self) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(2), Ordering::Relaxed);
+        self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(2), Ordering::Relaxed);
     }
 
     /// Marks a poll as waiting; the application counts as alive meanwhile.
     pub(crate) fn wait(&self) -> WaitingPoll<'_> {
-        self.0.fetch_or(1, Ordering::Relaxed);
+        self.count.fetch_or(1, Ordering::Relaxed);
+        self.waits_since_us.store(self.now_us(), Ordering::Relaxed);
         WaitingPoll(self)
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Microseconds since the consumer was created, at least 1.
+    fn now_us(&self) -> u64 {
+        (self.began.elapsed().as_micros() as u64).max(1)
+    }
+}
+
+impl PollTimes for PollActivity {
+    fn waited_us(&self) -> u64 {
+        let finished = self.waited_us.load(Ordering::Relaxed);
+        match self.waits_since_us.load(Ordering::Relaxed) {
+            0 => finished,
+            since => finished + self.now_us().saturating_sub(since),
+        }
     }
 }
 
 impl Drop for WaitingPoll<'_> {
     fn drop(&mut self) {
-        let count = self.0.0.load(Ordering::Relaxed);
-        self.0.0.store((count & !1).wrapping_add(2), Ordering::Relaxed);
+        let polls = self.0;
+        let waited = polls.now_us().saturating_sub(polls.waits_since_us.swap(0, Ordering::Relaxed));
+        polls.waited_us.fetch_add(waited, Ordering::Relaxed);
+        let count = polls.count.load(Ordering::Relaxed);
+        polls.count.store((count & !1).wrapping_add(2), Ordering::Relaxed);
     }
 }
 
@@ -66,7 +104,8 @@ mod tests {
 
     #[test]
     fn time_runs_only_between_two_polls() {
-        let (polls, begin) = (PollActivity::default(), Instant::now());
+        let begin = Instant::now();
+        let polls = PollActivity::new(begin);
         let mut last = LastPoll::new(&polls, begin);
         let at = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(last.age(&polls, at(5)).as_secs(), 5);

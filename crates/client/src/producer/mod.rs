@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ottla_protocol::Uuid;
+
 use crate::blocking;
 use crate::client::Client;
 use crate::config::{Config, TopicConfig};
@@ -18,6 +20,7 @@ use crate::produce::queue::{Content, Push, PushRefused};
 use crate::produce::reports::Reports;
 use crate::produce::topics::{RecordRefused, Topic};
 use crate::record::{Record, RecordMetadata};
+use crate::stats::pushed::Role;
 use crate::timer;
 use crate::types::topic_name::check_topic_name;
 
@@ -60,6 +63,7 @@ pub struct Producer {
 impl Client {
     /// Creates a producer that shares this client's engine thread and connections.
     pub fn producer(&self) -> Producer {
+        self.produce().observer.has_role(Role::Producer);
         Producer { client: self.clone() }
     }
 }
@@ -198,6 +202,14 @@ impl Producer {
             return Err(Error::Config("delivery reports are off: set Config::delivery_reports".into()));
         }
         Ok(Reports { produce: self.client.produce().clone() })
+    }
+
+    /// Calls [`Client::client_instance_id`].
+    ///
+    /// # Errors
+    /// The errors of [`Client::client_instance_id`].
+    pub async fn client_instance_id(&self, timeout: Duration) -> Result<Uuid, Error> {
+        self.client.client_instance_id(timeout).await
     }
 
     /// Fails unacknowledged records with [`ProduceErrorKind::Purged`], without waiting for the broker.

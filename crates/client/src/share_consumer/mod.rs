@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ottla_protocol::Uuid;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -29,6 +30,8 @@ use crate::share::commands::{CommitResults, ShareCommand};
 use crate::share::links::ShareLinks;
 use crate::share::queue::{AckOutcome, AcquiredChunk, ShareItem, ShareQueue};
 use crate::stats::events::OnDemandQueue;
+use crate::stats::polls::PollTimes;
+use crate::stats::pushed::Role;
 use crate::stats::share::{ShareCounters, ShareStatistics};
 use crate::timer;
 use crate::types::topic_name::check_all;
@@ -118,11 +121,15 @@ impl Client {
         };
         let links = ShareLinks {
             queue: ShareQueue::new(config.queued_max_messages_bytes),
-            polls: Arc::<PollActivity>::default(),
+            polls: Arc::new(PollActivity::new(Instant::now())),
             counters: Arc::default(),
             results: Arc::new(OnDemandQueue::keeping(RESULTS_MAX)),
         };
-        self.produce().observer.follow_share_consumer(&links.counters);
+        let observer = &self.produce().observer;
+        observer.has_role(Role::Consumer);
+        observer.follow_share_consumer(&links.counters);
+        let polls: Arc<dyn PollTimes> = links.polls.clone();
+        observer.follow_polls(Arc::downgrade(&polls));
         let (sender, receiver) = mpsc::unbounded_channel();
         let of_engine = links.clone();
         self.start(|cluster: Rc<Cluster>| crate::share::run(cluster, group, of_engine, receiver));
@@ -158,6 +165,14 @@ impl ShareConsumer {
     /// Returns the client that the consumer runs on.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Calls [`Client::client_instance_id`].
+    ///
+    /// # Errors
+    /// The errors of [`Client::client_instance_id`].
+    pub async fn client_instance_id(&self, timeout: Duration) -> Result<Uuid, Error> {
+        self.client.client_instance_id(timeout).await
     }
 
     /// Joins the group `group.id` for these topics, in place of the previous ones. Without topics, it leaves the group.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Observer;
 use super::events::RequestEvent;
-use super::window::Window;
+use super::window::{Sums, Window};
 use crate::error::Error;
 use crate::log::{Context, WARNING};
 use crate::types::broker_version::BrokerVersion;
@@ -44,11 +44,31 @@ pub(super) struct Broker {
     pub(super) outbuf_latency: Window,
     pub(super) rtt: Window,
     pub(super) throttle: Window,
+    pub(super) latencies: RequestLatencies,
     /// Requests in progress, by connection and correlation id.
     pub(super) flights: BTreeMap<(u64, i32), InFlightRequest>,
     /// The time since which connection attempts fail.
     pub(super) trying_since: Option<Instant>,
     pub(super) attempt: Option<ConnectAttempt>,
+}
+
+/// The round-trip times in microseconds of some requests since the last push of metrics (KIP-714).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RequestLatencies {
+    pub(super) produce: Sums,
+    pub(super) fetch: Sums,
+    pub(super) commit: Sums,
+}
+
+impl RequestLatencies {
+    fn record(&mut self, api: ApiKey, micros: u64) {
+        match api {
+            ApiKey::Produce => self.produce.add(micros, 1),
+            ApiKey::Fetch => self.fetch.add(micros, 1),
+            ApiKey::OffsetCommit => self.commit.add(micros, 1),
+            _ => {}
+        }
+    }
 }
 
 /// The last attempt to connect.
@@ -114,6 +134,7 @@ impl Broker {
             outbuf_latency: Window::up_to(LATENCY_MAX_US),
             rtt: Window::up_to(LATENCY_MAX_US),
             throttle: Window::up_to(THROTTLE_MAX_MS),
+            latencies: RequestLatencies::default(),
             flights: BTreeMap::new(),
             trying_since: None,
             attempt: None,
@@ -226,7 +247,7 @@ impl ConnectionObserver {
 
     /// Counts a request that was written completely.
     pub(crate) fn written(&self, correlation_id: i32) {
-        let counting = self.observer.counting;
+        let counting = self.observer.is_counting();
         let counted = self.observer.broker(&self.address, |broker, now| {
             let flight = broker.flights.get_mut(&(self.id, correlation_id))?;
             flight.written = Some(now);
@@ -257,7 +278,7 @@ impl ConnectionObserver {
 
     /// Counts a response.
     pub(crate) fn received(&self, correlation_id: i32, bytes: usize) {
-        let counting = self.observer.counting;
+        let counting = self.observer.is_counting();
         let counted = self.observer.broker(&self.address, |broker, now| {
             broker.rx += 1;
             broker.rx_bytes += bytes as u64;
@@ -266,7 +287,9 @@ impl ConnectionObserver {
             // The response may be recorded before the write of the request is.
             let rtt = now.saturating_duration_since(flight.written.unwrap_or(flight.enqueued));
             if counting {
-                broker.rtt.record(rtt.as_micros() as u64);
+                let micros = rtt.as_micros() as u64;
+                broker.rtt.record(micros);
+                broker.latencies.record(flight.api, micros);
             }
             Some((flight.api, flight.version, rtt))
         });

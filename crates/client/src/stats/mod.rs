@@ -10,7 +10,9 @@ pub(crate) mod events;
 pub(crate) mod facts;
 #[cfg(feature = "metrics")]
 mod metrics_export;
+pub(crate) mod polls;
 pub(crate) mod prometheus;
+pub(crate) mod pushed;
 pub(crate) mod share;
 pub(crate) mod snapshot;
 mod stalls;
@@ -18,7 +20,7 @@ pub(crate) mod topics;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ use self::brokers::Broker;
 pub(crate) use self::brokers::{ConnectionFailure, ConnectionObserver};
 use self::buffers::BufferSnapshot;
 use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
+use self::polls::{FollowedPolls, PollTimes};
+use self::pushed::{Rebalances, Role};
 use self::share::{ShareConsumers, ShareCounters};
 use self::snapshot::Snapshot;
 pub(crate) use self::stalls::{ConsumerStalls, Reachability};
@@ -66,8 +70,12 @@ pub(crate) struct Observer {
     name: Arc<str>,
     /// The security protocol in the names of connections; empty for plaintext.
     scheme: &'static str,
-    /// `true` if statistics are collected.
-    counting: bool,
+    /// `true` if values are counted: for statistics, or for a broker that subscribes to metrics (KIP-714).
+    counting: AtomicBool,
+    /// `true` if metrics may be pushed later: partitions that are assigned before are then known.
+    may_push: bool,
+    /// The kinds of handles that were created on this client.
+    roles: AtomicU8,
     state: Mutex<State>,
     next_id: AtomicU64,
     survey_wanted: AtomicBool,
@@ -91,6 +99,9 @@ struct State {
     group: Option<GroupCounts>,
     share_consumers: ShareConsumers,
     survey: BufferSnapshot,
+    rebalances: Rebalances,
+    polls: Vec<FollowedPolls>,
+    member_id: Option<String>,
     /// Nodes that throttled the client in their last response.
     throttling: BTreeSet<i32>,
     /// The active stalls, by consumer.
@@ -142,7 +153,9 @@ impl Observer {
                 SecurityProtocol::SaslPlaintext => "sasl_plaintext://",
                 SecurityProtocol::SaslSsl => "sasl_ssl://",
             },
-            counting: !config.statistics_interval.is_zero(),
+            counting: AtomicBool::new(!config.statistics_interval.is_zero()),
+            may_push: config.enable_metrics_push,
+            roles: AtomicU8::new(0),
             state: Mutex::default(),
             next_id: AtomicU64::new(0),
             survey_wanted: AtomicBool::new(false),
@@ -158,6 +171,21 @@ impl Observer {
             }
         }
         Arc::new(observer)
+    }
+
+    #[inline]
+    fn is_counting(&self) -> bool {
+        self.counting.load(Ordering::Relaxed)
+    }
+
+    /// Counts from now on, for a broker that subscribes to metrics.
+    pub(crate) fn start_counting(&self) {
+        self.counting.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that a handle of this kind was created.
+    pub(crate) fn has_role(&self, role: Role) {
+        self.roles.fetch_or(role as u8, Ordering::Relaxed);
     }
 
     /// Requests a snapshot of the sender's buffers.
@@ -202,7 +230,7 @@ impl Observer {
 
     /// Counts a batch that is sent to its leader.
     pub(crate) fn batch_sent(&self, sent: Sent<'_>) {
-        if !self.counting {
+        if !self.is_counting() {
             return;
         }
         let now = Instant::now();
@@ -233,7 +261,7 @@ impl Observer {
             self.log
                 .debug(Context::Broker, "THROTTLE", || format!("node {node} throttles for {throttle_ms} ms"));
         }
-        if self.counting {
+        if self.is_counting() {
             let mut state = self.state();
             let state = &mut *state;
             let address = state.nodes.get(&node);
@@ -325,7 +353,7 @@ impl Observer {
         let mut count = 0;
         for topic in topics {
             count += 1;
-            if self.counting {
+            if self.is_counting() {
                 let counts = state.topics.entry(topic.into()).or_insert_with(|| TopicCounts::new(now));
                 counts.metadata_at = now;
             }
@@ -354,7 +382,7 @@ impl Observer {
             let (low, high) = watermarks;
             format!("{topic} [{partition}]: from offset {from} at node {node}; offsets {low} to {high}")
         });
-        if self.counting {
+        if self.is_counting() {
             let now = Instant::now();
             let mut state = self.state();
             state.consumes = true;
@@ -365,7 +393,7 @@ impl Observer {
 
     /// Takes the offsets of an assigned partition from their source while that exists.
     pub(crate) fn follow(&self, at: &TopicPartition, offsets: Weak<dyn OffsetSource>) {
-        if self.counting {
+        if self.is_counting() || self.may_push {
             let now = Instant::now();
             let mut state = self.state();
             let topic = state.topics.entry(at.topic.clone()).or_insert_with(|| TopicCounts::new(now));
@@ -375,7 +403,7 @@ impl Observer {
 
     /// Counts the records of a partition that the application has polled.
     pub(crate) fn consumed(&self, topic: &Arc<str>, partition: i32, records: u64, bytes: u64, next: i64) {
-        if self.counting {
+        if self.is_counting() {
             let now = Instant::now();
             let mut state = self.state();
             let topic = state.topics.entry(topic.clone()).or_insert_with(|| TopicCounts::new(now));
@@ -385,7 +413,7 @@ impl Observer {
 
     /// Adds a share consumer's numbers to the statistics.
     pub(crate) fn follow_share_consumer(&self, counters: &Arc<ShareCounters>) {
-        if self.counting {
+        if self.is_counting() {
             let mut state = self.state();
             state.consumes = true;
             state.share_consumers.follow(counters.clone());
@@ -401,6 +429,26 @@ impl Observer {
         let rebalances = state.group.as_ref().map_or(0, |group| group.rebalances) + 1;
         let partitions = partitions as u64;
         state.group = Some(GroupCounts { rebalances, rebalanced_at: Instant::now(), partitions });
+    }
+
+    /// Records the member id that the group's coordinator knows.
+    pub(crate) fn is_member(&self, id: &str) {
+        let mut state = self.state();
+        if state.member_id.as_deref() != Some(id) {
+            state.member_id = Some(id.to_owned());
+        }
+    }
+
+    /// Records a rebalance of this member, from its begin to the new assignment.
+    pub(crate) fn rebalanced(&self, took: Duration) {
+        self.state().rebalances.record(took);
+    }
+
+    /// Includes a consumer's polls in the pushed metrics while it exists.
+    pub(crate) fn follow_polls(&self, polls: Weak<dyn PollTimes>) {
+        let mut state = self.state();
+        state.polls.retain(FollowedPolls::is_alive);
+        state.polls.push(FollowedPolls::new(polls));
     }
 
     /// A connection attempt starts.

@@ -15,18 +15,37 @@ pub(super) struct Window {
     interval: Sums,
     out_of_range: u64,
     total: Sums,
+    /// The values since the last push of metrics (KIP-714), which has an interval of its own.
+    since_push: Sums,
 }
 
+/// The sums of measured values.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    count: u64,
-    sum: u64,
+pub(crate) struct Sums {
+    pub(crate) count: u64,
+    pub(crate) sum: u64,
     min: u64,
-    max: u64,
+    pub(crate) max: u64,
 }
 
 impl Sums {
-    fn add(&mut self, value: u64, times: u64) {
+    /// The average; 0 without values.
+    pub(crate) fn average(self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// Adds the values of other sums.
+    pub(super) fn merge(&mut self, other: Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    pub(super) fn add(&mut self, value: u64, times: u64) {
         self.min = if self.count == 0 { value } else { self.min.min(value) };
         self.max = self.max.max(value);
         self.count += times;
@@ -43,6 +62,7 @@ impl Window {
             interval: Sums::default(),
             out_of_range: 0,
             total: Sums::default(),
+            since_push: Sums::default(),
         }
     }
 
@@ -63,9 +83,15 @@ impl Window {
         if recorded {
             self.interval.add(value, times);
             self.total.add(value, times);
+            self.since_push.add(value, times);
         } else {
             self.out_of_range += times;
         }
+    }
+
+    /// Returns the sums since the last call.
+    pub(super) fn take_since_push(&mut self) -> Sums {
+        std::mem::take(&mut self.since_push)
     }
 
     /// Returns the values of the interval and starts the next one.
@@ -119,5 +145,18 @@ mod tests {
         let next = window.roll();
         assert_eq!((next.cnt, next.min, next.max, next.p50), (1, 7, 7, 7));
         assert_eq!((next.total_cnt, next.total_sum), (101, 19_007));
+    }
+
+    #[test]
+    fn pushed_sums_have_an_interval_of_their_own() {
+        let mut window = Window::up_to(1_000);
+        window.record_n(100, 3);
+        let _ = window.roll();
+        window.record(500);
+        let pushed = window.take_since_push();
+        assert_eq!((pushed.count, pushed.sum, pushed.max), (4, 800, 500));
+        assert!((pushed.average() - 200.0).abs() < f64::EPSILON);
+        assert_eq!(window.take_since_push().count, 0);
+        assert_eq!(window.roll().cnt, 1, "a push leaves the interval of statistics alone");
     }
 }

@@ -97,6 +97,6 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::bool("enable.metrics.push", "true")
-        .text("If `true`, the client pushes metrics to a broker that requests them (KIP-714).")
-        .accepted("this client pushes no metrics; a later version will, and then it switches that"),
+        .text("If `true`, the client pushes metrics to the brokers that subscribe to them (KIP-714, docs/CLIENT_METRICS.md).")
+        .effective("metrics_arrive_at_a_broker_that_subscribes_to_them_unless_the_push_is_off", flag!(enable_metrics_push)),
 ];
