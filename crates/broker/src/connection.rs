@@ -155,6 +155,16 @@ enum Closed {
     Down,
 }
 
+/// A step of a connection with the requests that have arrived.
+enum Progress {
+    /// A response was written.
+    Wrote,
+    /// Requests or responses are awaited.
+    None,
+    /// The other thread has to continue.
+    Moves,
+}
+
 impl<T: Transport> Connection<T> {
     fn new(
         io: T,
@@ -197,7 +207,7 @@ impl<T: Transport> Connection<T> {
         })
     }
 
-    /// Serves the connection until it ends, or until the other thread has to go on.
+    /// Serves the connection until it ends, or until the other thread has to continue.
     async fn run(&mut self, thread: Thread) -> Result<Stop, Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(Stop::Ended) };
@@ -211,27 +221,17 @@ impl<T: Transport> Connection<T> {
         let mut frame_due: Option<Instant> = None;
         let mut timer = pin!(tokio::time::sleep_until(since));
         loop {
-            if self.leaves(thread) {
-                return Ok(Stop::Moves);
-            }
-            if self.has_backlog() || (!self.has_started && self.frames.has_frame()) {
-                match thread {
-                    Thread::Serving => cluster.take_turn().await,
-                    // A turn that this thread holds could last long.
-                    Thread::Background => tokio::task::yield_now().await,
+            match self.start_and_write(thread).await? {
+                Progress::Moves => return Ok(Stop::Moves),
+                Progress::Wrote => {
+                    since = Instant::now();
+                    if self.frames.has_frame() {
+                        // A client that has sent many requests at once must not delay those of others.
+                        tokio::task::yield_now().await;
+                    }
+                    continue;
                 }
-            }
-            self.has_started |= self.start_requests().await?;
-            if self.has_wide_response() && thread == Thread::Serving {
-                return Ok(Stop::Moves);
-            }
-            if self.write_done().await? {
-                since = Instant::now();
-                if self.frames.has_frame() {
-                    // A client that has sent many requests at once must not delay those of others.
-                    tokio::task::yield_now().await;
-                }
-                continue;
+                Progress::None => {}
             }
             let is_draining = cluster.is_draining();
             if is_draining && self.is_answered() {
@@ -283,6 +283,25 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
+    }
+
+    /// Starts the requests that may be started, and writes the responses that are ready, unless the other thread has to.
+    async fn start_and_write(&mut self, thread: Thread) -> Result<Progress, Closed> {
+        if self.leaves(thread) {
+            return Ok(Progress::Moves);
+        }
+        if self.has_backlog() || (!self.has_started && self.frames.has_frame()) {
+            match thread {
+                Thread::Serving => self.context.cluster.take_turn().await,
+                // A turn that this thread holds could last long.
+                Thread::Background => tokio::task::yield_now().await,
+            }
+        }
+        self.has_started |= self.start_requests().await?;
+        if self.has_wide_response() && thread == Thread::Serving {
+            return Ok(Progress::Moves);
+        }
+        Ok(if self.write_done().await? { Progress::Wrote } else { Progress::None })
     }
 
     /// Returns `true` if the next request may be started, and bytes of another one have arrived behind it. Produce requests

@@ -53,6 +53,7 @@ impl Api for PushTelemetryRequest {
     async fn handle(self, context: RequestContext) -> PushTelemetryResponse {
         let cluster = context.cluster();
         let (now_ms, client) = (cluster.clock.now_ms(), context.identity());
+        let memory_bytes = ClientMetrics::memory_bytes(&self);
         let is_mock = cluster.overrides.mock_subscription().is_some();
         let push = move |cluster: &Cluster| {
             let (metrics, live) = (&cluster.client_metrics, &cluster.live);
@@ -62,6 +63,7 @@ impl Api for PushTelemetryRequest {
                 metrics.push(live, &self, &client, now_ms)
             }
         };
+        let _memory = cluster.decoder_memory.charge(memory_bytes).await;
         let pushed = cluster.run_push(push).await;
         PushTelemetryResponse { error_code: pushed.err().unwrap_or(ErrorCode::None), throttle_time_ms: 0 }
     }

@@ -1,6 +1,6 @@
 //! The clients that have asked for their subscription or pushed metrics, and when they may again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_protocol::{ErrorCode, Uuid};
 
@@ -9,7 +9,7 @@ use crate::config::metric_subscriptions::{ClientIdentity, Subscriptions, Wanted}
 
 /// The clients that are kept, as many as in Kafka. One more takes the place of the one that was heard of longest ago.
 const INSTANCES_MAX: usize = 16_384;
-/// The bytes of all values together. The clients that were heard of longest ago lose theirs.
+/// The bytes of all values together. The clients that pushed longest ago lose theirs.
 const SAMPLE_BYTES_MAX: usize = 32 << 20;
 /// A client that is not heard of for this time, or for three intervals, is forgotten.
 const EXPIRY_MS_MIN: i64 = 60_000;
@@ -18,6 +18,10 @@ const EXPIRY_MS_MIN: i64 = 60_000;
 #[derive(Debug, Default)]
 pub(super) struct Instances {
     by_id: BTreeMap<Uuid, Instance>,
+    /// All clients by the time at which they were heard of.
+    by_heard: BTreeSet<(i64, Uuid)>,
+    /// Those with values, by the time of these.
+    by_samples: BTreeSet<(i64, Uuid)>,
     sample_bytes: usize,
     pushes: u64,
 }
@@ -38,6 +42,7 @@ pub(super) struct Instance {
     pushes: u64,
     samples: Vec<Sample>,
     sample_bytes: usize,
+    samples_at_ms: i64,
 }
 
 /// The request of a client.
@@ -70,11 +75,14 @@ impl Instances {
         now_ms: i64,
     ) -> &mut Instance {
         let version = subscriptions.version();
-        if !self.by_id.contains_key(&id) {
-            while self.by_id.len() >= INSTANCES_MAX {
-                self.forget_oldest();
-            }
+        if let Some(known) = self.by_id.get(&id) {
+            self.by_heard.remove(&(known.heard_at_ms, id));
+        } else if self.by_id.len() >= INSTANCES_MAX
+            && let Some((_, oldest)) = self.by_heard.first().copied()
+        {
+            self.forget(oldest);
         }
+        self.by_heard.insert((now_ms, id));
         let fresh = || Instance::new(client.clone(), subscriptions.of(id, client), version);
         let instance = self.by_id.entry(id).or_insert_with(fresh);
         instance.heard_at_ms = now_ms;
@@ -96,14 +104,17 @@ impl Instances {
         let Some(instance) = self.by_id.get_mut(&id) else { return };
         let bytes: usize = samples.iter().map(Sample::bytes).sum();
         self.sample_bytes = self.sample_bytes - instance.sample_bytes + bytes;
+        self.by_samples.remove(&(instance.samples_at_ms, id));
+        self.by_samples.insert((now_ms, id));
         instance.samples = samples;
         instance.sample_bytes = bytes;
+        instance.samples_at_ms = now_ms;
         instance.pushes += 1;
         self.pushes += 1;
         instance.pushed_at_ms = Some(now_ms);
         instance.last_error = ErrorCode::None;
         instance.is_gone = is_last;
-        while self.sample_bytes > SAMPLE_BYTES_MAX {
+        while self.sample_bytes > SAMPLE_BYTES_MAX && !self.by_samples.is_empty() {
             self.drop_oldest_samples();
         }
     }
@@ -116,15 +127,14 @@ impl Instances {
 
     /// Forgets the clients that were not heard of for long.
     pub(super) fn expire(&mut self, now_ms: i64) {
-        let sample_bytes = &mut self.sample_bytes;
-        self.by_id.retain(|_, instance| {
+        let expired = |(id, instance): (&Uuid, &Instance)| {
             let expiry_ms = EXPIRY_MS_MIN.max(3 * i64::from(instance.wanted.interval_ms));
-            let stays = now_ms - instance.heard_at_ms <= expiry_ms;
-            if !stays {
-                *sample_bytes -= instance.sample_bytes;
-            }
-            stays
-        });
+            (now_ms - instance.heard_at_ms > expiry_ms).then_some(*id)
+        };
+        let expired: Vec<Uuid> = self.by_id.iter().filter_map(expired).collect();
+        for id in expired {
+            self.forget(id);
+        }
     }
 
     /// The number of pushes of all clients so far.
@@ -144,16 +154,16 @@ impl Instances {
         self.by_id.iter().map(client).collect()
     }
 
-    fn forget_oldest(&mut self) {
-        let oldest = self.by_id.iter().min_by_key(|(_, instance)| instance.heard_at_ms).map(|(id, _)| *id);
-        if let Some(instance) = oldest.and_then(|id| self.by_id.remove(&id)) {
-            self.sample_bytes -= instance.sample_bytes;
-        }
+    fn forget(&mut self, id: Uuid) {
+        let Some(instance) = self.by_id.remove(&id) else { return };
+        self.by_heard.remove(&(instance.heard_at_ms, id));
+        self.by_samples.remove(&(instance.samples_at_ms, id));
+        self.sample_bytes -= instance.sample_bytes;
     }
 
     fn drop_oldest_samples(&mut self) {
-        let with = self.by_id.values_mut().filter(|instance| instance.sample_bytes > 0);
-        let Some(oldest) = with.min_by_key(|instance| instance.heard_at_ms) else { return };
+        let Some((_, id)) = self.by_samples.pop_first() else { return };
+        let Some(oldest) = self.by_id.get_mut(&id) else { return };
         self.sample_bytes -= oldest.sample_bytes;
         oldest.sample_bytes = 0;
         oldest.samples = Vec::new();
@@ -174,6 +184,7 @@ impl Instance {
             pushes: 0,
             samples: Vec::new(),
             sample_bytes: 0,
+            samples_at_ms: 0,
         }
     }
 

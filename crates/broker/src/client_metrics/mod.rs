@@ -27,6 +27,8 @@ pub(crate) use otlp::Sample;
 pub(crate) const TELEMETRY_BYTES_MAX: usize = 1 << 20;
 /// `telemetry.max.bytes` of librdkafka's mock cluster.
 const MOCK_TELEMETRY_BYTES_MAX: i32 = 10_000;
+/// The memory that a push takes while it is read, by its size without compression. Values of a few bytes need most.
+const MEMORY_PER_BYTE: usize = 60;
 /// The codecs of a push, the best one first.
 const CODECS: [Compression; 4] =
     [Compression::Zstd, Compression::Lz4, Compression::Gzip, Compression::Snappy];
@@ -115,6 +117,13 @@ impl ClientMetrics {
             }
         }
         Ok(())
+    }
+
+    /// The memory that reading a push takes at most.
+    pub(crate) fn memory_bytes(request: &PushTelemetryRequest) -> usize {
+        let is_compressed = request.compression_type != Compression::None as i8;
+        let bytes = if is_compressed { TELEMETRY_BYTES_MAX } else { request.metrics.len() };
+        MEMORY_PER_BYTE * bytes
     }
 
     /// Answers a client as librdkafka's mock cluster does: no request comes too early.

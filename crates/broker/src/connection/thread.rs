@@ -27,7 +27,7 @@ pub(super) enum Thread {
 #[derive(Debug)]
 pub(super) enum Stop {
     Ended,
-    /// The other thread goes on.
+    /// The other thread continues.
     Moves,
 }
 
