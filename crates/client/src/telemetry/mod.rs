@@ -160,7 +160,7 @@ impl Telemetry {
         match machine.state() {
             State::PushAt(..) => self.cluster.observer.start_counting(),
             State::Stopped(code) => {
-                self.warn(&format!("{}: {code}: no metrics are pushed", connection.address()))
+                self.warn(&format!("{}: {code}: no metrics are pushed", connection.address()));
             }
             State::AskAt(_) => {}
         }

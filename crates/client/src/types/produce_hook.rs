@@ -12,7 +12,9 @@ use crate::error::Error;
 ///
 /// The engine's thread calls it, so a slow function delays all work of the client.
 #[derive(Clone)]
-pub struct ProduceHook(Arc<dyn Fn(&ProduceEnd<'_>) -> Option<ReplacedEnd> + Send + Sync>);
+pub struct ProduceHook(Arc<Replace>);
+
+type Replace = dyn Fn(&ProduceEnd<'_>) -> Option<ReplacedEnd> + Send + Sync;
 
 /// The end of a Produce request, before its batches get their outcomes.
 #[derive(Clone, Copy, Debug)]
