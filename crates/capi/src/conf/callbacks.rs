@@ -36,7 +36,7 @@ pub struct Callbacks {
     pub open: rd_kafka_open_cb_t,
     pub resolve: rd_kafka_resolve_cb_t,
     pub ssl_cert_verify: rd_kafka_ssl_cert_verify_cb_t,
-    /// [`HANDLE_PRODUCE_RESPONSE`].
+    /// `ut_handle_ProduceResponse`.
     pub handle_produce_response: handle_produce_response_t,
 }
 
