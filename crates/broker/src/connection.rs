@@ -133,6 +133,9 @@ struct Connection<T> {
     pending: VecDeque<Pending>,
     /// `true` once a request was started after the login.
     has_started: bool,
+    /// How often its node and the broker had changed between up and down when its first thread took it. Another change ends it,
+    /// even one in the moment in which it changes its thread.
+    flips: Option<(u64, u64, u64)>,
 }
 
 struct Pending {
@@ -195,6 +198,7 @@ impl<T: Transport> Connection<T> {
             charge: None,
             pending: VecDeque::new(),
             has_started: false,
+            flips: None,
         }
     }
 
@@ -211,7 +215,8 @@ impl<T: Transport> Connection<T> {
     async fn run(&mut self, thread: Thread) -> Result<Stop, Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(Stop::Ended) };
-        let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
+        let flips_now = || (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
+        let flips = *self.flips.get_or_insert_with(flips_now);
         if !node.is_up() || !node.reachable.is_on() {
             return Err(Closed::Down);
         }
