@@ -323,23 +323,7 @@ fn start_one<R: Api>(
         context.warn_unsupported(api_key, version);
         return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
     }
-    let arrived = Arrived { version, correlation_id, client_id, input, frame };
-    decode_and_answer::<R>(context, arrived)
-}
-
-/// A request of a version that is answered.
-struct Arrived {
-    version: i16,
-    correlation_id: i32,
-    client_id: Option<String>,
-    input: Decoder,
-    frame: Bytes,
-}
-
-fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) -> Result<Replying, String> {
-    let Arrived { version, correlation_id, client_id, input, frame } = arrived;
     let overrides = &context.cluster.overrides;
-    let api_key = R::KEY;
     let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
     overrides.track(context.node, api_key);
     let lag = overrides.lag(context.node);
