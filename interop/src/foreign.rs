@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::librdkafka::wheel;
 use crate::peer::locked;
 use crate::process::run;
-use crate::workspace::{interop_dir, workspace_root};
+use crate::workspace::{cache_dir, workspace_root};
 
 /// A build without a cache, including downloads.
 const BUILT_WITHIN: Duration = Duration::from_secs(600);
@@ -25,7 +25,7 @@ const PYTHON_PACKAGES: [&str; 2] = ["kafka-python==3.0.12", "aiokafka==0.14.0"];
 pub fn foreign_go() -> Result<Command, Failure> {
     static PROGRAM: OnceLock<Result<PathBuf, Failure>> = OnceLock::new();
     let build = || {
-        let program = interop_dir().join("foreign-go");
+        let program = cache_dir().join("foreign-go");
         let mut go = Command::new("go");
         go.args(["build", "-o"]).arg(&program).arg(".");
         go.current_dir(workspace_root().join("interop/foreign/go"));
@@ -47,7 +47,7 @@ pub fn build_foreign_go(source: &Path, program: &Path) -> Result<(), Failure> {
 
 /// The directory of Node's packages: KafkaJS.
 pub fn foreign_node() -> Result<PathBuf, Failure> {
-    let dir = interop_dir().join("foreign-node");
+    let dir = cache_dir().join("foreign-node");
     let complete = dir.join("complete");
     locked("foreign-node", || {
         if fs::read_to_string(&complete).is_ok_and(|made_from| made_from == NODE_PACKAGE) {
@@ -74,7 +74,7 @@ pub fn foreign_python() -> Result<Command, Failure> {
 
 /// The directory of kafka-python and aiokafka.
 pub fn foreign_python_packages() -> Result<PathBuf, Failure> {
-    let packages = interop_dir().join("foreign-python");
+    let packages = cache_dir().join("foreign-python");
     // Written last, with the versions: a partial copy or other versions are fetched again.
     let complete = packages.join("complete");
     let wanted = PYTHON_PACKAGES.join(" ");

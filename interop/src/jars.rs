@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::peer::locked;
 use crate::process::run;
-use crate::workspace::{interop_dir, workspace_root};
+use crate::workspace::{cache_dir, workspace_root};
 
 /// About 90 jars, 120 MB: minutes on a slow connection.
 const FETCH_WITHIN: Duration = Duration::from_secs(600);
@@ -61,7 +61,7 @@ pub fn old_jars() -> Result<KafkaJars, Failure> {
 
 /// The class path of another version of Java's client: it has neither the broker nor the tools.
 pub fn java_client(version: &str) -> Result<OsString, Failure> {
-    let dir = interop_dir().join(format!("kafka-clients-{version}"));
+    let dir = cache_dir().join(format!("kafka-clients-{version}"));
     let complete = dir.join("complete");
     locked("jars", || {
         if complete.exists() {
@@ -124,7 +124,7 @@ impl KafkaJars {
     fn fetch(release: Release) -> Result<Self, Failure> {
         let pom = workspace_root().join(release.pom());
         let wanted = fs::read(&pom).map_err(|error| Failure::new(format!("{}: {error}", pom.display())))?;
-        let dir = interop_dir().join(release.dir_name());
+        let dir = cache_dir().join(release.dir_name());
         // Written last, with its pom: a partial copy or another list of jars is fetched again.
         let complete = dir.join("complete");
         let is_complete = || fs::read(&complete).is_ok_and(|made_from| made_from == wanted);

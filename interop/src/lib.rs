@@ -55,7 +55,7 @@ pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
 pub use peer::{Missing, Peer, QUICK, SKIPPED_FILE, Skipped, apt_install, in_ci};
 pub use process::{Output, Process, run};
 pub use tools::{console, java_command, java_tool, kcat, kcat_on};
-pub use workspace::{interop_dir, target_dir, workspace_root};
+pub use workspace::{cache_dir, target_dir, workspace_root};
 
 /// Returns from the calling test if `peer` is not available, after a message.
 ///

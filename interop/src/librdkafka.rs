@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::peer::locked;
 use crate::process::run;
-use crate::workspace::{interop_dir, target_dir};
+use crate::workspace::{cache_dir, target_dir};
 
 /// The release of confluent-kafka whose wheel contains the original, and whose sources are built against ours.
 pub const CONFLUENT_KAFKA: &str = "2.16.0";
@@ -51,7 +51,7 @@ impl Librdkafka {
     /// The original from confluent-kafka's wheel, with Debian's headers of an older release of the same ABI.
     pub fn reference() -> Result<Self, Failure> {
         let wheel = wheel()?;
-        let lib = interop_dir().join("reference-lib");
+        let lib = cache_dir().join("reference-lib");
         let original = named(&wheel.join("confluent_kafka.libs"), "librdkafka")?;
         locked("reference-lib", || {
             point(&lib, "librdkafka.so.1", &original)?;
@@ -125,7 +125,7 @@ pub struct Debian {
 impl Debian {
     /// Downloads and unpacks them once.
     pub fn unpacked() -> Result<Self, Failure> {
-        let root = interop_dir().join("debian-librdkafka");
+        let root = cache_dir().join("debian-librdkafka");
         locked("debian-librdkafka", || {
             if root.join("usr/include/librdkafka/rdkafkacpp.h").is_file() {
                 return Ok(Self { root: root.clone() });
@@ -162,12 +162,12 @@ impl Debian {
 
 /// confluent-kafka's wheel, unpacked: `confluent_kafka`, and the library in `confluent_kafka.libs`.
 pub fn wheel() -> Result<PathBuf, Failure> {
-    let unpacked = interop_dir().join(format!("confluent-kafka-{CONFLUENT_KAFKA}"));
+    let unpacked = cache_dir().join(format!("confluent-kafka-{CONFLUENT_KAFKA}"));
     locked("confluent-kafka-wheel", || {
         if unpacked.join("confluent_kafka").is_dir() {
             return Ok(unpacked.clone());
         }
-        let wheels = interop_dir().join("wheel");
+        let wheels = cache_dir().join("wheel");
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"]);
         pip.arg(&wheels).arg(format!("confluent-kafka=={CONFLUENT_KAFKA}"));

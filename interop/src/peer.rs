@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::librdkafka::Librdkafka;
 use crate::process::run;
-use crate::workspace::interop_dir;
+use crate::workspace::cache_dir;
 
-/// The file in [`interop_dir`] with one line per skipped test.
+/// The file in [`cache_dir`] with one line per skipped test.
 pub const SKIPPED_FILE: &str = "skipped";
 
 /// Set by `cargo xtask test --quick`: peers that start a JVM are skipped.
@@ -231,9 +231,9 @@ impl Missing {
         let _ = writeln!(io::stderr(), "{self}");
         let test = std::thread::current().name().unwrap_or("main").to_owned();
         let note = || {
-            fs::create_dir_all(interop_dir())?;
+            fs::create_dir_all(cache_dir())?;
             let mut file =
-                OpenOptions::new().create(true).append(true).open(interop_dir().join(SKIPPED_FILE))?;
+                OpenOptions::new().create(true).append(true).open(cache_dir().join(SKIPPED_FILE))?;
             file.write_all(format!("{test}\t{}\t{}\n", self.peer.name(), self.why).as_bytes())
         };
         if let Err(error) = note() {
@@ -272,8 +272,8 @@ pub fn in_ci() -> bool {
 /// Runs `work` while this process holds the lock `name`, which all test processes of this workspace share.
 pub(crate) fn locked<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let open = || {
-        fs::create_dir_all(interop_dir())?;
-        let file = File::create(interop_dir().join(format!("{name}.lock")))?;
+        fs::create_dir_all(cache_dir())?;
+        let file = File::create(cache_dir().join(format!("{name}.lock")))?;
         file.lock()?;
         Ok(file)
     };

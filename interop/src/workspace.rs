@@ -16,6 +16,6 @@ pub fn target_dir() -> PathBuf {
 }
 
 /// The cache that is kept between test runs: downloaded jars and the list of skipped tests.
-pub fn interop_dir() -> PathBuf {
+pub fn cache_dir() -> PathBuf {
     target_dir().join("interop")
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use ottla_interop::{Peer, QUICK, SKIPPED_FILE, in_ci, interop_dir, target_dir, workspace_root};
+use ottla_interop::{Peer, QUICK, SKIPPED_FILE, cache_dir, in_ci, target_dir, workspace_root};
 
 use crate::card;
 use crate::dist;
@@ -47,7 +47,7 @@ impl Options {
 
 /// Runs the steps one after the other; a failing one does not keep the others from running.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let _ = fs::remove_file(interop_dir().join(SKIPPED_FILE));
+    let _ = fs::remove_file(cache_dir().join(SKIPPED_FILE));
     let started = Instant::now();
     let mut steps = Vec::new();
     for (name, step) in plan(options) {
@@ -218,7 +218,7 @@ fn interop(options: &Options) -> Outcome {
     let mut outcome =
         run_programs(TestRun { packages, build, filter, environment, with_documentation: false });
     // A test without its peer returns early, and counts as passed for its runner.
-    outcome.skipped = fs::read_to_string(interop_dir().join(SKIPPED_FILE))
+    outcome.skipped = fs::read_to_string(cache_dir().join(SKIPPED_FILE))
         .unwrap_or_default()
         .lines()
         .map(|line| {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ottla_interop::{interop_dir, workspace_root};
+use ottla_interop::workspace_root;
 use serde_json::Value;
 
 use crate::shell::{self, cargo};
@@ -80,10 +80,11 @@ pub(crate) enum Packages {
 
 impl Packages {
     fn contain(self, dir: &Path) -> bool {
+        let is_interop = dir == workspace_root().join("interop");
         match self {
             Self::All => true,
-            Self::Interop => dir == interop_dir(),
-            Self::AllButInterop => dir != interop_dir(),
+            Self::Interop => is_interop,
+            Self::AllButInterop => !is_interop,
         }
     }
 }
@@ -241,5 +242,17 @@ mod tests {
         assert_eq!(program.name, "t");
         assert_eq!(program.command.get_current_dir(), Some(Path::new("/w/crates/a")));
         assert_eq!(program.command.get_args().collect::<Vec<_>>(), ["word"]);
+    }
+
+    #[test]
+    fn the_interop_tests_are_those_of_the_directory_interop() {
+        let manifest = workspace_root().join("interop/Cargo.toml");
+        assert!(manifest.is_file(), "{}", manifest.display());
+        let message = serde_json::json!({
+            "reason": "compiler-artifact", "manifest_path": manifest, "target": {"name": "kafka41"},
+            "profile": {"test": true}, "executable": "/w/kafka41-1",
+        });
+        assert!(program_of(&message.to_string(), Packages::Interop, None).is_some());
+        assert!(program_of(&message.to_string(), Packages::AllButInterop, None).is_none());
     }
 }
