@@ -2,15 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-#[path = "security/peers.rs"]
-#[allow(dead_code, reason = "the security tests need more of it")]
-mod peers;
-
 use ottla_interop::{
     Cluster, Failure, KafkaCluster, Librdkafka, Output, Peer, kcat_on, on_both_libraries, require,
 };
-use peers::certificates::Authority;
-use peers::{PASSWORD, WRONG_PASSWORD};
+
+use crate::peers;
+use crate::peers::certificates::Authority;
+use crate::peers::{PASSWORD, WRONG_PASSWORD};
 
 on_both_libraries! { Kcat;
     it_runs_on_the_library_that_it_is_given

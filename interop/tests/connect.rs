@@ -4,8 +4,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "real time: a worker is killed while its source grows")]
 
-mod applications;
-
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
@@ -20,7 +18,7 @@ use ottla_interop::{
     wait_until,
 };
 
-use applications::{committed, in_runtime};
+use crate::applications::{committed, in_runtime};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -5,9 +5,6 @@
 
 #[path = "cutting/exact.rs"]
 mod exact;
-#[path = "security/peers.rs"]
-#[allow(dead_code, reason = "the tests of security use the rest")]
-mod peers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +15,9 @@ use ottla_client::{
     SecurityProtocol, StartAt, TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, Peer, require};
-use peers::certificates::Authority;
-use peers::{PASSWORD, start};
+
+use crate::peers::certificates::Authority;
+use crate::peers::{PASSWORD, start};
 
 const TOPIC: &str = "cuts";
 const PATIENCE: Duration = Duration::from_secs(60);

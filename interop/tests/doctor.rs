@@ -2,21 +2,20 @@
 
 #![allow(clippy::disallowed_methods, reason = "proxies that delay do so in real time")]
 
-#[path = "doctor/findings.rs"]
-mod findings;
 #[path = "doctor/peers.rs"]
 mod peers;
 
 use std::net::TcpListener;
 use std::time::Duration;
 
-use findings::doctor;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_interop::{Failure, ottla};
 use ottla_protocol::messages::metadata::MetadataResponsePartition;
 use ottla_protocol::{ApiKey, ErrorCode};
 use peers::{Answers, Proxy, says};
 use serde_json::Value;
+
+use crate::findings::doctor;
 
 /// Findings about time, on a machine that may be busy: required once in a few runs.
 fn expect_soon(brokers: &str, name: &str, status: &str, words: &[&str]) -> Result<(), Failure> {

@@ -2,17 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-#[path = "doctor/findings.rs"]
-mod findings;
-#[path = "security/peers.rs"]
-mod peers;
-
 use std::path::Path;
 
-use findings::doctor;
 use ottla_interop::{Failure, KafkaCluster, Peer, require};
-use peers::certificates::Authority;
-use peers::{CLIENT_SECRET, PASSWORD, SOON_DAYS, WRONG_PASSWORD, oidc_server, start};
+
+use crate::findings::doctor;
+use crate::peers;
+use crate::peers::certificates::Authority;
+use crate::peers::{CLIENT_SECRET, PASSWORD, SOON_DAYS, WRONG_PASSWORD, oidc_server, start};
 
 struct World {
     kafka: KafkaCluster,

@@ -6,9 +6,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod secured;
-mod shared_group;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
@@ -54,7 +51,7 @@ fn stories(cluster: &dyn Cluster) -> Result<(), Failure> {
     Ok(())
 }
 
-fn in_runtime<T>(story: impl Future<Output = T>) -> T {
+pub(crate) fn in_runtime<T>(story: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(story)
 }
 

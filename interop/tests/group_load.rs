@@ -9,7 +9,6 @@
 
 #[path = "group_load/book.rs"]
 mod book;
-mod cutting;
 #[path = "group_load/load.rs"]
 mod load;
 #[path = "group_load/member.rs"]
@@ -19,11 +18,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use book::Book;
-use cutting::Cutting;
 use load::Load;
 use member::{Does, Member, lock};
 use ottla_client::{Admin, Client, Config, NewTopic};
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
+
+use crate::cutting::Cutting;
 
 /// Members of each group in CI, with all groups at once; `cargo xtask soak groups` sets more and runs the groups one
 /// after another.

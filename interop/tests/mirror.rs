@@ -5,8 +5,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell, in real time")]
 
-mod applications;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -19,7 +17,7 @@ use ottla_interop::{
     ottla_for_applications, require, wait_until,
 };
 
-use applications::{committed, in_runtime};
+use crate::applications::{committed, in_runtime};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -3,19 +3,17 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and real time")]
 
-mod cutting;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-use cutting::Cutting;
 
 use ottla_broker::Broker;
 use ottla_client::{
     Admin, Client, Config, Consumer, NewTopic, Polled, Producer, Record, StartAt, TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, probe, require};
+
+use crate::cutting::Cutting;
 
 /// Delivery timeout; it covers all faults of a test.
 const PATIENCE: Duration = Duration::from_secs(180);

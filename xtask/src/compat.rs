@@ -13,7 +13,7 @@ const WITHIN: Duration = Duration::from_secs(30 * 60);
 pub(crate) fn run() -> ExitCode {
     // Client properties, the broker, then the C interface's functions.
     for package in ["ottla-client", "ottla-broker", "ottla-capi"] {
-        let mut write = cargo(&["test", "--quiet", "--package", package, "--test", "documents", "_md_"]);
+        let mut write = cargo(&["test", "--quiet", "--package", package, "--test", "all", "_md_"]);
         match shell::run(write.env("OTTLA_WRITE_DOCUMENTS", "1"), WITHIN) {
             Ok(done) if done.status.success() => {}
             Ok(_) => return ExitCode::FAILURE,

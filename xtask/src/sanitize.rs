@@ -38,10 +38,8 @@ const ASAN_TESTS: &[(&str, &[&str])] = &[
     ("ottla-log", &[]),
     ("ottla-broker", &["--lib"]),
     ("ottla-client", &["--lib"]),
-    (
-        "ottla-capi",
-        &["--lib", "--test", "roundtrip", "--test", "callbacks", "--test", "client", "--test", "processor"],
-    ),
+    ("ottla-capi", &["--lib"]),
+    ("ottla-capi", &["--test", "all", "--", "roundtrip::", "callbacks::", "client::", "processor::"]),
 ];
 
 /// The same for ThreadSanitizer: the code of our own that shares memory without a lock.

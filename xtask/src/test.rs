@@ -205,18 +205,13 @@ fn deliberate_faults(options: &Options) -> Outcome {
 }
 
 fn interop(options: &Options) -> Outcome {
-    let mut build = Vec::new();
-    let mut filter = options.filter.as_deref();
-    if let Some(name) = filter.take_if(|name| interop_test_file(name)) {
-        build.extend(["--test", name]);
-    }
+    let filter = options.filter.as_deref();
     let mut environment = Vec::new();
     if options.quick {
         environment.push((QUICK, "1".to_owned()));
     }
     let packages = Packages::Interop;
-    let mut outcome =
-        run_programs(TestRun { packages, build, filter, environment, with_documentation: false });
+    let mut outcome = run_programs(TestRun { packages, filter, environment, ..TestRun::default() });
     // A test without its peer returns early, and counts as passed for its runner.
     outcome.skipped = fs::read_to_string(cache_dir().join(SKIPPED_FILE))
         .unwrap_or_default()
@@ -263,10 +258,6 @@ fn report_card(options: &Options) -> Outcome {
         Ok(checked) => Outcome { passed: checked.passed, failed: checked.not_passed, ..Outcome::default() },
         Err(failure) => Outcome::check(Err(failure.to_string())),
     }
-}
-
-fn interop_test_file(name: &str) -> bool {
-    workspace_root().join("interop/tests").join(format!("{name}.rs")).exists()
 }
 
 fn run_programs(mut run: TestRun<'_>) -> Outcome {

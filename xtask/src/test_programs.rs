@@ -1,7 +1,7 @@
 //! Builds test programs with cargo and runs several at a time: most tests wait most of the time.
 
-use std::collections::VecDeque;
-use std::path::Path;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::shell::{self, cargo};
 
-/// The programs that take longest, longest first. They start first, so that no long one is left for the end.
+/// The files and programs that take longest, longest first. They start first, so that no long one is left for the end.
 const LONGEST: &[&str] = &[
     "leaving",
     "groups",
@@ -38,7 +38,12 @@ const LONGEST: &[&str] = &[
     "hostile",
 ];
 
-/// A test program, or cargo's run of documentation tests.
+/// The program of a package into which its test files are built.
+const MANY_FILES: &str = "all";
+/// A program that lists its tests runs none.
+const LIST_WITHIN: Duration = Duration::from_secs(60);
+
+/// A run of a test program or of one of its files, or cargo's run of documentation tests.
 #[derive(Debug)]
 struct Program {
     name: String,
@@ -95,7 +100,17 @@ impl TestRun<'_> {
     /// # Errors
     /// The build fails, or is not done `build_within`. A program that fails or is not done `run_within` is in [`Ran::failed`].
     pub(crate) fn run(&self, build_within: Duration, run_within: Duration) -> Result<Ran, String> {
-        let mut programs = self.build(build_within)?;
+        let mut programs = Vec::new();
+        for built in self.build(build_within)? {
+            if built.name == MANY_FILES {
+                programs.extend(built.by_file(self.filter)?)
+            } else {
+                programs.push(built.run(self.filter))
+            }
+        }
+        if programs.is_empty() && self.filter.is_none() {
+            return Err("no test program was built".to_owned());
+        }
         if self.with_documentation {
             let mut command = cargo(&["test", "--doc", "--workspace", "--no-fail-fast"]);
             command.args(self.filter);
@@ -107,13 +122,11 @@ impl TestRun<'_> {
         Ok(run_beside(programs, run_within))
     }
 
-    fn build(&self, within: Duration) -> Result<Vec<Program>, String> {
+    fn build(&self, within: Duration) -> Result<Vec<Built>, String> {
         let arguments = ["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
         let built = shell::run_quietly(cargo(&arguments).args(&self.build), within)?;
-        let programs: Vec<Program> =
-            built.lines.iter().filter_map(|line| program_of(line, self.packages, self.filter)).collect();
-        if built.status.success() && !programs.is_empty() {
-            return Ok(programs);
+        if built.status.success() {
+            return Ok(built.lines.iter().filter_map(|line| built_by(line, self.packages)).collect());
         }
         for line in built.lines.iter().filter(|line| !line.starts_with('{')) {
             println!("{line}");
@@ -122,24 +135,67 @@ impl TestRun<'_> {
     }
 }
 
-/// The test program that a message of cargo is about, if it is of one of the packages.
-fn program_of(message: &str, packages: Packages, filter: Option<&str>) -> Option<Program> {
+/// A test program that cargo built.
+#[derive(Debug)]
+struct Built {
+    name: String,
+    executable: String,
+    /// Of its package.
+    dir: PathBuf,
+}
+
+/// What cargo says it has built, if that is a test program of one of the packages.
+fn built_by(message: &str, packages: Packages) -> Option<Built> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
     }
-    let executable = message["executable"].as_str()?;
+    let executable = message["executable"].as_str()?.to_owned();
     let manifest = Path::new(message["manifest_path"].as_str()?);
     let dir = manifest.parent().map_or_else(|| workspace_root().to_path_buf(), Path::to_path_buf);
-    if !packages.contain(&dir) {
-        return None;
+    let name = message["target"]["name"].as_str()?.to_owned();
+    packages.contain(&dir).then_some(Built { name, executable, dir })
+}
+
+impl Built {
+    /// As cargo runs it.
+    fn command(&self) -> Command {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(&self.executable);
+        command.env("CARGO", cargo).env("CARGO_MANIFEST_DIR", &self.dir).current_dir(&self.dir);
+        command
     }
-    let name = message["target"]["name"].as_str()?;
-    let mut command = Command::new(executable);
-    // As cargo runs it.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    command.args(filter).env("CARGO", cargo).env("CARGO_MANIFEST_DIR", &dir).current_dir(dir);
-    Some(Program { name: name.to_owned(), command })
+
+    /// The tests that have `filter` in their names, or all if the program has this name.
+    fn run(self, filter: Option<&str>) -> Program {
+        let mut command = self.command();
+        command.args(filter.filter(|filter| *filter != self.name));
+        Program { name: self.name, command }
+    }
+
+    /// A run for each of its files: tests of one file neither share a process with those of another nor wait for them.
+    fn by_file(&self, filter: Option<&str>) -> Result<Vec<Program>, String> {
+        let listed = shell::run_quietly(self.command().args(["--list", "--format", "terse"]), LIST_WITHIN)?;
+        let mut programs = Vec::new();
+        for (file, tests) in tests_by_file(&listed.lines, filter) {
+            let mut command = self.command();
+            command.arg("--exact").args(tests);
+            programs.push(Program { name: file, command });
+        }
+        Ok(programs)
+    }
+}
+
+/// The full names of the tests that have `filter` in them, by the file they are in.
+fn tests_by_file(listed: &[String], filter: Option<&str>) -> BTreeMap<String, Vec<String>> {
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for test in listed.iter().filter_map(|line| line.strip_suffix(": test")) {
+        if filter.is_none_or(|filter| test.contains(filter)) {
+            let file = test.split("::").next().unwrap_or(test);
+            files.entry(file.to_owned()).or_default().push(test.to_owned());
+        }
+    }
+    files
 }
 
 /// Runs programs, one per processor at a time, and prints the output of each when it has ended.
@@ -232,13 +288,13 @@ mod tests {
             )
         };
         let all = Packages::All;
-        assert!(program_of(&message(false, r#""/w/ottla""#), all, None).is_none());
-        assert!(program_of(&message(true, "null"), all, None).is_none());
-        assert!(program_of("   Compiling a", all, None).is_none());
+        assert!(built_by(&message(false, r#""/w/ottla""#), all).is_none());
+        assert!(built_by(&message(true, "null"), all).is_none());
+        assert!(built_by("   Compiling a", all).is_none());
         let built = message(true, r#""/w/t-1""#);
-        assert!(program_of(&built, Packages::Interop, None).is_none());
-        assert!(program_of(&built, Packages::AllButInterop, None).is_some());
-        let program = program_of(&built, all, Some("word")).expect("a program");
+        assert!(built_by(&built, Packages::Interop).is_none());
+        assert!(built_by(&built, Packages::AllButInterop).is_some());
+        let program = built_by(&built, all).expect("a program").run(Some("word"));
         assert_eq!(program.name, "t");
         assert_eq!(program.command.get_current_dir(), Some(Path::new("/w/crates/a")));
         assert_eq!(program.command.get_args().collect::<Vec<_>>(), ["word"]);
@@ -249,10 +305,25 @@ mod tests {
         let manifest = workspace_root().join("interop/Cargo.toml");
         assert!(manifest.is_file(), "{}", manifest.display());
         let message = serde_json::json!({
-            "reason": "compiler-artifact", "manifest_path": manifest, "target": {"name": "kafka41"},
-            "profile": {"test": true}, "executable": "/w/kafka41-1",
+            "reason": "compiler-artifact", "manifest_path": manifest, "target": {"name": "all"},
+            "profile": {"test": true}, "executable": "/w/all-1",
         });
-        assert!(program_of(&message.to_string(), Packages::Interop, None).is_some());
-        assert!(program_of(&message.to_string(), Packages::AllButInterop, None).is_none());
+        assert!(built_by(&message.to_string(), Packages::Interop).is_some());
+        assert!(built_by(&message.to_string(), Packages::AllButInterop).is_none());
+    }
+
+    #[test]
+    fn tests_are_grouped_by_file_and_filtered() {
+        let listed =
+            ["groups::a: test", "share_groups::a: test", "groups::deep::b: test", "3 tests, 0 benchmarks"];
+        let listed = listed.map(str::to_owned);
+        let files = tests_by_file(&listed, None);
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["groups", "share_groups"]);
+        assert_eq!(files["groups"], ["groups::a", "groups::deep::b"]);
+        let some = tests_by_file(&listed, Some("deep"));
+        assert_eq!(
+            some.into_iter().collect::<Vec<_>>(),
+            [("groups".to_owned(), vec!["groups::deep::b".to_owned()])]
+        );
     }
 }

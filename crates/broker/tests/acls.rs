@@ -1,17 +1,17 @@
 //! ACLs: Kafka's rules and errors, for every API.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::sound::{TOPIC, in_outer_versions};
-use common::{Heard, Raw, batch, metadata_of};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages as m;
 use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Seal;
+
+use crate::common;
+use crate::common::sound::{TOPIC, in_outer_versions};
+use crate::common::{Heard, Raw, batch, metadata_of};
 
 const STANDARD: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 const EVERYONE: &str = "User:ANONYMOUS";

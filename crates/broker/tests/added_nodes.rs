@@ -1,12 +1,12 @@
 //! A test adds nodes to a running cluster, and removes them.
 
-mod common;
-
 use std::net::SocketAddr;
 
-use common::Raw;
 use ottla_broker::{AddNodeError, Broker, BrokerThread};
 use ottla_protocol::messages::metadata::MetadataResponse;
+
+use crate::common;
+use crate::common::Raw;
 
 fn one_node() -> BrokerThread {
     Broker::builder().memory().topic("orders", 4).spawn().expect("a broker")

@@ -1,11 +1,8 @@
 //! The requests of administrators about features, the quorum, credentials, ACLs and tokens.
 
-mod common;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Raw, metadata_of};
 use ottla_broker::{Broker, BrokerThread, KafkaLevel};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
@@ -18,6 +15,8 @@ use ottla_protocol::messages::describe_user_scram_credentials::{
     DescribeUserScramCredentialsRequest, UserName,
 };
 use ottla_protocol::messages::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
+
+use crate::common::{Raw, metadata_of};
 
 const UPGRADE: i8 = 1;
 const SAFE_DOWNGRADE: i8 = 2;

@@ -1,17 +1,17 @@
 //! Bad input: the broker closes the connection or answers with an error code. It writes nothing, and other clients are
 //! not affected.
 
-mod common;
 #[path = "common/hostile.rs"]
 mod hostile;
 
-use common::sound;
-use common::{CORRELATION_ID, Heard, Raw, batch, bomb, framed, metadata_of, sized};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use ottla_protocol::{ErrorCode, frame};
 use ottla_wire::{Compression, Seal};
+
+use crate::common::sound;
+use crate::common::{CORRELATION_ID, Heard, Raw, batch, bomb, framed, metadata_of, sized};
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory")

@@ -1,9 +1,6 @@
 //! Clients' metrics (KIP-714): who is asked for which, pushes that come too early or are wrong, and where the values appear.
 
-mod common;
-
 use bytes::Bytes;
-use common::Raw;
 use ottla_broker::{ApiKey, Broker, BrokerThread};
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
 use ottla_protocol::messages::get_telemetry_subscriptions::{
@@ -16,6 +13,8 @@ use ottla_protocol::messages::push_telemetry::PushTelemetryRequest;
 use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::Compression;
 use ottla_wire::compress::compress;
+
+use crate::common::Raw;
 
 const CLIENT_METRICS: i8 = 16;
 const SET: i8 = 0;

@@ -2,12 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Raw, batch, produce_request};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
@@ -18,6 +15,8 @@ use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsReques
 use ottla_protocol::messages::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_wire::Seal;
+
+use crate::common::{PATIENCE, Raw, batch, produce_request};
 
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;

@@ -1,12 +1,9 @@
 //! Compacted topics through requests: the cleaner, its points, and the requests that meet it.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Raw};
 use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
@@ -25,6 +22,9 @@ use ottla_protocol::messages::write_txn_markers::{
     WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
 };
 use ottla_wire::{BatchBuilder, Batches, Compression, Records, Seal};
+
+use crate::common;
+use crate::common::{PATIENCE, Raw};
 
 const CHECKPOINT: &str = "cleaner-offset-checkpoint";
 const NOW_MS: i64 = 1_700_000_000_000;

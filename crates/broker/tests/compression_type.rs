@@ -1,10 +1,7 @@
 //! `compression.type`: the codec in which batches are stored.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Raw, batch, bomb, numbered};
 use ottla_broker::{Broker, BrokerThread, TopicConfig};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
@@ -13,6 +10,8 @@ use ottla_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use ottla_wire::{BatchHeader, Compression, Records, Seal};
+
+use crate::common::{Raw, batch, bomb, numbered};
 
 const NAMES: [(&str, Compression); 5] = [
     ("uncompressed", Compression::None),

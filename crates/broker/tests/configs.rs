@@ -1,10 +1,7 @@
 //! The settings of topics, brokers, groups and client metrics: described, changed while the broker runs, and kept.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::Raw;
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Scope, settings};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
@@ -15,6 +12,9 @@ use ottla_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use ottla_protocol::messages::list_config_resources::ListConfigResourcesRequest;
+
+use crate::common;
+use crate::common::Raw;
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;

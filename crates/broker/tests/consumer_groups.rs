@@ -2,7 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod common;
 #[allow(dead_code, reason = "each test file uses its own part")]
 #[path = "../../client/tests/seats/mod.rs"]
 mod seats;
@@ -11,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use common::Raw;
 use ottla_broker::{Broker, BrokerThread, Clock};
 use ottla_client::Config;
 use ottla_log::storage::mem::MemStorage;
@@ -36,6 +34,8 @@ use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+
+use crate::common::Raw;
 
 /// The type of a group's resource in requests for configurations.
 const GROUP_RESOURCE: i8 = 32;

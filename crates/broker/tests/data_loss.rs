@@ -1,17 +1,16 @@
 //! Lost or damaged data that was acknowledged is reported and can be repaired; a broker deletes no further data.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::world::{Served, TOPICS, connect, copy, create, fetch, files, fill, produce, start, view};
-use common::{Raw, batch};
 use ottla_broker::{BrokerThread, RepairReport, repair};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use ottla_wire::Seal;
+
+use crate::common::world::{Served, TOPICS, connect, copy, create, fetch, files, fill, produce, start, view};
+use crate::common::{Raw, batch};
 
 const NOW: i64 = 1_700_000_000_000;
 

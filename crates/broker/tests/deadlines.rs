@@ -2,17 +2,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod common;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{Heard, PATIENCE, Raw, framed};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{Config, Producer, Record};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
+
+use crate::common::{Heard, PATIENCE, Raw, framed};
 
 /// The deadline of frames and of writes in these tests.
 const SHORT: Duration = Duration::from_millis(300);

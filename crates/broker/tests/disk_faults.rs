@@ -2,16 +2,15 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures how long an answer takes")]
 
-mod common;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::world::fetch;
-use common::{Raw, batch};
 use ottla_broker::{Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, Durability};
 use ottla_protocol::ErrorCode;
 use ottla_wire::{Batches, Records, Seal};
+
+use crate::common::world::fetch;
+use crate::common::{Raw, batch};
 
 fn broker(dir: &Path) -> (BrokerThread, Raw) {
     let builder = Broker::builder()

@@ -1,11 +1,11 @@
 //! ElectLeaders gives a partition back to its preferred leader, and a leader to a partition without one.
 
-mod common;
-
-use common::Raw;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::elect_leaders::{ElectLeadersRequest, TopicPartitions};
+
+use crate::common;
+use crate::common::Raw;
 
 const PREFERRED: i8 = 0;
 const UNCLEAN: i8 = 1;

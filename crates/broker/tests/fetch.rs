@@ -1,14 +1,13 @@
 //! Fetch: long polls end when data comes or the time is over; sessions tell only what is new.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Raw, batch, produce_request};
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
 use ottla_wire::Seal;
+
+use crate::common::{PATIENCE, Raw, batch, produce_request};
 
 fn fetch(max_wait: Duration, min_bytes: i32, offsets: &[i64]) -> FetchRequest {
     let partitions = offsets.iter().zip(0..).map(|(offset, partition)| FetchPartition {

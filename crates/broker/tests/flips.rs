@@ -3,16 +3,15 @@
 //!
 //! `OTTLA_FLIP_STRIDE=1` flips a bit in every byte: `cargo xtask soak flips`.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use common::world::{
+use ottla_protocol::ErrorCode;
+
+use crate::common::world::{
     PRODUCED, Served, View, connect, copy, files, fill, last_batch_of, produce, start, view,
 };
-use ottla_protocol::ErrorCode;
 
 /// The number of bytes between two flipped bits; `OTTLA_FLIP_STRIDE` overrides it.
 const STRIDE: usize = 53;

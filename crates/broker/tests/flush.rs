@@ -2,17 +2,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test waits")]
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Raw, batch};
 use ottla_broker::{Broker, BrokerThread, Durability, TopicConfig};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Log, LogConfig};
 use ottla_protocol::ErrorCode;
 use ottla_wire::Seal;
+
+use crate::common::{Raw, batch};
 
 fn start(disk: &MemStorage, durability: Durability, setting: (&str, &str)) -> (BrokerThread, Raw) {
     let mut topic = TopicConfig::default();

@@ -2,12 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures time")]
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::Raw;
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
@@ -21,6 +18,8 @@ use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+
+use crate::common::Raw;
 
 /// Joins the only member. In this version the member need not rejoin with its id. The group has no assignment yet.
 fn join(connection: &mut Raw, group: &str, protocol_type: &str, metadata: Bytes) {

@@ -1,15 +1,14 @@
 //! Idempotent producers: the broker detects duplicates and gaps, also after a restart.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Raw, batch, numbered};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_wire::Seal;
+
+use crate::common::{Raw, batch, numbered};
 
 fn on(disk: &MemStorage) -> BrokerThread {
     Broker::builder().storage(Arc::new(disk.clone())).topic("orders", 1).spawn().expect("a broker")

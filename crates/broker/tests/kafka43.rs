@@ -1,8 +1,5 @@
 //! The requests that Kafka 4.2 and 4.3 changed: topics named by their ids, and offsets of tiered storage.
 
-mod common;
-
-use common::{Raw, metadata_of};
 use ottla_broker::Broker;
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
@@ -13,6 +10,8 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use ottla_protocol::{ErrorCode, Uuid};
+
+use crate::common::{Raw, metadata_of};
 
 /// No topic has this id.
 const STRANGER: Uuid = Uuid([7; 16]);

@@ -1,8 +1,5 @@
 //! DescribeLogDirs and AlterReplicaLogDirs: each node reports the partitions of which it is a replica.
 
-mod common;
-
-use common::{Raw, batch};
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_replica_log_dirs::{
@@ -12,6 +9,8 @@ use ottla_protocol::messages::describe_log_dirs::{
     DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResult,
 };
 use ottla_wire::Seal;
+
+use crate::common::{Raw, batch};
 
 fn describe(connection: &mut Raw, topics: Option<&[(&str, &[i32])]>) -> DescribeLogDirsResult {
     let topic = |(topic, partitions): &(&str, &[i32])| DescribableLogDirTopic {

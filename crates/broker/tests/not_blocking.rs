@@ -3,15 +3,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod common;
-
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{PATIENCE, Raw, batch, commit_request, metadata_of};
 use ottla_broker::{Broker, BrokerThread, Clock, Durability};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::storage::{Entry, File, Open, Storage};
@@ -31,6 +28,8 @@ use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
 use ottla_wire::{ReadAt, Seal};
+
+use crate::common::{PATIENCE, Raw, batch, commit_request, metadata_of};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 /// The thread of `Broker::spawn`, which serves all connections.

@@ -2,15 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PATIENCE, Raw, batch};
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock, Syncer};
 use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
@@ -42,6 +39,8 @@ use ottla_protocol::messages::write_txn_markers::{
     WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
 };
 use ottla_wire::{Batches, Records, Seal};
+
+use crate::common::{PATIENCE, Raw, batch};
 
 const TOPIC: &str = "__consumer_offsets";
 /// The producer of the transactions.

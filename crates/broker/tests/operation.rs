@@ -1,12 +1,9 @@
 //! The operation of a broker: its metrics, and its orderly end, in which requests that have arrived are answered and nothing
 //! else delays the end.
 
-mod common;
-
 use std::net::TcpStream;
 use std::time::Duration;
 
-use common::{Heard, PATIENCE, Raw, batch, commit_request, framed, metadata_of};
 use ottla_broker::{Broker, BrokerBuilder, Fault};
 use ottla_protocol::ApiKey;
 use ottla_protocol::ErrorCode;
@@ -14,6 +11,8 @@ use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use ottla_wire::Seal;
 use tokio::runtime::Runtime;
+
+use crate::common::{Heard, PATIENCE, Raw, batch, commit_request, framed, metadata_of};
 
 /// A time limit that only a defect reaches.
 const UNLIMITED: Duration = Duration::from_secs(600);
@@ -49,6 +48,18 @@ impl Served {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         panic!("{} of {count} {api} requests within {PATIENCE:?}", seen());
+    }
+
+    /// The metrics, once a sample has a value.
+    fn metrics_with(&self, name: &str, value: u64) -> String {
+        for _ in 0..PATIENCE.as_millis() {
+            let text = self.broker.cluster().metrics_text(100);
+            if sample(&text, name) == Some(value) {
+                return text;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        panic!("{name} is not {value} within {PATIENCE:?}");
     }
 
     fn drain(&mut self, limit: Duration) -> usize {
@@ -158,7 +169,8 @@ fn requests_bytes_errors_and_latencies_are_counted_by_api() {
     client.ask(12, &metadata_of("orders")).expect("an answer");
     let unknown = client.ask(12, &metadata_of("a b")).expect("an answer");
     assert_eq!(unknown.topics[0].error_code, ErrorCode::InvalidTopicException);
-    let text = served.broker.cluster().metrics_text(100);
+    // A response is counted after it was written.
+    let text = served.metrics_with("ottla_request_seconds_count{api=\"Metadata\"}", 2);
     let of = |name: &str| sample(&text, name).unwrap_or_else(|| panic!("no {name} in {text}"));
     assert_eq!(of("ottla_requests_total{api=\"Metadata\"}"), 2);
     assert_eq!(of("ottla_request_errors_total{api=\"Metadata\",error=\"INVALID_TOPIC_EXCEPTION\"}"), 1);

@@ -1,10 +1,7 @@
 //! The replicas that clients choose: AlterPartitionReassignments, and the assignments of CreateTopics and CreatePartitions.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Raw, batch, metadata_of};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
@@ -20,6 +17,8 @@ use ottla_protocol::messages::create_topics::{
 use ottla_protocol::messages::elect_leaders::{ElectLeadersRequest, TopicPartitions};
 use ottla_protocol::messages::list_partition_reassignments::ListPartitionReassignmentsRequest;
 use ottla_wire::Seal;
+
+use crate::common::{Raw, batch, metadata_of};
 
 fn start(disk: &MemStorage) -> (BrokerThread, Raw) {
     let builder = Broker::builder().storage(Arc::new(disk.clone())).nodes(3);

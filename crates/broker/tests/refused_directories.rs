@@ -1,12 +1,11 @@
 //! Data directories that a broker refuses.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use common::world::{files, start};
 use ottla_broker::Broker;
+
+use crate::common::world::{files, start};
 
 #[test]
 fn apache_kafkas_data_directory_is_refused() {

@@ -1,16 +1,16 @@
 //! Replication factors above 1: metadata lists several nodes, which share one copy of the data.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Raw, metadata_of};
 use ottla_broker::Broker;
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
+
+use crate::common;
+use crate::common::{Raw, metadata_of};
 
 fn create(connection: &mut Raw, topics: Vec<CreatableTopic>) -> Vec<(ErrorCode, i16)> {
     let request = CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };

@@ -5,7 +5,6 @@
 
 #[path = "../../client/tests/support/certificates.rs"]
 mod certificates;
-mod common;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,7 +14,6 @@ use std::time::{Duration, Instant, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use certificates::{Authority, Certificate};
-use common::{Heard, Raw, framed, sized};
 use ottla_broker::{
     Broker, BrokerThread, ClientAuth, Listener, OauthSettings, Password, Pem, SaslMechanism, SaslSettings,
     TlsSettings,
@@ -31,6 +29,8 @@ use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
 use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+
+use crate::common::{Heard, Raw, framed, sized};
 
 const PASSWORD: &str = "canary-password";
 /// A deadline that only a defect exhausts.

@@ -2,13 +2,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod common;
-
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Raw, batch, metadata_of, produce_request};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages::delete_records::{
@@ -33,6 +30,8 @@ use ottla_protocol::messages::write_txn_markers::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::{Batches, Seal};
+
+use crate::common::{Raw, batch, metadata_of, produce_request};
 
 const GROUP: &str = "billing";
 const GROUP_RESOURCE: i8 = 32;

@@ -2,13 +2,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Raw, batch};
 use ottla_broker::{Broker, BrokerConfig, BrokerThread, Clock};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages as m;
@@ -17,6 +14,9 @@ use ottla_protocol::messages::share_group_heartbeat::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::Seal;
+
+use crate::common;
+use crate::common::{PATIENCE, Raw, batch};
 
 const GROUP: &str = "workers";
 

@@ -1,12 +1,9 @@
 //! Topic settings from the creation of a topic apply, and they survive a restart.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Raw, batch, metadata_of};
 use ottla_broker::{Broker, BrokerThread, Clock};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
@@ -14,6 +11,8 @@ use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConf
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::Seal;
+
+use crate::common::{PATIENCE, Raw, batch, metadata_of};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 

@@ -1,10 +1,7 @@
 //! Transactions as the logs of a broker show them: what consumers read, and what producers may append.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{PATIENCE, Raw, batch, framed, produce_request};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, ProducerState, TopicRequest};
@@ -14,6 +11,9 @@ use ottla_protocol::messages::write_txn_markers::{
     WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
 };
 use ottla_wire::{Batches, Seal};
+
+use crate::common;
+use crate::common::{PATIENCE, Raw, batch, framed, produce_request};
 
 fn broker() -> BrokerThread {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");

@@ -1,15 +1,14 @@
 //! A promise: what ApiVersions lists is answered, in every version, empty or not.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::sound::{self, Listed};
-use common::{CORRELATION_ID, Heard, Raw};
 use ottla_broker::{Broker, KafkaLevel};
 use ottla_protocol::messages as m;
 use ottla_protocol::messages::ApiVersionsRequest;
 use ottla_protocol::{ApiKey, Request};
+
+use crate::common::sound::{self, Listed};
+use crate::common::{CORRELATION_ID, Heard, Raw};
 
 /// Asks `R` with nothing in it, in every version between these; answers that cannot be read are a failure.
 fn ask_empty<R: Request>(connection: &mut Raw, listed: &Listed, asked: &mut BTreeSet<i16>) {

@@ -3,13 +3,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-mod common;
-
-use common::{Raw, batch, framed, metadata_of};
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use ottla_wire::Seal;
+
+use crate::common::{Raw, batch, framed, metadata_of};
 
 /// More bytes than a narrow request has: 4,000 names of 20 characters.
 const NAMES: usize = 4000;

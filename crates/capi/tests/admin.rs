@@ -9,13 +9,10 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod asking;
-
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-use asking::{Asking, PATIENCE_MS, array, text};
 use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
 use ottla_client::{Client, Config, Record};
 use ottla_protocol::ApiKey;
@@ -27,6 +24,8 @@ use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::queue::event::*;
 use rdkafka::queue::poll::*;
+
+use crate::asking::{Asking, PATIENCE_MS, array, text};
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")

@@ -9,12 +9,9 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ptr::null_mut;
 use std::thread::JoinHandle;
 
-use common::{conf, list, new, produce, until};
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::client::handle::*;
 use rdkafka::consume::group_consumer::*;
@@ -25,6 +22,8 @@ use rdkafka::messages::partition_list::*;
 use rdkafka::produce::flush::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
+
+use crate::common::{conf, list, new, produce, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 /// Records in each of the two partitions.

@@ -11,14 +11,12 @@
 
 #[path = "../../client/tests/support/certificates.rs"]
 mod certificates;
-mod common;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use certificates::{Authority, Certificate};
-use common::*;
 use rdkafka::client::handle::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
@@ -27,6 +25,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+use crate::common::*;
 
 /// The events of a test, as text: the server's handshakes and the calls of the callbacks.
 #[derive(Default)]

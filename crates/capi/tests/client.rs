@@ -10,8 +10,6 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Read;
 use std::ptr::{null, null_mut};
@@ -19,7 +17,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::client::control::*;
 use rdkafka::client::handle::*;
@@ -37,6 +34,8 @@ use rdkafka::queue::event::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
+
+use crate::common::*;
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 

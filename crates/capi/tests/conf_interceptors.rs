@@ -9,17 +9,16 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::conf;
 use rdkafka::conf::conf_interceptors::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
+
+use crate::common::conf;
 
 static MADE: AtomicUsize = AtomicUsize::new(0);
 static FREED: AtomicUsize = AtomicUsize::new(0);

@@ -9,15 +9,12 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, conf, list, new, produce, read, subscribe, until};
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
@@ -34,6 +31,9 @@ use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
+
+use crate::common;
+use crate::common::{PATIENCE, conf, list, new, produce, read, subscribe, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 

@@ -9,12 +9,9 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{conf, list, new, produce, subscribe, until};
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::client::handle::*;
 use rdkafka::conf::*;
@@ -22,6 +19,8 @@ use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
+
+use crate::common::{conf, list, new, produce, subscribe, until};
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")

@@ -10,13 +10,10 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
-use common::*;
 use rdkafka::client::client_interceptors::*;
 use rdkafka::conf::conf_interceptors::*;
 use rdkafka::consume::leave_group::*;
@@ -28,6 +25,8 @@ use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
 use rdkafka::queue::poll::*;
 use rdkafka::{client::handle::*, errors::error_object::*, ffi::*};
+
+use crate::common::*;
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 

@@ -10,12 +10,9 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 
-use common::*;
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::topic_conf::*;
@@ -25,6 +22,8 @@ use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::mock::*;
 use rdkafka::produce::flush::*;
+
+use crate::common::*;
 
 /// Returns offset and error of the first message from partition 0 of a topic with this configuration.
 fn first(servers: &CStr, reset: &str, from: i64) -> Option<(i64, rd_kafka_resp_err_t)> {

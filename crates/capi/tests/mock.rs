@@ -10,8 +10,6 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{CStr, c_int, c_void};
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -19,7 +17,6 @@ use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::*;
 use rdkafka::client::handle::*;
 use rdkafka::client::metadata::*;
 use rdkafka::conf::callbacks::*;
@@ -34,6 +31,8 @@ use rdkafka::mock::telemetry::*;
 use rdkafka::mock::topics::*;
 use rdkafka::mock::*;
 use rdkafka::produce::flush::*;
+
+use crate::common::*;
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;

@@ -9,8 +9,6 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
@@ -27,7 +25,7 @@ use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::processor::*;
 
-use common::{PATIENCE, conf};
+use crate::common::{PATIENCE, conf};
 
 const PARTITIONS: i32 = 3;
 

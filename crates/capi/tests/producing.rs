@@ -9,14 +9,11 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-
 use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, conf, list, new, produce, until};
 use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::client::metadata::*;
@@ -34,6 +31,8 @@ use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
 use rdkafka::produce::transactions::*;
 use rdkafka::queue::poll::*;
+
+use crate::common::{PATIENCE, conf, list, new, produce, until};
 
 /// The errors of delivery reports; it is the opaque of the client.
 type Reports = Mutex<Vec<(rd_kafka_resp_err_t, rd_kafka_msg_status_t)>>;

@@ -9,15 +9,11 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-mod common;
-mod sharing;
-
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{conf, list, new, until};
 use rdkafka::client::handle::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
@@ -35,7 +31,12 @@ use rdkafka::share::partition_offsets::*;
 use rdkafka::share::poll::*;
 use rdkafka::share::security::*;
 use rdkafka::share::subscription::*;
-use sharing::{ACCEPT, Cluster, Consumer, EXPLICIT, OK, REJECT, RELEASE, Seen, code_of, entries, topic_of};
+
+use crate::common;
+use crate::common::{conf, list, new, until};
+use crate::sharing::{
+    ACCEPT, Cluster, Consumer, EXPLICIT, OK, REJECT, RELEASE, Seen, code_of, entries, topic_of,
+};
 
 const STATE: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__STATE;
 const INVALID: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__INVALID_ARG;

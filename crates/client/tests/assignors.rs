@@ -1,8 +1,6 @@
 //! Assignors compared with the results of Java's for the same groups, recorded by `interop/tests/assignors.rs`.
 
-mod assignor_cases;
-
-use assignor_cases::{read_answers, read_cases};
+use crate::assignor_cases::{read_answers, read_cases};
 
 const RECORDED: &str = include_str!("data/assignors.txt");
 

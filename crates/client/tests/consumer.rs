@@ -2,9 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod recorder;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +10,9 @@ use ottla_client::{
     Client, Config, Consumer, Event, Polled, PolledRecord, PolledRecords, Record, StartAt, TopicPartition,
 };
 use ottla_protocol::ApiKey;
-use recorder::{PATIENCE, Recorder, wait_until};
 use tokio::runtime::Runtime;
+
+use crate::recorder::{PATIENCE, Recorder, wait_until};
 
 /// Long enough for an unwanted event to occur.
 const A_WHILE: Duration = Duration::from_millis(300);

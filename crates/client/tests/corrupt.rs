@@ -2,14 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and clocks")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod recorder;
-
 use std::sync::Arc;
 
 use ottla_broker::Broker;
 use ottla_client::{Client, Config, Error, Polled, Producer, Record, StartAt, TopicPartition};
-use recorder::{PATIENCE, Recorder, wait_until};
+
+use crate::recorder::{PATIENCE, Recorder, wait_until};
 
 #[test]
 fn a_damaged_batch_is_handed_out_as_it_is_and_passed_by_who_asks_for_that() {

@@ -5,15 +5,14 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may read the environment and files")]
 #![allow(clippy::format_push_string, reason = "what is written once need not save a copy")]
 
-mod fields;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fields::{Kind as FieldKind, SECTIONS};
 use ottla_client::properties::{self, Importance, Kind, Property, Role, Scope, State};
 use serde_json::{Value, json};
+
+use crate::fields::{Kind as FieldKind, SECTIONS};
 
 /// If set, the documents are written instead of compared.
 const WRITE: &str = "OTTLA_WRITE_DOCUMENTS";

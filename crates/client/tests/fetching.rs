@@ -3,9 +3,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod recorder;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +11,8 @@ use ottla_client::{Client, Config, Consumer, ErrorCode, PolledRecord, Record, St
 use ottla_protocol::messages::fetch::FetchRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
 use ottla_protocol::{ApiKey, Request};
-use recorder::{PATIENCE, Recorder, wait_until};
+
+use crate::recorder::{PATIENCE, Recorder, wait_until};
 
 fn broker(partitions: i32) -> BrokerThread {
     Broker::builder().memory().nodes(2).topic("orders", partitions).spawn().expect("a broker in memory")

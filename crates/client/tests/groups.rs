@@ -2,8 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
-mod seats;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +11,8 @@ use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
 use ottla_client::{
     Admin, Config, Consumer, Error, ErrorCode, Event, GroupHabits, NewTopic, Producer, Record, TopicPartition,
 };
-use seats::{PATIENCE, Seats, block_on};
+
+use crate::seats::{PATIENCE, Seats, block_on};
 
 fn broker(topic: &str, partitions: i32) -> BrokerThread {
     Broker::builder().memory().nodes(2).topic(topic, partitions).spawn().expect("a broker in memory")

@@ -2,15 +2,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
-#[path = "support/counted.rs"]
-mod counted;
-
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use counted::{Counted, Tally};
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
     BrokerVersion, Client, Config, Connecting, Connector, Consumer, Error, ErrorCode, Io, Persisted, Polled,
@@ -20,6 +16,8 @@ use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, Api
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
 use ottla_protocol::{ApiKey, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use crate::counted::{Counted, Tally};
 
 /// The time limit for a connection to change its state.
 const PATIENCE: Duration = Duration::from_secs(30);

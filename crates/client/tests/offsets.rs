@@ -2,9 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod recorder;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +11,8 @@ use ottla_client::{
 };
 use ottla_protocol::messages::offset_commit::OffsetCommitRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
-use recorder::{PATIENCE, Recorder};
+
+use crate::recorder::{PATIENCE, Recorder};
 
 fn broker(partitions: i32) -> BrokerThread {
     Broker::builder().memory().nodes(2).topic("orders", partitions).spawn().expect("a broker in memory")

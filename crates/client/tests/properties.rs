@@ -2,8 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and clocks")]
 
-mod recorder;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,9 +15,10 @@ use ottla_protocol::messages::fetch::FetchRequest;
 use ottla_protocol::messages::join_group::JoinGroupRequest;
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::messages::produce::ProduceRequest;
-use recorder::{PATIENCE, Recorder, wait_until};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Runtime;
+
+use crate::recorder::{PATIENCE, Recorder, wait_until};
 
 /// Long enough for an unwanted event to occur.
 const A_WHILE: Duration = Duration::from_millis(300);

@@ -2,16 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-#[path = "support/certificates.rs"]
-mod certificates;
-
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use certificates::Authority;
 use ottla_client::{Client, Config, Connecting, Connector, Io, Token, TokenCallback};
 use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
@@ -23,6 +19,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_rustls::TlsAcceptor;
+
+use crate::certificates::Authority;
 
 const FAR_AWAY_S: i64 = 4_000_000_000;
 

@@ -2,18 +2,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-#[path = "support/certificates.rs"]
-mod certificates;
-#[path = "support/counted.rs"]
-mod counted;
-
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use certificates::{Authority, Certificate};
-use counted::{Counted, Tally};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
     CertificateProblem, CertificateVerifier, Client, Config, Connecting, Connector, Error, Io, Record,
@@ -27,6 +20,9 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+
+use crate::certificates::{Authority, Certificate};
+use crate::counted::{Counted, Tally};
 
 const NAMES: [&str; 2] = ["broker.test", "127.0.0.1"];
 

@@ -1,17 +1,17 @@
 //! Appended records can be read: offsets, limits, segments, timestamps, deletion.
 
-mod common;
-
 use bytes::BytesMut;
-use common::{
-    DIR, NOW, append, batch, compressed, open, produced, records, records_by, sealed, small, sync, values,
-};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{
     AppendError, AppendOptions, Check, LogConfig, LogError, Origin, ReadError, ReadPlan, TimestampOffset,
     Visible,
 };
 use ottla_wire::{Batches, Compression, Piece, Seal, TimestampType};
+
+use crate::common;
+use crate::common::{
+    DIR, NOW, append, batch, compressed, open, produced, records, records_by, sealed, small, sync, values,
+};
 
 fn numbered(n: i64) -> Vec<u8> {
     format!("value {n}").into_bytes()

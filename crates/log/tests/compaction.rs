@@ -1,17 +1,16 @@
 //! The rules of compaction, each with its story. Vectors: Kafka's `LogCleanerTest` and the bugs that its tracker names.
 
-mod common;
-#[path = "common/keyed.rs"]
-mod keyed;
-
-use common::{DIR, NOW, open, sync};
-use keyed::{
-    Keyed, append, appended, batches, commit_marker, compact, compact_at, contents, marker, offsets, options,
-    record, tombstone, transactional,
-};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{AbortedTransaction, CompactionError, CompactionOptions, Log, LogConfig};
 use ottla_wire::{Compression, Seal};
+
+use crate::common;
+use crate::common::{DIR, NOW, open, sync};
+use crate::keyed;
+use crate::keyed::{
+    Keyed, append, appended, batches, commit_marker, compact, compact_at, contents, marker, offsets, options,
+    record, tombstone, transactional,
+};
 
 /// One day: the default of `delete.retention.ms`.
 const DAY: i64 = 24 * 3_600_000;

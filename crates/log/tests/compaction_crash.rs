@@ -1,16 +1,13 @@
 //! Compactions that are cut short at every call to the disk, and compactions in which every call fails once.
 
-mod common;
-#[path = "common/keyed.rs"]
-mod keyed;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{DIR, NOW};
-use keyed::{Keyed, append, contents, options, record, tombstone};
 use ottla_log::storage::mem::{Fault, MemStorage};
 use ottla_log::{CompactionOptions, Log, LogConfig, LogError};
+
+use crate::common::{DIR, NOW};
+use crate::keyed::{Keyed, append, contents, options, record, tombstone};
 
 fn config() -> LogConfig {
     LogConfig {

@@ -3,21 +3,18 @@
 //! The model keeps every record that was ever appended. It knows which ones a compaction must keep, which ones it may
 //! keep, and which ones must be gone after a pass over the whole log.
 
-mod common;
-#[path = "common/keyed.rs"]
-mod keyed;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::{DIR, NOW};
 use fastrand::Rng;
-use keyed::{
-    Keyed, appended, batch, batches, commit_marker, contents, marker, record, tombstone, transactional,
-};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{AbortedTransaction, CompactionError, CompactionOptions, Log, LogConfig};
 use ottla_wire::{Compression, Seal};
+
+use crate::common::{DIR, NOW};
+use crate::keyed::{
+    Keyed, appended, batch, batches, commit_marker, contents, marker, record, tombstone, transactional,
+};
 
 /// Keys of a history: few, so that records are superseded.
 const KEYS: i32 = 12;

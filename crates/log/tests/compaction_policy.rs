@@ -1,15 +1,12 @@
 //! Compaction and its neighbours: retention, and the check of a log that is not open.
 
-mod common;
-#[path = "common/keyed.rs"]
-mod keyed;
-
 use std::sync::Arc;
 
-use common::{DIR, NOW, open, sync};
-use keyed::{append, offsets, options, record};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Log, LogConfig};
+
+use crate::common::{DIR, NOW, open, sync};
+use crate::keyed::{append, offsets, options, record};
 
 fn config() -> LogConfig {
     LogConfig { compact: true, index_interval_bytes: 100, ..LogConfig::default() }

@@ -1,14 +1,14 @@
 //! A day in the life of a log and of a journal, cut short at every call to the disk, and with every call failing.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{DIR, NOW, produced, records};
 use ottla_log::storage::mem::{Fault, MemStorage};
 use ottla_log::{AppendOptions, Journal, JournalConfig, Log, LogConfig};
+
+use crate::common;
+use crate::common::{DIR, NOW, produced, records};
 
 const STEPS: usize = 75;
 

@@ -1,15 +1,14 @@
 //! A damaged journal is not opened: half a map would look like one from which entries were removed.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::NOW;
 use ottla_log::storage::Storage;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Journal, JournalConfig, JournalError, RecoveryReport, check_journal};
+
+use crate::common::NOW;
 
 const DIR: &str = "__meta";
 

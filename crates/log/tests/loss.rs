@@ -1,13 +1,12 @@
 //! Synced records are missing: opening the log fails, changes no file, and reports the next step.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{DIR, NOW, append, log_files, open, records, small, sync};
 use ottla_log::storage::Storage;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Log, LogConfig, LogError, Loss, Visible, check_log};
+
+use crate::common::{DIR, NOW, append, log_files, open, records, small, sync};
 
 fn numbered(n: usize) -> Vec<u8> {
     format!("value {n}").into_bytes()

@@ -1,14 +1,13 @@
 //! Random operations on a log, compared with a list of its expected records.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{DIR, NOW, sealed};
 use fastrand::Rng;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{AppendOptions, Log, LogConfig, ReadError, ReadPlan};
 use ottla_wire::{Batches, Compression, Records, Seal};
+
+use crate::common::{DIR, NOW, sealed};
 
 /// One record as it should be: its batch, its time, its value.
 #[derive(Clone, Debug, PartialEq)]

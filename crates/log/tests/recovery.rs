@@ -1,10 +1,9 @@
 //! Opening a log after it was not closed: torn tails, damage, lost files.
 
-mod common;
-
-use common::{DIR, NOW, append, batch, log_files, open, produced, records, small, sync, values};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{AppendError, AppendOptions, Log, LogConfig, LogError, ReadError, Visible};
+
+use crate::common::{DIR, NOW, append, batch, log_files, open, produced, records, small, sync, values};
 
 const ONE_SEGMENT: &str = "orders-0/00000000000000000000.log";
 

@@ -1,17 +1,16 @@
 //! One writer, readers at the tail and behind it, threads and tasks.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::{DIR, NOW, small};
 use ottla_log::storage::Storage;
 use ottla_log::storage::fs::FsStorage;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Batch, Journal, Log, LogConfig, ReadError, Reader, SharedLog, Visible};
+
+use crate::common::{DIR, NOW, small};
 
 /// Longer than any test may take: a wait that ends by it has failed.
 const LONG: Duration = Duration::from_secs(60);

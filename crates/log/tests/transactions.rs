@@ -1,17 +1,17 @@
 //! Transactions in a log: markers, the last stable offset, the transaction index, and the guard of the first batch.
 
-mod common;
-
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use common::{DIR, NOW};
 use ottla_log::storage::mem::{Fault, MemStorage};
 use ottla_log::{
     AbortedTransaction, AppendError, AppendOptions, EndMarker, FirstBatch, Log, LogConfig,
     TransactionOutcome, Transactional,
 };
 use ottla_wire::{BatchBuilder, BatchHeader, Seal};
+
+use crate::common;
+use crate::common::{DIR, NOW};
 
 fn open(disk: &MemStorage, config: &LogConfig) -> Log {
     Log::open(Arc::new(disk.clone()), DIR, config.clone(), NOW).expect("opened").0

@@ -1,13 +1,10 @@
 //! Random histories of transactions, crashes, truncations, deletions and compactions, and a story that is cut short at
 //! every call to the disk. The naive model reads all batches of the log and follows the markers in them.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use common::{DIR, NOW};
 use fastrand::Rng;
 use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage};
@@ -16,6 +13,8 @@ use ottla_log::{
     EndMarker, Log, LogConfig, LogError, TransactionOutcome, Transactional, Visible,
 };
 use ottla_wire::{BatchBuilder, BatchHeader, Batches, Seal};
+
+use crate::common::{DIR, NOW};
 
 const PRODUCERS: i64 = 3;
 

@@ -1,12 +1,11 @@
 //! Batches that another process wrote are checked before they are served, and again by the scrub.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{DIR, NOW, append, log_files, open, records, small};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Log, LogConfig, ReadPlan, ScrubCursor};
+
+use crate::common::{DIR, NOW, append, log_files, open, records, small};
 
 const RECORDS: usize = 40;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ottla_client::{Config, Consumer, Event, Polled};
 use ottla_interop::{Failure, GroupMember, Process};
 
-use crate::in_runtime;
+use crate::foreign::in_runtime;
 
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ottla_client::{Admin, Config, OffsetAt, Producer, Record, TopicPartition};
 use ottla_interop::{Cluster, Failure, GroupMember, Peer, on_application_brokers, require, wait_until};
 
-use super::in_runtime;
+use crate::foreign::in_runtime;
 use members::{Member, MemberOutput};
 
 const TOPIC: &str = "shared";

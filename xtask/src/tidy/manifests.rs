@@ -1,5 +1,5 @@
-//! Rules for the manifests: reasons for dependencies, lints in every crate, the crates that each crate may use, and the
-//! Rust version.
+//! Rules for the manifests: reasons for dependencies, lints in every crate, the crates that each crate may use, the Rust
+//! version, and that every file of tests runs.
 
 use super::{Finding, Tree};
 
@@ -30,6 +30,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             // A package with a workspace of its own (fuzzing) follows its own tools.
             lints(path, text, &mut findings);
             dependencies(path, text, &mut findings);
+            test_files(tree, path, text, &mut findings);
         }
     }
     rust_version(tree, &mut findings);
@@ -123,6 +124,30 @@ fn dependencies(path: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Where cargo does not look for test programs itself, each file is one of the manifest's programs or a module of `tests/all.rs`.
+fn test_files(tree: &Tree, path: &str, text: &str, findings: &mut Vec<Finding>) {
+    if !text.lines().any(|line| line == "autotests = false") {
+        return;
+    }
+    let dir = path.replace("Cargo.toml", "tests/");
+    let modules = tree.get(&format!("{dir}all.rs")).unwrap_or_default();
+    for (file, _) in tree.with_extension(&["rs"]) {
+        let Some(name) = file.strip_prefix(&dir).and_then(|file| file.strip_suffix(".rs")) else { continue };
+        let program = format!("name = \"{name}\"");
+        let module = format!("mod {name};");
+        if !name.contains('/')
+            && !text.lines().any(|line| line == program)
+            && !modules.lines().any(|line| line == module)
+        {
+            findings.push(Finding::new(
+                file,
+                0,
+                format!("no test in it runs: {dir}all.rs has no `{module}`"),
+            ));
+        }
+    }
+}
+
 /// `name` of `name = ..` and of `name.workspace = true`.
 fn used_crate(line: &str) -> &str {
     line.split(['=', '.']).next().unwrap_or_default().trim()
@@ -178,6 +203,23 @@ mod tests {
         };
         let findings = |heading: &str| check(&tree(&[("crates/x/Cargo.toml", &text(heading))])).len();
         assert_eq!((findings("dev-dependencies"), findings("dependencies")), (0, 1));
+    }
+
+    #[test]
+    fn a_file_of_tests_that_is_no_program_and_no_module_is_found() {
+        let manifest = "[package]\nname = \"x\"\nautotests = false\n[lints]\nworkspace = true\n[[test]]\nname = \"all\"\n\
+                        [[test]]\nname = \"alone\"\n";
+        let files = [
+            ("crates/x/Cargo.toml", manifest),
+            ("crates/x/tests/all.rs", "mod common;\n\nmod groups;\n"),
+            ("crates/x/tests/alone.rs", ""),
+            ("crates/x/tests/common/mod.rs", ""),
+            ("crates/x/tests/groups.rs", ""),
+            ("crates/x/tests/topics.rs", ""),
+        ];
+        let findings = check(&tree(&files));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].to_string().contains("topics.rs"), "{findings:?}");
     }
 
     #[test]

@@ -101,6 +101,10 @@ pub fn of_transaction(error: &TransactionError) -> rd_kafka_resp_err_t {
     match &error.kind {
         TransactionErrorKind::NotTransactional => RD_KAFKA_RESP_ERR__NOT_CONFIGURED,
         TransactionErrorKind::State { .. } => RD_KAFKA_RESP_ERR__STATE,
+        // The original returns what the group's coordinator answered last.
+        TransactionErrorKind::TimedOut { call: "send_offsets_to_transaction", code: Some(code), .. } => {
+            of_protocol(*code)
+        }
         TransactionErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
         TransactionErrorKind::Coordinator { code, .. } => of_protocol(*code),
         TransactionErrorKind::Fenced { .. } => RD_KAFKA_RESP_ERR__FENCED,

@@ -52,6 +52,8 @@ pub enum TransactionErrorKind {
         waited_ms: u128,
         /// The last error.
         last: String,
+        /// The code of the last response, if the last attempt had one.
+        code: Option<ErrorCode>,
     },
     /// A coordinator returned an error.
     #[error("{request}{}{what}: {code}", if what.is_empty() { "" } else { ": " })]

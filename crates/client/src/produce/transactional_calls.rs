@@ -9,14 +9,15 @@ use std::sync::atomic::Ordering;
 use super::Produce;
 use crate::cluster::Cluster;
 use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
-use crate::transaction::Transactions;
 use crate::transaction::coordinator_calls::CoordinatorCalls;
 use crate::transaction::error_table::{TransactionProtocol, TxnRequest};
 use crate::transaction::machine::Machine;
 use crate::transaction::requests::{add_offsets, commit_offsets, end, ensure_epoch, take_epoch};
+use crate::transaction::{SentCommit, Transactions};
 use crate::types::{GroupMetadata, TopicPartition};
 
 /// One transactional call, in the engine.
+#[derive(Clone)]
 pub(crate) struct Operation {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) produce: Arc<Produce>,
@@ -34,6 +35,7 @@ impl Operation {
     pub(crate) async fn init(&self) -> Result<(), TransactionError> {
         let _turn = self.transactions().turn.lock().await;
         self.transactions().update(Machine::begin_init)?;
+        self.forget_commit().await;
         take_epoch(&self.calls()).await
     }
 
@@ -63,21 +65,49 @@ impl Operation {
     pub(crate) async fn commit(&self) -> Result<(), TransactionError> {
         let transactions = self.transactions();
         let _turn = transactions.turn.lock().await;
-        transactions.update(Machine::begin_commit)?;
-        self.quiet().await?;
-        if transactions.update(Machine::flushed)? {
-            end(&self.calls(), TxnRequest::Commit).await?;
+        let mut sent = transactions.commit.lock().await;
+        if sent.is_none() {
+            transactions.update(Machine::begin_commit)?;
+            self.quiet().await?;
+            if !transactions.update(Machine::flushed)? {
+                return Ok(());
+            }
+            *sent = Some(self.send_commit());
         }
+        let Some(task) = &mut *sent else { return Ok(()) };
+        // The state changes with this call, not before: until it returns, no other call is allowed.
+        let outcome = task.await;
+        *sent = None;
+        let closed = || transactions.error(TransactionErrorKind::Closed, Recovery::Close);
+        let next = outcome.map_err(|_| closed())??;
+        transactions.update(|machine| machine.ended(next));
         Ok(())
+    }
+
+    /// The result of a commit that failed, and was not repeated, is no result of the next one.
+    async fn forget_commit(&self) {
+        if let Some(task) = self.transactions().commit.lock().await.take() {
+            task.abort();
+        }
+    }
+
+    fn send_commit(&self) -> SentCommit {
+        let operation = self.clone();
+        tokio::task::spawn_local(async move {
+            let calls = CoordinatorCalls { goes_on: Machine::is_committing, ..operation.calls() };
+            end(&calls, TxnRequest::Commit).await
+        })
     }
 
     pub(crate) async fn abort(&self) -> Result<(), TransactionError> {
         let transactions = self.transactions();
         let _turn = transactions.turn.lock().await;
         transactions.update(Machine::begin_abort)?;
+        self.forget_commit().await;
         self.quiet().await?;
         if transactions.update(Machine::drained)? {
-            end(&self.calls(), TxnRequest::Abort).await?;
+            let next = end(&self.calls(), TxnRequest::Abort).await?;
+            transactions.update(|machine| machine.ended(next));
         }
         // As in Java's client and librdkafka, the call reports that the producer was fenced meanwhile.
         ensure_epoch(&self.calls()).await

@@ -153,7 +153,7 @@ impl Producer {
         let done = self.client().run(move |cluster| async move {
             let operation = Operation { cluster, produce };
             let transactions = &operation.produce.transactions;
-            transactions.update(|machine| machine.note(String::new()));
+            transactions.update(Machine::forget_problem);
             let done = tokio::time::timeout(timeout, work(&operation)).await;
             let done =
                 done.unwrap_or_else(|_| Err(transactions.update(|machine| machine.timed_out(call, timeout))));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::acknowledgements::PartitionAcks;
 use crate::error::Error;
 use crate::types::TopicPartition;
 
@@ -17,8 +18,10 @@ pub(crate) type CommitResults = BTreeMap<TopicPartition, Result<(), Error>>;
 pub(crate) enum ShareCommand {
     /// Replaces the subscription; an empty one leaves the group.
     Subscribe(BTreeSet<Arc<str>>, oneshot::Sender<Result<(), Error>>),
-    /// Waits until all acknowledgements up to the id `up_to` are settled.
+    /// Sends acknowledgements, and waits until all up to the id `up_to` are settled.
     Commit {
+        /// They come with the command: results that arrived before it would belong to no commit.
+        acks: Vec<PartitionAcks>,
         /// The first acknowledgements whose results are wanted; `None` for all since the last commit.
         from: Option<u64>,
         up_to: u64,

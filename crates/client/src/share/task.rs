@@ -124,13 +124,14 @@ pub(crate) async fn run(
                     }
                     let _ = done.send(Ok(()));
                 }
-                Some(ShareCommand::Commit { from, up_to, reply }) => {
+                Some(ShareCommand::Commit { acks, from, up_to, reply }) => {
                     let results = match from {
                         Some(_) => CommitResults::new(),
                         None => std::mem::take(&mut task.results),
                     };
                     let from = from.unwrap_or_default();
                     task.commits.push(WaitingCommit { from, up_to, results, reply });
+                    task.links.queue.acknowledge(acks);
                     task.core.commit();
                 }
                 Some(ShareCommand::Assignment(reply)) => {

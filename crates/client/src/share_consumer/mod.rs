@@ -357,9 +357,9 @@ impl ShareConsumer {
     /// # Errors
     /// [`Error::Closed`] after the client has stopped.
     pub async fn commit(&mut self) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
-        self.settle_and_send();
+        let acks = self.take_acknowledgements();
         let up_to = self.next_id - 1;
-        self.ask(|reply| ShareCommand::Commit { from: None, up_to, reply }).await
+        self.ask(|reply| ShareCommand::Commit { acks, from: None, up_to, reply }).await
     }
 
     /// [`ShareConsumer::commit`] for threads without a runtime.
@@ -388,21 +388,22 @@ impl ShareConsumer {
         &mut self,
         timeout: Duration,
     ) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
-        let partitions = self.settle_and_send();
-        let Some(reply) = self.ask_for_results(&partitions) else { return Ok(BTreeMap::new()) };
+        let acks = self.take_acknowledgements();
+        let partitions: Vec<TopicPartition> = acks.iter().map(|acks| acks.at.clone()).collect();
+        let Some(reply) = self.commit_these(acks) else { return Ok(BTreeMap::new()) };
         blocking::block_on(timeout, reply).unwrap_or_else(|| {
             let what = "committing acknowledgements".to_owned();
             let late = Error::TimedOut { what, waited_ms: timeout.as_millis() };
-            Ok(partitions.into_iter().map(|(_, at)| (at, Err(late.clone()))).collect())
+            Ok(partitions.into_iter().map(|at| (at, Err(late.clone()))).collect())
         })
     }
 
     /// Sends the acknowledgements as [`commit`](Self::commit) does, without waiting for their results: see
     /// [`acknowledgement_results`](Self::acknowledgement_results).
     pub fn commit_unobserved(&mut self) {
-        let partitions = self.settle_and_send();
+        let acks = self.take_acknowledgements();
         // The engine sends pending acknowledgements at once when it gets the command. Its reply has no reader.
-        drop(self.ask_for_results(&partitions));
+        drop(self.commit_these(acks));
     }
 
     /// Returns the queue of results of acknowledgements. It is filled from the first call on and keeps the last 1000.
@@ -482,19 +483,16 @@ impl ShareConsumer {
         self.delivered.retain(DeliveredBatch::has_unacknowledged);
     }
 
-    /// Settles acknowledgements and passes them to the engine. Returns the id and the partition of each.
-    fn settle_and_send(&mut self) -> Vec<(u64, TopicPartition)> {
+    /// Settles acknowledgements and takes those that the engine does not have.
+    fn take_acknowledgements(&mut self) -> Vec<PartitionAcks> {
         self.settle_delivered();
-        let acks = std::mem::take(&mut self.unsent);
-        let partitions = acks.iter().map(|acks| (acks.id, acks.at.clone())).collect();
-        self.links.queue.acknowledge(acks);
-        partitions
+        std::mem::take(&mut self.unsent)
     }
 
-    /// Asks for the results of these acknowledgements; `None` if there are none.
-    fn ask_for_results(&self, acks: &[(u64, TopicPartition)]) -> Option<EngineReply<CommitResults>> {
-        let (from, up_to) = (acks.first()?.0, acks.last()?.0);
-        Some(self.ask(|reply| ShareCommand::Commit { from: Some(from), up_to, reply }))
+    /// Sends acknowledgements and asks for their results; `None` if there are none.
+    fn commit_these(&self, acks: Vec<PartitionAcks>) -> Option<EngineReply<CommitResults>> {
+        let (from, up_to) = (acks.first()?.id, acks.last()?.id);
+        Some(self.ask(|reply| ShareCommand::Commit { acks, from: Some(from), up_to, reply }))
     }
 
     /// Passes acknowledgements to the engine and takes the next records.

@@ -67,12 +67,12 @@ impl CoordinatorCalls<'_> {
                         None | Some((ResponseAction::Done, _)) => return Ok(answer),
                         Some((ResponseAction::Again, ErrorCode::ConcurrentTransactions)) => {
                             pause = CONCURRENT_PAUSE;
-                            self.note(call, &ErrorCode::ConcurrentTransactions);
+                            self.note_code(call, ErrorCode::ConcurrentTransactions);
                         }
-                        Some((ResponseAction::Again, code)) => self.note(call, &code),
+                        Some((ResponseAction::Again, code)) => self.note_code(call, code),
                         Some((ResponseAction::Elsewhere, code)) => {
                             lock(&self.transactions.nodes).remove(whose);
-                            self.note(call, &code);
+                            self.note_code(call, code);
                         }
                         Some((action, code)) => {
                             return Err(self
@@ -85,7 +85,7 @@ impl CoordinatorCalls<'_> {
                     let find = TxnRequest::FindCoordinator;
                     match self.transactions.update(|machine| machine.action_for(find, code)) {
                         ResponseAction::Done | ResponseAction::Again | ResponseAction::Elsewhere => {
-                            self.note(find, &code);
+                            self.note_code(find, code);
                         }
                         action => {
                             return Err(self
@@ -99,7 +99,7 @@ impl CoordinatorCalls<'_> {
                     if !error.is_retriable() {
                         return Err(self.transactions.update(|machine| machine.impossible(call, error)));
                     }
-                    self.note(call, &error);
+                    self.note(call, &error, None);
                 }
             }
             tokio::time::sleep(pause).await;
@@ -142,10 +142,14 @@ impl CoordinatorCalls<'_> {
         config.retry_backoff.saturating_mul(1 << attempts.min(16)).min(config.retry_backoff_max)
     }
 
-    fn note(&self, call: TxnRequest, problem: &dyn std::fmt::Display) {
+    fn note_code(&self, call: TxnRequest, code: ErrorCode) {
+        self.note(call, &code, Some(code));
+    }
+
+    fn note(&self, call: TxnRequest, problem: &dyn std::fmt::Display, code: Option<ErrorCode>) {
         let problem = format!("{}: {problem}", call.request());
         tracing::debug!(problem, "asking again");
-        self.transactions.update(|machine| machine.note(problem));
+        self.transactions.update(|machine| machine.note(problem, code));
     }
 }
 

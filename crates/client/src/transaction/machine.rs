@@ -54,6 +54,8 @@ pub(crate) struct Machine {
     /// Counts transactions.
     serial: u64,
     last_problem: String,
+    /// The code of the last response, unless a later attempt had none.
+    last_code: Option<ErrorCode>,
 }
 
 /// The parts of the state that the sender needs.
@@ -83,6 +85,7 @@ impl Machine {
             unanswered: 0,
             serial: 0,
             last_problem: String::new(),
+            last_code: None,
         }
     }
 
@@ -392,9 +395,19 @@ impl Machine {
         error
     }
 
-    /// Records the problem of an attempt.
-    pub(crate) fn note(&mut self, problem: String) {
-        self.last_problem = problem;
+    /// Records the problem of an attempt, and the code of its response.
+    pub(crate) fn note(&mut self, problem: String, code: Option<ErrorCode>) {
+        (self.last_problem, self.last_code) = (problem, code);
+    }
+
+    /// A new call has no problem yet.
+    pub(crate) fn forget_problem(&mut self) {
+        self.note(String::new(), None);
+    }
+
+    /// Returns `true` while the coordinator is being told of a commit.
+    pub(crate) fn is_committing(&self) -> bool {
+        matches!(self.state, State::Committing)
     }
 
     /// The error of a call that exceeded its time limit. The state stays, so the call can be repeated.
@@ -405,7 +418,12 @@ impl Machine {
         };
         TransactionError {
             transactional_id: self.id.clone(),
-            kind: TransactionErrorKind::TimedOut { call, waited_ms: waited.as_millis(), last },
+            kind: TransactionErrorKind::TimedOut {
+                call,
+                waited_ms: waited.as_millis(),
+                last,
+                code: self.last_code,
+            },
             then: Recovery::Retry,
             outcome_unknown: matches!(self.state, State::Committing),
         }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::coordinator_calls::Coordinates;
@@ -23,6 +24,7 @@ use crate::config::Config;
 use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
 use crate::error::{ProduceError, ProduceErrorKind};
 use crate::stats::facts::TransactionStatus;
+use crate::types::producer_id::ProducerId;
 
 pub(crate) use self::requests::prepare;
 
@@ -42,9 +44,14 @@ pub(crate) struct Transactions {
     pub(crate) turn: tokio::sync::Mutex<()>,
     /// One request for an epoch at a time.
     epoch: tokio::sync::Mutex<()>,
+    /// The request for a commit. It goes on when the call that began it has run out of time, and a repeated call returns its result.
+    pub(crate) commit: tokio::sync::Mutex<Option<SentCommit>>,
     /// Notified when nothing is in flight.
     quiet: Mutex<Option<oneshot::Sender<()>>>,
 }
+
+/// A task that sends EndTxn until the response is final. It returns the next producer id and epoch, if the response has them.
+pub(crate) type SentCommit = JoinHandle<Result<Option<ProducerId>, TransactionError>>;
 
 /// Statistics about the machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +74,7 @@ impl Transactions {
             nodes: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             epoch: tokio::sync::Mutex::default(),
+            commit: tokio::sync::Mutex::default(),
             quiet: Mutex::default(),
         }
     }

@@ -194,7 +194,11 @@ fn by_topic(offsets: &BTreeMap<TopicPartition, i64>) -> Vec<TxnOffsetCommitReque
     topics
 }
 
-pub(crate) async fn end(calls: &CoordinatorCalls<'_>, how: TxnRequest) -> Result<(), TransactionError> {
+/// Ends the transaction. Returns what [`Machine::ended`] needs: the next producer id and epoch, if the response has them.
+pub(crate) async fn end(
+    calls: &CoordinatorCalls<'_>,
+    how: TxnRequest,
+) -> Result<Option<ProducerId>, TransactionError> {
     let (id, whose) = names(calls);
     // From version 5 on, the response contains the next epoch.
     let version_max = match calls.transactions.view().protocol {
@@ -213,8 +217,7 @@ pub(crate) async fn end(calls: &CoordinatorCalls<'_>, how: TxnRequest) -> Result
     let call = calls.call(how, &whose, version_max, make, |response| vec![response.error_code]);
     let (response, _) = call.await?;
     let next = ProducerId { id: response.producer_id, epoch: response.producer_epoch };
-    calls.transactions.update(|machine| machine.ended((next.id >= 0).then_some(next)));
-    Ok(())
+    Ok((next.id >= 0).then_some(next))
 }
 
 fn names(calls: &CoordinatorCalls<'_>) -> (String, Coordinates) {

@@ -1,0 +1,46 @@
+//! The tests that share a program: a program for each file would be built as long as the crate itself. `cargo xtask test` runs
+//! each file in a process of its own.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod common;
+
+mod acls;
+mod added_nodes;
+mod administration;
+mod bad_input;
+mod client_metrics;
+mod client_quotas;
+mod compaction;
+mod compression_type;
+mod configs;
+mod consumer_groups;
+mod data_loss;
+mod deadlines;
+mod disk_faults;
+mod documents;
+mod elections;
+mod fetch;
+mod flips;
+mod flush;
+mod groups;
+mod idempotence;
+mod kafka43;
+mod log_dirs;
+mod misbehaving;
+mod not_blocking;
+mod offsets_topic;
+mod operation;
+mod reassignments;
+mod refused_directories;
+mod replication;
+mod security;
+mod share_fetch;
+mod share_groups;
+mod snapshots;
+mod test_kit;
+mod topics;
+mod transaction_coordinator;
+mod transactions;
+mod versions;
+mod wide_requests;

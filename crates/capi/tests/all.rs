@@ -1,0 +1,37 @@
+//! The tests that share a program: a program for each file would be built as long as the crate itself. `cargo xtask test` runs
+//! each file in a process of its own.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::undocumented_unsafe_blocks,
+    clippy::wildcard_imports,
+    reason = "a test is a shell that calls as C does"
+)]
+
+mod asking;
+mod common;
+mod sharing;
+
+mod admin;
+mod arrays;
+mod broker;
+mod callbacks;
+mod certificates;
+mod client;
+mod conf_interceptors;
+mod configuration;
+mod consuming;
+mod destroying;
+mod documents;
+mod headers;
+mod interceptors;
+mod legacy;
+mod mock;
+mod processor;
+mod producing;
+mod roundtrip;
+mod share_consumers;
+mod sockets;
+mod values;
+mod varargs;

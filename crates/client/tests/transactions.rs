@@ -1,0 +1,119 @@
+//! Transactional calls that run out of time, against the embedded broker.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_client::{
+    Config, ErrorCode, GroupMetadata, Producer, Record, TopicPartition, TransactionError,
+    TransactionErrorKind,
+};
+use ottla_protocol::ApiKey;
+
+/// The time limit of what is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The response comes a good deal later than the call ends.
+const LATE: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(50);
+
+fn broker() -> BrokerThread {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    broker.cluster().requests(ApiKey::EndTxn);
+    broker
+}
+
+/// A producer in a transaction with one record.
+fn in_transaction(broker: &BrokerThread) -> Producer {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", "payments").expect("an id");
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions_blocking(PATIENCE).expect("initialized");
+    begin(&producer);
+    producer
+}
+
+fn begin(producer: &Producer) {
+    producer.begin_transaction().expect("begun");
+    producer.send_blocking(Record::to("orders").value("paid")).expect("acknowledged");
+}
+
+fn timed_out(ended: Result<(), TransactionError>) -> TransactionError {
+    let error = ended.expect_err("the response is late");
+    assert!(matches!(error.kind, TransactionErrorKind::TimedOut { .. }) && error.is_retriable(), "{error}");
+    error
+}
+
+/// Commits that run out of time, until the coordinator has the request.
+fn commit_until_asked(broker: &BrokerThread, producer: &Producer) -> TransactionError {
+    loop {
+        let error = timed_out(producer.commit_transaction_blocking(SHORT));
+        if broker.cluster().requests(ApiKey::EndTxn) > 0 {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_ran_out_of_time_has_one_request_and_its_answer() {
+    let broker = broker();
+    let producer = in_transaction(&broker);
+    broker.cluster().intercept(ApiKey::EndTxn, None, 1, Fault::AnswerAfter(LATE));
+    assert!(commit_until_asked(&broker, &producer).outcome_is_unknown());
+    let other = producer.begin_transaction().expect_err("the outcome is not known");
+    assert!(matches!(other.kind, TransactionErrorKind::State { .. }), "{other}");
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    assert_eq!(broker.cluster().requests(ApiKey::EndTxn), 1);
+    begin(&producer);
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    assert_eq!(broker.cluster().requests(ApiKey::EndTxn), 2);
+}
+
+#[test]
+fn a_commit_that_was_refused_after_its_call_ran_out_of_time_is_refused_when_repeated() {
+    let broker = broker();
+    let producer = in_transaction(&broker);
+    let refused = ErrorCode::InvalidTxnState;
+    broker.cluster().intercept(ApiKey::EndTxn, None, 1, Fault::FailAfter(refused, LATE));
+    commit_until_asked(&broker, &producer);
+    let error = producer.commit_transaction_blocking(PATIENCE).expect_err("refused");
+    assert!(
+        matches!(error.kind, TransactionErrorKind::Coordinator { code, .. } if code == refused),
+        "{error}"
+    );
+    assert!(error.is_fatal(), "{error}");
+    assert_eq!(broker.cluster().requests(ApiKey::EndTxn), 1);
+}
+
+#[test]
+fn a_refused_commit_that_nobody_repeated_is_not_the_next_commits_answer() {
+    let broker = broker();
+    let producer = in_transaction(&broker);
+    let refused = Fault::FailAfter(ErrorCode::TransactionAbortable, LATE);
+    broker.cluster().intercept(ApiKey::EndTxn, None, 1, refused);
+    commit_until_asked(&broker, &producer);
+    // The abort is allowed once the commit is refused.
+    let deadline = Instant::now() + PATIENCE;
+    while producer.abort_transaction_blocking(PATIENCE).is_err() {
+        assert!(Instant::now() < deadline, "the commit was not refused in time");
+        thread::sleep(Duration::from_millis(5));
+    }
+    begin(&producer);
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+}
+
+#[test]
+fn offsets_that_ran_out_of_time_have_the_code_of_the_last_answer() {
+    let broker = broker();
+    let producer = in_transaction(&broker);
+    let busy = ErrorCode::CoordinatorNotAvailable;
+    broker.cluster().intercept(ApiKey::TxnOffsetCommit, None, u32::MAX, Fault::Fail(busy));
+    let offsets = [(TopicPartition::new("orders", 0), 1)].into();
+    let group = GroupMetadata::new("readers");
+    let error = timed_out(producer.send_offsets_to_transaction_blocking(&offsets, &group, LATE));
+    assert!(
+        matches!(error.kind, TransactionErrorKind::TimedOut { code: Some(code), .. } if code == busy),
+        "{error}"
+    );
+}
