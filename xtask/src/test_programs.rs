@@ -144,7 +144,7 @@ struct Built {
     dir: PathBuf,
 }
 
-/// What cargo says it has built, if that is a test program of one of the packages.
+/// The artefact that a message of cargo is about, if that is a test program of one of the packages.
 fn built_by(message: &str, packages: Packages) -> Option<Built> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {

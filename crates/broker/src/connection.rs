@@ -133,9 +133,11 @@ struct Connection<T> {
     pending: VecDeque<Pending>,
     /// `true` once a request was started after the login.
     has_started: bool,
-    /// How often its node and the broker had changed between up and down when its first thread took it. Another change ends it,
-    /// even one in the moment in which it changes its thread.
+    /// The counts of changes of its node and of the broker between up and down, when its first thread took it. Another change ends
+    /// it, even one in the moment in which it changes its thread.
     flips: Option<(u64, u64, u64)>,
+    /// `true` once it has read what had arrived when the broker began to end.
+    has_read_rest: bool,
 }
 
 struct Pending {
@@ -199,6 +201,7 @@ impl<T: Transport> Connection<T> {
             pending: VecDeque::new(),
             has_started: false,
             flips: None,
+            has_read_rest: false,
         }
     }
 
@@ -290,10 +293,25 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// Reads what has arrived, up to the bytes that are read at a time, without waiting: a request that the kernel has is answered.
+    async fn read_rest(&mut self) -> io::Result<()> {
+        let Self { io, frames, charge, .. } = self;
+        if charge.is_none() && charge_for(frames).is_some() {
+            return Ok(());
+        }
+        match poll_fn(|cx| Poll::Ready(pin!(receive(io, frames)).poll(cx))).await {
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
+        }
+    }
+
     /// Starts the requests that may be started, and writes the responses that are ready, unless the other thread has to.
     async fn start_and_write(&mut self, thread: Thread) -> Result<Progress, Closed> {
         if self.leaves(thread) {
             return Ok(Progress::Moves);
+        }
+        if self.context.cluster.is_draining() && !std::mem::replace(&mut self.has_read_rest, true) {
+            self.read_rest().await?;
         }
         if self.has_backlog() || (!self.has_started && self.frames.has_frame()) {
             match thread {

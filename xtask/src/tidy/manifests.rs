@@ -124,26 +124,26 @@ fn dependencies(path: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Where cargo does not look for test programs itself, each file is one of the manifest's programs or a module of `tests/all.rs`.
+/// Where cargo does not look for test programs itself, each file is one of the manifest's programs or a module of one.
 fn test_files(tree: &Tree, path: &str, text: &str, findings: &mut Vec<Finding>) {
     if !text.lines().any(|line| line == "autotests = false") {
         return;
     }
     let dir = path.replace("Cargo.toml", "tests/");
-    let modules = tree.get(&format!("{dir}all.rs")).unwrap_or_default();
-    for (file, _) in tree.with_extension(&["rs"]) {
-        let Some(name) = file.strip_prefix(&dir).and_then(|file| file.strip_suffix(".rs")) else { continue };
+    let files: Vec<(&str, &str, &str)> = tree
+        .with_extension(&["rs"])
+        .filter_map(|(file, text)| Some((file, file.strip_prefix(&dir)?.strip_suffix(".rs")?, text)))
+        .filter(|(_, name, _)| !name.contains('/'))
+        .collect();
+    for (file, name, _) in &files {
         let program = format!("name = \"{name}\"");
+        let root = format!("path = \"tests/{name}.rs\"");
         let module = format!("mod {name};");
-        if !name.contains('/')
-            && !text.lines().any(|line| line == program)
-            && !modules.lines().any(|line| line == module)
-        {
-            findings.push(Finding::new(
-                file,
-                0,
-                format!("no test in it runs: {dir}all.rs has no `{module}`"),
-            ));
+        let runs = text.lines().any(|line| line == program || line == root)
+            || files.iter().any(|(_, _, text)| text.lines().any(|line| line == module));
+        if !runs {
+            let what = format!("no test in it runs: no program of {dir} has `{module}`");
+            findings.push(Finding::new(file, 0, what));
         }
     }
 }

@@ -405,7 +405,7 @@ impl Machine {
         self.note(String::new(), None);
     }
 
-    /// Returns `true` while the coordinator is being told of a commit.
+    /// Returns `true` after a commit was sent, until its outcome is known.
     pub(crate) fn is_committing(&self) -> bool {
         matches!(self.state, State::Committing)
     }

@@ -44,7 +44,7 @@ pub(crate) struct Transactions {
     pub(crate) turn: tokio::sync::Mutex<()>,
     /// One request for an epoch at a time.
     epoch: tokio::sync::Mutex<()>,
-    /// The request for a commit. It goes on when the call that began it has run out of time, and a repeated call returns its result.
+    /// The request for a commit. It continues after the call that began it has run out of time, and a repeated call returns its result.
     pub(crate) commit: tokio::sync::Mutex<Option<SentCommit>>,
     /// Notified when nothing is in flight.
     quiet: Mutex<Option<oneshot::Sender<()>>>,
