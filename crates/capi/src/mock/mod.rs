@@ -24,7 +24,8 @@ use crate::ffi::*;
 const PARTITIONS_DEFAULT: i32 = 4;
 /// The time that the first members of a group wait for others, as in Apache Kafka.
 const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
-
+/// The original's coordinators do not abort transactions that are open for too long.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// The release whose requests the original's mock cluster knows at most: it has no transactions of KIP-890.
 const LEVEL: KafkaLevel = KafkaLevel::V3_9;
 
@@ -48,6 +49,7 @@ impl MockCluster {
             config.partitions_default = PARTITIONS_DEFAULT;
             config.group_initial_delay = GROUP_INITIAL_DELAY;
             config.as_version = LEVEL;
+            config.transaction_timeout_check = NEVER;
         });
         let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
