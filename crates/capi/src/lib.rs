@@ -34,4 +34,5 @@ pub mod processor;
 pub mod produce;
 pub mod queue;
 pub mod share;
+#[cfg(not(feature = "mock"))]
 mod unimplemented;

@@ -28,6 +28,7 @@ mod headers;
 mod interceptors;
 mod legacy;
 mod mock;
+mod mock_groups;
 mod processor;
 mod producing;
 mod roundtrip;

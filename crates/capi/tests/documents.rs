@@ -1,5 +1,5 @@
-//! The section of COMPAT.md on functions and events. It is generated from the list of symbols, the list of
-//! unimplemented functions, and the tests that call each function. `cargo xtask compat` updates it.
+//! The section of COMPAT.md on functions and events. It is generated from the list of symbols and from the tests that call each of
+//! them. `cargo xtask compat` updates it.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may read the environment and files")]
 
@@ -39,8 +39,6 @@ enum State {
     Implemented,
     /// It stores its argument, but nothing reads that yet.
     Kept,
-    /// It only returns that it is not implemented.
-    Exported,
 }
 
 /// Functions that store a function or pointer which the library does not use; their test checks that it is stored.
@@ -62,10 +60,8 @@ fn section() -> String {
         })
         .filter(|name| *name != "RD_KAFKA_EVENT_NONE")
         .collect();
-    let missing = unimplemented();
     let shown = shown();
     let state = |name: &str| match shown.get(name) {
-        _ if missing.contains(name) => State::Exported,
         _ if KEPT.contains(&name) => State::Kept,
         Some(test) => State::Works(test.clone()),
         None => State::Implemented,
@@ -86,12 +82,8 @@ fn section() -> String {
             count(|state| matches!(state, State::Implemented)),
             count(|state| matches!(state, State::Kept))
         ),
-        format!(
-            "they are given, and this version does not ask for it. {} are exported only: they say",
-            count(|state| matches!(state, State::Exported))
-        ),
-        "that they are not implemented, by `RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED`, an error object, NULL or 0."
-            .into(),
+        "they are given, and this version does not ask for it. In a build without the feature `mock`, the functions".into(),
+        "`rd_kafka_mock_*` return `RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED`, NULL or 0.".into(),
         String::new(),
         "| Function | State | Test |".into(),
         "|---|---|---|".into(),
@@ -104,10 +96,7 @@ fn section() -> String {
         "| Event | State | Test |".into(),
         "|---|---|---|".into(),
     ]);
-    lines.extend(events.iter().map(|name| {
-        let accessor = accessor(name);
-        row(name, &if missing.contains(&accessor) { State::Exported } else { state(name) })
-    }));
+    lines.extend(events.iter().map(|name| row(name, &state(name))));
     lines.extend([
         String::new(),
         "## Functions of ottla.h".into(),
@@ -127,35 +116,7 @@ fn row(name: &str, state: &State) -> String {
         State::Works(test) => format!("| `{name}` | works | `{test}` |"),
         State::Implemented => format!("| `{name}` | implemented | |"),
         State::Kept => format!("| `{name}` | kept | |"),
-        State::Exported => format!("| `{name}` | exported | |"),
     }
-}
-
-/// The function that reads a result event; of other events, a name that none has.
-fn accessor(event: &str) -> String {
-    let operation = event.trim_start_matches("RD_KAFKA_EVENT_").trim_end_matches("_RESULT");
-    include_str!("../abi/symbols.txt")
-        .lines()
-        .find(|name| name.eq_ignore_ascii_case(&format!("rd_kafka_event_{operation}_result")))
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// The functions that `src/unimplemented` still has.
-fn unimplemented() -> BTreeSet<String> {
-    let folder = root().join("crates/capi/src/unimplemented");
-    let files = fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
-    files
-        .filter(|file| !file.ends_with("mod.rs"))
-        .flat_map(|file| {
-            let text = fs::read_to_string(&file).expect("a source");
-            text.lines()
-                .filter_map(|line| line.trim().split_once(' '))
-                .filter(|(_, name)| name.starts_with("rd_kafka_"))
-                .map(|(_, name)| name.split([' ', ';', '(']).next().unwrap_or_default().to_owned())
-                .collect::<Vec<_>>()
-        })
-        .collect()
 }
 
 /// Names of C, each with the first test that uses it, itself or by a function of its file.

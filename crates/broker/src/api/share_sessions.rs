@@ -70,8 +70,8 @@ pub(super) fn open_session(
     places: Vec<Place>,
 ) -> Result<(), ErrorCode> {
     let cluster = context.cluster();
-    let (connection, max) =
-        (context.connection.share_connection(), cluster.config.share_partitions.sessions_max);
+    let connection = context.connection.share_connection();
+    let max = cluster.live.broker().share_partitions.sessions_max;
     cluster.share_leader.with_sessions(|sessions| sessions.open(session, connection, places, max))
 }
 

@@ -28,7 +28,7 @@ impl Cluster {
             found.push((kind, name.to_owned(), values));
         }
         for (kind, name, values) in found {
-            self.live.put(&self.config, kind, &name, values);
+            self.live.put(kind, &name, values);
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Cluster {
             .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
         let value = (!values.is_empty()).then(|| json.into());
         self.put_durably(&[(key, value)])?;
-        self.live.put(&self.config, kind, name, values);
+        self.live.put(kind, name, values);
         if kind == BROKER {
             self.apply_to_logs();
         }

@@ -29,6 +29,8 @@ pub(crate) struct LiveConfig {
 #[derive(Debug)]
 struct State {
     resources: BTreeMap<(i8, String), Values>,
+    /// The configuration of the broker's start.
+    started_with: BrokerConfig,
     broker: Arc<BrokerConfig>,
 }
 
@@ -36,7 +38,7 @@ impl LiveConfig {
     /// No resource has settings; the broker has those of its start.
     pub(crate) fn new(config: &BrokerConfig) -> Self {
         let broker = Arc::new(config.clone());
-        let state = RwLock::new(State { resources: BTreeMap::new(), broker });
+        let state = RwLock::new(State { resources: BTreeMap::new(), started_with: config.clone(), broker });
         Self { state, version: AtomicU64::new(0) }
     }
 
@@ -68,8 +70,16 @@ impl LiveConfig {
         self.look(names)
     }
 
-    /// Replaces the settings of a resource. `started_with` is the configuration of the broker's start.
-    pub(crate) fn put(&self, started_with: &BrokerConfig, kind: i8, name: &str, values: Values) {
+    /// Changes the configuration as if the broker had been started with the change.
+    pub(crate) fn change_start(&self, change: impl FnOnce(&mut BrokerConfig)) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state.started_with);
+        state.combine();
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Replaces the settings of a resource.
+    pub(crate) fn put(&self, kind: i8, name: &str, values: Values) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let key = (kind, name.to_owned());
         if values.is_empty() {
@@ -78,18 +88,25 @@ impl LiveConfig {
             state.resources.insert(key, values);
         }
         if kind == BROKER {
-            let mut broker = started_with.clone();
-            // All nodes share the logs, so that the first node's settings count for them.
-            for name in ["", "1"] {
-                for (name, value) in state.resources.get(&(BROKER, name.to_owned())).into_iter().flatten() {
-                    if let Err(error) = broker.set(name, value) {
-                        tracing::warn!(error, "a setting from the journal has no effect");
-                    }
-                }
-            }
-            state.broker = Arc::new(broker);
+            state.combine();
         }
         self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl State {
+    /// Applies the settings of the broker to the configuration of its start.
+    fn combine(&mut self) {
+        let mut broker = self.started_with.clone();
+        // All nodes share the logs, so that the first node's settings count for them.
+        for name in ["", "1"] {
+            for (name, value) in self.resources.get(&(BROKER, name.to_owned())).into_iter().flatten() {
+                if let Err(error) = broker.set(name, value) {
+                    tracing::warn!(error, "a setting from the journal has no effect");
+                }
+            }
+        }
+        self.broker = Arc::new(broker);
     }
 }
 

@@ -210,7 +210,7 @@ mod tests {
         let live = LiveConfig::new(&started_with);
         for (name, values) in resources {
             let values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-            live.put(&started_with, CLIENT_METRICS, name, values);
+            live.put(CLIENT_METRICS, name, values);
         }
         let mut subscriptions = Subscriptions::default();
         subscriptions.refresh(&live);

@@ -25,6 +25,15 @@ pub struct SharePartitionConfig {
     pub locks_max_range: (u32, u32),
     /// `group.share.max.share.sessions` of a broker. 2,000 by default.
     pub sessions_max: usize,
+    /// If `true`, groups without `share.auto.offset.reset` begin at the first record. Kafka has no such setting, and its groups
+    /// begin at the end.
+    pub begins_at_start: bool,
+    /// If `true`, groups without `share.isolation.level` read committed records only. Kafka has no such setting, and its groups read
+    /// all.
+    pub reads_committed: bool,
+    /// If `true`, members get a part of a batch where a limit of records is within it. Kafka has no such setting: its members get
+    /// whole batches, unless they ask for a limit of records (KIP-1206).
+    pub splits_batches: bool,
 }
 
 impl Default for SharePartitionConfig {
@@ -38,6 +47,9 @@ impl Default for SharePartitionConfig {
             locks_max: 2000,
             locks_max_range: (100, 4000),
             sessions_max: 2000,
+            begins_at_start: false,
+            reads_committed: false,
+            splits_batches: false,
         }
     }
 }

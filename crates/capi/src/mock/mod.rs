@@ -1,6 +1,7 @@
 //! `rd_kafka_mock_cluster_t`: the embedded broker, in memory, with as many nodes as are asked for.
 
 pub mod brokers;
+pub mod groups;
 pub mod requests;
 pub mod telemetry;
 pub mod topics;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Cluster, KafkaLevel, MockSubscription};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Cluster, KafkaLevel, MockSubscription};
 use ottla_client::{Config, Error};
 
 use crate::client::handle::Handle;
@@ -28,6 +29,14 @@ const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// The release whose requests the original's mock cluster knows at most: it has no transactions of KIP-890.
 const LEVEL: KafkaLevel = KafkaLevel::V3_9;
+
+/// The requests of groups that came after that release, with the versions that the original knows.
+const NEWER_APIS: [(ApiKey, (i16, i16)); 4] = [
+    (ApiKey::ConsumerGroupHeartbeat, (0, 1)),
+    (ApiKey::ShareGroupHeartbeat, (1, 1)),
+    (ApiKey::ShareFetch, (1, 1)),
+    (ApiKey::ShareAcknowledge, (1, 1)),
+];
 
 /// A cluster. `rd_kafka_mock_cluster_t` points to one in a box.
 pub(crate) struct MockCluster {
@@ -50,6 +59,7 @@ impl MockCluster {
             config.group_initial_delay = GROUP_INITIAL_DELAY;
             config.as_version = LEVEL;
             config.transaction_timeout_check = NEVER;
+            groups::without_limits(config);
         });
         let broker = configured.spawn();
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
@@ -59,6 +69,9 @@ impl MockCluster {
         broker.cluster().set_times_unknown(true);
         broker.cluster().set_unreachable_hidden(true);
         broker.cluster().set_mock_subscription(MockSubscription::default());
+        for (api, versions) in NEWER_APIS {
+            broker.cluster().set_versions(api, Some(versions));
+        }
         let bootstraps = c_string(&broker.bootstrap_servers());
         Ok(Box::new(Self {
             broker,

@@ -1,25 +1,5 @@
-//! The mock cluster: what the embedded broker cannot do, and everything in a build without it.
+//! The mock cluster, in a build without the embedded broker.
 
-unimplemented_functions! {
-    nothing rd_kafka_mock_cgrp_consumer_target_assignment;
-    nothing rd_kafka_mock_cgrp_consumer_target_assignment_destroy;
-    null rd_kafka_mock_cgrp_consumer_target_assignment_new;
-    nothing rd_kafka_mock_set_group_consumer_heartbeat_interval_ms;
-    nothing rd_kafka_mock_set_group_consumer_session_timeout_ms;
-    code rd_kafka_mock_sharegroup_get_member_ids;
-    nothing rd_kafka_mock_sharegroup_set_auto_offset_reset;
-    nothing rd_kafka_mock_sharegroup_set_heartbeat_interval;
-    nothing rd_kafka_mock_sharegroup_set_isolation_level;
-    nothing rd_kafka_mock_sharegroup_set_max_delivery_attempts;
-    nothing rd_kafka_mock_sharegroup_set_max_fetch_sessions;
-    nothing rd_kafka_mock_sharegroup_set_max_record_locks;
-    nothing rd_kafka_mock_sharegroup_set_max_size;
-    nothing rd_kafka_mock_sharegroup_set_record_lock_duration;
-    nothing rd_kafka_mock_sharegroup_set_session_timeout;
-    nothing rd_kafka_mock_sharegroup_target_assignment;
-}
-
-#[cfg(not(feature = "mock"))]
 unimplemented_functions! {
     null ottla_broker_bootstrap_servers;
     zero ottla_broker_control;
@@ -35,6 +15,9 @@ unimplemented_functions! {
     code rd_kafka_mock_broker_set_rack;
     code rd_kafka_mock_broker_set_rtt;
     code rd_kafka_mock_broker_set_up;
+    nothing rd_kafka_mock_cgrp_consumer_target_assignment;
+    nothing rd_kafka_mock_cgrp_consumer_target_assignment_destroy;
+    null rd_kafka_mock_cgrp_consumer_target_assignment_new;
     nothing rd_kafka_mock_clear_request_errors;
     nothing rd_kafka_mock_clear_requests;
     null rd_kafka_mock_cluster_bootstraps;
@@ -57,6 +40,19 @@ unimplemented_functions! {
     zero rd_kafka_mock_request_timestamp;
     code rd_kafka_mock_set_apiversion;
     nothing rd_kafka_mock_set_controller_id;
+    nothing rd_kafka_mock_set_group_consumer_heartbeat_interval_ms;
+    nothing rd_kafka_mock_set_group_consumer_session_timeout_ms;
+    code rd_kafka_mock_sharegroup_get_member_ids;
+    nothing rd_kafka_mock_sharegroup_set_auto_offset_reset;
+    nothing rd_kafka_mock_sharegroup_set_heartbeat_interval;
+    nothing rd_kafka_mock_sharegroup_set_isolation_level;
+    nothing rd_kafka_mock_sharegroup_set_max_delivery_attempts;
+    nothing rd_kafka_mock_sharegroup_set_max_fetch_sessions;
+    nothing rd_kafka_mock_sharegroup_set_max_record_locks;
+    nothing rd_kafka_mock_sharegroup_set_max_size;
+    nothing rd_kafka_mock_sharegroup_set_record_lock_duration;
+    nothing rd_kafka_mock_sharegroup_set_session_timeout;
+    nothing rd_kafka_mock_sharegroup_target_assignment;
     nothing rd_kafka_mock_start_request_tracking;
     nothing rd_kafka_mock_stop_request_tracking;
     code rd_kafka_mock_telemetry_set_push_interval;

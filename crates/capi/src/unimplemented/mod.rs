@@ -1,7 +1,7 @@
-//! Unimplemented functions are exported as stubs, so that every program links. They return
+//! Functions that a build without the embedded broker cannot have are exported as stubs, so that every program links. They return
 //! `RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED`, NULL or 0, and write the reason to `errstr` if they have one.
 //!
-//! To implement a function, delete its line. The stubs declare no arguments except `errstr`, because they read no
+//! The stubs declare no arguments except `errstr`, because they read no
 //! others. With C's calling conventions on Linux the caller removes the arguments.
 
 #![allow(non_snake_case, reason = "C's names")]
@@ -59,18 +59,15 @@ macro_rules! unimplemented_function {
 }
 
 /// An argument that takes a register or a slot, whatever it is.
-#[cfg(not(feature = "mock"))]
 macro_rules! anything {
     ($name:ident) => {
         usize
     };
 }
-#[cfg(not(feature = "mock"))]
 use anything;
 
 mod mock;
 
-#[cfg(not(feature = "mock"))]
 unsafe fn say(function: &str, errstr: *mut std::ffi::c_char, errstr_size: usize) {
     let text = format!("{function} is not implemented");
     // SAFETY: the caller's buffer, passed on.

@@ -111,8 +111,8 @@ impl Producer {
     /// Flushes and commits. Only `Ok` confirms that the transaction is committed.
     ///
     /// # Errors
-    /// Retriable if `timeout` passes first: a repeated call continues from the last step. Once the commit was sent,
-    /// the transaction cannot be aborted any more. [Abortable](TransactionError::requires_abort) if a record failed.
+    /// Retriable if `timeout` passes first: a repeated call continues from the last step. Once the commit was sent, it continues
+    /// without the call, a repeated call returns its result, and the transaction cannot be aborted any more. [Abortable](TransactionError::requires_abort) if a record failed.
     pub async fn commit_transaction(&self, timeout: Duration) -> Result<(), TransactionError> {
         self.operate("commit_transaction", timeout, async |operation| operation.commit().await).await
     }

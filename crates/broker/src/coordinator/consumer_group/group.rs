@@ -109,6 +109,8 @@ pub(crate) struct ConsumerGroup {
     pub(super) assigned_at_ms: i64,
     pub(crate) members: BTreeMap<String, Member>,
     pub(super) targets: BTreeMap<String, BTreeSet<Place>>,
+    /// A test has set the targets: the assignor does not run.
+    targets_are_fixed: bool,
     pub(super) instances: BTreeMap<String, String>,
     /// The member that has a partition or has to give it up.
     pub(super) owners: BTreeMap<Place, Arc<str>>,
@@ -134,6 +136,7 @@ impl ConsumerGroup {
             assigned_at_ms: 0,
             members: BTreeMap::new(),
             targets: BTreeMap::new(),
+            targets_are_fixed: false,
             instances: BTreeMap::new(),
             owners: BTreeMap::new(),
             patterns: BTreeMap::new(),
@@ -397,7 +400,36 @@ impl ConsumerGroup {
         profiles.flat_map(|profile| self.subscribed_names(profile)).map(str::to_owned).collect()
     }
 
+    /// Replaces the targets of members, and stops the assignor; with `None` it runs again. Names of no members are ignored.
+    pub(super) fn fix_targets(&mut self, now_ms: i64, targets: Option<BTreeMap<String, BTreeSet<Place>>>) {
+        self.targets_are_fixed = targets.is_some();
+        self.bump();
+        let Some(targets) = targets else { return };
+        let before = self.target_bytes();
+        for (id, target) in targets {
+            if self.members.contains_key(&id) {
+                self.changed.insert(Change::Target(id.clone()));
+                self.targets.insert(id, target);
+            }
+        }
+        self.count_targets(before);
+        self.take_targets(now_ms);
+    }
+
     fn retarget(&mut self, now_ms: i64, settings: &GroupSettings, lookup: &dyn TopicLookup) {
+        if !self.targets_are_fixed {
+            self.assign(settings, lookup);
+        }
+        self.take_targets(now_ms);
+    }
+
+    fn take_targets(&mut self, now_ms: i64) {
+        self.assignment_epoch = self.epoch;
+        self.assigned_at_ms = now_ms;
+        self.changed.insert(Change::TargetEpoch);
+    }
+
+    fn assign(&mut self, settings: &GroupSettings, lookup: &dyn TopicLookup) {
         let preferred = self.preferred_assignor().and_then(Assignor::of_name);
         let assignor = preferred.or_else(|| settings.assignors.first().copied()).unwrap_or(Assignor::Uniform);
         let mut topics = BTreeMap::new();
@@ -421,9 +453,6 @@ impl ConsumerGroup {
             }
         }
         self.count_targets(before);
-        self.assignment_epoch = self.epoch;
-        self.assigned_at_ms = now_ms;
-        self.changed.insert(Change::TargetEpoch);
     }
 
     /// The memory of the target assignment, and as much for the partitions that members have.

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal, TopicLookup};
+use super::member::Place;
 use super::records::StoredConsumerGroup;
 use super::settings::settings_of;
 use crate::cluster::Cluster;
@@ -220,6 +221,21 @@ impl ConsumerGroups {
                 tracing::warn!(group_id, %code, "a group keeps the new protocol: its records cannot be written");
             }
         }
+    }
+
+    /// Replaces the targets of a group's members, and stops its assignor; with `None` it runs again. Returns `false` if there is no
+    /// such group.
+    pub(crate) fn fix_targets(
+        &self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+        targets: Option<BTreeMap<String, BTreeSet<Place>>>,
+    ) -> bool {
+        let mut state = self.lock(group_id);
+        let Some(entry) = state.by_id.get_mut(group_id) else { return false };
+        entry.group.fix_targets(cluster.clock.now_ms(), targets);
+        entry.save(cluster, group_id);
+        true
     }
 
     /// Waits until the group's records are durable.

@@ -98,6 +98,8 @@ pub(crate) struct ShareGroup {
     pub(super) assigned_at_ms: i64,
     pub(crate) members: BTreeMap<String, ShareMember>,
     pub(super) targets: BTreeMap<String, BTreeSet<Place>>,
+    /// A test has set the targets: the assignor does not run any more.
+    targets_are_fixed: bool,
     pub(super) state_partitions: StatePartitions,
     pub(super) changed: BTreeSet<Change>,
     /// The version of the topics that `metadata_hash` was computed from.
@@ -116,6 +118,7 @@ impl ShareGroup {
             assigned_at_ms: 0,
             members: BTreeMap::new(),
             targets: BTreeMap::new(),
+            targets_are_fixed: false,
             state_partitions: StatePartitions::default(),
             changed: BTreeSet::new(),
             seen_topics: None,
@@ -308,8 +311,34 @@ impl ShareGroup {
         self.changed.insert(Change::Group);
     }
 
+    /// Replaces the targets of members. From now on the assignor does not run. Names of no members are ignored.
+    pub(super) fn fix_targets(&mut self, now_ms: i64, targets: BTreeMap<String, BTreeSet<Place>>) {
+        self.targets_are_fixed = true;
+        self.bump();
+        for (id, target) in targets {
+            if self.members.contains_key(&id) {
+                self.changed.insert(Change::Target(id.clone()));
+                self.targets.insert(id, target);
+            }
+        }
+        self.take_targets(now_ms);
+    }
+
     /// Computes the target assignment from the partitions whose state is initialized.
     fn retarget(&mut self, now_ms: i64, lookup: &dyn TopicLookup) {
+        if !self.targets_are_fixed {
+            self.assign(lookup);
+        }
+        self.take_targets(now_ms);
+    }
+
+    fn take_targets(&mut self, now_ms: i64) {
+        self.assignment_epoch = self.epoch;
+        self.assigned_at_ms = now_ms;
+        self.changed.insert(Change::TargetEpoch);
+    }
+
+    fn assign(&mut self, lookup: &dyn TopicLookup) {
         let ids = |member: &ShareMember| {
             member.profile.names.iter().filter_map(|name| lookup.by_name(name)).map(|(id, _)| id).collect()
         };
@@ -325,9 +354,6 @@ impl ShareGroup {
             }
         }
         self.targets = targets;
-        self.assignment_epoch = self.epoch;
-        self.assigned_at_ms = now_ms;
-        self.changed.insert(Change::TargetEpoch);
     }
 
     /// A hash of the subscribed topics that exist: FNV-1a, the same after a restart.

@@ -209,6 +209,20 @@ impl ShareGroups {
         (!state.by_id.contains_key(group_id)).then(join)
     }
 
+    /// Replaces the targets of a group's members, and stops its assignor. Returns `false` if there is no such group.
+    pub(crate) fn fix_targets(
+        &self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+        targets: BTreeMap<String, BTreeSet<Place>>,
+    ) -> bool {
+        let mut state = self.lock();
+        let Some(entry) = state.by_id.get_mut(group_id) else { return false };
+        entry.group.fix_targets(cluster.clock.now_ms(), targets);
+        entry.save(cluster, group_id);
+        true
+    }
+
     /// Waits until the group's records are durable.
     pub(crate) async fn await_stored(&self, cluster: &Arc<Cluster>, group_id: &str) -> Result<(), ErrorCode> {
         let written = self.lock().by_id.get(group_id).and_then(|entry| entry.written.clone());

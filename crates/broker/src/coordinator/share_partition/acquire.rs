@@ -40,6 +40,7 @@ pub(crate) struct Acquired {
 struct Round<'a> {
     now: Instant,
     acquirer: &'a Acquirer,
+    mode: AcquireMode,
     limits: &'a ShareLimits,
     spans: &'a [BatchSpan],
     /// The last offset that may be acquired.
@@ -57,7 +58,7 @@ impl Round<'_> {
             return last;
         }
         let exact = first + self.left - 1;
-        match self.acquirer.mode {
+        match self.mode {
             AcquireMode::RecordLimit => exact,
             AcquireMode::BatchOptimized => {
                 let span = self.spans.iter().find(|span| span.last >= exact);
@@ -109,9 +110,9 @@ impl SharePartition {
         for span in spans.iter().filter(|span| span.is_unseen) {
             archived.extend(self.archive(span.base, span.last));
         }
-        let left = acquirer.records_max;
-        let mut round =
-            Round { now, acquirer, limits, spans, last: last_span.last, left, acquired: Vec::new() };
+        let (left, last) = (acquirer.records_max, last_span.last);
+        let mode = if limits.splits_batches { AcquireMode::RecordLimit } else { acquirer.mode };
+        let mut round = Round { now, acquirer, mode, limits, spans, last, left, acquired: Vec::new() };
         if self.acquire_again(&mut round, first_span.base.max(self.start)) {
             archived.extend(self.acquire_new(&mut round, first_span.base));
         }
@@ -185,7 +186,7 @@ impl SharePartition {
                 archived.extend(self.pass_unseen(first, span.last));
                 continue;
             }
-            let (mode, batch_size) = (round.acquirer.mode, round.acquirer.batch_size.max(1));
+            let (mode, batch_size) = (round.mode, round.acquirer.batch_size.max(1));
             let is_apart = |(begin, end): (i64, i64)| {
                 end + 1 != first || mode == AcquireMode::BatchOptimized && first - begin >= batch_size
             };

@@ -85,6 +85,7 @@ impl World {
             delivery_count_max: rng.i16(2..7),
             locks_max: rng.i64(20..100),
             renews: true,
+            splits_batches: false,
         };
         Self {
             rng,

@@ -32,14 +32,17 @@ pub(crate) fn settings_of(cluster: &Cluster, group: &str) -> ShareSettings {
     let deliveries =
         number("share.delivery.count.limit", config.delivery_count_limit, config.delivery_count_limit_range);
     let locks = number("share.partition.max.record.locks", config.locks_max, config.locks_max_range);
+    let reset = if config.begins_at_start { ResetPolicy::Earliest } else { ResetPolicy::Latest };
     ShareSettings {
         limits: ShareLimits {
             lock_duration: Duration::from_millis(u64::from(lock_ms)),
             delivery_count_max: i16::try_from(deliveries).unwrap_or(i16::MAX),
             locks_max: i64::from(locks),
+            splits_batches: config.splits_batches,
             renews: text("share.renew.acknowledge.enable") != Some("false"),
         },
-        reset: text("share.auto.offset.reset").and_then(ResetPolicy::parse).unwrap_or_default(),
-        is_committed: text("share.isolation.level") == Some("read_committed"),
+        reset: text("share.auto.offset.reset").and_then(ResetPolicy::parse).unwrap_or(reset),
+        is_committed: text("share.isolation.level")
+            .map_or(config.reads_committed, |level| level == "read_committed"),
     }
 }

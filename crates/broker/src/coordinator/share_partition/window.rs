@@ -41,6 +41,8 @@ pub(crate) struct ShareLimits {
     pub(crate) locks_max: i64,
     /// `share.renew.acknowledge.enable`.
     pub(crate) renews: bool,
+    /// Members get a part of a batch where a limit is within it.
+    pub(crate) splits_batches: bool,
 }
 
 /// The number of a change that is being written.

@@ -16,6 +16,7 @@ const LIMITS: ShareLimits = ShareLimits {
     delivery_count_max: 5,
     locks_max: 200,
     renews: true,
+    splits_batches: false,
 };
 
 /// A partition whose log has batches of ten records.
