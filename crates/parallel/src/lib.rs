@@ -18,6 +18,7 @@ pub mod deliberate;
 mod dispatcher;
 mod error;
 mod exchange;
+mod held;
 mod local;
 mod message;
 mod metrics;
@@ -31,7 +32,7 @@ pub use error::{BatchFailure, Error, Failure};
 #[doc(hidden)]
 pub use local::LocalStop;
 pub use message::{Message, Messages};
-pub use metrics::{Metrics, PartitionMetrics};
+pub use metrics::{Metrics, PartitionMetrics, ShareMetrics};
 pub use processor::Processor;
 pub use retry::Retry;
 pub use settings::{Builder, GiveUp, Mode, Order};

@@ -195,7 +195,7 @@ async fn each(
             continue;
         };
         outputs.borrow_mut().truncate(mark);
-        in_a_row += 1;
+        in_a_row += u32::from(!failure.is_final());
         if holds {
             break StoppedAt::Held(found, failure);
         }

@@ -138,6 +138,12 @@ impl Batch {
         self.sets.last().map(|set| set.header().partition_leader_epoch).filter(|epoch| *epoch >= 0)
     }
 
+    /// The records at consecutive offsets of verified sets, of which the sets may have more.
+    pub(crate) fn at_offsets(at: TopicPartition, offsets: (i64, i64), node: i32, sets: Vec<Records>) -> Self {
+        let (from, next) = offsets;
+        Self { at, from, next, high_watermark: -1, node, sets, start: Mark::default() }
+    }
+
     /// Removes up to `max` records from the front and returns them as a batch. Copies nothing and does not decode the
     /// records that it skips.
     ///
@@ -146,6 +152,8 @@ impl Batch {
     /// them. A later corrupt record ends the split before it.
     pub fn split_to(&mut self, max: usize) -> Result<SplitBatch, Error> {
         let mut front = Self { at: self.at.clone(), sets: Vec::new(), ..*self };
+        // The last set may have records behind this batch.
+        let max = max.min(usize::try_from(self.next - self.from).unwrap_or_default());
         let (mut count, mut bytes, mut sets) = (0, 0, 0);
         let mut mark = self.start;
         for set in &self.sets {
@@ -460,6 +468,21 @@ mod tests {
                 }
                 assert_eq!(seen, all, "from {from}, {size} at a time");
             }
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_offsets_comes_apart_without_the_records_around_it() {
+        for size in 1..=9 {
+            let all = batch(&[5, 1, 7], 0);
+            let mut rest = Batch::at_offsets(all.at.clone(), (2, 9), 1, all.sets);
+            let mut seen = Vec::new();
+            while rest.first_offset() < rest.next_offset() {
+                let cut = rest.split_to(size).expect("sound records");
+                assert_eq!(offsets(&cut.batch).len(), cut.records, "{size}");
+                seen.extend(offsets(&cut.batch));
+            }
+            assert_eq!(seen, [2, 3, 4, 5, 6, 7, 8], "{size} at a time");
         }
     }
 
