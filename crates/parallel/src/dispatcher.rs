@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_client::{
-    Client, Consumer, Event, OffsetAndMetadata, PendingCommit, Polled, TopicPartition,
-};
+use ottla_client::{Client, Consumer, Event, OffsetAndMetadata, PendingCommit, Polled, TopicPartition};
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};

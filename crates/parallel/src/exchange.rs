@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::core::work::{AssignmentId, Outcome, PendingRecords, Work};
 use crate::message::Pieces;
-use crate::metrics::ShareMetrics;
 use crate::outputs::Outputs;
 
 /// Work below this duration is not worth waking another worker: a wakeup costs up to a tenth of it.
@@ -61,6 +60,23 @@ pub(crate) struct ShareProgress {
     /// Done records that are not acknowledged yet.
     pub(crate) done: Vec<PendingRecords>,
     pub(crate) counts: ShareMetrics,
+}
+
+/// The acknowledgements of a processor in a share group.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ShareMetrics {
+    /// Records that were accepted: their handlers succeeded, or their dead letters are written.
+    pub accepted: u64,
+    /// Records that were released for another delivery.
+    pub released: u64,
+    /// Records that were rejected: given up without a dead letter.
+    pub rejected: u64,
+    /// Renewals of acquisition locks.
+    pub renewed: u64,
+    /// Records that were done after their lock had ended, and acknowledgements that the broker refused. The group delivers these
+    /// records again.
+    pub lost: u64,
 }
 
 /// A partition's state for the metrics that the core does not have.

@@ -29,10 +29,11 @@ mod settings;
 mod worker;
 
 pub use error::{BatchFailure, Error, Failure};
+pub use exchange::ShareMetrics;
 #[doc(hidden)]
 pub use local::LocalStop;
 pub use message::{Message, Messages};
-pub use metrics::{Metrics, PartitionMetrics, ShareMetrics};
+pub use metrics::{Metrics, PartitionMetrics};
 pub use processor::Processor;
 pub use retry::Retry;
 pub use settings::{Builder, GiveUp, Mode, Order};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ottla_client::TopicPartition;
 use tokio::time::Instant;
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, ShareMetrics};
 
 /// A snapshot of a processor's metrics.
 #[derive(Clone, Debug, Default)]
@@ -36,23 +36,6 @@ pub struct Metrics {
     pub share: Option<ShareMetrics>,
     /// The assigned partitions; in a share group, those of which records were delivered.
     pub partitions: Vec<PartitionMetrics>,
-}
-
-/// The acknowledgements of a processor in a share group.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ShareMetrics {
-    /// Records that were accepted: their handlers succeeded, or their dead letters are written.
-    pub accepted: u64,
-    /// Records that were released for another delivery.
-    pub released: u64,
-    /// Records that were rejected: given up without a dead letter.
-    pub rejected: u64,
-    /// Renewals of acquisition locks.
-    pub renewed: u64,
-    /// Records that were done after their lock had ended, and acknowledgements that the broker refused. The group delivers these
-    /// records again.
-    pub lost: u64,
 }
 
 /// A partition of [`Metrics`].

@@ -24,6 +24,8 @@ pub struct Batch {
     pub(super) sets: Vec<Records>,
     /// The position in the first set at which the records begin.
     pub(super) start: Mark,
+    /// The delivery count, in a share group.
+    pub(super) delivery_count: Option<i16>,
 }
 
 /// A batch that cannot be decoded, or its part after the decodable records: checksum, codec, size limit or format.
@@ -138,10 +140,21 @@ impl Batch {
         self.sets.last().map(|set| set.header().partition_leader_epoch).filter(|epoch| *epoch >= 0)
     }
 
-    /// The records at consecutive offsets of verified sets, of which the sets may have more.
-    pub(crate) fn at_offsets(at: TopicPartition, offsets: (i64, i64), node: i32, sets: Vec<Records>) -> Self {
-        let (from, next) = offsets;
-        Self { at, from, next, high_watermark: -1, node, sets, start: Mark::default() }
+    /// Records of a share group: those at consecutive offsets of verified sets, which may have more.
+    pub(crate) fn delivered(
+        at: TopicPartition,
+        (from, next): (i64, i64),
+        delivery_count: i16,
+        node: i32,
+        sets: Vec<Records>,
+    ) -> Self {
+        let (start, delivery_count) = (Mark::default(), Some(delivery_count));
+        Self { at, from, next, high_watermark: -1, node, sets, start, delivery_count }
+    }
+
+    /// The number of deliveries of these records to members of their share group, including this one; `None` in a consumer group.
+    pub fn delivery_count(&self) -> Option<i16> {
+        self.delivery_count
     }
 
     /// Removes up to `max` records from the front and returns them as a batch. Copies nothing and does not decode the
@@ -436,8 +449,8 @@ mod tests {
             out.push(Records::of_batch(&Bytes::from(bytes), 0).expect("a set"));
             base_offset += *count as i64;
         }
-        let (at, start) = (TopicPartition::new("orders", 0), Mark::default());
-        Batch { at, from, next: base_offset, high_watermark: base_offset, node: 1, sets: out, start }
+        let (at, start, next) = (TopicPartition::new("orders", 0), Mark::default(), base_offset);
+        Batch { at, from, next, high_watermark: next, node: 1, sets: out, start, delivery_count: None }
     }
 
     fn offsets(batch: &Batch) -> Vec<i64> {
@@ -475,11 +488,12 @@ mod tests {
     fn a_part_of_the_offsets_comes_apart_without_the_records_around_it() {
         for size in 1..=9 {
             let all = batch(&[5, 1, 7], 0);
-            let mut rest = Batch::at_offsets(all.at.clone(), (2, 9), 1, all.sets);
+            let mut rest = Batch::delivered(all.at.clone(), (2, 9), 3, 1, all.sets);
             let mut seen = Vec::new();
             while rest.first_offset() < rest.next_offset() {
                 let cut = rest.split_to(size).expect("sound records");
                 assert_eq!(offsets(&cut.batch).len(), cut.records, "{size}");
+                assert_eq!(cut.batch.delivery_count(), Some(3));
                 seen.extend(offsets(&cut.batch));
             }
             assert_eq!(seen, [2, 3, 4, 5, 6, 7, 8], "{size} at a time");

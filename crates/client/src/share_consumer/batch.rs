@@ -84,13 +84,15 @@ impl ShareBatch {
     pub fn records_at(&self, offsets: RangeInclusive<i64>) -> Option<Batch> {
         let (first, last) = offsets.into_inner();
         let found = self.acquired.partition_point(|range| range.last < first);
-        self.acquired.get(found).filter(|range| first >= range.first && (first..=range.last).contains(&last))?;
+        let is_delivered =
+            |range: &&AcquiredRange| first >= range.first && (first..=range.last).contains(&last);
+        let range = self.acquired.get(found).filter(is_delivered)?;
         let has_some = |set: &&Records| {
             let header = set.header();
             header.base_offset <= last && first <= header.last_offset()
         };
         let sets = self.sets.iter().filter(has_some).cloned().collect();
-        Some(Batch::at_offsets(self.at.clone(), (first, last + 1), self.node, sets))
+        Some(Batch::delivered(self.at.clone(), (first, last + 1), range.delivery_count, self.node, sets))
     }
 
     /// The number of the delivered records in this batch.

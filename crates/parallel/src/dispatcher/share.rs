@@ -300,10 +300,8 @@ impl ShareDispatcher {
         while let Some(AcknowledgementResult { at, ranges, result, .. }) = self.results.try_next() {
             let Err(error) = result else { continue };
             tracing::warn!(%at, %error, "acknowledgements refused; the group delivers the records again");
-            if matches!(error.broker_code(), Some(ErrorCode::UnsupportedVersion | ErrorCode::InvalidRequest)) {
-                // A handler that is slower than the lock then loses its record.
-                self.renews = false;
-            }
+            // Without renewals, a handler that is slower than the lock loses its record.
+            self.renews &= !is_no_renewal(&error);
             let mut lost = 0;
             for range in ranges {
                 lost += (range.end() - range.start() + 1) as usize;
@@ -346,8 +344,7 @@ impl ShareDispatcher {
         }
         let wants_records = self.wants_records(now);
         let mut inner = self.exchange.lock();
-        inner.has_open_batches =
-            self.partitions.values().any(|partition| partition.work.has_open_batches());
+        inner.has_open_batches = self.partitions.values().any(|partition| partition.work.has_open_batches());
         let queued_min = self.queued_min(&inner);
         inner.wake_condition = match (inner.core.breaker().is_closed(), full) {
             (false, _) => WakeCondition::AnyOutcome,
@@ -430,7 +427,9 @@ impl ShareDispatcher {
                 break;
             }
             if now >= deadline {
-                tracing::warn!("handlers did not finish within the drain deadline; their records are released");
+                tracing::warn!(
+                    "handlers did not finish within the drain deadline; their records are released"
+                );
                 break;
             }
             let next = self.renew_at.filter(|_| self.renews).map_or(deadline, |at| at.min(deadline));
@@ -453,9 +452,10 @@ impl ShareDispatcher {
         inner.wake_condition = WakeCondition::AnyOutcome;
         let is_done = inner.share.as_ref().is_none_or(|share| share.done.is_empty());
         is_done
-            && self.partitions.values().all(|partition| {
-                inner.core.is_idle(partition.assignment) && !partition.held.has_waiting()
-            })
+            && self
+                .partitions
+                .values()
+                .all(|partition| inner.core.is_idle(partition.assignment) && !partition.held.has_waiting())
     }
 
     fn release_all(&mut self) {
@@ -463,8 +463,7 @@ impl ShareDispatcher {
         for (at, partition) in &mut self.partitions {
             for offset in partition.held.take_locked() {
                 // A record that cannot be acknowledged is released by the end of the session.
-                let acknowledged =
-                    self.consumer.acknowledge_offset(at, offset, AcknowledgeType::Release);
+                let acknowledged = self.consumer.acknowledge_offset(at, offset, AcknowledgeType::Release);
                 released += u64::from(acknowledged.is_ok());
             }
         }
@@ -473,4 +472,10 @@ impl ShareDispatcher {
             share.counts.released += released;
         }
     }
+}
+
+/// `true` if the broker or the group (`share.renew.acknowledge.enable`) does not renew locks.
+fn is_no_renewal(error: &ottla_client::Error) -> bool {
+    matches!(error, ottla_client::Error::Unsupported { .. })
+        || error.broker_code() == Some(ErrorCode::InvalidRequest)
 }

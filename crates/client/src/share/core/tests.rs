@@ -56,7 +56,11 @@ impl Story {
     /// A round with this demand; returns the actions.
     fn round(&mut self, is_waiting: bool, queued: &[i32], acks: Vec<PartitionAcks>) -> Vec<ShareAction> {
         let queued = queued.iter().map(|node| (*node, 1)).collect();
-        self.core.update(self.now, Demand { acks, is_waiting, polls_only: self.polls_only, queued }, &self.leaders);
+        self.core.update(
+            self.now,
+            Demand { acks, is_waiting, polls_only: self.polls_only, queued },
+            &self.leaders,
+        );
         std::iter::from_fn(|| self.core.poll_action()).collect()
     }
 
