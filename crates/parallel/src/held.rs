@@ -55,7 +55,7 @@ pub(crate) struct Delivered {
 
 impl HeldRecords {
     /// Holds delivered records. A record that this process already has in progress comes again after its renewal, or because its
-    /// lock has expired. Its handling goes on under the new lock.
+    /// lock has expired. Its handler continues under the new lock.
     pub(crate) fn deliver(&mut self, offsets: RangeInclusive<i64>, now: Instant, delivered: &mut Delivered) {
         let locked = HeldRecord { locked_at: now, state: State::Locked };
         let mut from = *offsets.start();
