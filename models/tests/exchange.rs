@@ -14,7 +14,7 @@ macro_rules! model {
     ($variant:ident) => {
         shuttle(concat!("exchange, ", stringify!($variant)), 6_000, || {
             use ottla_models::exchange::$variant::exchange::{CompletedWork, Exchange, WakeCondition};
-            let exchange = Arc::new(Exchange::new(Core::default(), 2, 1));
+            let exchange = Arc::new(Exchange::new(Core::default(), 2, 1, false));
             let both = Arc::new(Barrier::new(2));
             let workers = [(); 2].map(|()| {
                 let (exchange, both) = (exchange.clone(), both.clone());

@@ -131,6 +131,7 @@ RD_EXPORT rd_kafka_resp_err_t ottla_processor_settings_destroy(ottla_processor_s
  * | dead.letter.topic   |              | topic for `dead-letter`; headers contain the reason and the record's origin |
  * | breaker.failures    | 0            | consecutive failures that open the circuit breaker; 0: never                |
  * | breaker.pause.ms    | 10000        | time that the breaker stays open; then one record is tried                  |
+ * | breaker.pause.max.ms| 10 pauses    | maximum of that time, which doubles with each record that is tried and fails|
  * | transactional.id    |              | exactly once: outputs and offsets are committed in transactions of this id  |
  * | transaction.ms      | 100          | time for which a transaction collects records                               |
  */

@@ -29,6 +29,8 @@ pub(crate) struct WorkSizing {
     pub(crate) batch: Option<usize>,
     lanes: usize,
     pub(crate) queue: usize,
+    /// `true` if work items list their offsets: the records of a share group have gaps between them that other work items have.
+    lists_offsets: bool,
 }
 
 /// The limits of one partition's records in flight.
@@ -131,7 +133,7 @@ impl WorkSizing {
     pub(crate) fn new(settings: &Builder) -> Self {
         let lanes = (settings.workers_count() * LANES_PER_WORKER).next_power_of_two().min(LANES_MAX);
         let batch = settings.mode.is_batch().then_some(settings.batch);
-        Self { order: settings.ordered(), batch, lanes, queue: settings.queue }
+        Self { order: settings.ordered(), batch, lanes, queue: settings.queue, lists_offsets: settings.share }
     }
 }
 
@@ -165,6 +167,18 @@ impl AssignedPartition {
         self.fetched_end = i64::MIN;
         self.waiting.clear();
         self.open_batches.clear();
+    }
+
+    /// Removes the records that are not in flight, and returns their offsets. Open batches are in flight.
+    pub(crate) fn take_waiting(&mut self) -> Vec<i64> {
+        self.waiting.drain(..).map(|fetched| fetched.offsets()).flat_map(|(from, next)| from..next).collect()
+    }
+
+    /// The number of offsets that wait, and of records in incomplete batches.
+    pub(crate) fn unstarted(&self) -> usize {
+        let offsets = |fetched: &Fetched| (fetched.offsets().1 - fetched.offsets().0) as usize;
+        let open: usize = self.open_batches.iter().map(|open_batch| open_batch.size.records).sum();
+        self.waiting.iter().map(offsets).sum::<usize>() + open
     }
 
     /// Moves waiting records into flight, up to the limits. Returns `true` if none are left waiting.
@@ -342,7 +356,12 @@ impl AssignedPartition {
             pieces -= usize::from(sizing.batch.is_none() || want == cut.records);
             taken.offsets.push((Offsets::Range(from, next), size));
             let piece = Piece { batch: Arc::new(cut.batch), selection: Selection::All };
-            self.place(sizing, taken, lane, piece, Offsets::Range(from, next), size, now);
+            let offsets = if sizing.lists_offsets {
+                Offsets::Each((from..next).collect())
+            } else {
+                Offsets::Range(from, next)
+            };
+            self.place(sizing, taken, lane, piece, offsets, size, now);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The polling thread: it fetches, dispatches work, writes the handlers' outputs and commits.
 
+mod share;
 mod transaction;
 mod writing;
 
@@ -7,9 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_client::{
-    Client, Consumer, Event, OffsetAndMetadata, PendingCommit, Polled, Producer, TopicPartition,
-};
+use ottla_client::{Client, Consumer, Event, OffsetAndMetadata, PendingCommit, Polled, TopicPartition};
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
@@ -18,8 +17,9 @@ use crate::error::Error;
 use crate::exchange::{Exchange, Inner, WakeCondition};
 use crate::settings::Builder;
 
+use share::ShareDispatcher;
 use transaction::Transaction;
-use writing::PendingWrites;
+use writing::Writer;
 
 /// Maximum duration of a poll.
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -38,15 +38,38 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) type Offsets = Vec<(TopicPartition, OffsetAndMetadata)>;
 
+/// The dispatcher of one kind of group.
+pub(crate) enum GroupDispatcher {
+    Consumer(Box<Dispatcher>),
+    Share(Box<ShareDispatcher>),
+}
+
+impl GroupDispatcher {
+    pub(crate) fn new(settings: Builder, exchange: Arc<Exchange>, client: &Client) -> Result<Self, Error> {
+        Ok(if settings.share {
+            Self::Share(Box::new(ShareDispatcher::new(settings, exchange, client)?))
+        } else {
+            Self::Consumer(Box::new(Dispatcher::new(settings, exchange, client)))
+        })
+    }
+
+    /// Runs until it is stopped or fails.
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        match self {
+            Self::Consumer(dispatcher) => dispatcher.run().await,
+            Self::Share(dispatcher) => dispatcher.run().await,
+        }
+    }
+}
+
 /// Owns the consumer and the fetched records that are not yet in flight.
 pub(crate) struct Dispatcher {
     pub(crate) settings: Builder,
     pub(crate) sizing: WorkSizing,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) consumer: Consumer,
-    pub(crate) producer: Producer,
     pub(crate) assigned: BTreeMap<TopicPartition, AssignedPartition>,
-    pub(crate) pending_writes: PendingWrites,
+    pub(crate) writer: Writer,
     pub(crate) transaction: Option<Transaction>,
     committing: Option<(Offsets, PendingCommit)>,
     commit_at: Instant,
@@ -56,21 +79,20 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     pub(crate) fn new(settings: Builder, exchange: Arc<Exchange>, client: &Client) -> Self {
-        let (consumer, producer) = (client.consumer(), client.producer());
+        let consumer = client.consumer();
+        let writer = Writer::new(&settings, exchange.clone(), client.producer());
         let transaction = settings.exactly_once.is_some().then(Transaction::default);
         let now = Instant::now();
         let (commit_at, commit_early_at) = (now + settings.commits_every(), now + COMMIT_EARLY);
         let sizing = WorkSizing::new(&settings);
         let (assigned, committing) = (BTreeMap::new(), None);
-        let pending_writes = PendingWrites::default();
         Self {
             settings,
             sizing,
             exchange,
             consumer,
-            producer,
             assigned,
-            pending_writes,
+            writer,
             transaction,
             committing,
             commit_at,
@@ -103,7 +125,7 @@ impl Dispatcher {
         let topics: Vec<&str> = self.settings.topics.iter().map(String::as_str).collect();
         self.consumer.subscribe(&topics).await?;
         loop {
-            self.write_out().await?;
+            self.writer.write_out().await?;
             if self.exchange.lock().stopping {
                 return Ok(());
             }
@@ -118,8 +140,8 @@ impl Dispatcher {
                     self.note_committed(done);
                     continue;
                 }
-                Some(written) = self.pending_writes.next() => {
-                    self.settle(written)?;
+                Some(written) = self.writer.pending.next() => {
+                    self.writer.settle(written)?;
                     continue;
                 }
                 () = self.exchange.dispatcher_wake.notified() => continue,
@@ -285,13 +307,7 @@ impl Dispatcher {
 
     /// The limits of each partition; at least one batch.
     fn limits(&self) -> InFlightLimits {
-        let count = self.assigned.len().max(1);
-        let Builder { records_in_flight, bytes_in_flight, .. } = self.settings;
-        let records_min = self.sizing.batch.unwrap_or(1).min(records_in_flight);
-        InFlightLimits {
-            records: (records_in_flight / count).max(records_min),
-            bytes: (bytes_in_flight / count).max(1),
-        }
+        limits(&self.settings, &self.sizing, self.assigned.len())
     }
 
     /// The offsets to commit, of some partitions or of all.
@@ -400,7 +416,7 @@ impl Dispatcher {
         }
         let mut result = Ok(());
         loop {
-            result = result.and(self.write_out().await);
+            result = result.and(self.writer.write_out().await);
             let quiet = {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
@@ -416,7 +432,7 @@ impl Dispatcher {
             }
             tokio::select! {
                 biased;
-                Some(written) = self.pending_writes.next() => result = self.settle(written),
+                Some(written) = self.writer.pending.next() => result = self.writer.settle(written),
                 () = self.exchange.dispatcher_wake.notified() => {}
                 () = tokio::time::sleep_until(deadline) => {
                     tracing::warn!("handlers did not finish within the drain deadline; their later results are not committed");
@@ -450,6 +466,17 @@ impl Dispatcher {
                 inner.core.remove(assignment);
             }
         }
+    }
+}
+
+/// The limits of each of several partitions; at least one batch.
+fn limits(settings: &Builder, sizing: &WorkSizing, partitions: usize) -> InFlightLimits {
+    let count = partitions.max(1);
+    let Builder { records_in_flight, bytes_in_flight, .. } = *settings;
+    let records_min = sizing.batch.unwrap_or(1).min(records_in_flight);
+    InFlightLimits {
+        records: (records_in_flight / count).max(records_min),
+        bytes: (bytes_in_flight / count).max(1),
     }
 }
 

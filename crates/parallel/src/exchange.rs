@@ -50,6 +50,33 @@ pub(crate) struct Inner {
     pub(crate) given_up: Vec<Work<Pieces>>,
     pub(crate) dead_letters: u64,
     pub(crate) skipped: u64,
+    /// Present if the records come from a share group.
+    pub(crate) share: Option<ShareProgress>,
+}
+
+/// The records of a share group that are done, and the counts of acknowledgements.
+#[derive(Debug, Default)]
+pub(crate) struct ShareProgress {
+    /// Done records that are not acknowledged yet.
+    pub(crate) done: Vec<PendingRecords>,
+    pub(crate) counts: ShareMetrics,
+}
+
+/// The acknowledgements of a processor in a share group.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ShareMetrics {
+    /// Records that were accepted: their handlers succeeded, or their dead letters are written.
+    pub accepted: u64,
+    /// Records that were released for another delivery.
+    pub released: u64,
+    /// Records that were rejected: given up without a dead letter.
+    pub rejected: u64,
+    /// Renewals of acquisition locks.
+    pub renewed: u64,
+    /// Records that were done after their lock had ended, and acknowledgements that the broker refused. The group delivers these
+    /// records again.
+    pub lost: u64,
 }
 
 /// A partition's state for the metrics that the core does not have.
@@ -70,6 +97,10 @@ pub(crate) enum WakeCondition {
         records: usize,
     },
     AnyOutcome,
+    /// At most this many records are queued.
+    FewQueued {
+        records: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -79,7 +110,7 @@ pub(crate) struct Produced {
 }
 
 impl Exchange {
-    pub(crate) fn new(core: Core<Pieces>, workers: usize, piece_max: usize) -> Self {
+    pub(crate) fn new(core: Core<Pieces>, workers: usize, piece_max: usize, share: bool) -> Self {
         let inner = Inner {
             core,
             partitions: BTreeMap::new(),
@@ -92,6 +123,7 @@ impl Exchange {
             given_up: Vec::new(),
             dead_letters: 0,
             skipped: 0,
+            share: share.then(ShareProgress::default),
         };
         let (workers_wake, dispatcher_wake) = (Notify::new(), Notify::new());
         Self { inner: Mutex::new(inner), workers_wake, dispatcher_wake, workers, piece_max }
@@ -140,19 +172,19 @@ impl Exchange {
         outcome.took = now - begun;
         let (assignment, deferred) = (outcome.assignment, !outputs.is_empty());
         outcome.deferred = deferred;
+        let mut acknowledges = false;
         if deferred {
-            let (offsets, until) = (outcome.offsets.clone(), outcome.until);
-            let done = PendingRecords {
-                assignment,
-                offsets,
-                until,
-                except: outcome.open.clone(),
-                size: outcome.done,
-            };
-            inner.produced.push(Produced { done, outputs });
+            inner.produced.push(Produced { done: done_records(&outcome), outputs });
+        } else if let Some(share) = inner.share.as_mut().filter(|_| outcome.done.records > 0) {
+            // The dispatcher wakes for the first records that are done. It acknowledges those that follow with them.
+            acknowledges = share.done.is_empty();
+            share.done.push(done_records(&outcome));
         }
+        let was_closed = inner.core.breaker().is_closed();
         let given_up = inner.core.finish(outcome, now);
-        let wakes = deferred || !given_up.is_empty();
+        // The dispatcher of a share group releases records when the breaker opens.
+        acknowledges |= inner.share.is_some() && was_closed && !inner.core.breaker().is_closed();
+        let wakes = deferred || acknowledges || !given_up.is_empty();
         inner.given_up.extend(given_up);
         let wakes = wakes
             || match inner.wake_condition {
@@ -162,6 +194,7 @@ impl Exchange {
                         && inner.core.in_flight(assignment).records <= records
                 }
                 WakeCondition::AnyOutcome => true,
+                WakeCondition::FewQueued { records } => inner.core.lanes().queued_records() <= records,
             };
         if wakes {
             inner.wake_condition = WakeCondition::Never;
@@ -212,6 +245,28 @@ impl Exchange {
         inner.closed = true;
         inner.idle = 0;
         self.workers_wake.notify_waiters();
+    }
+}
+
+impl Inner {
+    /// Finishes records: what they waited for was written.
+    pub(crate) fn settle(&mut self, done: PendingRecords, now: Instant) {
+        self.core.settle(&done, now);
+        if let Some(share) = &mut self.share {
+            share.done.push(done);
+        }
+    }
+}
+
+/// The records of a work item that are done.
+fn done_records(outcome: &Outcome<Pieces>) -> PendingRecords {
+    PendingRecords {
+        assignment: outcome.assignment,
+        offsets: outcome.offsets.clone(),
+        until: outcome.until,
+        except: outcome.open.clone(),
+        size: outcome.done,
+        rejected: false,
     }
 }
 

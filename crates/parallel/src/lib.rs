@@ -10,6 +10,8 @@
 //! A [`Processor`] is a member of a consumer group. It splits fetched batches into work items for its workers,
 //! without copying records. A tracker per partition records which offsets are unfinished. The processor commits the
 //! end of the contiguous finished prefix.
+//!
+//! In a share group ([`Builder::share_group`]), the processor acknowledges each record instead: nothing is committed.
 
 mod admission;
 mod core;
@@ -18,6 +20,7 @@ pub mod deliberate;
 mod dispatcher;
 mod error;
 mod exchange;
+mod held;
 mod local;
 mod message;
 mod metrics;
@@ -28,6 +31,7 @@ mod settings;
 mod worker;
 
 pub use error::{BatchFailure, Error, Failure};
+pub use exchange::ShareMetrics;
 #[doc(hidden)]
 pub use local::LocalStop;
 pub use message::{Message, Messages};

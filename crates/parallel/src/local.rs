@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use ottla_client::{Client, Config};
 
 use crate::core::Core;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::GroupDispatcher;
 use crate::error::{Error, Failure};
 use crate::exchange::Exchange;
 use crate::message::Message;
@@ -43,13 +43,16 @@ impl Builder {
         self.check(false)?;
         self.set_properties()?;
         let client = connect(self.config.clone())?;
-        let core = Core::new(self.retry.clone(), self.breaker, fastrand::Rng::with_seed(seed));
+        let mut core = Core::new(self.retry.clone(), self.breaker_settings(), fastrand::Rng::with_seed(seed));
+        if self.share {
+            core = core.untracked();
+        }
         let settings =
             HandlerSettings { holds: self.retry.holds, failures_max: core.breaker().failures_max() };
         let count = self.workers_count();
-        let exchange = Arc::new(Exchange::new(core, count, self.batch));
+        let exchange = Arc::new(Exchange::new(core, count, self.batch, self.share));
         let stop = LocalStop { exchange: exchange.clone() };
-        let dispatcher = Dispatcher::new(self, exchange.clone(), &client);
+        let dispatcher = GroupDispatcher::new(self, exchange.clone(), &client)?;
         let running = async move {
             let workers = (0..count).map(|_| {
                 let (exchange, mut handler) = (exchange.clone(), EachAsync(handler.clone()));

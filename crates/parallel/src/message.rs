@@ -164,6 +164,7 @@ impl<'a> Iterator for PiecesIter<'a> {
 /// It dereferences to [`RecordView`].
 pub struct Message<'a> {
     pub(crate) record: RecordView<'a>,
+    pub(crate) batch: &'a Batch,
     pub(crate) failures: u32,
     pub(crate) outputs: &'a RefCell<Outputs>,
 }
@@ -172,6 +173,12 @@ impl Message<'_> {
     /// The number of this attempt, from 1, counted while this process owns the partition.
     pub fn attempt(&self) -> u32 {
         self.failures + 1
+    }
+
+    /// The number of deliveries of this record to members of the share group, including this one; `None` in a consumer
+    /// group.
+    pub fn delivery_count(&self) -> Option<i16> {
+        self.batch.delivery_count()
     }
 
     /// Produces an output record. It is written only if the handler succeeds. The input record is done when the
@@ -189,7 +196,7 @@ impl<'a> Deref for Message<'a> {
     }
 }
 
-/// Records of one partition, in order, for a handler of batches.
+/// Records of one partition, in order, for a handler of batches. In a share group they are in the order of their delivery.
 ///
 /// With [`Order::Key`](crate::Order::Key), all in-flight records of a key are in the same batch or in an earlier one.
 pub struct Messages<'a> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ottla_client::TopicPartition;
 use tokio::time::Instant;
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, ShareMetrics};
 
 /// A snapshot of a processor's metrics.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,9 @@ pub struct Metrics {
     pub breaker_closed: bool,
     /// Number of times that the circuit breaker has opened.
     pub breaker_opened: u64,
-    /// The assigned partitions.
+    /// The acknowledgements, if the records come from a share group.
+    pub share: Option<ShareMetrics>,
+    /// The assigned partitions; in a share group, those of which records were delivered.
     pub partitions: Vec<PartitionMetrics>,
 }
 
@@ -44,9 +46,10 @@ pub struct PartitionMetrics {
     pub at: TopicPartition,
     /// The offset that this process has last committed.
     pub committed: Option<i64>,
-    /// All records before this offset are done.
+    /// All records before this offset are done. `None` in a share group.
     pub finished: Option<i64>,
-    /// The offset that holds back the commit, and for how long. A growing duration indicates a stuck handler.
+    /// The offset that holds back the commit, and for how long. A growing duration indicates a stuck handler. `None` in a
+    /// share group.
     pub blocking: Option<(i64, Duration)>,
     /// Records in flight.
     pub in_flight: usize,
@@ -61,13 +64,15 @@ impl Metrics {
         let now = Instant::now();
         let mut inner = exchange.lock();
         let known: Vec<_> = inner.partitions.iter().map(|(at, known)| (at.clone(), known.clone())).collect();
+        let is_share = inner.share.is_some();
         let partition = |(at, known): (TopicPartition, crate::exchange::PartitionStatus)| {
             let progress = known.assignment.and_then(|assignment| inner.core.progress(assignment));
-            let blocking = progress.and_then(|progress| progress.blocking);
+            let tracked = progress.filter(|_| !is_share);
+            let blocking = tracked.and_then(|progress| progress.blocking);
             PartitionMetrics {
                 at,
                 committed: known.committed,
-                finished: progress.map(|progress| progress.committable.offset),
+                finished: tracked.map(|progress| progress.committable.offset),
                 blocking: blocking.map(|(offset, since)| (offset, now.saturating_duration_since(since))),
                 in_flight: progress.map_or(0, |progress| progress.in_flight.records),
                 in_flight_bytes: progress.map_or(0, |progress| progress.in_flight.bytes),
@@ -87,6 +92,7 @@ impl Metrics {
             record_time: inner.core.record_time(),
             breaker_closed: inner.core.breaker().is_closed(),
             breaker_opened: inner.core.breaker().opened(),
+            share: inner.share.as_ref().map(|share| share.counts),
             partitions,
         }
     }
@@ -113,8 +119,15 @@ impl Metrics {
                 "1 if the circuit breaker is open, else 0.",
                 u64::from(!self.breaker_closed),
             ),
+            (
+                "breaker_opened_total",
+                "counter",
+                "Number of times that the circuit breaker has opened.",
+                self.breaker_opened,
+            ),
         ];
-        for (name, kind, help, value) in totals {
+        let share = self.share.map(ShareMetrics::totals);
+        for (name, kind, help, value) in totals.into_iter().chain(share.into_iter().flatten()) {
             let name = format!("ottla_processor_{name}");
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
         }
@@ -143,5 +156,17 @@ impl Metrics {
             }
         }
         text
+    }
+}
+
+impl ShareMetrics {
+    fn totals(self) -> [(&'static str, &'static str, &'static str, u64); 5] {
+        [
+            ("share_accepted_total", "counter", "Records accepted in the share group.", self.accepted),
+            ("share_released_total", "counter", "Records released for another delivery.", self.released),
+            ("share_rejected_total", "counter", "Records rejected in the share group.", self.rejected),
+            ("share_renewed_total", "counter", "Renewals of acquisition locks.", self.renewed),
+            ("share_lost_total", "counter", "Records whose acknowledgement came too late.", self.lost),
+        ]
     }
 }

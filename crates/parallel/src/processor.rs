@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::core::Core;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::GroupDispatcher;
 use crate::error::{BatchFailure, Error, Failure};
 use crate::exchange::Exchange;
 use crate::message::{Message, Messages};
@@ -206,14 +206,14 @@ impl Builder {
         self.check(batches)?;
         self.set_properties()?;
         let client = Client::new(self.config.clone())?;
-        let mut core = Core::new(self.retry.clone(), self.breaker, fastrand::Rng::new());
-        if !self.tracked {
+        let mut core = Core::new(self.retry.clone(), self.breaker_settings(), fastrand::Rng::new());
+        if !self.tracked || self.share {
             core = core.untracked();
         }
         let handler_settings =
             HandlerSettings { holds: self.retry.holds, failures_max: core.breaker().failures_max() };
         let handlers = (0..self.workers_count()).map(&mut make).collect::<Result<Vec<_>, _>>()?;
-        let exchange = Arc::new(Exchange::new(core, handlers.len(), self.batch));
+        let exchange = Arc::new(Exchange::new(core, handlers.len(), self.batch, self.share));
         // Workers are not joined: a stuck handler must not keep the processor from stopping.
         let _detached = spawn(&exchange, handler_settings, handlers)?;
         let no_thread =
@@ -223,7 +223,7 @@ impl Builder {
         let (end, ended) = watch::channel(None);
         let dispatcher = {
             let _context = runtime.enter();
-            Dispatcher::new(self, exchange.clone(), &client)
+            GroupDispatcher::new(self, exchange.clone(), &client)?
         };
         let run = move || {
             let result = runtime.block_on(dispatcher.run());

@@ -11,6 +11,13 @@ use crate::retry::Retry;
 /// Default interval of commits, which bounds the records that are repeated after a crash. It is Sarama's.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Default of the maximum pause of the circuit breaker, as a multiple of the first: an outage of hours is probed every few minutes.
+const BREAKER_PAUSE_GROWTH: u32 = 10;
+
+/// Maximum wait of a fetch in a share group. A leader gets one request at a time, so acknowledgements and renewals of locks wait for
+/// the end of a fetch.
+const SHARE_FETCH_WAIT_MAX: Duration = Duration::from_millis(100);
+
 /// The way in which records are passed to handlers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
@@ -62,12 +69,12 @@ pub enum Order {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum GiveUp {
     /// Stop with [`Error::Record`], or with [`Error::Client`] for records that cannot be decoded. The record is not
-    /// committed.
+    /// committed. A share group delivers it to another member.
     Stop,
     /// Write the record to this topic, with headers for the reason and its origin. The record is done when the write
     /// is acknowledged.
     DeadLetter(String),
-    /// Count the record as done and log a warning.
+    /// Count the record as done and log a warning. In a share group, it is rejected.
     Skip,
 }
 
@@ -87,8 +94,10 @@ pub struct Builder {
     pub(crate) commit_interval: Option<Duration>,
     pub(crate) drain: Duration,
     pub(crate) retry: Retry,
-    pub(crate) give_up: GiveUp,
-    pub(crate) breaker: Option<BreakerSettings>,
+    give_up: Option<GiveUp>,
+    breaker: Option<(u32, Duration)>,
+    breaker_pause_max: Option<Duration>,
+    pub(crate) share: bool,
     pub(crate) exactly_once: Option<String>,
     pub(crate) transaction: Duration,
     pub(crate) tracked: bool,
@@ -110,8 +119,10 @@ impl Builder {
             commit_interval: None,
             drain: Duration::from_secs(10),
             retry: Retry::default(),
-            give_up: GiveUp::Stop,
+            give_up: None,
             breaker: None,
+            breaker_pause_max: None,
+            share: false,
             exactly_once: None,
             transaction: Duration::from_millis(100),
             tracked: true,
@@ -206,18 +217,47 @@ impl Builder {
         self
     }
 
-    /// Sets the action for records whose retries are used up; the default is [`GiveUp::Stop`].
+    /// Sets the action for records whose retries are used up; the default is [`GiveUp::Stop`], and [`GiveUp::Skip`] in a
+    /// share group.
     #[must_use]
     pub fn give_up(mut self, give_up: GiveUp) -> Self {
-        self.give_up = give_up;
+        self.give_up = Some(give_up);
         self
     }
 
-    /// Pauses all handling for `pause` after this many consecutive failures. One trial then decides whether handling
-    /// resumes.
+    /// Reads the topics in the share group `group.id` (KIP-932) instead of a consumer group. The brokers deliver each
+    /// record to one member, also of one partition, so there may be more processors than partitions.
+    ///
+    /// A record whose handler succeeds is accepted. A record that is given up is accepted once its dead letter is
+    /// written, and rejected with [`GiveUp::Skip`]. Records that were not started are released when the processor stops
+    /// or its circuit breaker opens. A record that the processor holds for longer than half of its acquisition lock is
+    /// renewed, so that no other member gets it. A stuck handler therefore keeps its record until the process ends.
+    ///
+    /// The order is [`Order::None`] in all modes; others are refused, as are regular expressions for topics and
+    /// [`Builder::exactly_once`]. [`Builder::commit_interval`] has no effect. The processor sets
+    /// `share.acknowledgement.mode`, and lowers `fetch.wait.max.ms` to 100 ms. The group begins at its
+    /// `share.auto.offset.reset`, which is `latest` by default. It archives a record after `share.delivery.count.limit`
+    /// deliveries, each release counted.
+    #[must_use]
+    pub fn share_group(mut self) -> Self {
+        self.share = true;
+        self
+    }
+
+    /// Stops starting records after this many consecutive failures that a retry may resolve, for `pause`. One trial then
+    /// decides whether handling resumes; after each trial that fails, the pause doubles, up to
+    /// [`Builder::circuit_breaker_pause_max`]. Without this setting there is no breaker. In a share group, records that were not started are
+    /// released for other members meanwhile, and none are fetched; those that wait for a retry stay.
     #[must_use]
     pub fn circuit_breaker(mut self, failures: u32, pause: Duration) -> Self {
-        self.breaker = Some(BreakerSettings { failures, pause });
+        self.breaker = Some((failures, pause));
+        self
+    }
+
+    /// Sets the maximum pause of the circuit breaker; the default is ten times its first pause.
+    #[must_use]
+    pub fn circuit_breaker_pause_max(mut self, pause: Duration) -> Self {
+        self.breaker_pause_max = Some(pause);
         self
     }
 
@@ -245,7 +285,18 @@ impl Builder {
     }
 
     pub(crate) fn ordered(&self) -> Order {
-        self.order.unwrap_or(if self.mode.is_multi() { Order::None } else { Order::Partition })
+        let has_order = !self.share && !self.mode.is_multi();
+        self.order.unwrap_or(if has_order { Order::Partition } else { Order::None })
+    }
+
+    pub(crate) fn gives_up(&self) -> GiveUp {
+        self.give_up.clone().unwrap_or(if self.share { GiveUp::Skip } else { GiveUp::Stop })
+    }
+
+    pub(crate) fn breaker_settings(&self) -> Option<BreakerSettings> {
+        let (failures, pause) = self.breaker?;
+        let pause_max = self.breaker_pause_max.unwrap_or(pause.saturating_mul(BREAKER_PAUSE_GROWTH));
+        Some(BreakerSettings { failures, pause, pause_max })
     }
 
     /// The longest time between commits of finished records.
@@ -262,6 +313,10 @@ impl Builder {
     pub(crate) fn set_properties(&mut self) -> Result<(), Error> {
         self.config.set_all([("enable.auto.commit", "false"), ("enable.auto.offset.store", "false")])?;
         self.config.corrupt_returned = true;
+        if self.share {
+            self.config.set("share.acknowledgement.mode", "explicit")?;
+            self.config.fetch_wait_max = self.config.fetch_wait_max.min(SHARE_FETCH_WAIT_MAX);
+        }
         if let Some(id) = self.exactly_once.clone() {
             self.config.set_all([("transactional.id", &*id), ("isolation.level", "read_committed")])?;
         }
@@ -286,6 +341,33 @@ impl Builder {
         }
         if [self.workers, self.queue, self.batch, self.records_in_flight, self.bytes_in_flight].contains(&0) {
             return refuse("workers, queue, batch and the in-flight limits must be above 0");
+        }
+        if let Some((0, _)) = self.breaker {
+            return refuse("the circuit breaker needs at least one failure");
+        }
+        if let (Some((_, pause)), Some(pause_max)) = (self.breaker, self.breaker_pause_max)
+            && pause_max < pause
+        {
+            return refuse("the maximum pause of the circuit breaker is shorter than its first pause");
+        }
+        if self.share { self.check_share() } else { Ok(()) }
+    }
+
+    fn check_share(&self) -> Result<(), Error> {
+        if let Some(order) = self.order.filter(|order| *order != Order::None) {
+            return Err(Error::Config(format!(
+                "a share group has no order: Order::{order:?} is not possible, only Order::None"
+            )));
+        }
+        if self.exactly_once.is_some() {
+            return Err(Error::Config(
+                "a share group commits no offsets: exactly_once needs a consumer group".into(),
+            ));
+        }
+        if let Some(topic) = self.topics.iter().find(|topic| topic.starts_with('^')) {
+            return Err(Error::Config(format!(
+                "a share group takes names of topics, not the regular expression `{topic}`"
+            )));
         }
         Ok(())
     }

@@ -187,7 +187,7 @@ async fn each(
             break StoppedAt::Before(found);
         }
         reached = found.record.offset() + 1;
-        let message = Message { record: found.record, failures, outputs: &outputs };
+        let message = Message { record: found.record, batch: found.batch, failures, outputs: &outputs };
         let mark = outputs.borrow().mark();
         let handled = AssertUnwindSafe(handler(&message)).catch_unwind().await;
         let Some(failure) = failure(handled) else {
@@ -195,7 +195,7 @@ async fn each(
             continue;
         };
         outputs.borrow_mut().truncate(mark);
-        in_a_row += 1;
+        in_a_row += u32::from(!failure.is_final());
         if holds {
             break StoppedAt::Held(found, failure);
         }

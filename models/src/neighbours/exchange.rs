@@ -79,6 +79,8 @@ pub struct PendingRecords {
     pub except: Vec<i64>,
     /// As in [`Outcome::done`].
     pub size: Size,
+    /// `true` if the records are given up.
+    pub rejected: bool,
 }
 
 /// The outputs of a handler.
@@ -122,6 +124,9 @@ impl<P> Core<P> {
         self.finished += 1;
         outcome.failed
     }
+
+    /// The model's handlers produce nothing, so no item waits for a write.
+    pub fn settle(&mut self, _: &PendingRecords, _: Instant) {}
 
     /// The work that no worker has.
     pub fn lanes(&self) -> &Lanes<P> {

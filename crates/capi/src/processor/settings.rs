@@ -60,6 +60,7 @@ const TABLE: &[(&str, Takes)] = &[
     ("dead.letter.topic", Takes::Text),
     ("breaker.failures", Takes::Number(0, u32::MAX as i64)),
     ("breaker.pause.ms", MS),
+    ("breaker.pause.max.ms", MS),
     ("transactional.id", Takes::Text),
     ("transaction.ms", MS),
 ];
@@ -168,6 +169,9 @@ impl Settings {
         if let Some(failures) = self.number("breaker.failures").filter(|failures| *failures > 0) {
             let pause = self.ms("breaker.pause.ms").unwrap_or(Duration::from_secs(10));
             builder = builder.circuit_breaker(failures as u32, pause);
+            if let Some(pause_max) = self.ms("breaker.pause.max.ms") {
+                builder = builder.circuit_breaker_pause_max(pause_max);
+            }
         }
         let id = self.text("transactional.id");
         Ok(if id.is_empty() { builder } else { builder.exactly_once(id) })

@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// The consumer group
     #[arg(short = 'G', short_alias = 'g', long)]
     group: String,
+    /// Reads as a member of the share group named with --group: each record goes to one member, and is accepted when its
+    /// result line arrives. Records that were not handled are released
+    #[arg(long, conflicts_with = "hold")]
+    share: bool,
     /// Number of child processes
     #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
@@ -68,9 +72,15 @@ pub(crate) struct Args {
     /// Topic for records whose retries are used up [default: the command stops]
     #[arg(long, value_name = "TOPIC", value_parser = topic_name)]
     dead_letters: Option<String>,
-    /// Skips records whose retries are used up
+    /// Skips records whose retries are used up; a share group rejects them
     #[arg(long, conflicts_with = "dead_letters")]
     skip: bool,
+    /// Number of failures in a row after which no record is started for a pause; then one is tried [default: never]
+    #[arg(long, value_name = "FAILURES", value_parser = clap::value_parser!(u32).range(1..))]
+    breaker: Option<u32>,
+    /// First pause of --breaker in milliseconds; it doubles while the tried records fail, up to ten times this
+    #[arg(long, default_value_t = 1000, requires = "breaker")]
+    breaker_pause_ms: u64,
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
@@ -83,6 +93,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Before joining the group: a missing program would fail every record.
     program::check(&args.command[0], std::env::var_os("PATH").as_deref())?;
+    if args.share && args.order != Order::None {
+        return Err(Failure::usage("a share group has no order: leave out --order or --share"));
+    }
     let ours = [("auto.offset.reset", "earliest"), ("partition.assignment.strategy", "cooperative-sticky")];
     let mut config = args.connect.config(&ours)?;
     config.set("group.id", &args.group)?;
@@ -165,7 +178,7 @@ fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure
         None => GiveUp::Stop,
     };
     let mode = if args.batch == 1 { Mode::MultiAsync } else { Mode::MultiBatch };
-    let builder = Processor::builder(config, mode)
+    let mut builder = Processor::builder(config, mode)
         .topics(args.topic.iter().map(String::as_str))
         .workers(args.workers.into())
         .order(args.order)
@@ -173,6 +186,12 @@ fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure
         .batch_wait(Duration::from_millis(5))
         .retry(retry)
         .give_up(give_up);
+    if args.share {
+        builder = builder.share_group();
+    }
+    if let Some(failures) = args.breaker {
+        builder = builder.circuit_breaker(failures, Duration::from_millis(args.breaker_pause_ms));
+    }
     let feed = ChildSettings { command: args.command.clone(), json: args.json, print: args.print };
     if mode == Mode::MultiAsync {
         let each = |_| {

@@ -98,6 +98,35 @@ fn skipped_records_show_in_the_summary_and_in_the_exit_code() {
     assert!(ended.stderr.contains("0 skipped, 1 dead-lettered to dead"), "{}", ended.stderr);
 }
 
+#[test]
+fn a_share_group_is_done_with_records_that_were_handled_or_skipped() {
+    let broker = broker(1);
+    fill(&broker, "1\nerror: no\n3\n");
+    let create =
+        ["groups", "reset-offsets", "sharers", "-t", "orders", "--to-earliest", "--create", "--share"];
+    at(&broker, &[&create[..], &["--execute"]].concat(), "").succeeded();
+    let servers = broker.bootstrap_servers();
+    let run = ["run", "-b", &servers, "--topic", "orders", "--group", "sharers", "--share", "--skip"];
+    let more = ["--retries", "0", "--breaker", "5", "--", "cat"];
+    let mut running = Running::start(&mut command(&[&run[..], &more].concat()), "");
+    let lag = || {
+        let described = at(&broker, &["groups", "describe", "sharers", "--output", "json"], "").succeeded();
+        let described: serde_json::Value = serde_json::from_str(&described.stdout).expect("JSON");
+        described["total_lag"].as_i64()
+    };
+    running.until("done", PATIENCE, |_| lag() == Some(0));
+    running.signal(Signal::INT);
+    running
+        .wait()
+        .failed(1, &["2 records handled, 0 retries, 1 skipped, 0 dead-lettered", "1 record failed"]);
+}
+
+#[test]
+fn a_share_group_keeps_no_order() {
+    let run = ["run", "-b", "127.0.0.1:1", "-t", "orders", "-G", "sharers", "--share", "--order", "key"];
+    crate::support::ottla(&[&run[..], &["--", "cat"]].concat(), "").failed(2, &["has no order", "--order"]);
+}
+
 /// It waited without a word.
 #[test]
 fn a_misspelled_topic_is_reported() {

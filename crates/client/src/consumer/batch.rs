@@ -24,6 +24,8 @@ pub struct Batch {
     pub(super) sets: Vec<Records>,
     /// The position in the first set at which the records begin.
     pub(super) start: Mark,
+    /// The delivery count, in a share group.
+    pub(super) delivery_count: Option<i16>,
 }
 
 /// A batch that cannot be decoded, or its part after the decodable records: checksum, codec, size limit or format.
@@ -138,6 +140,23 @@ impl Batch {
         self.sets.last().map(|set| set.header().partition_leader_epoch).filter(|epoch| *epoch >= 0)
     }
 
+    /// Records of a share group: those at consecutive offsets of verified sets, which may have more.
+    pub(crate) fn delivered(
+        at: TopicPartition,
+        (from, next): (i64, i64),
+        delivery_count: i16,
+        node: i32,
+        sets: Vec<Records>,
+    ) -> Self {
+        let (start, delivery_count) = (Mark::default(), Some(delivery_count));
+        Self { at, from, next, high_watermark: -1, node, sets, start, delivery_count }
+    }
+
+    /// The number of deliveries of these records to members of their share group, including this one; `None` in a consumer group.
+    pub fn delivery_count(&self) -> Option<i16> {
+        self.delivery_count
+    }
+
     /// Removes up to `max` records from the front and returns them as a batch. Copies nothing and does not decode the
     /// records that it skips.
     ///
@@ -146,6 +165,8 @@ impl Batch {
     /// them. A later corrupt record ends the split before it.
     pub fn split_to(&mut self, max: usize) -> Result<SplitBatch, Error> {
         let mut front = Self { at: self.at.clone(), sets: Vec::new(), ..*self };
+        // The last set may have records behind this batch.
+        let max = max.min(usize::try_from(self.next - self.from).unwrap_or_default());
         let (mut count, mut bytes, mut sets) = (0, 0, 0);
         let mut mark = self.start;
         for set in &self.sets {
@@ -428,8 +449,8 @@ mod tests {
             out.push(Records::of_batch(&Bytes::from(bytes), 0).expect("a set"));
             base_offset += *count as i64;
         }
-        let (at, start) = (TopicPartition::new("orders", 0), Mark::default());
-        Batch { at, from, next: base_offset, high_watermark: base_offset, node: 1, sets: out, start }
+        let (at, start, next) = (TopicPartition::new("orders", 0), Mark::default(), base_offset);
+        Batch { at, from, next, high_watermark: next, node: 1, sets: out, start, delivery_count: None }
     }
 
     fn offsets(batch: &Batch) -> Vec<i64> {
@@ -460,6 +481,22 @@ mod tests {
                 }
                 assert_eq!(seen, all, "from {from}, {size} at a time");
             }
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_offsets_comes_apart_without_the_records_around_it() {
+        for size in 1..=9 {
+            let all = batch(&[5, 1, 7], 0);
+            let mut rest = Batch::delivered(all.at.clone(), (2, 9), 3, 1, all.sets);
+            let mut seen = Vec::new();
+            while rest.first_offset() < rest.next_offset() {
+                let cut = rest.split_to(size).expect("sound records");
+                assert_eq!(offsets(&cut.batch).len(), cut.records, "{size}");
+                assert_eq!(cut.batch.delivery_count(), Some(3));
+                seen.extend(offsets(&cut.batch));
+            }
+            assert_eq!(seen, [2, 3, 4, 5, 6, 7, 8], "{size} at a time");
         }
     }
 

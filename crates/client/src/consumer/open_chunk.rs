@@ -119,7 +119,8 @@ impl OpenChunk {
         let (high_watermark, node) = (self.chunk.high_watermark, self.chunk.node);
         let at = self.chunk.progress.at.clone();
         let (sets, start) = (Vec::new(), Mark::default());
-        let mut batch = Batch { at, from, next: from, high_watermark, node, sets, start };
+        let mut batch =
+            Batch { at, from, next: from, high_watermark, node, sets, start, delivery_count: None };
         if let Some((set, _)) = self.set.take().filter(|(set, mark)| set.has_more(mark)) {
             batch.next = set.header().next_offset();
             batch.sets.push(set);

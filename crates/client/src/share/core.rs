@@ -225,8 +225,8 @@ impl ShareCore {
         let mut room = view.room();
         for node in self.in_turn() {
             let wanted = wanted.get(&node).unwrap_or(&none);
-            let queued = demand.queued.get(&node).copied().unwrap_or_default();
-            self.update_leader(node, now, wanted, demand.is_waiting, queued, &mut room);
+            let may_prefetch = !demand.polls_only && !demand.queued.contains_key(&node);
+            self.update_leader(node, now, wanted, demand.is_waiting, may_prefetch, &mut room);
         }
         let is_needed = |leader: &ShareLeader| leader.in_flight.is_some() || !leader.pending.is_empty();
         self.leaders.retain(|node, leader| {
@@ -263,7 +263,7 @@ impl ShareCore {
         now: Instant,
         wanted: &BTreeSet<TopicIdPartition>,
         is_waiting: bool,
-        queued: usize,
+        may_prefetch: bool,
         room: &mut usize,
     ) {
         let is_limited = self.settings.acquire_mode == ShareAcquireMode::RecordLimit;
@@ -293,7 +293,7 @@ impl ShareCore {
         }
         // A session opens without records to wait for, so that it can carry acknowledgements soon.
         let waits = is_waiting && (is_open || !has_acks);
-        let is_ahead = !is_limited && leader.prefetches && queued == 0;
+        let is_ahead = !is_limited && leader.prefetches && may_prefetch;
         let is_due = is_waiting && !others_fetch || is_ahead || (!is_open && has_acks);
         leader.waits_for_room = false;
         if is_due && !wanted.is_empty() {

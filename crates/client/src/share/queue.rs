@@ -69,6 +69,8 @@ pub(super) struct Demand {
     pub(super) acks: Vec<PartitionAcks>,
     /// `true` if a poll waits for records.
     pub(super) is_waiting: bool,
+    /// `true` if no fetch goes ahead of a poll.
+    pub(super) polls_only: bool,
     /// The number of chunks that wait for a poll, by leader.
     pub(super) queued: BTreeMap<i32, usize>,
 }
@@ -90,6 +92,7 @@ struct State {
     items: VecDeque<ShareItem>,
     acks: Vec<PartitionAcks>,
     is_waiting: bool,
+    polls_only: bool,
 }
 
 impl ShareQueue {
@@ -137,6 +140,11 @@ impl ShareQueue {
         self.lock().is_waiting = false;
     }
 
+    /// The engine fetches only while a poll waits.
+    pub(crate) fn fetch_for_polls_only(&self) {
+        self.lock().polls_only = true;
+    }
+
     /// Adds an item for the polling thread.
     pub(super) fn push(&self, item: ShareItem) {
         let mut state = self.lock();
@@ -169,7 +177,8 @@ impl ShareQueue {
                 *queued.entry(chunk.node).or_default() += 1;
             }
         }
-        Demand { acks: std::mem::take(&mut state.acks), is_waiting: state.is_waiting, queued }
+        let (is_waiting, polls_only) = (state.is_waiting, state.polls_only);
+        Demand { acks: std::mem::take(&mut state.acks), is_waiting, polls_only, queued }
     }
 
     /// The number of chunks and their bytes, by partition.

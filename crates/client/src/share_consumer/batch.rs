@@ -1,11 +1,12 @@
 //! Batches of a share group's records, as returned by a poll.
 
-use std::ops::Deref;
+use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
 
+use ottla_protocol::Uuid;
 use ottla_wire::{RecordIter, Records};
 
-use crate::consumer::RecordView;
+use crate::consumer::{Batch, RecordView};
 use crate::record::OwnedRecord;
 use crate::share::queue::AcquiredRange;
 use crate::types::TopicPartition;
@@ -17,6 +18,7 @@ use crate::types::TopicPartition;
 #[derive(Clone, Debug)]
 pub struct ShareBatch {
     pub(super) at: TopicPartition,
+    pub(super) topic_id: Uuid,
     pub(super) node: i32,
     /// Verified sets in the order of their offsets. They may have records that are not acquired.
     pub(super) sets: Arc<[Records]>,
@@ -65,6 +67,32 @@ impl ShareBatch {
     /// The partition.
     pub fn partition(&self) -> i32 {
         self.at.partition
+    }
+
+    /// The id of the topic: another one after the topic was created again.
+    pub fn topic_id(&self) -> Uuid {
+        self.topic_id
+    }
+
+    /// The offsets of the delivered records, in order, with their delivery count. Each offset has a record.
+    pub fn ranges(&self) -> impl Iterator<Item = (RangeInclusive<i64>, i16)> {
+        self.acquired.iter().map(|range| (range.first..=range.last, range.delivery_count))
+    }
+
+    /// The delivered records at `offsets`, which lie in one of [`ranges`](Self::ranges), as a batch that shares their bytes; `None`
+    /// if one of the offsets is not delivered.
+    pub fn records_at(&self, offsets: RangeInclusive<i64>) -> Option<Batch> {
+        let (first, last) = offsets.into_inner();
+        let found = self.acquired.partition_point(|range| range.last < first);
+        let is_delivered =
+            |range: &&AcquiredRange| first >= range.first && (first..=range.last).contains(&last);
+        let range = self.acquired.get(found).filter(is_delivered)?;
+        let has_some = |set: &&Records| {
+            let header = set.header();
+            header.base_offset <= last && first <= header.last_offset()
+        };
+        let sets = self.sets.iter().filter(has_some).cloned().collect();
+        Some(Batch::delivered(self.at.clone(), (first, last + 1), range.delivery_count, self.node, sets))
     }
 
     /// The number of the delivered records in this batch.

@@ -158,8 +158,8 @@ mod tests {
         let range =
             |(first, last): &(i64, i64)| AcquiredRange { first: *first, last: *last, delivery_count: 1 };
         let acquired: Arc<[AcquiredRange]> = runs.iter().map(range).collect();
-        let batch =
-            ShareBatch { at: TopicPartition::new("orders", 0), node: 1, sets: Arc::new([]), acquired };
+        let (at, topic_id) = (TopicPartition::new("orders", 0), Uuid::ONE);
+        let batch = ShareBatch { at, topic_id, node: 1, sets: Arc::new([]), acquired };
         DeliveredBatch::new(TopicIdPartition { topic_id: Uuid::ONE, partition: 0 }, &batch, true)
     }
 

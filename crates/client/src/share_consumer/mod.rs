@@ -298,16 +298,24 @@ impl ShareConsumer {
     }
 
     /// Returns further records of the poll that have arrived. Unlike [`take_ready`](Self::take_ready), the engine does not fetch for it.
+    /// A poll that lasts calls one of both within `max.poll.interval.ms`.
     ///
     /// # Errors
     /// Errors of the group and of partitions, as from [`poll`](Self::poll).
     pub fn take_more(&mut self) -> Result<Option<ShareBatch>, Error> {
+        self.links.polls.pass();
         self.take_from(ShareQueue::take_arrived)
     }
 
     /// Ends a poll that has begun: the engine begins no further fetch that waits for records.
     pub fn end_poll(&self) {
         self.links.queue.stop_waiting();
+    }
+
+    /// Turns off fetches ahead of polls: from now on, the engine fetches only while a poll waits. Records fetched ahead are locked for
+    /// this member before it can handle or renew them.
+    pub fn fetch_for_polls_only(&self) {
+        self.links.queue.fetch_for_polls_only();
     }
 
     /// Acknowledges a record of the last poll. The next poll or commit sends it; until then, another call replaces it.

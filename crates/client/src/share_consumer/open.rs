@@ -49,7 +49,7 @@ impl Spans {
 
 /// Opens a chunk.
 pub(super) fn open(chunk: AcquiredChunk, reading: &ReadContext) -> OpenedChunk {
-    let AcquiredChunk { at, node, mut records, acquired, .. } = chunk;
+    let AcquiredChunk { key, at, node, mut records, acquired, .. } = chunk;
     let (mut sets, mut spans) = (Vec::new(), Spans::default());
     let bytes = records.len();
     while !records.is_empty() {
@@ -79,7 +79,8 @@ pub(super) fn open(chunk: AcquiredChunk, reading: &ReadContext) -> OpenedChunk {
     let runs = std::mem::take(&mut opened.runs);
     let count: u64 = runs.iter().map(|run| (run.last - run.first + 1) as u64).sum();
     let next = runs.last().map_or(spans.next, |run| run.last + 1);
-    let batch = ShareBatch { at: at.clone(), node, sets: sets.into(), acquired: runs.into() };
+    let (topic_id, sets, acquired) = (key.topic_id, sets.into(), runs.into());
+    let batch = ShareBatch { at: at.clone(), topic_id, node, sets, acquired };
     if count > 0 {
         reading.observer.consumed(&at.topic, at.partition, count, bytes as u64, next);
     }

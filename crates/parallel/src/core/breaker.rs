@@ -9,8 +9,10 @@ use tokio::time::Instant;
 pub(crate) struct BreakerSettings {
     /// Number of consecutive failures that opens the breaker.
     pub(crate) failures: u32,
-    /// Time that the breaker stays open.
+    /// Time that the breaker stays open at first. It doubles with each trial that fails.
     pub(crate) pause: Duration,
+    /// Maximum time that the breaker stays open.
+    pub(crate) pause_max: Duration,
 }
 
 /// Closed, the breaker lets all work through. Open, it lets nothing through until the pause is over. It then lets one
@@ -20,6 +22,8 @@ pub(crate) struct Breaker {
     settings: Option<BreakerSettings>,
     state: State,
     opened: u64,
+    /// The number of times that it has opened since it was last closed.
+    opened_in_a_row: u32,
 }
 
 #[derive(Debug)]
@@ -32,7 +36,7 @@ enum State {
 impl Breaker {
     /// Without settings the breaker is always closed.
     pub(crate) fn new(settings: Option<BreakerSettings>) -> Self {
-        Self { settings, state: State::Closed { failures: 0 }, opened: 0 }
+        Self { settings, state: State::Closed { failures: 0 }, opened: 0, opened_in_a_row: 0 }
     }
 
     /// `true` if a work item may start. A caller that receives `true` must start one or call
@@ -59,12 +63,16 @@ impl Breaker {
     pub(crate) fn on_success(&mut self) {
         match &mut self.state {
             State::Closed { failures } => *failures = 0,
-            State::Trial => self.state = State::Closed { failures: 0 },
+            State::Trial => {
+                self.state = State::Closed { failures: 0 };
+                self.opened_in_a_row = 0;
+            }
             // This work item started before the breaker opened; only the trial after the pause closes it.
             State::Open { .. } => {}
         }
     }
 
+    /// Counts a failure that a retry may resolve. Others say nothing about the handler's target.
     pub(crate) fn on_failure(&mut self, now: Instant) {
         let Some(settings) = self.settings else { return };
         let opens = match &mut self.state {
@@ -76,8 +84,11 @@ impl Breaker {
             State::Open { .. } => false,
         };
         if opens {
-            self.state = State::Open { until: now + settings.pause };
+            let doubled = settings.pause.saturating_mul(1 << self.opened_in_a_row.min(20));
+            let pause = doubled.min(settings.pause_max).max(settings.pause);
+            self.state = State::Open { until: now + pause };
             self.opened += 1;
+            self.opened_in_a_row = self.opened_in_a_row.saturating_add(1);
         }
     }
 
@@ -111,7 +122,8 @@ mod tests {
     fn one_trial_after_the_pause_closes_or_reopens_it() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let mut breaker = Breaker::new(Some(BreakerSettings { failures: 2, pause: Duration::from_secs(10) }));
+        let pause = Duration::from_secs(10);
+        let mut breaker = Breaker::new(Some(BreakerSettings { failures: 2, pause, pause_max: pause }));
         breaker.on_failure(at(0));
         breaker.on_success();
         breaker.on_failure(at(0));
@@ -126,5 +138,24 @@ mod tests {
         breaker.on_success();
         assert!(breaker.is_closed() && breaker.lets_through(at(22)));
         assert_eq!(breaker.opened(), 2);
+    }
+
+    #[test]
+    fn the_pause_doubles_up_to_its_maximum_and_begins_again_after_a_success() {
+        let mut now = Instant::now();
+        let (pause, pause_max) = (Duration::from_secs(1), Duration::from_secs(3));
+        let mut breaker = Breaker::new(Some(BreakerSettings { failures: 1, pause, pause_max }));
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            breaker.on_failure(now);
+            let until = breaker.open_until().expect("open");
+            pauses.push((until - now).as_secs());
+            now = until;
+            assert!(breaker.lets_through(now));
+        }
+        assert_eq!(pauses, [1, 2, 3, 3]);
+        breaker.on_success();
+        breaker.on_failure(now);
+        assert_eq!(breaker.open_until(), Some(now + pause));
     }
 }

@@ -18,7 +18,7 @@ use self::breaker::{Breaker, BreakerSettings};
 use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
 use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, StopOffset, Work};
-use crate::retry::Retry;
+use crate::retry::{GIVEN_UP, Retry};
 
 /// Assumed handling time before any measurement. Records are assumed to be slow, so each becomes its own work item.
 const RECORD_TIME_UNKNOWN: Duration = Duration::from_millis(1);
@@ -208,15 +208,13 @@ impl<P> Core<P> {
         if done.records > 0 {
             self.breaker.on_success();
         }
-        if done.records == 0 && failed.is_empty() && held.is_none() {
-            self.breaker.cancel_trial(now);
-        }
         self.counts.handled += done.records as u64;
         let Some(slot) = self.slot_mut(assignment) else {
             self.counts.late += done.records as u64;
             if let Some(lane) = lane {
                 self.lanes.leave(lane, assignment);
             }
+            self.breaker.cancel_trial(now);
             return Vec::new();
         };
         if !deferred {
@@ -247,6 +245,8 @@ impl<P> Core<P> {
                 self.lanes.leave(lane, assignment);
             }
         }
+        // A trial without a result, such as a record that the handler refused: the next work item is the trial.
+        self.breaker.cancel_trial(now);
         given_up
     }
 
@@ -279,7 +279,9 @@ impl<P> Core<P> {
     /// Counts a failure. Returns the delay before the retry, or `None` if the retries are used up.
     fn failed(&mut self, work: &Work<P>, now: Instant) -> Option<Duration> {
         self.counts.failures += 1;
-        self.breaker.on_failure(now);
+        if work.failures != GIVEN_UP {
+            self.breaker.on_failure(now);
+        }
         let delay = self.retry.after(work.failures, &mut self.rng)?;
         self.counts.retries += 1;
         Some(delay)
@@ -360,6 +362,26 @@ impl<P> Core<P> {
             self.admit(work);
         }
         count == 0
+    }
+
+    /// Removes the queued work of a partition that has not failed, and returns it. Work that waits for a retry stays.
+    pub(crate) fn withdraw(&mut self, assignment: AssignmentId) -> Vec<Work<P>> {
+        let (queued, _) = self.lanes.remove(assignment);
+        let (fresh, failed): (Vec<_>, Vec<_>) = queued.into_iter().partition(|work| work.failures == 0);
+        for work in failed {
+            self.lanes.push(work);
+        }
+        if let Some(slot) = self.slot_mut(assignment) {
+            for work in &fresh {
+                slot.in_flight -= work.size;
+            }
+        }
+        fresh
+    }
+
+    /// `true` if work waits for its retry.
+    pub(crate) fn has_delayed(&self) -> bool {
+        !self.delayed.is_empty()
     }
 
     fn note_dropped(&mut self, work: &Work<P>) {

@@ -88,7 +88,11 @@ impl Model {
     }
 
     fn core(rng: &mut fastrand::Rng, retry: &Retry) -> Core<Records> {
-        let breaker = BreakerSettings { failures: 6, pause: Duration::from_millis(20) };
+        let breaker = BreakerSettings {
+            failures: 6,
+            pause: Duration::from_millis(20),
+            pause_max: Duration::from_millis(80),
+        };
         Core::new(retry.clone(), rng.bool().then_some(breaker), rng.fork())
     }
 
@@ -299,7 +303,14 @@ impl Model {
         }
         let Work { assignment, offsets, size, .. } = work;
         self.core.settle(
-            &PendingRecords { assignment, offsets, until: i64::MAX, except: Vec::new(), size },
+            &PendingRecords {
+                assignment,
+                offsets,
+                until: i64::MAX,
+                except: Vec::new(),
+                size,
+                rejected: false,
+            },
             self.now,
         );
     }

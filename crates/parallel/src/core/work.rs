@@ -19,6 +19,15 @@ impl Offsets {
             Self::Each(offsets) => offsets.first().copied().unwrap_or(i64::MAX),
         }
     }
+
+    /// All offsets.
+    pub(crate) fn each(&self) -> impl Iterator<Item = i64> + '_ {
+        let (range, each) = match self {
+            Self::Range(from, next) => (*from..*next, &[][..]),
+            Self::Each(offsets) => (0..0, &offsets[..]),
+        };
+        range.chain(each.iter().copied())
+    }
 }
 
 /// A work item.
@@ -117,4 +126,14 @@ pub(crate) struct PendingRecords {
     pub(crate) until: i64,
     pub(crate) except: Vec<i64>,
     pub(crate) size: Size,
+    /// `true` if the records are given up and kept nowhere: a share group rejects them.
+    pub(crate) rejected: bool,
+}
+
+impl PendingRecords {
+    /// The offsets of the records.
+    pub(crate) fn each(&self) -> impl Iterator<Item = i64> + '_ {
+        let is_done = |offset: &i64| *offset < self.until && self.except.binary_search(offset).is_err();
+        self.offsets.each().filter(is_done)
+    }
 }

@@ -58,7 +58,7 @@ impl Transaction {
 
 impl Dispatcher {
     pub(crate) async fn init_transactions(&mut self) -> Result<(), Error> {
-        self.retry_call(async |it| it.producer.init_transactions(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.writer.producer.init_transactions(CALL_WITHIN).await).await
     }
 
     /// Begins a transaction when records are waiting, closes it after its interval, and commits it when its records
@@ -68,7 +68,7 @@ impl Dispatcher {
         match transaction.state {
             State::Idle => {
                 if self.assigned.values().any(|partition| !partition.waiting.is_empty()) {
-                    self.producer.begin_transaction()?;
+                    self.writer.producer.begin_transaction()?;
                     transaction.state = State::Open(Instant::now());
                 }
             }
@@ -102,7 +102,7 @@ impl Dispatcher {
         transaction.state = State::Closing;
         let mut result = Ok(());
         loop {
-            result = result.and(self.write_out().await);
+            result = result.and(self.writer.write_out().await);
             for partition in self.assigned.values_mut() {
                 partition.flush(&self.exchange, Instant::now());
             }
@@ -160,11 +160,11 @@ impl Dispatcher {
         if !offsets.is_empty() {
             let group = self.consumer.group_metadata().await?;
             self.retry_call(async |it| {
-                it.producer.send_offsets_to_transaction(offsets, &group, CALL_WITHIN).await
+                it.writer.producer.send_offsets_to_transaction(offsets, &group, CALL_WITHIN).await
             })
             .await?;
         }
-        self.retry_call(async |it| it.producer.commit_transaction(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.writer.producer.commit_transaction(CALL_WITHIN).await).await
     }
 
     /// Aborts the transaction and restarts every partition at its committed offset.
@@ -194,7 +194,7 @@ impl Dispatcher {
             // Seeking fails for a revoked partition. Its next owner starts at the committed offset anyway.
             let _ = self.consumer.seek(&at, StartAt::Offset(offset)).await;
         }
-        self.retry_call(async |it| it.producer.abort_transaction(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.writer.producer.abort_transaction(CALL_WITHIN).await).await
     }
 
     /// Repeats a call that failed with a retriable error.

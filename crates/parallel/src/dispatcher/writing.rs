@@ -1,20 +1,19 @@
 //! Writes the outputs of handlers and dead letters.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ottla_client::{CorruptBatch, Delivery, ProduceError, Record};
+use ottla_client::{CorruptBatch, Delivery, ProduceError, Producer, Record};
 use tokio::time::Instant;
 
 use crate::core::work::{PendingRecords, Work};
 use crate::error::{Error, FailureKind};
-use crate::exchange::Produced;
+use crate::exchange::{Exchange, Produced};
 use crate::message::Pieces;
 use crate::outputs::Outputs;
-use crate::settings::GiveUp;
-
-use super::Dispatcher;
+use crate::settings::{Builder, GiveUp};
 
 /// Upper bound of a raw dead letter's headers and batch overhead.
 const DEAD_LETTER_OVERHEAD_BYTES: usize = 4096;
@@ -51,7 +50,31 @@ impl PendingWrites {
     }
 }
 
-impl Dispatcher {
+/// Writes outputs and dead letters, and finishes their input records.
+pub(crate) struct Writer {
+    exchange: Arc<Exchange>,
+    pub(crate) producer: Producer,
+    pub(crate) pending: PendingWrites,
+    give_up: GiveUp,
+    group: String,
+    request_bytes_max: usize,
+    /// `true` in exactly-once mode: no single write is awaited, as the commit of the transaction covers it.
+    is_transactional: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(settings: &Builder, exchange: Arc<Exchange>, producer: Producer) -> Self {
+        Self {
+            exchange,
+            producer,
+            pending: PendingWrites::default(),
+            give_up: settings.gives_up(),
+            group: settings.config.group_id.clone().unwrap_or_default(),
+            request_bytes_max: settings.config.max_request_size,
+            is_transactional: settings.exactly_once.is_some(),
+        }
+    }
+
     /// Writes new outputs and handles newly given-up records.
     pub(crate) async fn write_out(&mut self) -> Result<(), Error> {
         let (produced, given_up) = {
@@ -69,7 +92,9 @@ impl Dispatcher {
                 None => self.give_up(&work).await,
             };
             let Work { assignment, offsets, size, .. } = work;
-            let done = PendingRecords { assignment, offsets, until: i64::MAX, except: Vec::new(), size };
+            let rejected = self.give_up == GiveUp::Skip;
+            let (until, except) = (i64::MAX, Vec::new());
+            let done = PendingRecords { assignment, offsets, until, except, size, rejected };
             result = result.and(self.await_writes(done, written));
         }
         result
@@ -78,8 +103,8 @@ impl Dispatcher {
     /// Finishes the records that waited for a write.
     pub(crate) fn settle(&mut self, written: WriteResult) -> Result<(), Error> {
         let mut inner = self.exchange.lock();
-        match written.result {
-            Ok(()) => inner.core.settle(&written.done, Instant::now()),
+        match &written.result {
+            Ok(()) => inner.settle(written.done, Instant::now()),
             Err(_) => inner.core.abandon(written.done.assignment),
         }
         written.result.map_err(not_written)
@@ -93,9 +118,8 @@ impl Dispatcher {
         Ok(deliveries)
     }
 
-    /// In a transaction no single write is awaited: the commit covers it.
     async fn write(&self, record: Record<'_>) -> Result<Option<Delivery>, Error> {
-        if self.transaction.is_some() {
+        if self.is_transactional {
             self.producer.send_unobserved(record).await.map_err(not_written)?;
             return Ok(None);
         }
@@ -109,9 +133,9 @@ impl Dispatcher {
     ) -> Result<(), Error> {
         match written {
             Ok(deliveries) if deliveries.is_empty() => {
-                self.exchange.lock().core.settle(&done, Instant::now());
+                self.exchange.lock().settle(done, Instant::now());
             }
-            Ok(deliveries) => self.pending_writes.push(done, deliveries),
+            Ok(deliveries) => self.pending.push(done, deliveries),
             Err(error) => {
                 self.exchange.lock().core.abandon(done.assignment);
                 return Err(error);
@@ -132,7 +156,7 @@ impl Dispatcher {
                 let (at, reason) = (record.at().clone(), reason.to_owned());
                 return Err(Error::Handler { at, offset, reason });
             }
-            match &self.settings.give_up {
+            match &self.give_up {
                 GiveUp::Stop => {
                     let (at, reason) = (record.at().clone(), reason.to_owned());
                     return Err(Error::Record { at, offset, attempts, reason });
@@ -153,7 +177,7 @@ impl Dispatcher {
                         .header("ottla.error.topic", record.topic())
                         .header("ottla.error.partition", &numbers[0])
                         .header("ottla.error.offset", &numbers[1])
-                        .header("ottla.error.group", self.group())
+                        .header("ottla.error.group", &self.group)
                         .header("ottla.error.attempts", &numbers[2])
                         .header("ottla.error.kind", kind)
                         .header("ottla.error.reason", reason);
@@ -169,7 +193,7 @@ impl Dispatcher {
     async fn give_up_corrupt(&self, corrupt: &CorruptBatch) -> Result<Vec<Delivery>, Error> {
         let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
         let (at, bytes) = (corrupt.at(), corrupt.bytes());
-        match &self.settings.give_up {
+        match &self.give_up {
             GiveUp::Stop => Err(corrupt.error().clone().into()),
             GiveUp::Skip => {
                 tracing::warn!(%at, from, next, error = %corrupt.error(), "undecodable records given up");
@@ -186,22 +210,18 @@ impl Dispatcher {
                     .header("ottla.error.offset", &numbers[1])
                     .header("ottla.error.next_offset", &numbers[2])
                     .header("ottla.error.bytes", &numbers[3])
-                    .header("ottla.error.group", self.group())
+                    .header("ottla.error.group", &self.group)
                     .header("ottla.error.attempts", "0")
                     .header("ottla.error.kind", "corrupt")
                     .header("ottla.error.reason", &reason);
                 // A batch that exceeds the request size is not copied: the headers name its offsets.
-                let fits = bytes.len() + DEAD_LETTER_OVERHEAD_BYTES <= self.settings.config.max_request_size;
+                let fits = bytes.len() + DEAD_LETTER_OVERHEAD_BYTES <= self.request_bytes_max;
                 letter.value = fits.then_some(&**bytes);
                 let written = self.write(letter).await?;
                 self.exchange.lock().dead_letters += 1;
                 Ok(written.into_iter().collect())
             }
         }
-    }
-
-    fn group(&self) -> &str {
-        self.settings.config.group_id.as_deref().unwrap_or_default()
     }
 }
 

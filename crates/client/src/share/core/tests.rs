@@ -34,6 +34,7 @@ struct Story {
     now: Instant,
     leaders: Leaders,
     ids: u64,
+    polls_only: bool,
 }
 
 impl Story {
@@ -48,13 +49,18 @@ impl Story {
         let mut core = ShareCore::new(settings);
         let at = |key: &TopicIdPartition| (*key, TopicPartition::new("orders", key.partition));
         core.assign(partitions.iter().map(at).collect());
-        Self { core, now: Instant::now(), leaders: Leaders { of_first: Some(1), room: 8 << 20 }, ids: 0 }
+        let leaders = Leaders { of_first: Some(1), room: 8 << 20 };
+        Self { core, now: Instant::now(), leaders, ids: 0, polls_only: false }
     }
 
     /// A round with this demand; returns the actions.
     fn round(&mut self, is_waiting: bool, queued: &[i32], acks: Vec<PartitionAcks>) -> Vec<ShareAction> {
         let queued = queued.iter().map(|node| (*node, 1)).collect();
-        self.core.update(self.now, Demand { acks, is_waiting, queued }, &self.leaders);
+        self.core.update(
+            self.now,
+            Demand { acks, is_waiting, polls_only: self.polls_only, queued },
+            &self.leaders,
+        );
         std::iter::from_fn(|| self.core.poll_action()).collect()
     }
 
@@ -143,6 +149,15 @@ fn a_waiting_poll_fetches_for_long_and_a_taken_batch_fetches_ahead_with_its_ackn
     assert!(story.core.has_unsettled(1));
     assert_eq!(settled(&story.fetched(1, KEY, false, ErrorCode::None)), [None]);
     assert!(!story.core.has_unsettled(1));
+}
+
+#[test]
+fn without_fetches_ahead_only_a_waiting_poll_fetches() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.polls_only = true;
+    story.open(1, KEY);
+    assert!(story.round(false, &[], Vec::new()).is_empty(), "no poll waits");
+    assert!(fetch(&story.round(true, &[], Vec::new())).is_some());
 }
 
 #[test]

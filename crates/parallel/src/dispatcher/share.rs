@@ -1,0 +1,481 @@
+//! The polling thread in a share group: it takes delivered records, dispatches work, and acknowledges each record.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_client::{
+    AcknowledgeType, AcknowledgementResult, Client, ErrorCode, NotificationQueue, ShareBatch, ShareConsumer,
+    TopicPartition, Uuid,
+};
+use tokio::time::{Instant, sleep_until};
+
+use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
+use crate::core::work::{AssignmentId, PendingRecords};
+use crate::error::Error;
+use crate::exchange::{Exchange, Inner, WakeCondition};
+use crate::held::{Delivered, HeldRecords, OnDone};
+use crate::settings::Builder;
+
+use super::writing::Writer;
+use super::{LEAVE_WITHIN, POLL_MAX, WORKER_IDLE_MAX, log_if_transient};
+
+/// Time for which done records wait for others, so that a request acknowledges more than one.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(5);
+
+/// The lock duration before a broker has reported it: Kafka's minimum.
+const LOCK_UNKNOWN: Duration = Duration::from_secs(15);
+
+/// Work items per worker that are queued before the dispatcher stops polling: one round in reserve while a fetch lasts.
+const QUEUED_PER_WORKER: usize = 2;
+
+/// Owns the share consumer and the delivered records that are not acknowledged.
+pub(crate) struct ShareDispatcher {
+    settings: Builder,
+    sizing: WorkSizing,
+    exchange: Arc<Exchange>,
+    consumer: ShareConsumer,
+    writer: Writer,
+    partitions: BTreeMap<TopicPartition, SharePartition>,
+    /// The partition of each assignment of the core.
+    names: BTreeMap<(u32, u32), TopicPartition>,
+    results: NotificationQueue<AcknowledgementResult>,
+    /// `true` while the engine fetches for this dispatcher.
+    polls: bool,
+    /// `true` if acknowledgements are not sent.
+    has_unsent: bool,
+    /// `false` if the group does not renew locks.
+    renews: bool,
+    acknowledge_at: Option<Instant>,
+    renew_at: Option<Instant>,
+}
+
+/// A partition of which records were delivered.
+struct SharePartition {
+    topic_id: Uuid,
+    assignment: AssignmentId,
+    work: AssignedPartition,
+    held: HeldRecords,
+}
+
+impl ShareDispatcher {
+    pub(super) fn new(settings: Builder, exchange: Arc<Exchange>, client: &Client) -> Result<Self, Error> {
+        let consumer = client.share_consumer()?;
+        consumer.fetch_for_polls_only();
+        let woken = exchange.clone();
+        consumer.on_filled(move || woken.dispatcher_wake.notify_one());
+        Ok(Self {
+            sizing: WorkSizing::new(&settings),
+            writer: Writer::new(&settings, exchange.clone(), client.producer()),
+            settings,
+            exchange,
+            results: consumer.acknowledgement_results(),
+            consumer,
+            partitions: BTreeMap::new(),
+            names: BTreeMap::new(),
+            polls: false,
+            has_unsent: false,
+            renews: true,
+            acknowledge_at: None,
+            renew_at: None,
+        })
+    }
+
+    /// Runs until it is stopped or fails.
+    pub(super) async fn run(mut self) -> Result<(), Error> {
+        let result = self.consume().await;
+        if let Err(error) = &result {
+            // The caller that joins the processor gets the error.
+            tracing::info!(%error, "the processor stops");
+        }
+        let drained = self.drain().await;
+        self.exchange.close();
+        let left = self.consumer.close(LEAVE_WITHIN).await;
+        result.and(drained).and(left.map_err(Error::from))
+    }
+
+    async fn consume(&mut self) -> Result<(), Error> {
+        let topics: Vec<&str> = self.settings.topics.iter().map(String::as_str).collect();
+        self.consumer.subscribe(&topics).await?;
+        // One poll that lasts: its records are acknowledged one by one.
+        self.consumer.begin_poll()?;
+        loop {
+            self.writer.write_out().await?;
+            if self.exchange.lock().stopping {
+                return Ok(());
+            }
+            let now = Instant::now();
+            self.read_results();
+            self.poll(now)?;
+            self.acknowledge_done(now, false);
+            self.renew(now);
+            let next = self.dispatch(now);
+            self.send();
+            tokio::select! {
+                biased;
+                Some(written) = self.writer.pending.next() => self.writer.settle(written)?,
+                () = self.exchange.dispatcher_wake.notified() => {}
+                () = sleep_until(next) => self.exchange.wake_one(&mut self.exchange.lock()),
+            }
+        }
+    }
+
+    /// Takes the records that have arrived. Lets the engine fetch while the workers are short of records.
+    fn poll(&mut self, now: Instant) -> Result<(), Error> {
+        loop {
+            self.polls = self.wants_records(now);
+            let taken = if self.polls { self.consumer.take_ready() } else { self.consumer.take_more() };
+            match taken {
+                Ok(Some(batch)) => self.receive(&batch, now),
+                Ok(None) => break,
+                Err(error) => {
+                    log_if_transient(error)?;
+                    break;
+                }
+            }
+        }
+        if !self.polls {
+            self.consumer.end_poll();
+        }
+        Ok(())
+    }
+
+    /// `true` if the workers are short of records, and the circuit breaker lets records through. After the pause, a record is fetched
+    /// for the trial only if none waits for a retry.
+    fn wants_records(&self, now: Instant) -> bool {
+        let inner = self.exchange.lock();
+        let unstarted = self.unstarted(&inner);
+        let breaker = inner.core.breaker();
+        match breaker.open_until() {
+            None => breaker.is_closed() && unstarted <= self.queued_min(&inner),
+            Some(until) => until <= now && unstarted == 0 && !inner.core.has_delayed(),
+        }
+    }
+
+    /// The number of records that no worker has taken.
+    fn unstarted(&self, inner: &Inner) -> usize {
+        let waiting: usize = self.partitions.values().map(|partition| partition.work.unstarted()).sum();
+        waiting + inner.core.lanes().queued_records()
+    }
+
+    /// The number of queued records at which more are fetched. It is at most one fetch, so that other members get their part.
+    fn queued_min(&self, inner: &Inner) -> usize {
+        let each = self.sizing.batch.unwrap_or_else(|| self.exchange.piece(inner));
+        let records = each.saturating_mul(self.settings.workers_count() * QUEUED_PER_WORKER);
+        records.min(self.settings.config.max_poll_records)
+    }
+
+    fn receive(&mut self, batch: &ShareBatch, now: Instant) {
+        let at = batch.at();
+        let is_other_topic = |known: &SharePartition| known.topic_id != batch.topic_id();
+        if self.partitions.get(at).is_some_and(is_other_topic) {
+            self.forget(at);
+        }
+        if !self.partitions.contains_key(at) {
+            self.add(at, batch.topic_id(), now);
+        }
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        let mut delivered = Delivered::default();
+        for (offsets, _) in batch.ranges() {
+            partition.held.deliver(offsets, now, &mut delivered);
+        }
+        for records in delivered.new.into_iter().filter_map(|offsets| batch.records_at(offsets)) {
+            partition.work.receive(Fetched::Records(records));
+        }
+        for (offset, outcome) in delivered.done {
+            self.acknowledge(at, offset, outcome);
+        }
+        let renew_at = now + self.renewal_age();
+        self.renew_at = Some(self.renew_at.map_or(renew_at, |at| at.min(renew_at)));
+    }
+
+    fn add(&mut self, at: &TopicPartition, topic_id: Uuid, now: Instant) {
+        let mut inner = self.exchange.lock();
+        let owned = inner.core.assign(0, now);
+        inner.partitions.entry(at.clone()).or_default().assignment = Some(owned.0);
+        drop(inner);
+        let (assignment, held) = (owned.0, HeldRecords::default());
+        self.names.insert((assignment.slot, assignment.generation), at.clone());
+        let mut work = AssignedPartition::new(at.clone());
+        work.owned = Some(owned);
+        self.partitions.insert(at.clone(), SharePartition { topic_id, assignment, work, held });
+    }
+
+    /// Forgets a partition whose topic was created again: the records in progress are gone.
+    fn forget(&mut self, at: &TopicPartition) {
+        if let Some(SharePartition { assignment, .. }) = self.partitions.remove(at) {
+            self.exchange.lock().core.remove(assignment);
+            self.names.remove(&(assignment.slot, assignment.generation));
+        }
+    }
+
+    /// Acknowledges the records that are done, once the first has waited long enough, or `all` at once.
+    fn acknowledge_done(&mut self, now: Instant, all: bool) {
+        let done: Vec<PendingRecords> = {
+            let mut inner = self.exchange.lock();
+            let Some(share) = inner.share.as_mut().filter(|share| !share.done.is_empty()) else { return };
+            let due = *self.acknowledge_at.get_or_insert(now + ACKNOWLEDGE_WITHIN);
+            if due > now && !all {
+                return;
+            }
+            std::mem::take(&mut share.done)
+        };
+        self.acknowledge_at = None;
+        for done in done {
+            let key = (done.assignment.slot, done.assignment.generation);
+            let Some(at) = self.names.get(&key).cloned() else {
+                self.count_lost(done.size.records);
+                continue;
+            };
+            let outcome = if done.rejected { AcknowledgeType::Reject } else { AcknowledgeType::Accept };
+            for offset in done.each() {
+                self.acknowledge(&at, offset, outcome);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, at: &TopicPartition, offset: i64, outcome: AcknowledgeType) {
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        let mut inner = self.exchange.lock();
+        let Some(share) = &mut inner.share else { return };
+        match partition.held.done(offset, outcome) {
+            OnDone::Wait => {}
+            OnDone::Lost => share.counts.lost += 1,
+            OnDone::Acknowledge => {
+                if let Err(error) = self.consumer.acknowledge_offset(at, offset, outcome) {
+                    tracing::warn!(%at, offset, %error, "record not acknowledged");
+                    share.counts.lost += 1;
+                    return;
+                }
+                self.has_unsent = true;
+                match outcome {
+                    AcknowledgeType::Accept => share.counts.accepted += 1,
+                    AcknowledgeType::Release => share.counts.released += 1,
+                    AcknowledgeType::Reject => share.counts.rejected += 1,
+                    AcknowledgeType::Renew => {}
+                }
+            }
+        }
+    }
+
+    fn count_lost(&self, records: usize) {
+        if let Some(share) = &mut self.exchange.lock().share {
+            share.counts.lost += records as u64;
+        }
+    }
+
+    /// The age at which a lock is renewed.
+    fn renewal_age(&self) -> Duration {
+        self.consumer.acquisition_lock_timeout().unwrap_or(LOCK_UNKNOWN) / 2
+    }
+
+    /// Renews the locks that have lasted for half of their time.
+    fn renew(&mut self, now: Instant) {
+        if !self.renews || self.renew_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let age = self.renewal_age();
+        let mut renewed = 0;
+        self.renew_at = None;
+        for (at, partition) in &mut self.partitions {
+            for offset in partition.held.renew(now, age) {
+                match self.consumer.acknowledge_offset(at, offset, AcknowledgeType::Renew) {
+                    Ok(()) => renewed += 1,
+                    Err(error) => {
+                        tracing::warn!(%at, offset, %error, "lock not renewed");
+                        partition.held.refuse(offset..=offset);
+                    }
+                }
+            }
+            self.renew_at = self.renew_at.into_iter().chain(partition.held.renew_at(age)).min();
+        }
+        self.has_unsent |= renewed > 0;
+        if let Some(share) = &mut self.exchange.lock().share {
+            share.counts.renewed += renewed;
+        }
+    }
+
+    /// Reads the broker's results of acknowledgements.
+    fn read_results(&mut self) {
+        while let Some(AcknowledgementResult { at, ranges, result, .. }) = self.results.try_next() {
+            let Err(error) = result else { continue };
+            tracing::warn!(%at, %error, "acknowledgements refused; the group delivers the records again");
+            // Without renewals, a handler that is slower than the lock loses its record.
+            self.renews &= !is_no_renewal(&error);
+            let mut lost = 0;
+            for range in ranges {
+                lost += (range.end() - range.start() + 1) as usize;
+                if let Some(partition) = self.partitions.get_mut(&at) {
+                    partition.held.refuse(range);
+                }
+            }
+            self.count_lost(lost);
+        }
+    }
+
+    fn send(&mut self) {
+        if std::mem::take(&mut self.has_unsent) {
+            self.consumer.commit_unobserved();
+        }
+    }
+
+    /// Moves records into flight, or releases them while the circuit breaker is open. Returns the time of the next round.
+    fn dispatch(&mut self, now: Instant) -> Instant {
+        let mut next = now + POLL_MAX;
+        let open_until = {
+            let mut inner = self.exchange.lock();
+            let due = inner.core.wake(now);
+            self.exchange.wake_workers(&mut inner);
+            next = due.map_or(next, |due| next.min(due));
+            inner.core.breaker().open_until()
+        };
+        if open_until.is_some_and(|until| until > now) {
+            self.release_unstarted(now);
+        }
+        let limits = self.limits();
+        let mut full = false;
+        for partition in self.partitions.values_mut().map(|partition| &mut partition.work) {
+            if partition.flush_at(self.settings.batch_wait).is_some_and(|at| at <= now) {
+                partition.flush(&self.exchange, now - self.settings.batch_wait);
+            }
+            full |= !partition.admit(&self.exchange, &self.sizing, limits, now);
+            partition.flush_to_idle(&self.exchange);
+            next = partition.flush_at(self.settings.batch_wait).map_or(next, |at| next.min(at));
+        }
+        let wants_records = self.wants_records(now);
+        let mut inner = self.exchange.lock();
+        inner.has_open_batches = self.partitions.values().any(|partition| partition.work.has_open_batches());
+        let queued_min = self.queued_min(&inner);
+        inner.wake_condition = match (inner.core.breaker().is_closed(), full) {
+            (false, _) => WakeCondition::AnyOutcome,
+            (true, true) => {
+                WakeCondition::Room { queued: self.sizing.queue / 2, records: limits.records / 2 }
+            }
+            (true, false) => WakeCondition::FewQueued { records: queued_min },
+        };
+        // Work that ended before the watch was set must not be missed.
+        let missed = !inner.produced.is_empty()
+            || !inner.given_up.is_empty()
+            || (inner.has_open_batches && Exchange::free_workers(&inner) > 0)
+            || (wants_records && !self.polls)
+            || (full && inner.core.lanes().queued() == 0 && self.has_idle_partition(&inner));
+        if missed {
+            return now;
+        }
+        if Exchange::has_idle(&inner) {
+            next = next.min(now + WORKER_IDLE_MAX);
+        }
+        if inner.share.as_ref().is_some_and(|share| !share.done.is_empty()) {
+            next = next.min(self.acknowledge_at.unwrap_or(now));
+        }
+        let renew_at = self.renew_at.filter(|_| self.renews);
+        let trial_at = open_until.filter(|until| *until > now);
+        renew_at.into_iter().chain(trial_at).fold(next, Instant::min)
+    }
+
+    fn has_idle_partition(&self, inner: &Inner) -> bool {
+        let is_idle = |partition: &SharePartition| {
+            partition.work.unstarted() > 0 && inner.core.in_flight(partition.assignment).records == 0
+        };
+        self.partitions.values().any(is_idle)
+    }
+
+    /// The limits of each partition; at least one batch.
+    fn limits(&self) -> InFlightLimits {
+        super::limits(&self.settings, &self.sizing, self.partitions.len())
+    }
+
+    /// Releases the records that have not been started, for other members. Records that wait for a retry stay.
+    fn release_unstarted(&mut self, now: Instant) {
+        let mut released = Vec::new();
+        for (at, partition) in &mut self.partitions {
+            partition.work.flush(&self.exchange, now);
+            let mut offsets = partition.work.take_waiting();
+            let withdrawn = self.exchange.lock().core.withdraw(partition.assignment);
+            offsets.extend(withdrawn.iter().flat_map(|work| work.offsets.each()));
+            released.extend(offsets.into_iter().map(|offset| (at.clone(), offset)));
+        }
+        for (at, offset) in released {
+            self.acknowledge(&at, offset, AcknowledgeType::Release);
+        }
+    }
+
+    /// Starts no more records, waits for running handlers up to the deadline, and acknowledges all records: those that were not
+    /// handled are released.
+    async fn drain(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + self.settings.drain;
+        self.consumer.end_poll();
+        {
+            let mut inner = self.exchange.lock();
+            for partition in self.partitions.values() {
+                inner.core.stop(partition.assignment);
+            }
+        }
+        let mut result = Ok(());
+        loop {
+            result = result.and(self.writer.write_out().await);
+            let now = Instant::now();
+            self.read_results();
+            // Renewed records, and those that arrive late.
+            while let Ok(Some(batch)) = self.consumer.take_more() {
+                self.receive(&batch, now);
+            }
+            self.acknowledge_done(now, true);
+            self.renew(now);
+            self.send();
+            if result.is_err() || self.is_quiet() {
+                break;
+            }
+            if now >= deadline {
+                tracing::warn!(
+                    "handlers did not finish within the drain deadline; their records are released"
+                );
+                break;
+            }
+            let next = self.renew_at.filter(|_| self.renews).map_or(deadline, |at| at.min(deadline));
+            tokio::select! {
+                biased;
+                Some(written) = self.writer.pending.next() => result = self.writer.settle(written),
+                () = self.exchange.dispatcher_wake.notified() => {}
+                () = sleep_until(next) => {}
+            }
+        }
+        self.release_all();
+        self.send();
+        result
+    }
+
+    /// `true` if no handler runs, no write is pending and no record waits for its renewal. Otherwise the next outcome wakes the
+    /// dispatcher.
+    fn is_quiet(&self) -> bool {
+        let mut inner = self.exchange.lock();
+        inner.wake_condition = WakeCondition::AnyOutcome;
+        let is_done = inner.share.as_ref().is_none_or(|share| share.done.is_empty());
+        is_done
+            && self
+                .partitions
+                .values()
+                .all(|partition| inner.core.is_idle(partition.assignment) && !partition.held.has_waiting())
+    }
+
+    fn release_all(&mut self) {
+        let mut released = 0;
+        for (at, partition) in &mut self.partitions {
+            for offset in partition.held.take_locked() {
+                // A record that cannot be acknowledged is released by the end of the session.
+                let acknowledged = self.consumer.acknowledge_offset(at, offset, AcknowledgeType::Release);
+                released += u64::from(acknowledged.is_ok());
+            }
+        }
+        self.has_unsent |= released > 0;
+        if let Some(share) = &mut self.exchange.lock().share {
+            share.counts.released += released;
+        }
+    }
+}
+
+/// `true` if the broker or the group (`share.renew.acknowledge.enable`) does not renew locks.
+fn is_no_renewal(error: &ottla_client::Error) -> bool {
+    matches!(error, ottla_client::Error::Unsupported { .. })
+        || error.broker_code() == Some(ErrorCode::InvalidRequest)
+}
