@@ -24,6 +24,8 @@ use ottla_client::{
 };
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::messages::create_delegation_token::CreateDelegationTokenRequest;
+use ottla_protocol::messages::describe_delegation_token::DescribeDelegationTokenRequest;
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
 use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
@@ -297,6 +299,18 @@ async fn a_session_is_renewed_by_the_same_user_or_ends() {
     while Instant::now() < until {
         producer.send(Record::to("t").value("hello")).await.expect("written");
     }
+}
+
+/// Kafka's errors: without a login no tokens are given at all, and after one they are not enabled.
+#[tokio::test]
+async fn a_client_that_has_logged_in_gets_the_error_of_a_broker_without_tokens() {
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl()));
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    assert_eq!(log_in(&mut raw, "\0alice\0canary-password").0, ErrorCode::None);
+    let created = raw.ask(3, &CreateDelegationTokenRequest::default()).expect("an answer");
+    let described = raw.ask(3, &DescribeDelegationTokenRequest::default()).expect("an answer");
+    let disabled = ErrorCode::DelegationTokenAuthDisabled;
+    assert_eq!((created.error_code, described.error_code), (disabled, disabled));
 }
 
 /// Logs in with PLAIN: the error and the lifetime of the session.
