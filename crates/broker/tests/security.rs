@@ -301,6 +301,18 @@ async fn a_session_is_renewed_by_the_same_user_or_ends() {
     }
 }
 
+/// A client without SASL at a listener with it learns that the broker has closed the connection. Without TLS's goodbye it would have to
+/// suspect the network.
+#[tokio::test]
+async fn a_connection_with_tls_is_closed_with_a_goodbye() {
+    let authority = Authority::new("authority");
+    let certificate = authority.sign(&["127.0.0.1"]);
+    let broker = broker(Listener::new("SECURE", any_port()).tls(tls(&certificate)).sasl(sasl()));
+    let admin = Admin::new(config(&broker, Some(&authority), None)).expect("a client");
+    let error = admin.describe_cluster().await.expect_err("refused");
+    assert!(error.to_string().contains("closed by the broker after the greeting"), "{error}");
+}
+
 /// Kafka's errors: without a login no tokens are given at all, and after one they are not enabled.
 #[tokio::test]
 async fn a_client_that_has_logged_in_gets_the_error_of_a_broker_without_tokens() {
