@@ -220,7 +220,7 @@ impl Caller {
             group_id: group_id(),
             member_id: "stranger".into(),
             member_epoch: 5,
-            subscribed_topic_names: Some(vec![(*topic).into()]),
+            subscribed_topic_names: Some(vec![topic.into()]),
             ..Default::default()
         };
         self.ask(&resource, 1, &heartbeat);
@@ -228,7 +228,7 @@ impl Caller {
             group_id: format!("{group}-shared"),
             member_id: "stranger".into(),
             member_epoch: 5,
-            subscribed_topic_names: Some(vec![(*topic).into()]),
+            subscribed_topic_names: Some(vec![topic.into()]),
             ..Default::default()
         };
         self.ask(&resource, 1, &heartbeat);
