@@ -21,6 +21,7 @@ mod input;
 mod journal;
 mod log;
 mod messages;
+mod security;
 mod wire;
 
 /// A function under test, with its limits.
@@ -127,5 +128,13 @@ pub const TARGETS: &[Target] = &[
     Target::new("statistics", client::statistics, client::statistics_seeds),
     Target::new("assignors", client::assignors, client::assignors_seeds),
     Target::new("cleaner_points", broker::cleaner_points, broker::cleaner_points_seeds),
+    Target::new("server_scram", security::scram, security::scram_seeds),
+    Target::new("oauth_token", security::oauth_token, security::oauth_token_seeds),
+    Target::new("oauth_claims", security::oauth_claims, security::oauth_claims_seeds),
+    Target::new("jwks", security::jwks, security::jwks_seeds),
+    // The broker reserves 60 MiB for a compressed push, which may have 1 MiB. The decoder takes more.
+    Target::new("pushed_metrics", security::pushed_metrics, security::pushed_metrics_seeds)
+        .memory(80 << 20, 64)
+        .mutations(100),
     Target::new("broker_requests", broker::requests, broker::seeds).memory(32 << 20, 64).mutations(20),
 ];

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use ottla_broker::fuzzing;
 use ottla_fuzz::memory::{CountingAllocator, peak_of};
 use ottla_fuzz::mutate::mutate;
 use ottla_fuzz::{TARGETS, Target};
@@ -107,6 +108,22 @@ fn every_target_passes_with_its_corpus_and_with_mutations() {
             }
         }
         println!("{:24} {:2} files, {runs:5} mutations, {:?}", target.name, files.len(), started.elapsed());
+    }
+}
+
+/// A fuzzer that starts from refused logins and unreadable metrics finds little.
+#[test]
+fn the_first_seeds_of_logins_and_metrics_are_accepted() {
+    let seeds = |name: &str| (Target::find(name).expect("a target").seeds)();
+    let first = b"n,,n=alice,r=abc";
+    let proofs = fuzzing::scram_proofs(first);
+    assert!(proofs.iter().all(|proof| fuzzing::scram(first, proof.as_bytes())));
+    assert!(!fuzzing::scram(b"n,,n=alice,r=abd", proofs[0].as_bytes()));
+    let (jwks, messages) = (&seeds("jwks")[0], seeds("oauth_token"));
+    let accepted: Vec<bool> = messages.iter().map(|message| fuzzing::oauth_token(jwks, message)).collect();
+    assert_eq!(accepted, [true, true, false, false, false, false]);
+    for seed in &seeds("pushed_metrics")[..5] {
+        assert_eq!(fuzzing::pushed_metrics(seed[0] as i8, &seed[1..]), Some(2));
     }
 }
 

@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 mod applications;
+#[path = "../../crates/broker/tests/common/mod.rs"]
+mod common;
 mod cutting;
 #[path = "doctor/findings.rs"]
 mod findings;
@@ -12,6 +14,7 @@ mod peers;
 mod secured;
 mod shared_group;
 
+mod acls;
 mod admin;
 mod admin_methods;
 mod assignors;

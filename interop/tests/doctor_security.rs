@@ -3,13 +3,14 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ottla_interop::{Failure, KafkaCluster, Peer, require};
 
 use crate::findings::doctor;
 use crate::peers;
 use crate::peers::certificates::Authority;
-use crate::peers::{CLIENT_SECRET, PASSWORD, SOON_DAYS, WRONG_PASSWORD, oidc_server, start};
+use crate::peers::{CLIENT_SECRET, PASSWORD, SOON_DAYS, WRONG_PASSWORD, jwt, oidc_server, start};
 
 struct World {
     kafka: KafkaCluster,
@@ -145,7 +146,8 @@ fn tokens(world: &World) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(error.to_string()))?;
     for (life_s, status, said) in [(3600, "ok", "OAUTHBEARER"), (-60, "fail", "expired")] {
-        let port = runtime.block_on(oidc_server(&world.authority.sign(&["127.0.0.1"]), life_s));
+        let port =
+            runtime.block_on(oidc_server(&world.authority.sign(&["127.0.0.1"]), life_s, Arc::new(jwt)));
         let login = properties(&[
             ("security.protocol", "sasl_ssl"),
             ("ssl.ca.location", &world.ca),

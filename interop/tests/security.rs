@@ -1,4 +1,4 @@
-//! TLS and SASL against Apache Kafka 4.1: one cluster with one listener per case.
+//! TLS and SASL against Apache Kafka 4.1 and the Ottla broker: each with one listener per case.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -7,44 +7,96 @@ mod log;
 #[path = "security/peers.rs"]
 mod peers;
 
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
 use log::Log;
 use ottla_client::{
-    Admin, BrokerVersion, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Record, Secret,
-    SecurityProtocol, Token, TokenCallback,
+    Admin, BrokerVersion, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Record,
+    ScramChange, ScramMechanism, Secret, SecurityProtocol, Timeouts, Token, TokenCallback,
 };
 use ottla_interop::{Failure, KafkaCluster, Peer, require};
 use peers::certificates::{Authority, Certificate};
-use peers::{CLIENT_SECRET, PASSWORD, SESSION_MS, WRONG_PASSWORD, jwt, now_s, oidc_server, start};
+use peers::issuer::Issuer;
+use peers::{
+    CLIENT_SECRET, PASSWORD, SESSION_MS, SecuredOttla, Tokens, WRONG_PASSWORD, jwt, now_s, oidc_server, start,
+};
 
 /// The client's secrets: none may appear in a log, an error or a `Debug` text.
 const SECRETS: [&str; 3] = [PASSWORD, WRONG_PASSWORD, CLIENT_SECRET];
 
 struct World {
-    kafka: KafkaCluster,
+    server: Server,
+    tokens: Tokens,
     authority: Authority,
     stranger: Authority,
     ours: Certificate,
     log: Log,
 }
 
+enum Server {
+    Kafka(KafkaCluster),
+    Ottla(Box<SecuredOttla>),
+}
+
+impl Server {
+    fn bootstrap(&self) -> String {
+        match self {
+            Self::Kafka(kafka) => kafka.bootstrap(),
+            Self::Ottla(ottla) => ottla.bootstrap(),
+        }
+    }
+
+    fn listener(&self, name: &str) -> SocketAddr {
+        match self {
+            Self::Kafka(kafka) => kafka.listener(name),
+            Self::Ottla(ottla) => ottla.listener(name),
+        }
+    }
+}
+
+/// The capture of the log, and one story at a time: a story counts the lines of its clients.
+fn captured() -> (Log, MutexGuard<'static, ()>) {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    (LOG.get_or_init(Log::capture).clone(), alone)
+}
+
 #[test]
-fn every_way_in_and_every_refusal() -> Result<(), Failure> {
+fn every_way_in_and_every_refusal_of_kafka() -> Result<(), Failure> {
     require!(Peer::Java);
-    let log = Log::capture();
+    let (log, _alone) = captured();
     let files = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
-    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let authority = Authority::new("authority");
     let kafka = start(&authority, files.path())?;
+    story(log, authority, Server::Kafka(kafka), Arc::new(jwt))
+}
+
+#[test]
+fn every_way_in_and_every_refusal_of_ottla() -> Result<(), Failure> {
+    let (log, _alone) = captured();
+    let files = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
+    let (authority, issuer) = (Authority::new("authority"), Issuer::new());
+    let ottla = SecuredOttla::start(&authority, files.path(), &issuer)?;
+    story(log, authority, Server::Ottla(Box::new(ottla)), Arc::new(move |expires_s| issuer.token(expires_s)))
+}
+
+fn story(log: Log, authority: Authority, server: Server, tokens: Tokens) -> Result<(), Failure> {
+    let stranger = Authority::new("stranger");
     let ours = authority.sign(&["client.test"]);
-    let world = World { kafka, authority, stranger, ours, log };
+    let world = World { server, tokens, authority, stranger, ours, log };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.map_err(|error| Failure::new(error.to_string()))?.block_on(async {
+        if let Server::Ottla(_) = world.server {
+            store_passwords(&world).await;
+        }
         tls(&world).await;
         mutual_tls(&world).await;
         passwords(&world).await;
-        tokens(&world).await;
+        tokens_of_callbacks(&world).await;
         oidc(&world).await;
         wrong_doors(&world).await;
         old_requests(&world).await;
@@ -55,9 +107,21 @@ fn every_way_in_and_every_refusal() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The credentials of SCRAM that `kafka-storage.sh` stores when it formats the data of Apache Kafka.
+async fn store_passwords(world: &World) {
+    let admin = Admin::new(Config::new(world.server.bootstrap())).expect("a client");
+    for (mechanism, iterations) in [(ScramMechanism::Sha256, 4096), (ScramMechanism::Sha512, 8192)] {
+        let password = Secret::new(PASSWORD);
+        let change =
+            ScramChange::Set { user: "alice".to_owned(), mechanism, iterations, password, salt: None };
+        let results = admin.alter_scram_credentials(&[change], Timeouts::default()).await.expect("an answer");
+        assert!(results.into_iter().all(|(_, result)| result.is_ok()));
+    }
+}
+
 impl World {
     fn config(&self, listener: &str, protocol: SecurityProtocol) -> Config {
-        let mut config = Config::new(self.kafka.listener(listener).to_string());
+        let mut config = Config::new(self.server.listener(listener).to_string());
         config.security.protocol = protocol;
         config.security.tls.ca_pem = Some(self.authority.pem.clone());
         // All log messages are enabled, so that a secret in them would be found.
@@ -116,7 +180,7 @@ async fn tls(world: &World) {
     unknown.security.tls.ca_pem = Some(world.stranger.pem.clone());
     assert_tls(&world.is_refused(unknown).await, "not trusted");
     let mut elsewhere = config;
-    elsewhere.bootstrap_servers = format!("localhost:{}", world.kafka.listener("TLS").port());
+    elsewhere.bootstrap_servers = format!("localhost:{}", world.server.listener("TLS").port());
     assert_tls(&world.is_refused(elsewhere).await, "for another host");
     assert_tls(&world.is_refused(world.config("EXPIRED", SecurityProtocol::Ssl)).await, "has expired");
 }
@@ -155,30 +219,44 @@ fn token(jwt: String, expires_s: u64) -> Token {
     Token { value: jwt.into(), principal: "alice".into(), expires_at_ms, extensions: Vec::new() }
 }
 
-async fn tokens(world: &World) {
+async fn tokens_of_callbacks(world: &World) {
     let mut config = world.config("LOGIN", SecurityProtocol::SaslSsl);
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
     let mut unsecured = config.clone();
     unsecured.security.sasl.oauthbearer.unsecured_jwt = true;
     unsecured.security.sasl.oauthbearer.config = Some("principal=alice scope=a,b lifeSeconds=600".into());
-    world.gets_in(unsecured).await;
-    let with = |give: fn() -> Result<Token, String>| {
-        let mut config = config.clone();
-        config.security.sasl.oauthbearer.callback = Some(TokenCallback::new(give));
+    match world.server {
+        Server::Kafka(_) => world.gets_in(unsecured).await,
+        // Kafka's broker accepts unsecured tokens by default. Ours never does.
+        Server::Ottla(_) => {
+            let refused = world.is_refused(unsecured).await;
+            assert_authentication(&refused, "the broker refuses the token of `alice`: invalid_token");
+        }
+    }
+    let with = |give: Box<dyn Fn(&Tokens) -> Result<Token, String> + Send + Sync>| {
+        let (mut config, tokens) = (config.clone(), world.tokens.clone());
+        config.security.sasl.oauthbearer.callback = Some(TokenCallback::new(move || give(&tokens)));
         config
     };
-    world.gets_in(with(|| Ok(token(jwt(now_s() + 600), now_s() + 600)))).await;
-    let expired = world.is_refused(with(|| Ok(token(jwt(now_s() - 60), now_s() - 60)))).await;
-    assert_authentication(&expired, "the token of `alice` expired");
+    world.gets_in(with(Box::new(|tokens| Ok(token(tokens(now_s() + 600), now_s() + 600))))).await;
+    let late = with(Box::new(|tokens| Ok(token(tokens(now_s() - 60), now_s() - 60))));
+    assert_authentication(&world.is_refused(late).await, "the token of `alice` expired");
     // The callback accepts the token, but the broker rejects it.
-    let refused = world.is_refused(with(|| Ok(token(jwt(now_s() - 300), now_s() + 600)))).await;
+    let refused = with(Box::new(|tokens| Ok(token(tokens(now_s() - 300), now_s() + 600))));
+    let refused = world.is_refused(refused).await;
     assert_authentication(&refused, "the broker refuses the token of `alice`: invalid_token");
-    let nothing = world.is_refused(with(|| Err("the vault is sealed".into()))).await;
+    if let Server::Ottla(_) = world.server {
+        let stranger = Issuer::new();
+        let give = move |_: &Tokens| Ok(token(stranger.token(now_s() + 600), now_s() + 600));
+        let refused = world.is_refused(with(Box::new(give))).await;
+        assert_authentication(&refused, "the broker refuses the token of `alice`: invalid_token");
+    }
+    let nothing = world.is_refused(with(Box::new(|_| Err("the vault is sealed".into())))).await;
     assert_authentication(&nothing, "no token: the vault is sealed");
 }
 
 async fn oidc(world: &World) {
-    let port = oidc_server(&world.authority.sign(&["127.0.0.1"]), 600).await;
+    let port = oidc_server(&world.authority.sign(&["127.0.0.1"]), 600, world.tokens.clone()).await;
     let mut config = world.config("LOGIN", SecurityProtocol::SaslSsl);
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
     let oauth = &mut config.security.sasl.oauthbearer;
@@ -204,7 +282,7 @@ async fn oidc(world: &World) {
 async fn wrong_doors(world: &World) {
     let mut plaintext = world.config("TLS", SecurityProtocol::Plaintext);
     assert_tls(&world.is_refused(plaintext.clone()).await, "the peer speaks TLS");
-    plaintext.bootstrap_servers = world.kafka.bootstrap();
+    plaintext.bootstrap_servers = world.server.bootstrap();
     plaintext.security.protocol = SecurityProtocol::Ssl;
     assert_tls(&world.is_refused(plaintext).await, "plaintext listener");
     let mut no_sasl = world.login("TLS", Mechanism::Plain, PASSWORD);
@@ -250,7 +328,7 @@ async fn sessions_are_renewed_and_nothing_is_lost(world: &World) {
     }
     assert!(offsets.is_sorted() && offsets.windows(2).all(|pair| pair[0] != pair[1]), "lost or doubled");
     let log = world.log.text();
-    let address = world.kafka.listener("AGAIN").to_string();
+    let address = world.server.listener("AGAIN").to_string();
     let lines =
         |what: &str| log.lines().filter(|line| line.contains(what) && line.contains(&address)).count();
     assert!(lines("authenticating anew") >= 2, "{} renewals", lines("authenticating anew"));
@@ -274,8 +352,9 @@ fn no_secret_was_seen(log: &Log) {
     let text = log.text();
     assert!(text.contains("facility=\"SEND\""), "everything is captured, each request among it");
     let basic = base64::engine::general_purpose::STANDARD.encode(format!("alice:{CLIENT_SECRET}"));
-    let bearer = "eyJhbGciOiJub25lIn0.";
-    for secret in SECRETS.into_iter().chain([basic.as_str(), bearer, "PRIVATE KEY"]) {
+    // The headers of unsecured and of signed tokens.
+    let bearers = ["eyJhbGciOiJub25lIn0.", "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEifQ."];
+    for secret in SECRETS.into_iter().chain([basic.as_str(), "PRIVATE KEY"]).chain(bearers) {
         if let Some(line) = text.lines().find(|line| line.contains(secret)) {
             panic!("a secret is seen in: {line}");
         }

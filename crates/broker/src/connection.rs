@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
@@ -62,6 +62,9 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         None
     }
 
+    /// Announces the end of the connection to the peer (TLS does), if that is possible at once.
+    fn say_goodbye(&mut self) {}
+
     /// Returns the address of the peer, if it has one.
     fn peer_address(&self) -> Option<SocketAddr> {
         self.tcp().and_then(|socket| socket.peer_addr().ok())
@@ -75,6 +78,13 @@ impl Transport for TcpStream {
 }
 
 impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
+    /// Without a `close_notify` the peer reports a cut connection, and not one that the broker has closed.
+    fn say_goodbye(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        // One attempt: a peer that reads nothing is not waited for.
+        let _ = Pin::new(self).poll_shutdown(&mut context);
+    }
+
     fn peer_address(&self) -> Option<SocketAddr> {
         self.get_ref().0.peer_addr().ok()
     }
@@ -119,7 +129,9 @@ pub(crate) async fn serve_at<T: Transport>(
         // Thousands that end at once must not delay the others. Their memory is returned at once.
         let io = served.map(|Connection { io, .. }| io);
         cluster.take_turn().await;
-        drop(io);
+        if let Some(mut io) = io {
+            io.say_goodbye();
+        }
     }
     state.connections.fetch_sub(1, Ordering::Relaxed);
 }

@@ -28,6 +28,7 @@ const ALL: i8 = 2;
 const READ: i8 = 3;
 const WRITE: i8 = 4;
 const CREATE: i8 = 5;
+const DELETE: i8 = 6;
 const DESCRIBE: i8 = 8;
 const DENY: i8 = 2;
 const ALLOW: i8 = 3;
@@ -198,7 +199,9 @@ fn a_client_without_rights_is_refused_by_every_api() {
             continue;
         }
         // Ids reveal nothing: there is no topic with the id of this request.
-        let (denied, has_ids) = (&DENIED[..], sound.api == ApiKey::Fetch && sound.version >= 13);
+        let ids_from = [(ApiKey::Fetch, 13), (ApiKey::Produce, 13)];
+        let has_ids = ids_from.iter().any(|(api, from)| sound.api == *api && sound.version >= *from);
+        let denied = &DENIED[..];
         let denied = if has_ids { &[ErrorCode::UnknownTopicId.code()] } else { denied };
         let has_denial = answer.windows(2).any(|two| denied.contains(&i16::from_be_bytes([two[0], two[1]])));
         // The first versions have no error code.
@@ -257,6 +260,69 @@ fn a_client_sees_what_its_acls_allow_and_no_more() {
         m::init_producer_id::InitProducerIdRequest { transactional_id: Some("t".into()), ..idempotent };
     let begun = connection.ask(4, &transactional).expect("an answer");
     assert_eq!(begun.error_code, ErrorCode::TransactionalIdAuthorizationFailed);
+}
+
+/// Kafka sends a text or nothing. An empty text came from the default of a nullable field.
+#[test]
+fn no_refusal_has_an_empty_message() {
+    let disk = world(Vec::new());
+    let (broker, _) = start(&disk, &[]);
+    let address = broker.addresses()[0];
+    let mut empty = Vec::new();
+    for sound in in_outer_versions(address) {
+        let mut connection = Raw::connect(address);
+        connection.send(&sound.frame);
+        let Heard::Answer(answer) = connection.hear() else { continue };
+        let text = (sound.response_text)(answer, sound.version);
+        // Kafka's refusals of FindCoordinator have an empty text. Version 0 of DescribeQuorum has no text.
+        let has_none = sound.api == ApiKey::FindCoordinator
+            || (sound.api == ApiKey::DescribeQuorum && sound.version < 2);
+        let has_message = !has_none && text.contains("AuthorizationFailed, error_message: Some(\"\")");
+        if has_message {
+            empty.push(format!("{}: {text}", sound.name()));
+        }
+    }
+    assert!(empty.is_empty(), "{empty:#?}");
+}
+
+/// Kafka: by its name, a topic is deleted by those who may also describe it.
+#[test]
+fn a_topic_that_a_client_may_not_see_is_not_deleted_by_its_name() {
+    let disk =
+        world(vec![acl(TOPICS, LITERAL, "*", DELETE, ALLOW), acl(TOPICS, LITERAL, "secret", DESCRIBE, DENY)]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let mut delete = |name: &str| {
+        let topics =
+            vec![m::delete_topics::DeleteTopicState { name: Some(name.into()), ..Default::default() }];
+        let request = m::DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+        connection.ask(6, &request).expect("an answer").responses[0].error_code
+    };
+    assert_eq!(delete("secret"), ErrorCode::TopicAuthorizationFailed);
+    assert_eq!(delete("seen"), ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(delete(TOPIC), ErrorCode::None);
+}
+
+#[test]
+fn the_rights_to_a_topic_that_does_not_exist_are_listed() {
+    let disk = world(vec![acl(TOPICS, PREFIXED, "mis", WRITE, ALLOW)]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let mut request = metadata_of("missing");
+    request.allow_auto_topic_creation = false;
+    request.include_topic_authorized_operations = true;
+    let answer = connection.ask(9, &request).expect("an answer");
+    let topic = &answer.topics[0];
+    let expected = (ErrorCode::UnknownTopicOrPartition, 1 << WRITE | 1 << DESCRIBE);
+    assert_eq!((topic.error_code, topic.topic_authorized_operations), expected);
+}
+
+/// A client that names no topic at all learns nothing, and gets the error of an id that does not exist.
+#[test]
+fn a_topic_without_an_id_is_unknown() {
+    let disk = world(Vec::new());
+    let (_broker, mut connection) = start(&disk, &[]);
+    let produce = common::produce_request("", 1, &batch(&[b"one"], &Seal::default()));
+    let answer = connection.ask(13, &produce).expect("an answer");
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::UnknownTopicId);
 }
 
 /// Items of one request are checked one by one.

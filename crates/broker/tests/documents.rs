@@ -133,15 +133,16 @@ fn document() -> String {
            AlterReplicaLogDirs accepts that directory only.\n\
          - AlterClientQuotas: quotas are enforced with Kafka's precedence. The bytes of a fetch are those of its records, and\n\
            `request_percentage` is the time of one processor. `ip` is an address, not a host name.\n\
-         - AlterUserScramCredentials: credentials are stored, as salted keys. No listener authenticates with them.\n\
+         - AlterUserScramCredentials: credentials are stored, as salted keys. Listeners with SCRAM authenticate with them.\n\
          - UpdateFeatures: `transaction.version` can be changed, `group.version` and `share.version` cannot.\n\
          - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\
            `kraft.version` 0.\n\
          - UnregisterBroker removes a node that is down; a node that runs is refused.\n\
          - ACLs need `authorizer.class.name`; without it, the requests get SECURITY_DISABLED. With it, the rules are those of\n\
            Kafka's StandardAuthorizer. Denied operations are logged, each once per minute with the number of repetitions.\n\
-         - Delegation tokens are not supported, and the requests get DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.\n\
-         - GetTelemetrySubscriptions and PushTelemetry are missing, as from a broker of Kafka without a receiver of client metrics.\n\n\
+         - Delegation tokens are not supported, and the requests get DELEGATION_TOKEN_AUTH_DISABLED after a login, and\n\
+           DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without one.\n\
+         - GetTelemetrySubscriptions and PushTelemetry are listed while there is a subscription to client metrics.\n\n\
          | Key | API | from | 0.11 | 2.8 | 3.9 | 4.1 | 4.3 |\n|--:|---|--:|--:|--:|--:|--:|--:|\n",
     );
     for (key, (min, _)) in advertised_apis(KafkaLevel::V4_3) {

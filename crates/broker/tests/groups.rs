@@ -80,6 +80,19 @@ fn offsets_of_a_topic_are_kept_while_members_subscribe_to_it() {
 }
 
 #[test]
+fn an_offset_of_a_partition_that_does_not_exist_cannot_be_deleted() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    commit(&mut connection, "billing", "orders");
+    let partitions = [0, 1].map(|partition_index| OffsetDeleteRequestPartition { partition_index }).to_vec();
+    let topics = vec![OffsetDeleteRequestTopic { name: "orders".into(), partitions }];
+    let request = OffsetDeleteRequest { group_id: "billing".into(), topics };
+    let answer = connection.ask(0, &request).expect("an answer");
+    let codes: Vec<_> = answer.topics[0].partitions.iter().map(|partition| partition.error_code).collect();
+    assert_eq!(codes, [ErrorCode::None, ErrorCode::UnknownTopicOrPartition]);
+}
+
+#[test]
 fn a_group_that_does_not_say_its_topics_keeps_all_offsets() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);

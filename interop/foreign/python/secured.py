@@ -1,6 +1,7 @@
 """Produces a record and reads its topic, on confluent-kafka with a properties file. Prints the values, or the error of the login.
 
-Arguments: the file, the topic, the value, and properties that replace those of the file.
+Arguments: the file, the topic, the value, and properties that replace those of the file. The property `oauth.token` is the token
+of a callback.
 """
 
 import sys
@@ -21,6 +22,10 @@ with open(file) as lines:
     pairs = [line.strip() for line in lines if line.strip() and not line.startswith("#")] + more
 settings = dict(pair.split("=", 1) for pair in pairs)
 settings["error_cb"] = failed
+token = settings.pop("oauth.token", None)
+if token:
+    # The broker decides whether it has expired.
+    settings["oauth_cb"] = lambda _: (token, time.time() + 600)
 producer = Producer(settings)
 producer.produce(topic, value)
 deadline = time.monotonic() + 60

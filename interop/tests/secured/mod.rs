@@ -1,5 +1,7 @@
 //! Other people's clients at a broker with TLS and SASL: the configurations that `ottla broker --secure` writes, and each mechanism.
 
+mod mechanisms;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

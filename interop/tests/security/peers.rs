@@ -1,8 +1,11 @@
-//! The peers of the security tests: Apache Kafka with one listener per case, and an OIDC provider.
+//! The peers of the security tests: Apache Kafka and the Ottla broker with one listener per case, and an OIDC provider.
 
 #[path = "../../../crates/client/tests/support/certificates.rs"]
 pub(crate) mod certificates;
+#[path = "issuer.rs"]
+pub(crate) mod issuer;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,10 +13,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use certificates::{Authority, Certificate};
-use ottla_interop::{Failure, KafkaCluster, KafkaOptions};
+use issuer::{AUDIENCE, ISSUER, Issuer};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions, OttlaBroker};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -33,8 +37,78 @@ pub(crate) const SOON_DAYS: u64 = 10;
 /// The file with the certificate of the `SELF` listener, which is its own authority.
 pub(crate) const SELF_CA: &str = "self-ca.pem";
 
-/// A broker with a listener for each case.
+/// The listeners, one for each case.
+const LISTENERS: [(&str, &str); 8] = [
+    ("TLS", "SSL"),
+    ("EXPIRED", "SSL"),
+    ("SOON", "SSL"),
+    ("SELF", "SSL"),
+    ("MUTUAL", "SSL"),
+    ("LOGIN", "SASL_SSL"),
+    ("AGAIN", "SASL_SSL"),
+    ("PLAINONLY", "SASL_PLAINTEXT"),
+];
+
+/// Apache Kafka with a listener for each case.
 pub(crate) fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster, Failure> {
+    let properties = properties(authority, files)?;
+    let properties: Vec<_> = properties.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let scram_256 = format!("SCRAM-SHA-256=[name=alice,password={PASSWORD}]");
+    let scram_512 = format!("SCRAM-SHA-512=[name=alice,iterations=8192,password={PASSWORD}]");
+    KafkaCluster::start_with(
+        1,
+        &KafkaOptions {
+            properties: &properties,
+            listeners: &LISTENERS,
+            scram: &[&scram_256, &scram_512],
+            ..KafkaOptions::default()
+        },
+    )
+}
+
+/// An Ottla broker with the same listeners, and its clients.
+pub(crate) struct SecuredOttla {
+    broker: OttlaBroker,
+}
+
+impl SecuredOttla {
+    /// Starts it with the properties of Apache Kafka, and with the public key of an issuer of tokens.
+    pub(crate) fn start(authority: &Authority, files: &Path, issuer: &Issuer) -> Result<Self, Failure> {
+        let jwks = files.join("jwks.json");
+        issuer.write_jwks(&jwks);
+        let pairs =
+            |text: fn(&(&str, &str)) -> String| LISTENERS.iter().map(text).collect::<Vec<_>>().join(",");
+        let listeners = pairs(|(name, _)| format!("{name}://127.0.0.1:0"));
+        let protocols = pairs(|(name, protocol)| format!("{name}:{protocol}"));
+        let mut all = properties(authority, files)?;
+        let own = [
+            ("listeners", format!("PLAINTEXT://127.0.0.1:0,{listeners}")),
+            ("listener.security.protocol.map", format!("PLAINTEXT:PLAINTEXT,{protocols}")),
+            ("sasl.oauthbearer.jwks.endpoint.url", format!("file://{}", jwks.display())),
+            ("sasl.oauthbearer.expected.issuer", ISSUER.to_owned()),
+            ("sasl.oauthbearer.expected.audience", AUDIENCE.to_owned()),
+        ];
+        all.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        let args: Vec<String> =
+            all.into_iter().flat_map(|(name, value)| ["-X".to_owned(), format!("{name}={value}")]).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        Ok(Self { broker: OttlaBroker::start(&args)? })
+    }
+
+    /// The address of the listener without security.
+    pub(crate) fn bootstrap(&self) -> String {
+        self.broker.addresses()[0].to_string()
+    }
+
+    /// The address of a listener by its name.
+    pub(crate) fn listener(&self, name: &str) -> SocketAddr {
+        let at = LISTENERS.iter().position(|(listed, _)| *listed == name).expect("a listener");
+        self.broker.addresses()[at + 1]
+    }
+}
+
+/// The properties of the listeners.
+fn properties(authority: &Authority, files: &Path) -> Result<Vec<(String, String)>, Failure> {
     let good = key_file(files, "good.pem", &authority.sign(&["127.0.0.1"]));
     let expired = key_file(files, "expired.pem", &authority.sign_until(&["127.0.0.1"], 2020));
     let soon = key_file(files, "soon.pem", &authority.sign_for_days(&["127.0.0.1"], SOON_DAYS));
@@ -80,27 +154,7 @@ pub(crate) fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster,
     }
     add("plainonly", "sasl.enabled.mechanisms", "PLAIN");
     add("plainonly", "plain.sasl.jaas.config", &plain);
-    let properties: Vec<_> = properties.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    let scram_256 = format!("SCRAM-SHA-256=[name=alice,password={PASSWORD}]");
-    let scram_512 = format!("SCRAM-SHA-512=[name=alice,iterations=8192,password={PASSWORD}]");
-    KafkaCluster::start_with(
-        1,
-        &KafkaOptions {
-            properties: &properties,
-            listeners: &[
-                ("TLS", "SSL"),
-                ("EXPIRED", "SSL"),
-                ("SOON", "SSL"),
-                ("SELF", "SSL"),
-                ("MUTUAL", "SSL"),
-                ("LOGIN", "SASL_SSL"),
-                ("AGAIN", "SASL_SSL"),
-                ("PLAINONLY", "SASL_PLAINTEXT"),
-            ],
-            scram: &[&scram_256, &scram_512],
-            ..KafkaOptions::default()
-        },
-    )
+    Ok(properties)
 }
 
 fn key_file(files: &Path, name: &str, certificate: &Certificate) -> String {
@@ -120,8 +174,11 @@ pub(crate) fn jwt(expires_s: u64) -> String {
     format!("{}.{}.", part(&serde_json::json!({ "alg": "none" })), part(&claims))
 }
 
+/// Makes a token that expires at a time in seconds since 1970.
+pub(crate) type Tokens = Arc<dyn Fn(u64) -> String + Send + Sync>;
+
 /// An OIDC provider: it issues tokens of this lifetime to clients with the secret.
-pub(crate) async fn oidc_server(certificate: &Certificate, life_s: i64) -> u16 {
+pub(crate) async fn oidc_server(certificate: &Certificate, life_s: i64, tokens: Tokens) -> u16 {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = vec![CertificateDer::from(certificate.der.clone())];
     let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
@@ -134,17 +191,11 @@ pub(crate) async fn oidc_server(certificate: &Certificate, life_s: i64) -> u16 {
         let basic = base64::engine::general_purpose::STANDARD.encode(format!("alice:{CLIENT_SECRET}"));
         while let Ok((stream, _)) = listener.accept().await {
             let Ok(mut tls) = acceptor.accept(stream).await else { continue };
-            let (mut request, mut buffer) = (String::new(), [0; 4096]);
-            while !request.contains("scope=kafka%20write") {
-                match tls.read(&mut buffer).await {
-                    Ok(n) if n > 0 => request.push_str(&String::from_utf8_lossy(&buffer[..n])),
-                    _ => break,
-                }
-            }
-            let (status, body) = if request.contains(&format!("Basic {basic}")) {
+            let Some(request) = posted(&mut tls).await else { continue };
+            let (status, body) = if request.contains(&format!("Basic {basic}")) && has_scope(&request) {
                 (
                     "200 OK",
-                    serde_json::json!({ "access_token": jwt(now_s().saturating_add_signed(life_s)), "token_type": "Bearer" }),
+                    serde_json::json!({ "access_token": tokens(now_s().saturating_add_signed(life_s)), "token_type": "Bearer" }),
                 )
             } else {
                 (
@@ -163,4 +214,28 @@ pub(crate) async fn oidc_server(certificate: &Certificate, life_s: i64) -> u16 {
         }
     });
     port
+}
+
+/// A request with its body; `None` if it ends early. Clients keep the connection open while they wait for the response.
+async fn posted(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+    let (mut request, mut buffer) = (String::new(), [0; 4096]);
+    loop {
+        if let Some((head, body)) = request.split_once("\r\n\r\n") {
+            let head = head.to_ascii_lowercase();
+            let length =
+                head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            if body.len() >= length.unwrap_or(0_usize) {
+                return Some(request);
+            }
+        }
+        match stream.read(&mut buffer).await {
+            Ok(n) if n > 0 => request.push_str(&String::from_utf8_lossy(&buffer[..n])),
+            _ => return None,
+        }
+    }
+}
+
+/// The scope `kafka write`. Clients encode the space in either way, or not at all (Java by default).
+fn has_scope(request: &str) -> bool {
+    request.replace("%20", " ").replace('+', " ").contains("scope=kafka write")
 }

@@ -38,7 +38,8 @@ impl Api for DescribeAclsRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeAclsResponse {
-        DescribeAclsResponse { error_code: code, ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        DescribeAclsResponse { error_code: code, error_message, ..Default::default() }
     }
 }
 
@@ -103,7 +104,8 @@ impl Api for CreateAclsRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreateAclsResponse {
-        let result = AclCreationResult { error_code: code, error_message: None };
+        let error_message = Some(code.message().to_owned());
+        let result = AclCreationResult { error_code: code, error_message };
         CreateAclsResponse { results: vec![result; self.creations.len()], ..Default::default() }
     }
 }
@@ -149,7 +151,8 @@ impl Api for DeleteAclsRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteAclsResponse {
-        let result = DeleteAclsFilterResult { error_code: code, ..Default::default() };
+        let error_message = Some(code.message().to_owned());
+        let result = DeleteAclsFilterResult { error_code: code, error_message, ..Default::default() };
         DeleteAclsResponse { filter_results: vec![result; self.filters.len()], ..Default::default() }
     }
 }

@@ -43,7 +43,12 @@ impl Api for DescribeClientQuotasRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeClientQuotasResponse {
-        DescribeClientQuotasResponse { error_code: code, entries: None, ..Default::default() }
+        DescribeClientQuotasResponse {
+            error_code: code,
+            error_message: None,
+            entries: None,
+            ..Default::default()
+        }
     }
 }
 
@@ -97,7 +102,7 @@ impl Api for AlterClientQuotasRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> AlterClientQuotasResponse {
         let entries = self.entries.into_iter().map(|entry| results::EntryData {
             error_code: code,
-            error_message: None,
+            error_message: Some(code.message().to_owned()),
             entity: entry.entity,
         });
         AlterClientQuotasResponse { entries: entries.collect(), ..Default::default() }

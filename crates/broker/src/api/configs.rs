@@ -50,7 +50,7 @@ impl Api for AlterConfigsRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> AlterConfigsResponse {
         let responses = self.resources.into_iter().map(|resource| ReplaceResourceResponse {
             error_code: code,
-            error_message: None,
+            error_message: Some(code.message().to_owned()),
             resource_type: resource.resource_type,
             resource_name: resource.resource_name,
         });
@@ -104,7 +104,7 @@ impl Api for IncrementalAlterConfigsRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> IncrementalAlterConfigsResponse {
         let responses = self.resources.into_iter().map(|resource| AlterConfigsResourceResponse {
             error_code: code,
-            error_message: None,
+            error_message: Some(code.message().to_owned()),
             resource_type: resource.resource_type,
             resource_name: resource.resource_name,
         });

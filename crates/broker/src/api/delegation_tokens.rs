@@ -1,5 +1,4 @@
-//! The requests for delegation tokens. A broker of Kafka refuses them all on a connection that is not authenticated, as every
-//! connection of this broker.
+//! The requests for delegation tokens, which get the errors of a broker of Kafka without them.
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_delegation_token::{
@@ -16,15 +15,14 @@ use ottla_protocol::messages::renew_delegation_token::{
 };
 
 use super::{Api, RequestContext};
+use crate::security::Principal;
 
-/// The error of a connection without authentication. With it, the error would be DELEGATION_TOKEN_AUTH_DISABLED.
-const UNAUTHENTICATED: ErrorCode = ErrorCode::DelegationTokenRequestNotAllowed;
 /// Kafka's time of a token that there is not.
 const NO_TIME: i64 = -1;
 
 impl Api for CreateDelegationTokenRequest {
     async fn handle(self, context: RequestContext) -> CreateDelegationTokenResponse {
-        self.refuse(&context, UNAUTHENTICATED)
+        self.refuse(&context, refusal(&context))
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreateDelegationTokenResponse {
@@ -40,7 +38,7 @@ impl Api for CreateDelegationTokenRequest {
 
 impl Api for RenewDelegationTokenRequest {
     async fn handle(self, context: RequestContext) -> RenewDelegationTokenResponse {
-        self.refuse(&context, UNAUTHENTICATED)
+        self.refuse(&context, refusal(&context))
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> RenewDelegationTokenResponse {
@@ -50,7 +48,7 @@ impl Api for RenewDelegationTokenRequest {
 
 impl Api for ExpireDelegationTokenRequest {
     async fn handle(self, context: RequestContext) -> ExpireDelegationTokenResponse {
-        self.refuse(&context, UNAUTHENTICATED)
+        self.refuse(&context, refusal(&context))
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ExpireDelegationTokenResponse {
@@ -60,10 +58,19 @@ impl Api for ExpireDelegationTokenRequest {
 
 impl Api for DescribeDelegationTokenRequest {
     async fn handle(self, context: RequestContext) -> DescribeDelegationTokenResponse {
-        self.refuse(&context, UNAUTHENTICATED)
+        self.refuse(&context, refusal(&context))
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeDelegationTokenResponse {
         DescribeDelegationTokenResponse { error_code: code, ..Default::default() }
+    }
+}
+
+/// The error: a client without authentication may not request tokens at all.
+fn refusal(context: &RequestContext) -> ErrorCode {
+    if context.principal() == Principal::anonymous() {
+        ErrorCode::DelegationTokenRequestNotAllowed
+    } else {
+        ErrorCode::DelegationTokenAuthDisabled
     }
 }

@@ -65,6 +65,7 @@ impl Api for DescribeConfigsRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeConfigsResponse {
         let results = self.resources.into_iter().map(|resource| DescribeConfigsResult {
             error_code: code,
+            error_message: Some(code.message().to_owned()),
             resource_type: resource.resource_type,
             resource_name: resource.resource_name,
             ..Default::default()

@@ -38,11 +38,11 @@ fn respond(
 ) -> DescribeProducersResponse {
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = topic.partition_indexes.iter().map(|index| {
-            let (error_code, active_producers) = match describe(&topic.name, *index) {
-                Ok(producers) => (ErrorCode::None, producers),
-                Err(code) => (code, Vec::new()),
+            let (error_code, error_message, active_producers) = match describe(&topic.name, *index) {
+                Ok(producers) => (ErrorCode::None, None, producers),
+                Err(code) => (code, Some(code.message().to_owned()), Vec::new()),
             };
-            PartitionResponse { partition_index: *index, error_code, error_message: None, active_producers }
+            PartitionResponse { partition_index: *index, error_code, error_message, active_producers }
         });
         TopicResponse { partitions: partitions.collect(), name: topic.name }
     });

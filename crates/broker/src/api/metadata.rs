@@ -38,8 +38,9 @@ impl Api for MetadataRequest {
             }
             wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, &failed)).collect()
         };
-        for topic in topics.iter_mut().filter(|topic| topic.error_code == ErrorCode::None) {
-            let name = topic.name.as_deref().unwrap_or_default();
+        // As Kafka, also for a topic that does not exist. An id that does not exist has no name.
+        for topic in &mut topics {
+            let Some(name) = topic.name.as_deref().filter(|name| !name.is_empty()) else { continue };
             topic.topic_authorized_operations =
                 if_requested(is_requested, &context, (ResourceType::Topic, name), OF_TOPIC);
         }

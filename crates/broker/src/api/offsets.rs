@@ -7,8 +7,8 @@ use ottla_protocol::messages::offset_commit::{
     OffsetCommitResponseTopic,
 };
 use ottla_protocol::messages::offset_delete::{
-    OffsetDeleteRequest, OffsetDeleteRequestTopic, OffsetDeleteResponse, OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic, OffsetDeleteResponse,
+    OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
@@ -27,7 +27,7 @@ use crate::security::acl::{Operation, ResourceType};
 const METADATA_BYTES_MAX: usize = 4096;
 
 /// From this version on, OffsetCommit and OffsetFetch name topics by their ids (KIP-848). TxnOffsetCommit has no such version.
-const TOPIC_IDS_FROM: i16 = 10;
+pub(super) const TOPIC_IDS_FROM: i16 = 10;
 
 /// From this version on, OffsetCommit and OffsetFetch have member epochs (KIP-848).
 const MEMBER_EPOCHS_FROM: i16 = 9;
@@ -342,8 +342,8 @@ impl Api for OffsetDeleteRequest {
         if subscribed.is_none() && !cluster.offsets.has_offsets(&self.group_id) {
             return self.refuse(&context, ErrorCode::GroupIdNotFound);
         }
-        let check = |topic: &str| {
-            if cluster.topic(topic).is_none() {
+        let check = |topic: &str, partition: i32| {
+            if cluster.partition(topic, partition).is_none() {
                 ErrorCode::UnknownTopicOrPartition
             } else if subscribed.as_ref().is_some_and(|subscribed| subscribed.includes(topic)) {
                 ErrorCode::GroupSubscribedToTopic
@@ -354,17 +354,15 @@ impl Api for OffsetDeleteRequest {
         let mut gone: Vec<At> = Vec::new();
         let mut topics = Vec::new();
         for OffsetDeleteRequestTopic { name, partitions } in self.topics {
-            let error_code = check(&name);
-            if error_code == ErrorCode::None {
-                gone.extend(partitions.iter().map(|partition| (name.clone(), partition.partition_index)));
-            }
-            let partitions = partitions
-                .into_iter()
-                .map(|partition| OffsetDeleteResponsePartition {
-                    partition_index: partition.partition_index,
-                    error_code,
-                })
-                .collect();
+            let partitions =
+                partitions.into_iter().map(|OffsetDeleteRequestPartition { partition_index }| {
+                    let error_code = check(&name, partition_index);
+                    if error_code == ErrorCode::None {
+                        gone.push((name.clone(), partition_index));
+                    }
+                    OffsetDeleteResponsePartition { partition_index, error_code }
+                });
+            let partitions = partitions.collect();
             topics.push(OffsetDeleteResponseTopic { name, partitions });
         }
         if let Err(error_code) = cluster.remove_offsets(&self.group_id, &gone).await {

@@ -32,6 +32,8 @@ const ACKS_ALL: i16 = -1;
 const ADDS_PARTITIONS_FROM: i16 = 12;
 /// From this version on, producers know `TRANSACTION_ABORTABLE`.
 const KNOWS_ABORTABLE_FROM: i16 = 11;
+/// From this version on, topics have ids in place of names (KIP-516).
+pub(super) const TOPIC_IDS_FROM: i16 = 13;
 
 /// A partition's part of the request.
 struct Part {
@@ -222,7 +224,7 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
     let frame_at = frame.as_ptr() as usize;
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for topic in request.topic_data {
-        let known = if context.version >= 13 {
+        let known = if context.version >= TOPIC_IDS_FROM {
             cluster.topic_by_id(topic.topic_id).ok_or(ErrorCode::UnknownTopicId)
         } else {
             cluster.topic(&topic.name).ok_or(ErrorCode::UnknownTopicOrPartition)

@@ -27,7 +27,7 @@ impl Api for DescribeQuorumRequest {
             _ => false,
         };
         if !is_quorum {
-            return self.refuse(&context, ErrorCode::UnknownTopicOrPartition);
+            return unknown(self);
         }
         let leader = cluster.controller();
         let end_offset = lock(&cluster.journal).end_offset();
@@ -60,16 +60,22 @@ impl Api for DescribeQuorumRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeQuorumResponse {
-        let topics = self.topics.into_iter().map(|topic| {
-            let partitions = topic.partitions.into_iter().map(|partition| PartitionData {
-                partition_index: partition.partition_index,
-                error_code: code,
-                ..Default::default()
-            });
-            TopicData { topic_name: topic.topic_name, partitions: partitions.collect() }
-        });
-        DescribeQuorumResponse { topics: topics.collect(), ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        DescribeQuorumResponse { error_code: code, error_message, ..Default::default() }
     }
+}
+
+/// The response for partitions that are not the quorum's.
+fn unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse {
+    let topics = request.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|partition| PartitionData {
+            partition_index: partition.partition_index,
+            error_code: ErrorCode::UnknownTopicOrPartition,
+            ..Default::default()
+        });
+        TopicData { topic_name: topic.topic_name, partitions: partitions.collect() }
+    });
+    DescribeQuorumResponse { topics: topics.collect(), ..Default::default() }
 }
 
 /// The error of a change of the voters: as in Kafka with voters that are configured (`kraft.version` 0).
@@ -93,7 +99,8 @@ impl Api for AddRaftVoterRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> AddRaftVoterResponse {
-        AddRaftVoterResponse { error_code: code, ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        AddRaftVoterResponse { error_code: code, error_message, ..Default::default() }
     }
 }
 
@@ -104,6 +111,7 @@ impl Api for RemoveRaftVoterRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> RemoveRaftVoterResponse {
-        RemoveRaftVoterResponse { error_code: code, ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        RemoveRaftVoterResponse { error_code: code, error_message, ..Default::default() }
     }
 }

@@ -44,7 +44,21 @@ impl Api for AlterPartitionReassignmentsRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> AlterPartitionReassignmentsResponse {
-        AlterPartitionReassignmentsResponse { error_code: code, ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        let responses = self.topics.into_iter().map(|topic| {
+            let partitions = topic.partitions.into_iter().map(|change| ReassignablePartitionResponse {
+                partition_index: change.partition_index,
+                error_code: code,
+                error_message: error_message.clone(),
+            });
+            ReassignableTopicResponse { name: topic.name, partitions: partitions.collect() }
+        });
+        AlterPartitionReassignmentsResponse {
+            responses: responses.collect(),
+            error_code: code,
+            error_message,
+            ..Default::default()
+        }
     }
 }
 
@@ -54,6 +68,7 @@ impl Api for ListPartitionReassignmentsRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ListPartitionReassignmentsResponse {
-        ListPartitionReassignmentsResponse { error_code: code, ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        ListPartitionReassignmentsResponse { error_code: code, error_message, ..Default::default() }
     }
 }

@@ -1,4 +1,4 @@
-//! DescribeUserScramCredentials and AlterUserScramCredentials. The credentials are stored; no listener authenticates with them.
+//! DescribeUserScramCredentials and AlterUserScramCredentials. Listeners with SCRAM authenticate with the credentials.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,18 @@ impl Api for DescribeUserScramCredentialsRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeUserScramCredentialsResponse {
-        DescribeUserScramCredentialsResponse { error_code: code, ..Default::default() }
+        let results = self.users.into_iter().flatten().map(|user| DescribeUserScramCredentialsResult {
+            user: user.name,
+            error_code: code,
+            error_message: None,
+            ..Default::default()
+        });
+        DescribeUserScramCredentialsResponse {
+            error_code: code,
+            error_message: None,
+            results: results.collect(),
+            ..Default::default()
+        }
     }
 }
 
@@ -78,7 +89,7 @@ impl Api for AlterUserScramCredentialsRequest {
         let results = changes_of(self).into_iter().map(|change| AlterUserScramCredentialsResult {
             user: change.user().to_owned(),
             error_code: code,
-            error_message: None,
+            error_message: Some(code.message().to_owned()),
         });
         AlterUserScramCredentialsResponse { results: results.collect(), ..Default::default() }
     }

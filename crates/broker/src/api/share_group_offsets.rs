@@ -42,7 +42,12 @@ impl Api for DescribeShareGroupOffsetsRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeShareGroupOffsetsResponse {
-        let groups = self.groups.into_iter().map(|group| refused_group(group.group_id, code));
+        let groups = self.groups.into_iter().map(|group| DescribeShareGroupOffsetsResponseGroup {
+            group_id: group.group_id,
+            error_code: code,
+            error_message: None,
+            ..Default::default()
+        });
         DescribeShareGroupOffsetsResponse { groups: groups.collect(), ..Default::default() }
     }
 }

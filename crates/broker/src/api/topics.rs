@@ -56,6 +56,7 @@ impl Api for CreateTopicsRequest {
         let topics = self.topics.into_iter().map(|topic| CreatableTopicResult {
             name: topic.name,
             error_code: code,
+            error_message: Some(code.message().to_owned()),
             configs: None,
             ..Default::default()
         });
@@ -202,7 +203,7 @@ impl Api for DeleteTopicsRequest {
             name: topic.name,
             topic_id: topic.topic_id,
             error_code: code,
-            ..Default::default()
+            error_message: Some(code.message().to_owned()),
         });
         DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
     }

@@ -21,6 +21,7 @@ impl Api for UnregisterBrokerRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> UnregisterBrokerResponse {
-        UnregisterBrokerResponse { error_code: code, ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        UnregisterBrokerResponse { error_code: code, error_message, ..Default::default() }
     }
 }

@@ -35,7 +35,8 @@ impl Api for UpdateFeaturesRequest {
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> UpdateFeaturesResponse {
-        UpdateFeaturesResponse { error_code: code, ..Default::default() }
+        let error_message = Some(code.message().to_owned());
+        UpdateFeaturesResponse { error_code: code, error_message, ..Default::default() }
     }
 }
 

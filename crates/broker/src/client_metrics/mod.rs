@@ -173,6 +173,18 @@ impl ClientMetrics {
     }
 }
 
+/// The values of a push that are kept, for fuzz targets: they have at most this number and, roughly, these bytes.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzzed_push(compression_type: i8, bytes: bytes::Bytes) -> Option<usize> {
+    let request = PushTelemetryRequest { compression_type, metrics: bytes, ..Default::default() };
+    let samples = read(&request).ok()?;
+    assert!(samples.len() <= otlp::SAMPLES_MAX);
+    let kept: usize = samples.iter().map(Sample::bytes).sum();
+    // The last value may have all labels.
+    assert!(kept <= otlp::PUSH_BYTES_MAX + 2 * TELEMETRY_BYTES_MAX, "{kept} bytes");
+    Some(samples.len())
+}
+
 fn codec_of(id: i8) -> Option<Compression> {
     if id == Compression::None as i8 {
         return Some(Compression::None);

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use prost::{Message, Oneof};
 
 /// The values of one push that are kept.
-const SAMPLES_MAX: usize = 10_000;
+pub(super) const SAMPLES_MAX: usize = 10_000;
 /// The bytes of the values of one push that are kept. Each value has a copy of the labels of its resource, which can be as long as the
 /// push.
-const PUSH_BYTES_MAX: usize = 4 << 20;
+pub(super) const PUSH_BYTES_MAX: usize = 4 << 20;
 /// The labels of one value that are kept.
 const LABELS_MAX: usize = 32;
 

@@ -2,12 +2,13 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
-use ottla_protocol::{ApiKey, Request};
+use ottla_protocol::{ApiKey, Request, decode_response};
 use ottla_wire::Seal;
 
 use super::{Raw, batch, framed, metadata_of, produce_request};
@@ -25,6 +26,8 @@ pub(crate) struct Sound {
     pub(crate) api: ApiKey,
     pub(crate) version: i16,
     pub(crate) frame: Vec<u8>,
+    /// The fields of a response to it, as text.
+    pub(crate) response_text: fn(Bytes, i16) -> String,
 }
 
 impl Sound {
@@ -78,15 +81,21 @@ struct All {
     sound: Vec<Sound>,
 }
 
+fn response_text<R: Request<Response: Debug>>(frame: Bytes, version: i16) -> String {
+    let (_, response) = decode_response::<R>(frame, version).expect("an answer that can be read");
+    format!("{response:?}")
+}
+
 impl All {
-    fn add<R: Request>(&mut self, request: impl Fn(i16) -> R) {
+    fn add<R: Request<Response: Debug>>(&mut self, request: impl Fn(i16) -> R) {
         let (mut min, max) = self.listed[&R::KEY.code()];
         if R::KEY == ApiKey::Produce {
             // The records are of a version that the older requests do not have.
             min = PRODUCE_MIN;
         }
         for version in min..=max {
-            self.sound.push(Sound { api: R::KEY, version, frame: framed(version, &request(version)) });
+            let (api, frame) = (R::KEY, framed(version, &request(version)));
+            self.sound.push(Sound { api, version, frame, response_text: response_text::<R> });
         }
     }
 }
@@ -397,15 +406,12 @@ fn security(all: &mut All) {
             salted_password: Bytes::from_static(b"salted"),
         }],
     });
-    all.add(|_| m::describe_acls::DescribeAclsRequest::default());
-    all.add(|_| m::create_acls::CreateAclsRequest {
-        creations: vec![m::create_acls::AclCreation::default()],
-    });
-    all.add(|_| m::delete_acls::DeleteAclsRequest {
-        filters: vec![m::delete_acls::DeleteAclsFilter::default()],
-    });
+    acls(all);
     all.add(|_| m::create_delegation_token::CreateDelegationTokenRequest {
-        renewers: vec![m::create_delegation_token::CreatableRenewers::default()],
+        renewers: vec![m::create_delegation_token::CreatableRenewers {
+            principal_type: "User".into(),
+            principal_name: "anna".into(),
+        }],
         ..Default::default()
     });
     all.add(|_| m::renew_delegation_token::RenewDelegationTokenRequest {
@@ -418,6 +424,46 @@ fn security(all: &mut All) {
     });
     all.add(|_| m::describe_delegation_token::DescribeDelegationTokenRequest {
         owners: Some(vec![m::describe_delegation_token::DescribeDelegationTokenOwner::default()]),
+    });
+}
+
+/// Each names one ACL: anna may read the topic.
+fn acls(all: &mut All) {
+    const TOPIC_RESOURCE: i8 = 2;
+    const LITERAL: i8 = 3;
+    const READ: i8 = 3;
+    const ALLOW: i8 = 3;
+    let user = || "User:anna".to_owned();
+    all.add(|_| m::describe_acls::DescribeAclsRequest {
+        resource_type_filter: TOPIC_RESOURCE,
+        resource_name_filter: Some(TOPIC.into()),
+        pattern_type_filter: LITERAL,
+        principal_filter: Some(user()),
+        host_filter: Some("*".into()),
+        operation: READ,
+        permission_type: ALLOW,
+    });
+    all.add(|_| m::create_acls::CreateAclsRequest {
+        creations: vec![m::create_acls::AclCreation {
+            resource_type: TOPIC_RESOURCE,
+            resource_name: TOPIC.into(),
+            resource_pattern_type: LITERAL,
+            principal: user(),
+            host: "*".into(),
+            operation: READ,
+            permission_type: ALLOW,
+        }],
+    });
+    all.add(|_| m::delete_acls::DeleteAclsRequest {
+        filters: vec![m::delete_acls::DeleteAclsFilter {
+            resource_type_filter: TOPIC_RESOURCE,
+            resource_name_filter: Some(TOPIC.into()),
+            pattern_type_filter: LITERAL,
+            principal_filter: Some(user()),
+            host_filter: Some("*".into()),
+            operation: READ,
+            permission_type: ALLOW,
+        }],
     });
 }
 
@@ -520,6 +566,8 @@ fn groups(all: &mut All) {
         group_id: GROUP.into(),
         generation_id: 1,
         member_id: "nobody".into(),
+        protocol_type: Some("consumer".into()),
+        protocol_name: Some("range".into()),
         assignments: vec![m::sync_group::SyncGroupRequestAssignment {
             member_id: "nobody".into(),
             assignment: Bytes::from_static(b"assigned"),

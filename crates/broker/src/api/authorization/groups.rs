@@ -14,6 +14,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 
 use super::super::Api;
 use super::super::find_coordinator::{SHARE, TRANSACTION};
+use super::super::offsets;
 use super::super::share_group_offsets::{altered, deleted};
 use super::{Access, Authorize, Verdict, items, open, take_denied, verdict, whole};
 use crate::security::acl::Operation;
@@ -118,7 +119,7 @@ items!(
     m::offset_commit::OffsetCommitRequest,
     |access, request| access.need_group(Operation::Read, &request.group_id),
     topics to topics,
-    |access, topic| access.topic_or_id(Operation::Read, &topic.name, topic.topic_id),
+    |access, topic| access.topic_or_id(Operation::Read, &topic.name, topic.topic_id, offsets::TOPIC_IDS_FROM),
     ErrorCode::TopicAuthorizationFailed
 );
 

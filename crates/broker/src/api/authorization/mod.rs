@@ -73,9 +73,10 @@ impl Access<'_> {
         }
     }
 
-    /// Checks a topic that a request names by its id, or by its name. Ids reveal nothing, as in Kafka.
-    fn topic_or_id(&self, operation: Operation, name: &str, id: Uuid) -> bool {
-        self.topic_name(name, id).is_none_or(|name| self.topic(operation, &name))
+    /// Checks a topic that a request names by its id from a version on, and by its name before. Ids reveal nothing, as in Kafka.
+    fn topic_or_id(&self, operation: Operation, name: &str, id: Uuid, ids_from: i16) -> bool {
+        let has_no_name = id == Uuid::ZERO && self.context.version >= ids_from;
+        has_no_name || self.topic_name(name, id).is_none_or(|name| self.topic(operation, &name))
     }
 
     fn may_create(&self, topic: &str) -> bool {

@@ -4,7 +4,7 @@ use ottla_protocol::messages as m;
 use ottla_protocol::messages::delete_topics::DeleteTopicState;
 use ottla_protocol::{ErrorCode, Uuid};
 
-use super::super::Api;
+use super::super::{Api, produce};
 use super::{Access, Authorize, Verdict, items, open, take_denied};
 use crate::security::acl::Operation;
 
@@ -59,7 +59,7 @@ items!(
         None => Ok(()),
     },
     topic_data to responses,
-    |access, topic| access.topic_or_id(Operation::Write, &topic.name, topic.topic_id),
+    |access, topic| access.topic_or_id(Operation::Write, &topic.name, topic.topic_id, produce::TOPIC_IDS_FROM),
     ErrorCode::TopicAuthorizationFailed
 );
 
@@ -97,8 +97,17 @@ impl Authorize for m::delete_topics::DeleteTopicsRequest {
     fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
         let named = std::mem::take(&mut self.topic_names).into_iter();
         self.topics.extend(named.map(|name| DeleteTopicState { name: Some(name), ..Default::default() }));
-        let mut denied = take_denied(&mut self.topics, |topic| {
-            access.topic_or_id(Operation::Delete, topic.name.as_deref().unwrap_or_default(), topic.topic_id)
+        let cluster = access.context.cluster();
+        let mut denied = take_denied(&mut self.topics, |topic| match &topic.name {
+            // A client that may see topics learns that there is no such topic.
+            Some(name) if topic.topic_id == Uuid::ZERO => {
+                access.topic(Operation::Describe, name)
+                    && (cluster.topic(name).is_none() || access.topic(Operation::Delete, name))
+            }
+            Some(_) | None => {
+                let name = access.topic_name("", topic.topic_id);
+                name.is_none_or(|name| access.topic(Operation::Delete, &name))
+            }
         });
         if denied.is_empty() {
             return Verdict::Granted;

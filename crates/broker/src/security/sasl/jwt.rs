@@ -67,6 +67,13 @@ impl TokenVerifier {
         Ok(Self { settings, keys: Mutex::new(KeyFile { stamp, keys }) })
     }
 
+    /// A verifier with the keys of a text, which are not read again.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn of_keys(settings: OauthSettings, jwks: &[u8]) -> Result<Self, String> {
+        let stamp = stamp(&settings.jwks_file);
+        Ok(Self { settings, keys: Mutex::new(KeyFile { stamp, keys: keys_of(jwks)? }) })
+    }
+
     /// Checks the signature and the claims of a token.
     ///
     /// # Errors
@@ -87,7 +94,7 @@ impl TokenVerifier {
         self.check_claims(&decoded_json(claims)?, now_ms)
     }
 
-    fn check_claims(&self, claims: &Value, now_ms: i64) -> Result<Claims, String> {
+    pub(super) fn check_claims(&self, claims: &Value, now_ms: i64) -> Result<Claims, String> {
         let skew_ms = i64::try_from(self.settings.clock_skew.as_millis()).unwrap_or(i64::MAX);
         let time_ms = |name: &str| claims[name].as_f64().map(|seconds| (seconds * 1000.0) as i64);
         let expires_ms = time_ms("exp").ok_or("no `exp`")?;
@@ -209,10 +216,15 @@ fn read_keys(path: &Path) -> Result<Vec<Key>, String> {
         return Err(bad(format!("{size} bytes, at most {JWKS_BYTES_MAX} are read")));
     }
     let text = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
-    let json: Value = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    keys_of(&text).map_err(bad)
+}
+
+/// The keys in the text of a JWKS.
+fn keys_of(text: &[u8]) -> Result<Vec<Key>, String> {
+    let json: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let keys: Vec<Key> = json["keys"].as_array().into_iter().flatten().filter_map(Key::of).collect();
     if keys.is_empty() {
-        return Err(bad("no RSA or EC key for signatures".to_owned()));
+        return Err("no RSA or EC key for signatures".to_owned());
     }
     Ok(keys)
 }

@@ -6,6 +6,8 @@
 //! - `scram`: a proof of a password.
 //! - `oauthbearer`: a token; `jwt` checks it.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzed;
 mod jwt;
 mod oauthbearer;
 mod plain;

@@ -10,7 +10,7 @@ use crate::config::SaslMechanism;
 use crate::security::scram_credentials::{ScramCredential, ScramCredentials, ScramMechanism};
 
 /// The random bytes of a nonce, before encoding.
-const NONCE_BYTES: usize = 24;
+pub(super) const NONCE_BYTES: usize = 24;
 
 /// An exchange that waits for the client's proof.
 #[derive(Debug)]
@@ -29,6 +29,21 @@ pub(super) struct ScramExchange {
 impl ScramExchange {
     /// Answers the client's first message with a salt. A user that does not exist has one, too.
     pub(super) fn begin(credentials: &ScramCredentials, mechanism: SaslMechanism, token: &Bytes) -> Outcome {
+        let mut random = [0; NONCE_BYTES];
+        if rustls::crypto::ring::default_provider().secure_random.fill(&mut random).is_err() {
+            tracing::error!("the system gives no random numbers: no SCRAM login is possible");
+            return Outcome::Failed(None);
+        }
+        Self::begin_with(credentials, mechanism, token, random)
+    }
+
+    /// The same, with the random part of the nonce.
+    pub(super) fn begin_with(
+        credentials: &ScramCredentials,
+        mechanism: SaslMechanism,
+        token: &Bytes,
+        random: [u8; NONCE_BYTES],
+    ) -> Outcome {
         let mechanism = match mechanism {
             SaslMechanism::ScramSha512 => ScramMechanism::Sha512,
             _ => ScramMechanism::Sha256,
@@ -40,11 +55,6 @@ impl ScramExchange {
             let text =
                 "Authentication failed: Client requested an authorization id that is different from username";
             return Outcome::FailedWith(text.to_owned(), Some(first.user));
-        }
-        let mut random = [0; NONCE_BYTES];
-        if rustls::crypto::ring::default_provider().secure_random.fill(&mut random).is_err() {
-            tracing::error!("the system gives no random numbers: no SCRAM login is possible");
-            return Outcome::Failed(Some(first.user));
         }
         let known = credentials.credential(&first.user, mechanism);
         let is_known = known.is_some();
