@@ -103,9 +103,9 @@ impl TestRun<'_> {
         let mut programs = Vec::new();
         for built in self.build(build_within)? {
             if built.name == MANY_FILES {
-                programs.extend(built.by_file(self.filter)?)
+                programs.extend(built.by_file(self.filter)?);
             } else {
-                programs.push(built.run(self.filter))
+                programs.push(built.run(self.filter));
             }
         }
         if programs.is_empty() && self.filter.is_none() {

@@ -5,6 +5,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
     clippy::wildcard_imports,
     reason = "a test is a shell that calls as C does"
 )]

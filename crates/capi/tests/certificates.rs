@@ -10,13 +10,13 @@
 )]
 
 #[path = "../../client/tests/support/certificates.rs"]
-mod certificates;
+mod authority;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use certificates::{Authority, Certificate};
+use authority::{Authority, Certificate};
 use rdkafka::client::handle::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
