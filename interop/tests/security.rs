@@ -219,6 +219,9 @@ fn token(jwt: String, expires_s: u64) -> Token {
     Token { value: jwt.into(), principal: "alice".into(), expires_at_ms, extensions: Vec::new() }
 }
 
+/// A callback, with the maker of tokens.
+type Give = Box<dyn Fn(&Tokens) -> Result<Token, String> + Send + Sync>;
+
 async fn tokens_of_callbacks(world: &World) {
     let mut config = world.config("LOGIN", SecurityProtocol::SaslSsl);
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
@@ -233,7 +236,7 @@ async fn tokens_of_callbacks(world: &World) {
             assert_authentication(&refused, "the broker refuses the token of `alice`: invalid_token");
         }
     }
-    let with = |give: Box<dyn Fn(&Tokens) -> Result<Token, String> + Send + Sync>| {
+    let with = |give: Give| {
         let (mut config, tokens) = (config.clone(), world.tokens.clone());
         config.security.sasl.oauthbearer.callback = Some(TokenCallback::new(move || give(&tokens)));
         config
