@@ -66,7 +66,7 @@ fn captured() -> (Log, MutexGuard<'static, ()>) {
 }
 
 #[test]
-fn every_way_in_and_every_refusal_of_kafka() -> Result<(), Failure> {
+fn every_way_in_and_every_refusal() -> Result<(), Failure> {
     require!(Peer::Java);
     let (log, _alone) = captured();
     let files = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
@@ -76,7 +76,7 @@ fn every_way_in_and_every_refusal_of_kafka() -> Result<(), Failure> {
 }
 
 #[test]
-fn every_way_in_and_every_refusal_of_ottla() -> Result<(), Failure> {
+fn every_way_in_and_every_refusal_at_ottla() -> Result<(), Failure> {
     let (log, _alone) = captured();
     let files = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
     let (authority, issuer) = (Authority::new("authority"), Issuer::new());
