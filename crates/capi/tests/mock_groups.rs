@@ -252,7 +252,7 @@ fn a_member_whose_heartbeats_fail_for_longer_than_its_session_reads_on_later() {
             SHARE_GROUP_HEARTBEAT,
             20,
             unavailable.as_ptr(),
-        )
+        );
     };
     until("the member is removed", || {
         stage.members(c"g").is_ok_and(|ids| ids.into_iter().inspect(|id| free(*id)).count() == 0)
@@ -269,7 +269,9 @@ fn the_members_of_a_share_group_have_what_was_assigned_to_them() {
     let consumers = [stage.member(&[]), stage.member(&[])];
     let mut ids = Vec::new();
     until("both have joined", || {
-        consumers.iter().for_each(|consumer| assert!(consumer.poll(10).is_ok()));
+        for consumer in &consumers {
+            assert!(consumer.poll(10).is_ok());
+        }
         ids.drain(..).for_each(free);
         ids = stage.members(c"g").unwrap_or_default();
         ids.len() == 2

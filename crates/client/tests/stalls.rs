@@ -312,8 +312,10 @@ fn many_partitions_that_are_stuck_by_one_broker_are_said_together() {
     let many =
         |stall: &Stall| matches!(stall, Stall::ConsumingMany { node: Some(1), cause: Cause::NoConnection });
     let stall = next(&client, many);
-    assert!(stall.trying.starts_with("1000 partitions: "), "{stall}");
-    assert!(stall.trying.contains(" and 997 more; the first: offset "), "{stall}");
+    // A partition of which a response came late is stuck for a shorter time, and joins the others later.
+    let count = stall.trying.split_once(" partitions: ").and_then(|(count, _)| count.parse::<usize>().ok());
+    let count = count.filter(|count| *count > 900).unwrap_or_else(|| panic!("{stall}"));
+    assert!(stall.trying.contains(&format!(" and {} more; the first: offset ", count - 3)), "{stall}");
     std::thread::sleep(STALL_AFTER * 2);
     let more: Vec<_> = std::iter::from_fn(|| client.stalls().try_next()).collect();
     let single = |report: &&StallReport| matches!(report.stall, Stall::Consuming { .. });
