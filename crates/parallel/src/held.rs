@@ -33,7 +33,7 @@ enum State {
     Lost,
 }
 
-/// What to do for a record that is done.
+/// The action for a record that is done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OnDone {
     /// Acknowledge it.

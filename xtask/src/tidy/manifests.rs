@@ -124,7 +124,7 @@ fn dependencies(path: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Where cargo does not look for test programs itself, each file is one of the manifest's programs or a module of one.
+/// With `autotests = false`, each file of tests must be a program of the manifest or a module of one.
 fn test_files(tree: &Tree, path: &str, text: &str, findings: &mut Vec<Finding>) {
     if !text.lines().any(|line| line == "autotests = false") {
         return;
