@@ -298,6 +298,60 @@ fn a_commit_that_is_refused_loses_the_assignment_and_the_member_joins_again() {
     }
 }
 
+/// A group is in its next generation before its members know: the commits of that moment were refused, although a member
+/// of a cooperative group owns its partitions all the time.
+#[test]
+fn a_commit_during_a_cooperative_rebalance_follows_in_the_next_generation() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Polled);
+    config.set("partition.assignment.strategy", "cooperative-sticky").expect("a known property");
+    let (_consumer, control) = joined(config);
+    let before = control.group_metadata().wait(PATIENCE).expect("a member");
+
+    let joins = broker.cluster().requests(ApiKey::JoinGroup);
+    broker.cluster().intercept(ApiKey::JoinGroup, None, 1, Fault::AnswerAfter(Duration::from_millis(500)));
+    control.subscribe(&["orders", "refunds"]).wait(PATIENCE).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().requests(ApiKey::JoinGroup) == joins {
+        assert!(Instant::now() < deadline, "the member joins again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let at = TopicPartition::new("orders", 0);
+    control
+        .commit_offsets(&[(at.clone(), 3.into())])
+        .wait(PATIENCE)
+        .expect("committed in the next generation");
+    let after = control.group_metadata().wait(PATIENCE).expect("a member");
+    assert_eq!((&after.member_id, after.generation), (&before.member_id, before.generation + 1));
+    assert_eq!(control.committed(std::slice::from_ref(&at)).wait(PATIENCE).expect("read"), [(at, 3)].into());
+}
+
+/// A partition that was given up can have another owner's offset by the time it comes back.
+#[test]
+fn a_commit_of_an_earlier_assignment_is_refused_although_its_partition_came_back() {
+    let broker = broker();
+    let (mut consumer, control) = joined(member(&broker, Rebalance::Polled));
+
+    // The response comes when the member has its partitions again, in the next generation.
+    broker.cluster().intercept(
+        ApiKey::OffsetCommit,
+        None,
+        1,
+        Fault::FailAfter(ErrorCode::IllegalGeneration, Duration::from_secs(1)),
+    );
+    let at = TopicPartition::new("orders", 0);
+    let committing = control.commit_offsets(&[(at.clone(), 3.into())]);
+    control.subscribe(&["orders", "refunds"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let commit = committing.wait(PATIENCE);
+    assert!(
+        commit.as_ref().is_err_and(|error| error.broker_code() == Some(ErrorCode::IllegalGeneration)),
+        "{commit:?}"
+    );
+    assert_eq!(control.committed(&[at]).wait(PATIENCE).expect("read"), [].into());
+}
+
 #[test]
 fn a_static_member_whose_commit_is_fenced_is_out_of_the_group() {
     let broker = broker();

@@ -220,7 +220,6 @@ impl Coordinator {
         Error::Broker { what, code }
     }
 
-    /// Logs a line in the debug context `cgrp`.
     /// Logs a line about the group. The facilities are librdkafka's, because programs search for them.
     pub(crate) fn debug(&self, facility: &'static str, text: impl FnOnce() -> String) {
         let line = || format!("Group \"{}\": {}", self.group, text());
@@ -232,6 +231,11 @@ impl Coordinator {
         let mut calls: Vec<RequestProgress> = self.calls.borrow().values().copied().collect();
         calls.sort_by_key(RequestProgress::waits_for_members);
         calls
+    }
+
+    /// Returns `true` while a request that leads to the next generation is in progress.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.calls.borrow().values().any(RequestProgress::waits_for_members)
     }
 
     /// The reason why the coordinator does not serve this consumer, and the time since which it does not.

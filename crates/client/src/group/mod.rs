@@ -8,6 +8,7 @@ mod control;
 pub(crate) mod coordinator;
 mod heartbeat;
 mod leaving;
+mod member_commit;
 pub(crate) mod membership;
 pub(crate) mod membership_status;
 mod next_gen;
@@ -30,10 +31,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::commands::ConsumerCommand;
-use self::commit::{commit_offsets, fetch_committed};
+use self::commit::fetch_committed;
 use self::control::on_control;
 use self::coordinator::Coordinator;
 use self::heartbeat::CommitRefusals;
+use self::member_commit::commit_as_member;
 use self::membership::{LeavingFor, Membership};
 use self::membership_status::{MembershipStatus, MembershipStep};
 use self::poll_activity::PollActivity;
@@ -382,46 +384,6 @@ async fn find_coordinator_early(shared: Rc<Shared>) {
     if let Err(error) = coordinator.find().await {
         coordinator.debug("CGRPQUERY", || format!("no coordinator found: {error}"));
     }
-}
-
-/// Commits with the consumer's identity; fails for a member that is in no generation.
-async fn commit_as_member(
-    shared: &Shared,
-    coordinator: &Coordinator,
-    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
-) -> Result<(), Error> {
-    let timeout = coordinator.request_timeout();
-    let deadline = Instant::now() + timeout;
-    // The identity of this moment: a commit that waits must not commit under a later generation, in which other members
-    // own its partitions.
-    let mut member = coordinator.member()?;
-    let committing = async {
-        // A commit that was refused is sent again. A later one waits: otherwise the earlier offset would replace its own.
-        let _turn = shared.commit_order.lock().await;
-        loop {
-            let committed = commit_offsets(coordinator, offsets, member.clone()).await;
-            if let Err(error) = &committed {
-                shared.commit_refusals.note(member.as_ref(), error);
-            }
-            // In the KIP-848 protocol, the epoch may have changed; the next heartbeat returns the new one. With the new
-            // epoch, only partitions that are still owned may be committed, because the coordinator does not check the
-            // owner.
-            let is_stale = matches!(&committed, Err(Error::Broker { code: ErrorCode::StaleMemberEpoch, .. }));
-            let owned = || offsets.keys().all(|at| shared.inbox.progress(at).is_some());
-            if is_stale && owned() {
-                tokio::time::sleep(shared.cluster.config.retry_backoff).await;
-                member = coordinator.member()?;
-                continue;
-            }
-            committed?;
-            shared.committed(offsets);
-            return Ok(());
-        }
-    };
-    tokio::time::timeout_at(deadline, committing).await.unwrap_or_else(|_| {
-        let what = format!("commit to group `{}`", coordinator.group());
-        Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
-    })
 }
 
 /// Commits the processed offsets of all partitions with automatic commits. Standalone partitions may have their own

@@ -1,0 +1,106 @@
+//! The commits of a consumer: one after the other, under the generation of the call or a later one in which the consumer
+//! still owns the partitions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::commit::commit_offsets;
+use super::coordinator::Coordinator;
+use crate::error::Error;
+use crate::fetch::progress::PartitionProgress;
+use crate::types::{OffsetAndMetadata, TopicPartition};
+
+type Offsets = BTreeMap<TopicPartition, OffsetAndMetadata>;
+
+/// Commits with the consumer's identity; fails for a member that is in no generation.
+pub(super) async fn commit_as_member(
+    shared: &Shared,
+    coordinator: &Coordinator,
+    offsets: &Offsets,
+) -> Result<(), Error> {
+    let timeout = coordinator.request_timeout();
+    let deadline = Instant::now() + timeout;
+    // The identity of this moment: a commit that waits must not commit under a later generation, in which other members
+    // own its partitions.
+    let mut member = coordinator.member()?;
+    let ownership = Ownership::of(shared, offsets);
+    let committing = async {
+        // A commit that was refused is sent again. A later one waits: otherwise the earlier offset would replace its own.
+        let _turn = shared.commit_order.lock().await;
+        loop {
+            let Err(error) = commit_offsets(coordinator, offsets, member.clone()).await else {
+                shared.committed(offsets);
+                return Ok(());
+            };
+            let next = next_member(coordinator, member.as_ref(), &error);
+            if next == Next::Later {
+                tokio::time::sleep(shared.cluster.config.retry_backoff).await;
+            }
+            if next == Next::Refused || !ownership.holds(shared) {
+                shared.commit_refusals.note(member.as_ref(), &error);
+                return Err(error);
+            }
+            member = coordinator.member()?;
+        }
+    };
+    tokio::time::timeout_at(deadline, committing).await.unwrap_or_else(|_| {
+        let what = format!("commit to group `{}`", coordinator.group());
+        Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
+    })
+}
+
+/// What follows a commit that was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Next {
+    /// It is final.
+    Refused,
+    /// The consumer has another generation by now.
+    Now,
+    /// The consumer may get another generation soon.
+    Later,
+}
+
+/// A group enters its next generation, or a member its next epoch, before the member receives the response with it. A
+/// commit that the coordinator handles in between is refused, although the member may still own the partitions.
+fn next_member(coordinator: &Coordinator, used: Option<&(i32, String)>, error: &Error) -> Next {
+    match error {
+        // In the KIP-848 protocol, the next heartbeat returns the new epoch.
+        Error::Broker { code: ErrorCode::StaleMemberEpoch, .. } => Next::Later,
+        Error::Broker { code: ErrorCode::IllegalGeneration | ErrorCode::RebalanceInProgress, .. } => {
+            match coordinator.member() {
+                Ok(current) if current.as_ref() != used => Next::Now,
+                Ok(_) if coordinator.is_joining() => Next::Later,
+                _ => Next::Refused,
+            }
+        }
+        _ => Next::Refused,
+    }
+}
+
+/// The assignments in which a consumer owns partitions.
+///
+/// The coordinator does not check who owns a partition. A partition that was given up in between must not be committed
+/// under a later generation, even if it came back: another member may have committed a later offset.
+struct Ownership<'a> {
+    partitions: Vec<(&'a TopicPartition, Option<Arc<PartitionProgress>>)>,
+}
+
+impl<'a> Ownership<'a> {
+    fn of(shared: &Shared, offsets: &'a Offsets) -> Self {
+        Self { partitions: offsets.keys().map(|at| (at, shared.inbox.progress(at))).collect() }
+    }
+
+    /// Returns `true` if the consumer has owned the partitions all the time since then.
+    fn holds(&self, shared: &Shared) -> bool {
+        let lost = shared.lost.borrow();
+        self.partitions.iter().all(|(at, then)| {
+            let now = shared.inbox.progress(at);
+            let is_same = matches!((then, &now), (Some(then), Some(now)) if Arc::ptr_eq(then, now));
+            is_same && !lost.contains(*at) && !shared.inbox.has_unseen_loss(at)
+        })
+    }
+}
