@@ -1,6 +1,7 @@
 //! `ottla bench`: performance measurements.
 
 mod consume;
+mod consume_group;
 mod latency;
 pub(crate) mod measure;
 mod minikafka;

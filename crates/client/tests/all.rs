@@ -31,6 +31,7 @@ mod properties;
 mod queues;
 mod rebalances;
 mod sasl;
+mod share;
 mod stalls;
 mod statistics;
 mod telemetry;

@@ -11,16 +11,20 @@ use tokio::time::Instant;
 /// The records that the group delivered and that are not acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRecords {
-    records: BTreeMap<i64, HeldRecord>,
+    /// By their first offset. They do not overlap.
+    runs: BTreeMap<i64, HeldRun>,
     /// The number of records that are done and wait for the result of their renewal.
     waiting: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct HeldRecord {
-    /// The begin of the acquisition lock.
+/// Consecutive offsets whose acquisition lock began at one time.
+#[derive(Debug)]
+struct HeldRun {
     locked_at: Instant,
-    state: State,
+    /// One per offset.
+    states: Vec<State>,
+    /// The number of records that are not [`State::Gone`].
+    held: usize,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,17 +35,8 @@ enum State {
     Renewing { done: Option<AcknowledgeType> },
     /// The renewal was refused: the group delivers the record again, perhaps to this process.
     Lost,
-}
-
-/// The action for a record that is done.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum OnDone {
-    /// Acknowledge it.
-    Acknowledge,
-    /// Its acknowledgement waits for its renewal: [`HeldRecords::deliver`] returns it.
-    Wait,
-    /// This process does not hold it any more.
-    Lost,
+    /// This process does not hold the record.
+    Gone,
 }
 
 /// The result of [`HeldRecords::deliver`].
@@ -53,87 +48,164 @@ pub(crate) struct Delivered {
     pub(crate) done: Vec<(i64, AcknowledgeType)>,
 }
 
+/// The result of [`HeldRecords::done`].
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(crate) struct Done {
+    /// Consecutive records to acknowledge.
+    pub(crate) acknowledge: Vec<RangeInclusive<i64>>,
+    /// The number of records that this process does not hold any more.
+    pub(crate) lost: u64,
+}
+
+impl HeldRun {
+    fn new(locked_at: Instant, states: Vec<State>) -> Self {
+        let held = states.iter().filter(|state| **state != State::Gone).count();
+        Self { locked_at, states, held }
+    }
+
+    fn has_locked(&self) -> bool {
+        self.states.contains(&State::Locked)
+    }
+}
+
 impl HeldRecords {
     /// Holds delivered records. A record that this process already has in progress comes again after its renewal, or because its
-    /// lock has expired. Its handler continues under the new lock.
+    /// lock has expired. Its handler continues under the new lock. A record that is done waits in this process no longer.
     pub(crate) fn deliver(&mut self, offsets: RangeInclusive<i64>, now: Instant, delivered: &mut Delivered) {
-        let locked = HeldRecord { locked_at: now, state: State::Locked };
-        let mut from = *offsets.start();
-        let known: Vec<i64> = self.records.range(offsets.clone()).map(|(offset, _)| *offset).collect();
-        for offset in known {
-            self.add(from..=offset - 1, locked, delivered);
-            from = offset + 1;
-            match self.records.insert(offset, locked).map(|record| record.state) {
-                Some(State::Renewing { done: Some(outcome) }) => {
-                    self.records.remove(&offset);
-                    self.waiting -= 1;
-                    delivered.done.push((offset, outcome));
+        let first = *offsets.start();
+        let known = self.take(&offsets);
+        let mut states = vec![State::Locked; (offsets.end() - first + 1).max(0) as usize];
+        let mut new_from = first;
+        for (offset, state) in known {
+            push_range(&mut delivered.new, new_from, offset - 1);
+            new_from = offset + 1;
+            if let State::Renewing { done: Some(outcome) } = state {
+                states[(offset - first) as usize] = State::Gone;
+                self.waiting -= 1;
+                delivered.done.push((offset, outcome));
+            }
+        }
+        push_range(&mut delivered.new, new_from, *offsets.end());
+        self.insert(first, HeldRun::new(now, states));
+    }
+
+    /// Removes the held records at these offsets, and returns their states.
+    fn take(&mut self, offsets: &RangeInclusive<i64>) -> Vec<(i64, State)> {
+        let mut taken = Vec::new();
+        for first in self.overlapping(offsets) {
+            let Some(HeldRun { locked_at, states: mut before, .. }) = self.runs.remove(&first) else {
+                continue;
+            };
+            let inside_from = (offsets.start() - first).max(0);
+            let mut inside = before.split_off(inside_from as usize);
+            let inside_len = (offsets.end() - (first + inside_from) + 1).min(inside.len() as i64);
+            let after = inside.split_off(inside_len as usize);
+            let held = (first + inside_from..).zip(inside).filter(|(_, state)| *state != State::Gone);
+            taken.extend(held);
+            self.insert(first, HeldRun::new(locked_at, before));
+            self.insert(first + inside_from + inside_len, HeldRun::new(locked_at, after));
+        }
+        taken
+    }
+
+    fn insert(&mut self, first: i64, run: HeldRun) {
+        if run.held > 0 {
+            self.runs.insert(first, run);
+        }
+    }
+
+    /// The first offsets of the runs that have some of these offsets.
+    fn overlapping(&self, offsets: &RangeInclusive<i64>) -> Vec<i64> {
+        let before = self.runs.range(..offsets.start()).next_back();
+        let reaches = |(first, run): &(&i64, &HeldRun)| **first + run.states.len() as i64 > *offsets.start();
+        let inside = self.runs.range(offsets.clone());
+        before.filter(reaches).into_iter().chain(inside).map(|(first, _)| *first).collect()
+    }
+
+    /// Decides what happens to consecutive records that are done, with this acknowledgement. One whose lock is being renewed
+    /// waits: [`HeldRecords::deliver`] returns it.
+    pub(crate) fn done(
+        &mut self,
+        offsets: RangeInclusive<i64>,
+        outcome: AcknowledgeType,
+        decided: &mut Done,
+    ) {
+        let mut next = *offsets.start();
+        while next <= *offsets.end() {
+            let run = self.runs.range_mut(..=next).next_back();
+            let found = run.filter(|(first, run)| next < **first + run.states.len() as i64);
+            let Some((first, run)) = found else {
+                // The records up to the next run are not held.
+                let following = self.runs.range(next..).next().map_or(i64::MAX, |(first, _)| *first);
+                let end = following.min(offsets.end() + 1);
+                decided.lost += (end - next) as u64;
+                next = end;
+                continue;
+            };
+            let first = *first;
+            let end = (first + run.states.len() as i64).min(offsets.end() + 1);
+            for (offset, state) in
+                (next..end).zip(&mut run.states[(next - first) as usize..(end - first) as usize])
+            {
+                match state {
+                    State::Locked => push_range(&mut decided.acknowledge, offset, offset),
+                    State::Lost | State::Gone => decided.lost += 1,
+                    State::Renewing { done } => {
+                        self.waiting += usize::from(done.is_none());
+                        *done = Some(outcome);
+                        continue;
+                    }
                 }
-                Some(State::Locked | State::Renewing { done: None } | State::Lost) | None => {}
+                run.held -= usize::from(*state != State::Gone);
+                *state = State::Gone;
             }
-        }
-        self.add(from..=*offsets.end(), locked, delivered);
-    }
-
-    fn add(&mut self, offsets: RangeInclusive<i64>, locked: HeldRecord, delivered: &mut Delivered) {
-        if !offsets.is_empty() {
-            self.records.extend(offsets.clone().map(|offset| (offset, locked)));
-            delivered.new.push(offsets);
-        }
-    }
-
-    /// Decides what happens to a record that is done, with this acknowledgement.
-    pub(crate) fn done(&mut self, offset: i64, outcome: AcknowledgeType) -> OnDone {
-        let Some(record) = self.records.get_mut(&offset) else { return OnDone::Lost };
-        match &mut record.state {
-            State::Renewing { done } => {
-                self.waiting += usize::from(done.is_none());
-                *done = Some(outcome);
-                OnDone::Wait
+            if run.held == 0 {
+                self.runs.remove(&first);
             }
-            State::Locked => {
-                self.records.remove(&offset);
-                OnDone::Acknowledge
-            }
-            State::Lost => {
-                self.records.remove(&offset);
-                OnDone::Lost
-            }
+            next = end;
         }
     }
 
     /// Begins to renew the locks that are older than `age`. Returns their records.
-    pub(crate) fn renew(&mut self, now: Instant, age: Duration) -> Vec<i64> {
-        let is_due = |record: &HeldRecord| record.state == State::Locked && record.locked_at + age <= now;
+    pub(crate) fn renew(&mut self, now: Instant, age: Duration) -> Vec<RangeInclusive<i64>> {
         let mut due = Vec::new();
-        for (offset, record) in self.records.iter_mut().filter(|(_, record)| is_due(record)) {
-            record.state = State::Renewing { done: None };
-            due.push(*offset);
+        for (first, run) in self.runs.iter_mut().filter(|(_, run)| run.locked_at + age <= now) {
+            let locked = (*first..).zip(&mut run.states).filter(|(_, state)| **state == State::Locked);
+            for (offset, state) in locked {
+                *state = State::Renewing { done: None };
+                push_range(&mut due, offset, offset);
+            }
         }
         due
     }
 
     /// The time at which [`HeldRecords::renew`] has something to do.
     pub(crate) fn renew_at(&self, age: Duration) -> Option<Instant> {
-        let locked = self.records.values().filter(|record| record.state == State::Locked);
-        locked.map(|record| record.locked_at + age).min()
+        self.runs.values().filter(|run| run.has_locked()).map(|run| run.locked_at + age).min()
     }
 
     /// The broker has refused acknowledgements of these offsets. Returns the number of records that are lost by that and were done.
     pub(crate) fn refuse(&mut self, offsets: RangeInclusive<i64>) -> usize {
-        let mut lost = Vec::new();
-        for (offset, record) in self.records.range_mut(offsets) {
-            match record.state {
-                State::Renewing { done: None } => record.state = State::Lost,
-                State::Renewing { done: Some(_) } => lost.push(*offset),
-                State::Locked | State::Lost => {}
+        let mut lost = 0;
+        for first in self.overlapping(&offsets) {
+            let Some(run) = self.runs.get_mut(&first) else { continue };
+            for (_, state) in (first..).zip(&mut run.states).filter(|(offset, _)| offsets.contains(offset)) {
+                match state {
+                    State::Renewing { done: None } => *state = State::Lost,
+                    State::Renewing { done: Some(_) } => {
+                        *state = State::Gone;
+                        run.held -= 1;
+                        lost += 1;
+                    }
+                    State::Locked | State::Lost | State::Gone => {}
+                }
+            }
+            if run.held == 0 {
+                self.runs.remove(&first);
             }
         }
-        for offset in &lost {
-            self.records.remove(offset);
-        }
-        self.waiting -= lost.len();
-        lost.len()
+        self.waiting -= lost;
+        lost
     }
 
     /// `true` if a record is done and waits for the result of its renewal.
@@ -142,11 +214,26 @@ impl HeldRecords {
     }
 
     /// Removes all records. Returns those that can be acknowledged.
-    pub(crate) fn take_locked(&mut self) -> Vec<i64> {
+    pub(crate) fn take_locked(&mut self) -> Vec<RangeInclusive<i64>> {
         self.waiting = 0;
-        let records = std::mem::take(&mut self.records);
-        let is_locked = |record: &HeldRecord| record.state == State::Locked;
-        records.into_iter().filter(|(_, record)| is_locked(record)).map(|(offset, _)| offset).collect()
+        let mut locked = Vec::new();
+        for (first, run) in std::mem::take(&mut self.runs) {
+            for (offset, _) in (first..).zip(run.states).filter(|(_, state)| *state == State::Locked) {
+                push_range(&mut locked, offset, offset);
+            }
+        }
+        locked
+    }
+}
+
+/// Appends `first..=last`, joined with the last range if it follows it.
+pub(crate) fn push_range(ranges: &mut Vec<RangeInclusive<i64>>, first: i64, last: i64) {
+    if first > last {
+        return;
+    }
+    match ranges.last_mut() {
+        Some(before) if *before.end() + 1 == first => *before = *before.start()..=last,
+        _ => ranges.push(first..=last),
     }
 }
 
@@ -162,21 +249,36 @@ mod tests {
         delivered
     }
 
+    fn done(held: &mut HeldRecords, offsets: RangeInclusive<i64>, outcome: AcknowledgeType) -> Done {
+        let mut decided = Done::default();
+        held.done(offsets, outcome, &mut decided);
+        decided
+    }
+
+    fn acknowledge(offsets: RangeInclusive<i64>) -> Done {
+        Done { acknowledge: vec![offsets], lost: 0 }
+    }
+
+    fn lost(records: u64) -> Done {
+        Done { acknowledge: vec![], lost: records }
+    }
+
     #[test]
     fn a_renewed_record_is_not_handled_again_and_its_acknowledgement_follows_the_renewal() {
         let (mut held, now) = (HeldRecords::default(), Instant::now());
         assert_eq!(deliver(&mut held, 0..=2, now).new, [0..=2]);
-        assert_eq!(held.done(0, AcknowledgeType::Accept), OnDone::Acknowledge);
+        assert_eq!(done(&mut held, 0..=0, AcknowledgeType::Accept), acknowledge(0..=0));
         assert_eq!(held.renew_at(LOCK), Some(now + LOCK));
         assert!(held.renew(now, LOCK).is_empty(), "not due");
-        assert_eq!(held.renew(now + LOCK, LOCK), [1, 2]);
-        assert_eq!(held.done(1, AcknowledgeType::Accept), OnDone::Wait);
+        assert_eq!(held.renew(now + LOCK, LOCK), [1..=2]);
+        assert_eq!(done(&mut held, 1..=1, AcknowledgeType::Accept), Done::default());
         assert!(held.has_waiting() && held.renew_at(LOCK).is_none());
         let again = deliver(&mut held, 1..=2, now + LOCK);
         assert_eq!((again.new, again.done), (vec![], vec![(1, AcknowledgeType::Accept)]));
         assert!(!held.has_waiting());
         assert_eq!(held.renew_at(LOCK), Some(now + LOCK + LOCK));
-        assert_eq!(held.done(2, AcknowledgeType::Reject), OnDone::Acknowledge);
+        assert_eq!(done(&mut held, 2..=2, AcknowledgeType::Reject), acknowledge(2..=2));
+        assert_eq!(held.renew_at(LOCK), None);
     }
 
     #[test]
@@ -184,13 +286,39 @@ mod tests {
         let (mut held, now) = (HeldRecords::default(), Instant::now());
         deliver(&mut held, 0..=3, now);
         held.renew(now + LOCK, LOCK);
-        assert_eq!(held.done(0, AcknowledgeType::Accept), OnDone::Wait);
+        assert_eq!(done(&mut held, 0..=0, AcknowledgeType::Accept), Done::default());
         assert_eq!(held.refuse(0..=2), 1, "the record that was done");
-        assert_eq!(held.done(0, AcknowledgeType::Accept), OnDone::Lost);
-        assert_eq!(held.done(1, AcknowledgeType::Accept), OnDone::Lost);
+        assert_eq!(done(&mut held, 0..=1, AcknowledgeType::Accept), lost(2));
         let again = deliver(&mut held, 0..=2, now + LOCK);
         assert_eq!(again.new, [0..=1], "the handler of record 2 still runs");
-        assert_eq!(held.done(2, AcknowledgeType::Accept), OnDone::Acknowledge);
-        assert_eq!(held.take_locked(), [0, 1]);
+        assert_eq!(done(&mut held, 2..=2, AcknowledgeType::Accept), acknowledge(2..=2));
+        assert_eq!(held.take_locked(), [0..=1], "the renewal of record 3 has no result");
+    }
+
+    #[test]
+    fn ranges_of_done_records_may_cross_deliveries_and_records_that_are_not_held() {
+        let (mut held, now) = (HeldRecords::default(), Instant::now());
+        deliver(&mut held, 0..=4, now);
+        deliver(&mut held, 5..=9, now);
+        deliver(&mut held, 20..=24, now);
+        assert_eq!(done(&mut held, 6..=6, AcknowledgeType::Accept), acknowledge(6..=6));
+        let crossing = done(&mut held, 3..=21, AcknowledgeType::Accept);
+        assert_eq!(crossing, Done { acknowledge: vec![3..=5, 7..=9, 20..=21], lost: 11 });
+        assert_eq!(held.take_locked(), [0..=2, 22..=24]);
+        assert_eq!(done(&mut held, 0..=1, AcknowledgeType::Accept), lost(2));
+    }
+
+    #[test]
+    fn a_record_that_comes_again_has_its_own_lock() {
+        let (mut held, now) = (HeldRecords::default(), Instant::now());
+        deliver(&mut held, 0..=9, now);
+        assert_eq!(deliver(&mut held, 4..=5, now + LOCK).new, [], "their handlers still run");
+        assert_eq!(held.renew(now + LOCK, LOCK), [0..=3, 6..=9]);
+        assert_eq!(held.renew_at(LOCK), Some(now + LOCK + LOCK));
+        assert_eq!(done(&mut held, 0..=9, AcknowledgeType::Accept), acknowledge(4..=5));
+        let again = deliver(&mut held, 0..=12, now + LOCK);
+        assert_eq!(again.new, [4..=5, 10..=12]);
+        assert_eq!(again.done.len(), 8);
+        assert_eq!(held.take_locked(), [4..=5, 10..=12]);
     }
 }

@@ -11,6 +11,7 @@ mod measured;
 mod patterns;
 mod payload;
 mod peers;
+mod share;
 mod throughput;
 mod watch;
 
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use ottla_interop::Failure;
 use serde_json::{Value, json};
 
-use self::brokers::{Brokers, Kind};
+use self::brokers::{Brokers, Kind, Version};
 use self::payload::Payloads;
 use self::peers::Peers;
 pub(super) use self::peers::{librdkafka_program, our_binary};
@@ -143,7 +144,9 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
             continue;
         }
         let data = compare.scratch.join(format!("{kind}-{nodes}"));
-        let Some(brokers) = Brokers::start(kind, nodes, &compare.peers, &data)? else { continue };
+        let Some(brokers) = Brokers::start(kind, Version::Usual, nodes, &compare.peers, &data)? else {
+            continue;
+        };
         compare.throughput(&brokers, &cells);
         compare.consume(&brokers, &reading)?;
         if patterns {
@@ -156,6 +159,9 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
             compare.latency(&brokers, &name)?;
         }
         brokers.stop()?;
+    }
+    if share::wanted(options) {
+        compare.share()?;
     }
     Ok(compare.outcome)
 }

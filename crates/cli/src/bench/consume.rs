@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ottla_client::{Client, Consumer, OffsetAt, Polled, PolledRecord, StartAt, TopicPartition};
 
-use super::measure::Phase;
+use super::consume_group::read as read_in_group;
+use super::measure::{Measured, Phase};
 use super::payload::Sums;
 use super::progress::Progress;
 use super::{BenchSetup, CommonArgs, prepare};
@@ -12,10 +13,10 @@ use crate::connect::runtime;
 use crate::failure::Failure;
 
 /// Duration of one poll. Signals are checked between polls.
-const POLL: Duration = Duration::from_millis(200);
+pub(super) const POLL: Duration = Duration::from_millis(200);
 
 /// Number of empty polls, 10 s in total, after which the topic is considered exhausted.
-const SILENT_POLLS_MAX: u32 = 50;
+pub(super) const SILENT_POLLS_MAX: u32 = 50;
 
 /// Measures consuming
 ///
@@ -36,26 +37,27 @@ pub(crate) struct Args {
     /// Polls single messages instead of batches
     #[arg(long)]
     one_by_one: bool,
+    /// Reads as the only member of a new group. The messages for warm-up are the first of the topic, and count towards --count
+    #[arg(long, conflicts_with_all = ["one_by_one", "share"])]
+    group: bool,
+    /// Reads as the only member of a new share group, and accepts each message. The messages for warm-up as with --group
+    #[arg(long, conflicts_with = "one_by_one")]
+    pub(super) share: bool,
     #[command(flatten)]
-    common: CommonArgs,
+    pub(super) common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let BenchSetup { client, partitions, .. } = &prepare(&args.common, args.common.config()?)?;
     let starts = starts(client, args, *partitions)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
-    let mut consumer = client.consumer();
     let mut progress = Progress::start()?;
-    if warmup > 0 {
-        progress.phase("warm-up", warmup);
-        read(&mut consumer, &starts, warmup, args, &progress)?;
-        progress.check()?;
-    }
-
-    progress.phase("consume", args.common.count);
-    let phase = Phase::start();
-    let sums = read(&mut consumer, &starts, args.common.count, args, &progress)?;
-    let measured = phase.end(sums.messages, sums.lengths);
+    let (sums, measured) = if args.group || args.share {
+        progress.phase("consume", args.common.count);
+        read_in_group(client, args, args.common.config()?, Check::new(&starts, args), warmup, &progress)?
+    } else {
+        read_twice(client, args, &starts, warmup, &mut progress)?
+    };
 
     if let Some(expected) = args.sum
         && expected != sums
@@ -72,6 +74,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if args.any_size { "of any size".to_owned() } else { format!("each of {} bytes", args.common.size) },
     );
     progress.report(&title, measured.json(), args.common.json)
+}
+
+/// Reads the topic's first messages for warm-up, and then all of them.
+fn read_twice(
+    client: &Client,
+    args: &Args,
+    starts: &[(TopicPartition, i64)],
+    warmup: u64,
+    progress: &mut Progress,
+) -> Result<(Sums, Measured), Failure> {
+    let mut consumer = client.consumer();
+    if warmup > 0 {
+        progress.phase("warm-up", warmup);
+        read(&mut consumer, starts, warmup, args, progress)?;
+        progress.check()?;
+    }
+    progress.phase("consume", args.common.count);
+    let phase = Phase::start();
+    let sums = read(&mut consumer, starts, args.common.count, args, progress)?;
+    Ok((sums, phase.end(sums.messages, sums.lengths)))
 }
 
 /// The first offset of each partition. Fails if the partitions have too few messages.
@@ -105,12 +127,7 @@ fn read(
 ) -> Result<Sums, Failure> {
     let assigned: Vec<_> = starts.iter().map(|(at, offset)| (at.clone(), StartAt::Offset(*offset))).collect();
     runtime()?.block_on(consumer.assign(&assigned))?;
-    let mut check = Check {
-        // Indexed by partition: a topic's partitions are numbered from 0.
-        next: starts.iter().map(|(_, offset)| *offset).collect(),
-        size: (!args.any_size).then_some(args.common.size as usize),
-        sums: Sums::default(),
-    };
+    let mut check = Check::new(starts, args);
     if args.one_by_one {
         read_one_by_one(consumer, count, &mut check, progress)?;
     } else {
@@ -172,17 +189,31 @@ fn read_batches(
 }
 
 /// Checks each message and sums up all of them.
-struct Check {
+pub(super) struct Check {
     /// The next expected offset of each partition.
     next: Vec<i64>,
     /// Expected size of each message; `None` accepts any size.
     size: Option<usize>,
-    sums: Sums,
+    pub(super) sums: Sums,
 }
 
 impl Check {
+    fn new(starts: &[(TopicPartition, i64)], args: &Args) -> Self {
+        Self {
+            // Indexed by partition: a topic's partitions are numbered from 0.
+            next: starts.iter().map(|(_, offset)| *offset).collect(),
+            size: (!args.any_size).then_some(args.common.size as usize),
+            sums: Sums::default(),
+        }
+    }
+
     #[inline]
-    fn record(&mut self, partition: i32, offset: i64, value: Option<&[u8]>) -> Result<(), Failure> {
+    pub(super) fn record(
+        &mut self,
+        partition: i32,
+        offset: i64,
+        value: Option<&[u8]>,
+    ) -> Result<(), Failure> {
         let expected = &mut self.next[partition as usize];
         if offset != *expected {
             return Err(Failure::failed(format!(
@@ -201,7 +232,7 @@ impl Check {
         Ok(())
     }
 
-    fn silence(&self, count: u64) -> Failure {
+    pub(super) fn silence(&self, count: u64) -> Failure {
         let (seconds, read) = ((POLL * SILENT_POLLS_MAX).as_secs(), self.sums.messages);
         Failure::failed(format!("received no message for {seconds} s, after {read} of {count}"))
     }

@@ -17,6 +17,7 @@ use ottla_client::{Client, Config, OffsetAt, Record, TopicPartition};
 use ottla_parallel::{Builder, Mode, Order, Processor};
 
 use self::totals::{HandlerCost, Totals, WorkerTotals, start};
+use super::consume_group::share_from_beginning;
 use super::measure::{Measured, Phase, rounded};
 use super::progress::Progress;
 use super::{BenchSetup, CommonArgs, prepare};
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     /// Order to keep: none, partition, key [default: partition with one worker, none with several]
     #[arg(long, value_parser = parse_order)]
     order: Option<Order>,
+    /// Reads in new share groups, which accept each message
+    #[arg(long, conflicts_with_all = ["order", "untracked", "waits", "live", "crash", "rebalance", "against"])]
+    share: bool,
     /// Turns off tracking and commits, to measure their cost
     #[arg(long)]
     untracked: bool,
@@ -121,6 +125,9 @@ impl Args {
         if self.untracked {
             builder = builder.untracked();
         }
+        if self.share {
+            builder = builder.share_group();
+        }
         builder
     }
 }
@@ -170,7 +177,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut progress = Progress::start()?;
     for mode in modes {
         progress.phase(mode.name(), args.common.count);
-        measure(args, mode, &config, &progress)?;
+        measure(args, mode, &prepared.client, &config, &progress)?;
     }
     Ok(())
 }
@@ -217,14 +224,20 @@ fn group(kind: &str) -> String {
 }
 
 /// Runs all rounds of a mode. Reports their total and the time from the first to the last.
-fn measure(args: &Args, mode: Mode, config: &Config, progress: &Progress) -> Result<(), Failure> {
+fn measure(
+    args: &Args,
+    mode: Mode,
+    client: &Client,
+    config: &Config,
+    progress: &Progress,
+) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut measured = round(args, mode, config.clone(), progress)?;
+    let mut measured = round(args, mode, client, config.clone(), progress)?;
     for _ in 1..args.rounds {
         if progress.is_interrupted() {
             break;
         }
-        let next = round(args, mode, config.clone(), progress)?;
+        let next = round(args, mode, client, config.clone(), progress)?;
         measured.messages += next.messages;
         measured.bytes += next.bytes;
         measured.wall += next.wall;
@@ -245,15 +258,30 @@ fn measure(args: &Args, mode: Mode, config: &Config, progress: &Progress) -> Res
         fields.insert("rounds".into(), args.rounds.into());
         fields.insert("elapsed_s".into(), rounded(began.elapsed().as_secs_f64(), 3).into());
     }
-    let (count, tracked) = (measured.messages, if args.untracked { "untracked" } else { "committed" });
-    let title = format!("{} from {}: {count} messages decoded, {tracked}", mode.name(), args.common.topic);
+    let outcome = match (args.untracked, args.share) {
+        (true, _) => "untracked",
+        (false, true) => "accepted",
+        (false, false) => "committed",
+    };
+    let count = measured.messages;
+    let title = format!("{} from {}: {count} messages decoded, {outcome}", mode.name(), args.common.topic);
     progress.report(&title, fields, args.common.json)
 }
 
 /// Reads the whole topic once.
-fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Result<Measured, Failure> {
+fn round(
+    args: &Args,
+    mode: Mode,
+    client: &Client,
+    mut config: Config,
+    progress: &Progress,
+) -> Result<Measured, Failure> {
     let count = args.common.count;
-    config.set_all([("group.id", &*group(mode.name())), ("auto.offset.reset", "earliest")])?;
+    let group = group(mode.name());
+    config.set_all([("group.id", &*group), ("auto.offset.reset", "earliest")])?;
+    if args.share {
+        share_from_beginning(client, &group)?;
+    }
     let builder = args.builder(config, mode, &args.common.topic);
     let totals: Arc<Totals> = Arc::default();
     let phase = Phase::start();

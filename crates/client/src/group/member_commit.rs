@@ -53,7 +53,7 @@ pub(super) async fn commit_as_member(
     })
 }
 
-/// What follows a commit that was refused.
+/// The next step after a refused commit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Next {
     /// It is final.

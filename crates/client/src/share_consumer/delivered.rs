@@ -1,5 +1,7 @@
 //! Records that a poll returned and that are not acknowledged.
 
+use std::ops::RangeInclusive;
+
 use super::batch::ShareBatch;
 use crate::share::acknowledgements::{AckRange, PartitionAcks, TopicIdPartition};
 use crate::share::queue::AcquiredRange;
@@ -67,23 +69,33 @@ impl DeliveredBatch {
         self.runs.iter().any(|run| run.codes.is_empty() || run.codes.contains(&NONE))
     }
 
-    /// Acknowledges a record; a later acknowledgement replaces one that was not taken. Returns `false` if the record is not
-    /// among them, or its acknowledgement was taken.
-    pub(super) fn acknowledge(&mut self, at: &TopicPartition, offset: i64, code: i8) -> bool {
+    /// Acknowledges consecutive records; a later acknowledgement replaces one that was not taken. Returns the number of
+    /// acknowledged records: it ends before a record that is not among them, or whose acknowledgement was taken.
+    pub(super) fn acknowledge(
+        &mut self,
+        at: &TopicPartition,
+        offsets: RangeInclusive<i64>,
+        code: i8,
+    ) -> usize {
+        let (first, last) = offsets.into_inner();
         if self.at != *at {
-            return false;
+            return 0;
         }
-        let found = self.runs.partition_point(|run| run.last < offset);
-        let Some(run) = self.runs.get_mut(found).filter(|run| run.first <= offset) else { return false };
+        let found = self.runs.partition_point(|run| run.last < first);
+        let Some(run) = self.runs.get_mut(found).filter(|run| run.first <= first) else { return 0 };
         if run.codes.is_empty() {
             run.codes = vec![NONE; (run.last - run.first + 1) as usize];
         }
-        let known = &mut run.codes[(offset - run.first) as usize];
-        let is_open = *known != TAKEN;
-        if is_open {
-            *known = code;
-        }
-        is_open
+        let codes = &mut run.codes[(first - run.first) as usize..=(last.min(run.last) - run.first) as usize];
+        let open = codes.iter().take_while(|known| **known != TAKEN).count();
+        codes[..open].fill(code);
+        open
+    }
+
+    /// The begin of the batch's next run after `offset`.
+    pub(super) fn next_after(&self, at: &TopicPartition, offset: i64) -> Option<i64> {
+        let found = self.runs.partition_point(|run| run.first <= offset);
+        self.runs.get(found).filter(|_| self.at == *at).map(|run| run.first)
     }
 
     /// Acknowledges all records without an acknowledgement.
@@ -167,19 +179,34 @@ mod tests {
     fn each_record_is_acknowledged_once_and_in_any_order() {
         let at = TopicPartition::new("orders", 0);
         let mut delivered = delivered(&[(0, 2), (5, 6)]);
-        assert!(delivered.acknowledge(&at, 6, 2) && delivered.acknowledge(&at, 0, 3));
-        assert!(delivered.acknowledge(&at, 0, 1), "not taken so far");
-        assert!(!delivered.acknowledge(&at, 3, 1), "not delivered");
-        assert!(!delivered.acknowledge(&TopicPartition::new("orders", 1), 0, 1));
+        assert_eq!((delivered.acknowledge(&at, 6..=6, 2), delivered.acknowledge(&at, 0..=0, 3)), (1, 1));
+        assert_eq!(delivered.acknowledge(&at, 0..=0, 1), 1, "not taken so far");
+        assert_eq!(delivered.acknowledge(&at, 3..=3, 1), 0, "not delivered");
+        assert_eq!(delivered.acknowledge(&TopicPartition::new("orders", 1), 0..=0, 1), 0);
         let ranges = delivered.take(1).expect("two records").ranges;
         assert_eq!(ranges, [AckRange::uniform(0, 0, 1), AckRange::uniform(6, 6, 2)]);
-        assert!(!delivered.acknowledge(&at, 0, 1), "taken");
+        assert_eq!(delivered.acknowledge(&at, 0..=0, 1), 0, "taken");
         assert!(delivered.has_unacknowledged() && delivered.take(2).is_none());
         assert_eq!(delivered.unacknowledged(), 3);
         delivered.acknowledge_rest(1);
         assert!(!delivered.has_unacknowledged());
         let ranges = delivered.take(3).expect("the rest").ranges;
         assert_eq!(ranges, [AckRange::uniform(1, 2, 1), AckRange::uniform(5, 5, 1)]);
+    }
+
+    #[test]
+    fn consecutive_records_are_acknowledged_up_to_one_that_cannot_be() {
+        let at = TopicPartition::new("orders", 0);
+        let mut delivered = delivered(&[(0, 9), (10, 19)]);
+        assert_eq!(delivered.acknowledge(&at, 4..=4, 1), 1);
+        delivered.take(1).expect("record 4");
+        assert_eq!(delivered.acknowledge(&at, 2..=7, 1), 2, "up to the one that was taken");
+        assert_eq!(delivered.acknowledge(&at, 5..=12, 1), 5, "up to the end of its run");
+        assert_eq!(delivered.acknowledge(&at, 10..=25, 2), 10, "up to the last record");
+        assert_eq!((delivered.next_after(&at, 4), delivered.next_after(&at, 10)), (Some(10), None));
+        let ranges = delivered.take(2).expect("the others").ranges;
+        let expected = [AckRange::uniform(2, 3, 1), AckRange::uniform(5, 9, 1), AckRange::uniform(10, 19, 2)];
+        assert_eq!(ranges, expected);
     }
 
     #[test]

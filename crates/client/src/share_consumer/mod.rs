@@ -5,6 +5,7 @@ mod delivered;
 mod open;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +94,8 @@ pub struct ShareConsumer {
     reading: ReadContext,
     mode: ShareAcknowledgementMode,
     delivered: VecDeque<DeliveredBatch>,
+    /// `true` if records may have been acknowledged that are not settled.
+    has_unsettled: bool,
     /// Settled acknowledgements that the engine does not have.
     unsent: Vec<PartitionAcks>,
     /// Batches with records whose renewal is not settled.
@@ -145,6 +148,7 @@ impl Client {
             reading,
             mode: config.share_acknowledgement_mode,
             delivered: VecDeque::new(),
+            has_unsettled: false,
             unsent: Vec::new(),
             renewing: Vec::new(),
             next_id: 1,
@@ -287,13 +291,16 @@ impl ShareConsumer {
     }
 
     /// Returns records that have arrived, all of one partition, as a part of the poll that has begun. Without records, the engine
-    /// fetches until [`end_poll`](Self::end_poll); [`on_filled`](Self::on_filled) notifies of their arrival. A poll that lasts calls
-    /// this within `max.poll.interval.ms`.
+    /// fetches until [`end_poll`](Self::end_poll); [`on_filled`](Self::on_filled) notifies of their arrival. The fetch carries the
+    /// acknowledgements since the last call. A poll that lasts calls this within `max.poll.interval.ms`.
     ///
     /// # Errors
     /// Errors of the group and of partitions, as from [`poll`](Self::poll).
     pub fn take_ready(&mut self) -> Result<Option<ShareBatch>, Error> {
         self.links.polls.pass();
+        if std::mem::take(&mut self.has_unsettled) {
+            self.settle_delivered();
+        }
         self.take()
     }
 
@@ -337,15 +344,40 @@ impl ShareConsumer {
         offset: i64,
         outcome: AcknowledgeType,
     ) -> Result<(), Error> {
+        self.acknowledge_offsets(partition, offset..=offset, outcome)
+    }
+
+    /// [`ShareConsumer::acknowledge`] of all records at these offsets. It costs less than one call per record.
+    ///
+    /// # Errors
+    /// The errors of [`ShareConsumer::acknowledge`], about the first record that cannot be acknowledged. Those before it are
+    /// acknowledged.
+    pub fn acknowledge_offsets(
+        &mut self,
+        partition: &TopicPartition,
+        offsets: RangeInclusive<i64>,
+        outcome: AcknowledgeType,
+    ) -> Result<(), Error> {
         self.check_explicit()?;
-        // The newest first: the same offset may have been delivered again.
-        let mut newest_first = self.delivered.iter_mut().rev();
-        if newest_first.any(|delivered| delivered.acknowledge(partition, offset, outcome.code())) {
-            return Ok(());
+        self.has_unsettled = true;
+        let (mut offset, last) = offsets.into_inner();
+        while offset <= last {
+            // The newest first: the same offset may have been delivered again.
+            let mut newest_first = self.delivered.iter_mut().rev();
+            let mut end = last;
+            let acknowledged = newest_first.find_map(|delivered| {
+                let records = delivered.acknowledge(partition, offset..=end, outcome.code());
+                end = delivered.next_after(partition, offset).map_or(end, |next| end.min(next - 1));
+                (records > 0).then_some(records)
+            });
+            let Some(records) = acknowledged else {
+                return Err(Error::IllegalState(format!(
+                    "acknowledge: {partition} offset {offset} is not delivered to this consumer, or is acknowledged"
+                )));
+            };
+            offset += records as i64;
         }
-        Err(Error::IllegalState(format!(
-            "acknowledge: {partition} offset {offset} is not delivered to this consumer, or is acknowledged"
-        )))
+        Ok(())
     }
 
     /// Acknowledges all records of the last polls that have no acknowledgement.

@@ -1,5 +1,6 @@
 //! A work item: records that one worker handles one by one, or as one batch.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// The offsets of a work item's records.
@@ -131,9 +132,17 @@ pub(crate) struct PendingRecords {
 }
 
 impl PendingRecords {
-    /// The offsets of the records.
-    pub(crate) fn each(&self) -> impl Iterator<Item = i64> + '_ {
-        let is_done = |offset: &i64| *offset < self.until && self.except.binary_search(offset).is_err();
-        self.offsets.each().filter(is_done)
+    /// The offsets of the records, in ranges.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = RangeInclusive<i64>> + '_ {
+        let whole = match &self.offsets {
+            Offsets::Range(from, next) if self.except.is_empty() => Some(*from..=self.until.min(*next) - 1),
+            _ => None,
+        };
+        let is_whole = whole.is_some();
+        let is_done = move |offset: &i64| {
+            !is_whole && *offset < self.until && self.except.binary_search(offset).is_err()
+        };
+        let each = self.offsets.each().filter(is_done).map(|offset| offset..=offset);
+        whole.into_iter().filter(|range| !range.is_empty()).chain(each)
     }
 }

@@ -1,6 +1,7 @@
 //! The polling thread in a share group: it takes delivered records, dispatches work, and acknowledges each record.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
 use crate::core::work::{AssignmentId, PendingRecords};
 use crate::error::Error;
-use crate::exchange::{Exchange, Inner, WakeCondition};
-use crate::held::{Delivered, HeldRecords, OnDone};
+use crate::exchange::{Exchange, Inner, ShareMetrics, WakeCondition};
+use crate::held::{Delivered, Done, HeldRecords, push_range};
 use crate::settings::Builder;
 
 use super::writing::Writer;
@@ -40,6 +41,7 @@ pub(crate) struct ShareDispatcher {
     /// The partition of each assignment of the core.
     names: BTreeMap<(u32, u32), TopicPartition>,
     results: NotificationQueue<AcknowledgementResult>,
+    counts: ShareMetrics,
     /// `true` while the engine fetches for this dispatcher.
     polls: bool,
     /// `true` if acknowledgements are not sent.
@@ -73,6 +75,7 @@ impl ShareDispatcher {
             consumer,
             partitions: BTreeMap::new(),
             names: BTreeMap::new(),
+            counts: ShareMetrics::default(),
             polls: false,
             has_unsent: false,
             renews: true,
@@ -106,8 +109,10 @@ impl ShareDispatcher {
             }
             let now = Instant::now();
             self.read_results();
+            // A fetch carries the acknowledgements, and can bring as many records as they make room for in the group.
+            let fetches = self.wants_records(now);
+            self.acknowledge_done(now, fetches);
             self.poll(now)?;
-            self.acknowledge_done(now, false);
             self.renew(now);
             let next = self.dispatch(now);
             self.send();
@@ -125,6 +130,7 @@ impl ShareDispatcher {
         loop {
             self.polls = self.wants_records(now);
             let taken = if self.polls { self.consumer.take_ready() } else { self.consumer.take_more() };
+            self.has_unsent &= !self.polls;
             match taken {
                 Ok(Some(batch)) => self.receive(&batch, now),
                 Ok(None) => break,
@@ -183,7 +189,7 @@ impl ShareDispatcher {
             partition.work.receive(Fetched::Records(records));
         }
         for (offset, outcome) in delivered.done {
-            self.acknowledge(at, offset, outcome);
+            self.acknowledge(at, offset..=offset, outcome);
         }
         let renew_at = now + self.renewal_age();
         self.renew_at = Some(self.renew_at.map_or(renew_at, |at| at.min(renew_at)));
@@ -221,46 +227,48 @@ impl ShareDispatcher {
             std::mem::take(&mut share.done)
         };
         self.acknowledge_at = None;
-        for done in done {
-            let key = (done.assignment.slot, done.assignment.generation);
-            let Some(at) = self.names.get(&key).cloned() else {
-                self.count_lost(done.size.records);
+        let mut ranges: BTreeMap<(u32, u32, bool), Vec<RangeInclusive<i64>>> = BTreeMap::new();
+        for done in &done {
+            let AssignmentId { slot, generation } = done.assignment;
+            let ranges = ranges.entry((slot, generation, done.rejected)).or_default();
+            done.ranges().for_each(|range| push_range(ranges, *range.start(), *range.end()));
+        }
+        for ((slot, generation, rejected), ranges) in ranges {
+            let Some(at) = self.names.get(&(slot, generation)).cloned() else {
+                self.counts.lost += ranges.into_iter().map(len).sum::<u64>();
                 continue;
             };
-            let outcome = if done.rejected { AcknowledgeType::Reject } else { AcknowledgeType::Accept };
-            for offset in done.each() {
-                self.acknowledge(&at, offset, outcome);
+            let outcome = if rejected { AcknowledgeType::Reject } else { AcknowledgeType::Accept };
+            for offsets in ranges {
+                self.acknowledge(&at, offsets, outcome);
             }
         }
     }
 
-    fn acknowledge(&mut self, at: &TopicPartition, offset: i64, outcome: AcknowledgeType) {
+    fn acknowledge(&mut self, at: &TopicPartition, offsets: RangeInclusive<i64>, outcome: AcknowledgeType) {
         let Some(partition) = self.partitions.get_mut(at) else { return };
-        let mut inner = self.exchange.lock();
-        let Some(share) = &mut inner.share else { return };
-        match partition.held.done(offset, outcome) {
-            OnDone::Wait => {}
-            OnDone::Lost => share.counts.lost += 1,
-            OnDone::Acknowledge => {
-                if let Err(error) = self.consumer.acknowledge_offset(at, offset, outcome) {
-                    tracing::warn!(%at, offset, %error, "record not acknowledged");
-                    share.counts.lost += 1;
-                    return;
-                }
-                self.has_unsent = true;
-                match outcome {
-                    AcknowledgeType::Accept => share.counts.accepted += 1,
-                    AcknowledgeType::Release => share.counts.released += 1,
-                    AcknowledgeType::Reject => share.counts.rejected += 1,
-                    AcknowledgeType::Renew => {}
-                }
+        let mut decided = Done::default();
+        partition.held.done(offsets, outcome, &mut decided);
+        self.counts.lost += decided.lost;
+        for offsets in decided.acknowledge {
+            let records = len(offsets.clone());
+            let refused = acknowledge_offsets(&mut self.consumer, at, offsets, outcome);
+            self.counts.lost += refused.iter().cloned().map(len).sum::<u64>();
+            let acknowledged = records - refused.into_iter().map(len).sum::<u64>();
+            self.has_unsent |= acknowledged > 0;
+            match outcome {
+                AcknowledgeType::Accept => self.counts.accepted += acknowledged,
+                AcknowledgeType::Release => self.counts.released += acknowledged,
+                AcknowledgeType::Reject => self.counts.rejected += acknowledged,
+                AcknowledgeType::Renew => {}
             }
         }
     }
 
-    fn count_lost(&self, records: usize) {
-        if let Some(share) = &mut self.exchange.lock().share {
-            share.counts.lost += records as u64;
+    /// Shows the counts to readers of the metrics.
+    fn publish_counts(&self, inner: &mut Inner) {
+        if let Some(share) = &mut inner.share {
+            share.counts = self.counts;
         }
     }
 
@@ -275,23 +283,17 @@ impl ShareDispatcher {
             return;
         }
         let age = self.renewal_age();
-        let mut renewed = 0;
         self.renew_at = None;
         for (at, partition) in &mut self.partitions {
-            for offset in partition.held.renew(now, age) {
-                match self.consumer.acknowledge_offset(at, offset, AcknowledgeType::Renew) {
-                    Ok(()) => renewed += 1,
-                    Err(error) => {
-                        tracing::warn!(%at, offset, %error, "lock not renewed");
-                        partition.held.refuse(offset..=offset);
-                    }
+            for offsets in partition.held.renew(now, age) {
+                self.counts.renewed += len(offsets.clone());
+                self.has_unsent = true;
+                for refused in acknowledge_offsets(&mut self.consumer, at, offsets, AcknowledgeType::Renew) {
+                    self.counts.renewed -= len(refused.clone());
+                    partition.held.refuse(refused);
                 }
             }
             self.renew_at = self.renew_at.into_iter().chain(partition.held.renew_at(age)).min();
-        }
-        self.has_unsent |= renewed > 0;
-        if let Some(share) = &mut self.exchange.lock().share {
-            share.counts.renewed += renewed;
         }
     }
 
@@ -302,14 +304,12 @@ impl ShareDispatcher {
             tracing::warn!(%at, %error, "acknowledgements refused; the group delivers the records again");
             // Without renewals, a handler that is slower than the lock loses its record.
             self.renews &= !is_no_renewal(&error);
-            let mut lost = 0;
             for range in ranges {
-                lost += (range.end() - range.start() + 1) as usize;
+                self.counts.lost += len(range.clone());
                 if let Some(partition) = self.partitions.get_mut(&at) {
                     partition.held.refuse(range);
                 }
             }
-            self.count_lost(lost);
         }
     }
 
@@ -344,6 +344,7 @@ impl ShareDispatcher {
         }
         let wants_records = self.wants_records(now);
         let mut inner = self.exchange.lock();
+        self.publish_counts(&mut inner);
         inner.has_open_batches = self.partitions.values().any(|partition| partition.work.has_open_batches());
         let queued_min = self.queued_min(&inner);
         inner.wake_condition = match (inner.core.breaker().is_closed(), full) {
@@ -393,10 +394,12 @@ impl ShareDispatcher {
             let mut offsets = partition.work.take_waiting();
             let withdrawn = self.exchange.lock().core.withdraw(partition.assignment);
             offsets.extend(withdrawn.iter().flat_map(|work| work.offsets.each()));
-            released.extend(offsets.into_iter().map(|offset| (at.clone(), offset)));
+            let mut ranges = Vec::new();
+            offsets.into_iter().for_each(|offset| push_range(&mut ranges, offset, offset));
+            released.extend(ranges.into_iter().map(|offsets| (at.clone(), offsets)));
         }
-        for (at, offset) in released {
-            self.acknowledge(&at, offset, AcknowledgeType::Release);
+        for (at, offsets) in released {
+            self.acknowledge(&at, offsets, AcknowledgeType::Release);
         }
     }
 
@@ -442,6 +445,7 @@ impl ShareDispatcher {
         }
         self.release_all();
         self.send();
+        self.publish_counts(&mut self.exchange.lock());
         result
     }
 
@@ -449,6 +453,7 @@ impl ShareDispatcher {
     /// dispatcher.
     fn is_quiet(&self) -> bool {
         let mut inner = self.exchange.lock();
+        self.publish_counts(&mut inner);
         inner.wake_condition = WakeCondition::AnyOutcome;
         let is_done = inner.share.as_ref().is_none_or(|share| share.done.is_empty());
         is_done
@@ -459,19 +464,41 @@ impl ShareDispatcher {
     }
 
     fn release_all(&mut self) {
-        let mut released = 0;
         for (at, partition) in &mut self.partitions {
-            for offset in partition.held.take_locked() {
+            for offsets in partition.held.take_locked() {
+                self.has_unsent = true;
+                self.counts.released += len(offsets.clone());
                 // A record that cannot be acknowledged is released by the end of the session.
-                let acknowledged = self.consumer.acknowledge_offset(at, offset, AcknowledgeType::Release);
-                released += u64::from(acknowledged.is_ok());
+                let refused = acknowledge_offsets(&mut self.consumer, at, offsets, AcknowledgeType::Release);
+                self.counts.released -= refused.into_iter().map(len).sum::<u64>();
             }
         }
-        self.has_unsent |= released > 0;
-        if let Some(share) = &mut self.exchange.lock().share {
-            share.counts.released += released;
+    }
+}
+
+/// Acknowledges records. Returns those that the consumer refuses: it does not hold them any more.
+fn acknowledge_offsets(
+    consumer: &mut ShareConsumer,
+    at: &TopicPartition,
+    offsets: RangeInclusive<i64>,
+    outcome: AcknowledgeType,
+) -> Vec<RangeInclusive<i64>> {
+    let mut refused = Vec::new();
+    if consumer.acknowledge_offsets(at, offsets.clone(), outcome).is_ok() {
+        return refused;
+    }
+    for offset in offsets {
+        if let Err(error) = consumer.acknowledge_offset(at, offset, outcome) {
+            tracing::warn!(%at, offset, %error, "record not acknowledged");
+            push_range(&mut refused, offset, offset);
         }
     }
+    refused
+}
+
+/// The number of offsets.
+const fn len(offsets: RangeInclusive<i64>) -> u64 {
+    (*offsets.end() - *offsets.start() + 1) as u64
 }
 
 /// `true` if the broker or the group (`share.renew.acknowledge.enable`) does not renew locks.

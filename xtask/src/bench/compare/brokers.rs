@@ -28,6 +28,15 @@ impl fmt::Display for Kind {
     }
 }
 
+/// The release of Apache Kafka.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Version {
+    /// The one that the other figures were measured with.
+    Usual,
+    /// The newest: share groups need it.
+    Newest,
+}
+
 enum Running {
     Kafka(KafkaCluster),
     Ottla(Broker),
@@ -44,6 +53,7 @@ impl Brokers {
     /// `None` where there is no Apache Kafka, which is said.
     pub(super) fn start(
         kind: Kind,
+        version: Version,
         nodes: usize,
         peers: &Peers,
         data: &Path,
@@ -60,7 +70,12 @@ impl Brokers {
                 let properties = &[("log.segment.delete.delay.ms", "1000")];
                 Running::Kafka(KafkaCluster::start_with(
                     nodes,
-                    &KafkaOptions { properties, warm: true, ..KafkaOptions::default() },
+                    &KafkaOptions {
+                        properties,
+                        warm: true,
+                        newest: version == Version::Newest,
+                        ..KafkaOptions::default()
+                    },
                 )?)
             }
         };

@@ -1,0 +1,89 @@
+//! A share consumer's acknowledgements, against the embedded broker.
+
+use std::time::{Duration, Instant};
+
+use ottla_broker::{ApiKey, Broker, BrokerThread};
+use ottla_client::{
+    AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, Producer, Record,
+    ShareBatch, ShareConsumer, TopicPartition,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A broker whose topic `orders` has this many records in one partition, and a member of a group that reads them.
+fn sharing(records: i32) -> (BrokerThread, ShareConsumer) {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    let producer = Producer::new(config.clone()).expect("a producer");
+    for _ in 0..records {
+        let _unawaited = producer.enqueue_blocking(Record::to("orders").value("paid")).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    config.set_all([("group.id", "workers"), ("share.acknowledgement.mode", "explicit")]).expect("known");
+    let client = Client::new(config).expect("a client");
+    let earliest = ("share.auto.offset.reset".to_owned(), ConfigChange::Set("earliest".into()));
+    let changes = [(ConfigResource::group("workers"), vec![earliest])];
+    let admin = client.admin();
+    let altered = block_on(admin.incremental_alter_configs(&changes, AlterOptions::default()));
+    altered.expect("answered").into_iter().for_each(|(_, result)| result.expect("altered"));
+    let mut consumer = client.share_consumer().expect("a share consumer");
+    consumer.subscribe_blocking(&["orders"], PATIENCE).expect("subscribed");
+    (broker, consumer)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+/// Takes records of a poll that lasts.
+fn take(consumer: &mut ShareConsumer) -> ShareBatch {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(batch) = consumer.take_ready().expect("no error") {
+            return batch;
+        }
+        assert!(Instant::now() < deadline, "records come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A request of their own would delay the fetch: a leader gets one request at a time.
+#[test]
+fn the_fetch_of_a_poll_that_lasts_carries_the_acknowledgements() {
+    let (broker, mut consumer) = sharing(10);
+    let results = consumer.acknowledgement_results();
+    consumer.begin_poll().expect("begun");
+    assert_eq!(take(&mut consumer).len(), 10);
+
+    let at = TopicPartition::new("orders", 0);
+    consumer.acknowledge_offsets(&at, 0..=9, AcknowledgeType::Accept).expect("delivered");
+    let deadline = Instant::now() + PATIENCE;
+    let settled = loop {
+        assert!(consumer.take_ready().expect("no error").is_none(), "the topic has no more");
+        if let Some(settled) = results.try_next() {
+            break settled;
+        }
+        assert!(Instant::now() < deadline, "the result comes");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert_eq!((settled.ranges, settled.result.is_ok()), (vec![0..=9], true));
+    assert_eq!(broker.cluster().requests(ApiKey::ShareAcknowledge), 0);
+}
+
+#[test]
+fn records_are_acknowledged_by_ranges_up_to_one_that_is_not_delivered() {
+    let (_broker, mut consumer) = sharing(10);
+    consumer.begin_poll().expect("begun");
+    assert_eq!(take(&mut consumer).len(), 10);
+
+    let at = TopicPartition::new("orders", 0);
+    let refused = consumer.acknowledge_offsets(&at, 7..=12, AcknowledgeType::Accept);
+    let Err(Error::IllegalState(text)) = &refused else { panic!("{refused:?}") };
+    assert!(text.contains("orders-0") && text.contains("offset 10"), "{text}");
+    consumer.acknowledge_offsets(&at, 0..=6, AcknowledgeType::Release).expect("delivered");
+    consumer.begin_poll().expect("all records are acknowledged, those before the refused one as well");
+
+    let again = take(&mut consumer);
+    let delivered: Vec<_> = again.ranges().collect();
+    assert_eq!(delivered, [(0..=6, 2)], "the released records; records 7 to 9 were accepted");
+}
