@@ -44,7 +44,7 @@ enum State {
 pub(crate) struct Delivered {
     /// Consecutive records to handle.
     pub(crate) new: Vec<RangeInclusive<i64>>,
-    /// Records that are done already, to acknowledge now.
+    /// Records that are done already: [`HeldRecords::done`] follows, now that they can be acknowledged.
     pub(crate) done: Vec<(i64, AcknowledgeType)>,
 }
 
@@ -70,17 +70,16 @@ impl HeldRun {
 
 impl HeldRecords {
     /// Holds delivered records. A record that this process already has in progress comes again after its renewal, or because its
-    /// lock has expired. Its handler continues under the new lock. A record that is done waits in this process no longer.
+    /// lock has expired. Its handler continues under the new lock.
     pub(crate) fn deliver(&mut self, offsets: RangeInclusive<i64>, now: Instant, delivered: &mut Delivered) {
         let first = *offsets.start();
         let known = self.take(&offsets);
-        let mut states = vec![State::Locked; (offsets.end() - first + 1).max(0) as usize];
+        let states = vec![State::Locked; (offsets.end() - first + 1).max(0) as usize];
         let mut new_from = first;
         for (offset, state) in known {
             push_range(&mut delivered.new, new_from, offset - 1);
             new_from = offset + 1;
             if let State::Renewing { done: Some(outcome) } = state {
-                states[(offset - first) as usize] = State::Gone;
                 self.waiting -= 1;
                 delivered.done.push((offset, outcome));
             }
@@ -276,6 +275,7 @@ mod tests {
         let again = deliver(&mut held, 1..=2, now + LOCK);
         assert_eq!((again.new, again.done), (vec![], vec![(1, AcknowledgeType::Accept)]));
         assert!(!held.has_waiting());
+        assert_eq!(done(&mut held, 1..=1, AcknowledgeType::Accept), acknowledge(1..=1));
         assert_eq!(held.renew_at(LOCK), Some(now + LOCK + LOCK));
         assert_eq!(done(&mut held, 2..=2, AcknowledgeType::Reject), acknowledge(2..=2));
         assert_eq!(held.renew_at(LOCK), None);
@@ -319,6 +319,9 @@ mod tests {
         let again = deliver(&mut held, 0..=12, now + LOCK);
         assert_eq!(again.new, [4..=5, 10..=12]);
         assert_eq!(again.done.len(), 8);
+        for (offset, outcome) in again.done {
+            assert_eq!(done(&mut held, offset..=offset, outcome), acknowledge(offset..=offset));
+        }
         assert_eq!(held.take_locked(), [4..=5, 10..=12]);
     }
 }

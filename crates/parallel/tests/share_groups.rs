@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use ottla_client::{
     AlterOptions, Client, Config, ConfigChange, ConfigResource, Record, ShareConsumer, ShareGroupOffset,
     Timeouts,
@@ -176,6 +176,25 @@ fn a_handler_slower_than_the_lock_keeps_its_record() {
     assert!(ends.iter().map(|end| end.renewed).sum::<u64>() >= 3, "{ends:?}");
     assert_eq!(ends.iter().map(|end| end.lost).sum::<u64>(), 0, "{ends:?}");
     assert_eq!(start_offsets(&broker), 20);
+}
+
+/// The acknowledgement waits for the response to the renewal. It was forgotten then, and the group delivered the record again.
+#[test]
+fn a_handler_that_ends_while_its_lock_is_renewed_has_its_record_accepted() {
+    let broker = broker(1, &[("group.share.record.lock.duration.ms", "4000")]);
+    produce(broker.bootstrap_servers(), "orders", 0, 1);
+    // The first acknowledgement is the renewal, after half of the lock.
+    broker.cluster().intercept(ApiKey::ShareAcknowledge, None, 1, Fault::AnswerAfter(Duration::from_secs(1)));
+    let processor = builder(&broker, Mode::MultiAsync)
+        .start_each(|_| {
+            pass(Duration::from_millis(2_500));
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("accepted", || share(&processor).accepted == 1);
+    let end = stop(processor);
+    assert_eq!((end.renewed, end.lost, end.released), (1, 0, 0), "{end:?}");
+    assert_eq!(start_offsets(&broker), 1);
 }
 
 #[test]
