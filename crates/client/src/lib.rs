@@ -110,9 +110,9 @@ pub mod statistics {
 }
 pub use error::transaction::{TransactionError, TransactionErrorKind};
 pub use security::{
-    CertificateProblem, CertificateVerifier, Keystore, Mechanism, OauthBearer, OauthMethod,
-    PresentedCertificate, SaslSettings, Secret, Security, SecurityProtocol, TlsSettings, Token,
-    TokenCallback, TokenFuture, TokenProvider, open_keystore,
+    AssertionAlgorithm, Assertions, CertificateProblem, CertificateVerifier, Keystore, Mechanism,
+    OauthBearer, OauthCloud, OauthGrant, OauthMethod, PresentedCertificate, SaslSettings, Secret, Security,
+    SecurityProtocol, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider, open_keystore,
 };
 pub use types::topic_name::check_topic_name;
 pub use types::{AcknowledgeType, AcknowledgementResult, GroupMetadata};

@@ -48,7 +48,7 @@ impl World {
     async fn give_token(self, io: DuplexStream) -> io::Result<()> {
         let mut tls = self.endpoint.accept(io).await?;
         let (mut request, mut buffer) = (String::new(), [0; 4096]);
-        while !request.contains("grant_type=client_credentials") {
+        while !has_body(&request) {
             let n = tls.read(&mut buffer).await?;
             if n == 0 {
                 break;
@@ -118,6 +118,15 @@ impl Connector for World {
         }
         Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
     }
+}
+
+/// Returns `true` once the body of an HTTP request is there.
+fn has_body(request: &str) -> bool {
+    let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
+    let lines = head.lines().filter_map(|line| line.split_once(": "));
+    let length =
+        lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).map(|(_, value)| value);
+    body.len() >= length.last().and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 fn config(properties: &[(&str, &str)]) -> Config {
@@ -192,9 +201,19 @@ async fn a_token_function_is_asked_for_tokens() {
             extensions: vec![("traceId".into(), "18".into())],
         })
     }));
-    let proof = world.proof_of(config).await;
+    let proof = world.proof_of(config.clone()).await;
     assert!(proof.contains(&format!("auth=Bearer {}\u{1}", jwt("given"))), "{proof:?}");
     assert!(proof.contains("\u{1}traceId=18\u{1}"), "{proof:?}");
+
+    // A function that calls the cloud's service, as librdkafka's bindings do.
+    let aws =
+        [("sasl.oauthbearer.method", "oidc"), ("sasl.oauthbearer.metadata.authentication.type", "aws_iam")];
+    config.set_all(aws).expect("known properties");
+    let proof = world.proof_of(config.clone()).await;
+    assert!(proof.contains(&jwt("given")), "{proof:?}");
+    config.security.sasl.oauthbearer.callback = None;
+    let refused = Client::new(config).map(|_| ()).expect_err("nobody calls the service").to_string();
+    assert!(refused.contains("authentication.type needs a token callback"), "{refused}");
 }
 
 #[tokio::test]
@@ -218,4 +237,40 @@ async fn extensions_go_beside_the_token() {
     for part in [&format!("Basic {basic}"), "scope=kafka%20write", "POST /token"] {
         assert!(asked.contains(part), "`{part}` is missing in {asked}");
     }
+}
+
+#[tokio::test]
+async fn a_token_endpoint_gets_an_assertion_in_place_of_a_secret() {
+    let authority = Authority::new("authority");
+    let world = World::new(&authority);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("key.pem");
+    let key = crate::tls::encrypted_key(&authority.sign(&["orders"]), "swordfish");
+    std::fs::write(&file, key).expect("written");
+    let mut config = config(&[
+        ("sasl.oauthbearer.method", "oidc"),
+        ("sasl.oauthbearer.grant.type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+        ("sasl.oauthbearer.token.endpoint.url", "https://tokens.test/token"),
+        ("sasl.oauthbearer.assertion.algorithm", "ES256"),
+        ("sasl.oauthbearer.assertion.private.key.file", file.to_str().expect("a name")),
+        ("sasl.oauthbearer.assertion.claim.sub", "billing"),
+        ("sasl.oauthbearer.scope", "kafka write"),
+        ("https.ca.pem", &authority.pem),
+    ]);
+    let missing = Client::new(config.clone()).map(|_| ()).expect_err("no password").to_string();
+    assert!(missing.contains("sasl.oauthbearer.assertion.private.key.passphrase is not set"), "{missing}");
+    config.set("sasl.oauthbearer.assertion.private.key.passphrase", "swordfish").expect("a property");
+    let proof = world.proof_of(config).await;
+    assert!(proof.contains(&format!("auth=Bearer {}\u{1}", jwt("fetched"))), "{proof:?}");
+
+    let asked = world.asked.lock().expect("no panic").pop().expect("asked");
+    assert!(!asked.to_ascii_lowercase().contains("authorization:"), "{asked}");
+    let (_, body) = asked.split_once("\r\n\r\n").expect("a body");
+    let fields: Vec<_> = body.split('&').filter_map(|field| field.split_once('=')).collect();
+    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["grant_type", "assertion", "scope"]);
+    assert_eq!(fields[0].1, "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer");
+    let claims = fields[1].1.split('.').nth(1).expect("three parts");
+    let claims = String::from_utf8(URL_SAFE_NO_PAD.decode(claims).expect("base64")).expect("JSON");
+    assert!(claims.contains(r#""sub":"billing""#), "{claims}");
 }

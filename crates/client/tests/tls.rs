@@ -384,7 +384,7 @@ fn contradictions_and_missing_halves_are_named() {
     assert!(mechanism.contains("sasl.mechanism is not set"), "{mechanism}");
 }
 
-fn encrypted_key(certificate: &Certificate, password: &str) -> String {
+pub(crate) fn encrypted_key(certificate: &Certificate, password: &str) -> String {
     let der = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
     let key = pkcs8::PrivateKeyInfoRef::try_from(der.secret_der()).expect("PKCS#8");
     let params = pkcs8::pkcs5::pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(2048, &[1; 16], [2; 16])

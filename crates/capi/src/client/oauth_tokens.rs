@@ -4,7 +4,9 @@ use std::ffi::c_char;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ottla_client::{Config, OauthMethod, Secret, Token, TokenCallback, TokenFuture, TokenProvider};
+use ottla_client::{
+    Config, OauthCloud, OauthMethod, Secret, Token, TokenCallback, TokenFuture, TokenProvider,
+};
 use tokio::sync::Notify;
 
 use crate::client::handle::Handle;
@@ -79,7 +81,9 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> Option<Arc<
     let asks = callbacks.oauthbearer_token_refresh.is_some()
         || callbacks.events & RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH != 0;
     let oauth = &mut config.security.sasl.oauthbearer;
-    if !asks || oauth.method != OauthMethod::Default {
+    // Bindings get AWS tokens in their own callback.
+    let is_application = oauth.method == OauthMethod::Default || oauth.cloud == OauthCloud::AwsIam;
+    if !asks || !is_application {
         return None;
     }
     let tokens = Arc::<OauthTokens>::default();

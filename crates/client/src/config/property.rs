@@ -382,6 +382,19 @@ macro_rules! number {
     };
 }
 
+/// The access to a duration in seconds.
+macro_rules! seconds {
+    ($($field:ident).+) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                config.$($field).+ = std::time::Duration::from_secs(value.int() as u64);
+                Ok(())
+            },
+            get: |config| config.$($field).+.as_secs().to_string(),
+        }
+    };
+}
+
 /// The access to a duration in milliseconds.
 macro_rules! millis {
     ($($field:ident).+) => {
@@ -505,6 +518,6 @@ macro_rules! choice {
 }
 
 pub(super) use {
-    choice, flag, millis, millis_or_never, millis_or_none, number, optional_path, optional_string, secret,
-    string,
+    choice, flag, millis, millis_or_never, millis_or_none, number, optional_path, optional_string, seconds,
+    secret, string,
 };

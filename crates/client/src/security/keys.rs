@@ -34,7 +34,8 @@ pub(crate) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, Error
         ("ssl.key.pem", settings.key_pem.as_ref().map(Secret::expose)),
     )?;
     let (name, pem) = key.ok_or_else(|| Error::Config("ssl.key.location is missing".into()))?;
-    Ok(Some((chain, private_key(name, pem.expose().as_bytes(), settings.key_password.as_ref())?)))
+    let password = ("ssl.key.password", settings.key_password.as_ref());
+    Ok(Some((chain, private_key(name, pem.expose().as_bytes(), password)?)))
 }
 
 /// The text of the property that is set, with the property's name.
@@ -68,10 +69,10 @@ pub(crate) fn certificates(property: &str, pem: &[u8]) -> Result<Vec<Certificate
 }
 
 /// The only private key in a PEM text.
-fn private_key(
+pub(crate) fn private_key(
     property: &str,
     pem: &[u8],
-    password: Option<&Secret>,
+    (password_property, password): (&str, Option<&Secret>),
 ) -> Result<PrivateKeyDer<'static>, Error> {
     let refuse = |text: String| Error::Config(format!("{property}: {text}"));
     let text = String::from_utf8_lossy(pem);
@@ -85,8 +86,8 @@ fn private_key(
         return PrivateKeyDer::from_pem_slice(pem)
             .map_err(|error| refuse(format!("no private key that can be read: {error}")));
     }
-    let password =
-        password.ok_or_else(|| refuse("the key is encrypted, and ssl.key.password is not set".to_owned()))?;
+    let password = password
+        .ok_or_else(|| refuse(format!("the key is encrypted, and {password_property} is not set")))?;
     let start = text.find("-----BEGIN ENCRYPTED PRIVATE KEY-----").unwrap_or_default();
     let (_, der) = pkcs8::SecretDocument::from_pem(&text[start..])
         .map_err(|error| refuse(format!("the encrypted key is damaged: {error}")))?;
@@ -94,7 +95,7 @@ fn private_key(
         .map_err(|error| refuse(format!("the encrypted key is damaged: {error}")))?;
     let key = encrypted
         .decrypt(password.expose())
-        .map_err(|error| refuse(format!("the key cannot be decrypted with ssl.key.password: {error}")))?;
+        .map_err(|error| refuse(format!("the key cannot be decrypted with {password_property}: {error}")))?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 

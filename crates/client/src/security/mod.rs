@@ -1,5 +1,6 @@
 //! Security settings: TLS and SASL.
 
+pub(crate) mod assertion;
 pub(crate) mod keys;
 pub(crate) mod openssl;
 pub(crate) mod roots;
@@ -14,6 +15,7 @@ mod verifier;
 
 use std::path::PathBuf;
 
+pub use assertion::{AssertionAlgorithm, Assertions};
 pub use keys::{Keystore, open_keystore};
 pub use secret::Secret;
 pub use token::{Token, TokenCallback, TokenFuture, TokenProvider};
@@ -190,6 +192,12 @@ pub struct OauthBearer {
     pub client_id: Option<String>,
     /// `sasl.oauthbearer.client.secret`, `sasl.oauthbearer.client.credentials.client.secret`.
     pub client_secret: Option<Secret>,
+    /// `sasl.oauthbearer.metadata.authentication.type`.
+    pub cloud: OauthCloud,
+    /// `sasl.oauthbearer.grant.type`.
+    pub grant: OauthGrant,
+    /// The assertions of [`OauthGrant::JwtBearer`].
+    pub assertions: Assertions,
     /// `sasl.oauthbearer.sub.claim.name`: the token's claim with the principal; if empty, `sub`.
     pub sub_claim_name: String,
     /// `sasl.oauthbearer.scope`.
@@ -202,13 +210,35 @@ pub struct OauthBearer {
     pub https_ca_pem: Option<String>,
 }
 
+/// The values of `sasl.oauthbearer.metadata.authentication.type`: the cloud provider whose service issues the tokens.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OauthCloud {
+    /// `none`.
+    #[default]
+    None,
+    /// `azure_imds`. The client does not call this service: a token callback must.
+    AzureImds,
+    /// `aws_iam`. The client does not call AWS STS: a token callback must, as librdkafka's bindings bring one.
+    AwsIam,
+}
+
+/// The values of `sasl.oauthbearer.grant.type`: how the client proves to the token endpoint who it is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OauthGrant {
+    /// `client_credentials`: with its id and its secret.
+    #[default]
+    ClientCredentials,
+    /// `urn:ietf:params:oauth:grant-type:jwt-bearer`: with an assertion (RFC 7523).
+    JwtBearer,
+}
+
 /// The values of `sasl.oauthbearer.method`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OauthMethod {
     /// `default`: tokens from the callback, or unsecured ones.
     #[default]
     Default,
-    /// `oidc`: tokens from an OpenID Connect endpoint, with client credentials.
+    /// `oidc`: tokens from an OpenID Connect endpoint.
     Oidc,
 }
 
@@ -298,6 +328,13 @@ impl OauthBearer {
         if self.callback.is_some() {
             return Ok(());
         }
+        if let OauthCloud::AzureImds | OauthCloud::AwsIam = self.cloud {
+            return refuse(
+                "sasl.oauthbearer.metadata.authentication.type needs a token callback: this version calls no \
+                 cloud's own service"
+                    .into(),
+            );
+        }
         match self.method {
             OauthMethod::Oidc => {
                 let Some(url) = &self.token_endpoint_url else {
@@ -305,7 +342,9 @@ impl OauthBearer {
                         "sasl.oauthbearer.method=oidc needs sasl.oauthbearer.token.endpoint.url".into(),
                     );
                 };
-                if self.client_id.is_none() || self.client_secret.is_none() {
+                if self.grant == OauthGrant::JwtBearer {
+                    self.assertions.validate()?;
+                } else if self.client_id.is_none() || self.client_secret.is_none() {
                     return refuse(
                         "sasl.oauthbearer.method=oidc needs sasl.oauthbearer.client.id and \
                          sasl.oauthbearer.client.secret"

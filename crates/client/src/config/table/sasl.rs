@@ -1,7 +1,10 @@
 //! Authentication.
 
-use crate::config::property::{Access, Property, choice, flag, optional_string, secret, string};
-use crate::security::{Mechanism, OauthMethod};
+use crate::config::property::{
+    Access, Property, choice, flag, optional_path, optional_string, seconds, secret, string,
+};
+use crate::security::assertion::JWT_BEARER;
+use crate::security::{AssertionAlgorithm, Mechanism, OauthCloud, OauthGrant, OauthMethod};
 
 /// Kafka's names of the SASL mechanisms, including librdkafka's default, Kerberos.
 const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"];
@@ -9,7 +12,8 @@ const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHB
 const LOGINS: &str = "every_way_in_and_every_refusal";
 const UNSECURED: &str = "an_unsecured_token_has_the_configured_claims";
 const GSSAPI: &str = "only GSSAPI asks for it, and a client that is to log in by GSSAPI is refused";
-const ASSERTION: &str = "this version gets tokens by client credentials or from a function only";
+const ASSERTIONS: &str = "a_token_endpoint_gets_an_assertion_in_place_of_a_secret";
+const CLAIMS: &str = "an_assertion_has_the_configured_claims_and_a_signature_that_verifies";
 /// librdkafka's default command.
 const KINIT: &str = r#"kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal} || kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}"#;
 
@@ -89,56 +93,52 @@ pub(super) const ROWS: &[Property] = &[
                 },
             },
         ),
-    Property::choice(
-        "sasl.oauthbearer.grant.type",
-        &["client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
-        "client_credentials",
-    )
-    .text("The grant type of requests to the token endpoint.")
-    .refused(ASSERTION),
+    Property::choice("sasl.oauthbearer.grant.type", &["client_credentials", JWT_BEARER], "client_credentials")
+        .text("How the client proves to the token endpoint who it is: with its id and secret, or with an assertion (RFC 7523).")
+        .effective(ASSERTIONS, choice!(security.sasl.oauthbearer.grant, [("client_credentials", OauthGrant::ClientCredentials), (JWT_BEARER, OauthGrant::JwtBearer)])),
     Property::choice("sasl.oauthbearer.assertion.algorithm", &["RS256", "ES256"], "RS256")
         .text("The signature algorithm of assertions.")
-        .refused(ASSERTION),
+        .effective(CLAIMS, choice!(security.sasl.oauthbearer.assertions.algorithm, [("RS256", AssertionAlgorithm::Rs256), ("ES256", AssertionAlgorithm::Es256)])),
     Property::string("sasl.oauthbearer.assertion.private.key.file", "")
-        .text("File of the key that signs assertions.")
-        .refused(ASSERTION),
+        .text("File of the key that signs assertions (PEM). It is read for each request.")
+        .effective(ASSERTIONS, optional_path!(security.sasl.oauthbearer.assertions.private_key_location)),
     Property::string("sasl.oauthbearer.assertion.private.key.passphrase", "")
         .secret()
         .text("Password of that key.")
-        .refused(ASSERTION),
+        .effective(ASSERTIONS, secret!(security.sasl.oauthbearer.assertions.private_key_password)),
     Property::string("sasl.oauthbearer.assertion.private.key.pem", "")
         .secret()
         .text("The key that signs assertions itself (PEM).")
-        .refused(ASSERTION),
+        .effective(CLAIMS, secret!(security.sasl.oauthbearer.assertions.private_key_pem)),
     Property::string("sasl.oauthbearer.assertion.file", "")
-        .text("File of a finished assertion.")
-        .refused(ASSERTION),
+        .text("File of a finished assertion. It is read for each request; the other properties of assertions have no effect then.")
+        .effective("an_assertion_of_a_file_is_read_for_each_request", optional_path!(security.sasl.oauthbearer.assertions.file)),
     Property::string("sasl.oauthbearer.assertion.claim.aud", "")
-        .text("Whom assertions are for.")
-        .refused(ASSERTION),
+        .text("The audience of assertions.")
+        .effective(CLAIMS, optional_string!(security.sasl.oauthbearer.assertions.audience)),
     Property::string("sasl.oauthbearer.assertion.claim.iss", "")
         .text("The issuer of assertions.")
-        .refused(ASSERTION),
+        .effective(CLAIMS, optional_string!(security.sasl.oauthbearer.assertions.issuer)),
     Property::string("sasl.oauthbearer.assertion.claim.sub", "")
-        .text("Whom assertions are about.")
-        .refused(ASSERTION),
+        .text("The subject of assertions.")
+        .effective(CLAIMS, optional_string!(security.sasl.oauthbearer.assertions.subject)),
     Property::string("sasl.oauthbearer.assertion.jwt.template.file", "")
-        .text("File of further claims.")
-        .refused(ASSERTION),
+        .text("File of a JSON object with the objects `header` and `payload`: further fields and claims of assertions.")
+        .effective("claims_of_the_settings_replace_those_of_the_template", optional_path!(security.sasl.oauthbearer.assertions.template_file)),
     Property::int("sasl.oauthbearer.assertion.claim.exp.seconds", 1, 2_147_483_647, "300")
         .text("The time for which assertions are valid.")
-        .refused(ASSERTION),
+        .effective(CLAIMS, seconds!(security.sasl.oauthbearer.assertions.expires_after)),
     Property::bool("sasl.oauthbearer.assertion.claim.jti.include", "false")
-        .text("If `true`, assertions have an id.")
-        .refused(ASSERTION),
+        .text("If `true`, assertions have a random id.")
+        .effective(CLAIMS, flag!(security.sasl.oauthbearer.assertions.with_id)),
     Property::int("sasl.oauthbearer.assertion.claim.nbf.seconds", 0, 2_147_483_647, "60")
         .text("The time before their creation from which assertions are valid.")
-        .refused(ASSERTION),
+        .effective(CLAIMS, seconds!(security.sasl.oauthbearer.assertions.valid_before)),
     Property::choice(
         "sasl.oauthbearer.metadata.authentication.type",
         &["none", "azure_imds", "aws_iam"],
         "none",
     )
-    .text("The cloud provider whose metadata service issues the token.")
-    .refused("this version gets tokens from no cloud's own service"),
+    .text("The cloud provider whose service issues the token. A token callback must call it: the client does not.")
+    .effective("a_token_function_is_asked_for_tokens", choice!(security.sasl.oauthbearer.cloud, [("none", OauthCloud::None), ("azure_imds", OauthCloud::AzureImds), ("aws_iam", OauthCloud::AwsIam)])),
 ];

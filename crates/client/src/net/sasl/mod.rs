@@ -27,7 +27,7 @@ use crate::security::tls::TlsFiles;
 use crate::security::token::parse_extensions;
 use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::unsecured_jwt::UnsecuredClaims;
-use crate::security::{Mechanism, OauthMethod, Secret, TlsSettings, Token, TokenCallback};
+use crate::security::{Mechanism, OauthGrant, OauthMethod, Secret, TlsSettings, Token, TokenCallback};
 
 /// The pause after a failed request for a token.
 const TOKEN_RETRY: Duration = Duration::from_secs(10);
@@ -177,6 +177,8 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
             endpoint.connector = Some(Arc::new(Tls::over(connector, Arc::new(files))));
             endpoint.client_id = settings.client_id.clone().unwrap_or_default();
             endpoint.client_secret = settings.client_secret.clone().unwrap_or_default();
+            endpoint.assertions =
+                (settings.grant == OauthGrant::JwtBearer).then(|| settings.assertions.clone());
             endpoint.scope.clone_from(&settings.scope);
             if !settings.sub_claim_name.is_empty() {
                 endpoint.principal_claim.clone_from(&settings.sub_claim_name);

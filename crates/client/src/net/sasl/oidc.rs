@@ -1,4 +1,4 @@
-//! Tokens from an OpenID Connect endpoint, with client credentials (RFC 6749, section 4.4).
+//! Tokens from an OpenID Connect endpoint, with client credentials (RFC 6749, section 4.4) or an assertion (RFC 7523).
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
 use crate::net::connector::Connector;
+use crate::security::assertion::{Assertions, JWT_BEARER};
 use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::{Secret, Token};
 
@@ -24,6 +25,8 @@ pub(crate) struct Endpoint {
     pub(crate) connector: Option<Arc<dyn Connector>>,
     pub(crate) client_id: String,
     pub(crate) client_secret: Secret,
+    /// Signs the requests in place of the id and the secret.
+    pub(crate) assertions: Option<Assertions>,
     pub(crate) scope: Option<String>,
     pub(crate) principal_claim: String,
     pub(crate) extensions: Vec<(String, String)>,
@@ -36,6 +39,7 @@ impl Endpoint {
             connector: None,
             client_id: String::new(),
             client_secret: Secret::default(),
+            assertions: None,
             scope: None,
             principal_claim: "sub".into(),
             extensions: Vec::new(),
@@ -45,7 +49,7 @@ impl Endpoint {
     /// Requests a token. The error's text names the endpoint and contains no secret.
     pub(crate) async fn token(&self, now_ms: i64) -> Result<Token, String> {
         let named = |text: String| format!("token endpoint {}:{}: {text}", self.url.host, self.url.port);
-        let (status, body) = self.ask().await.map_err(named)?;
+        let (status, body) = self.ask(now_ms).await.map_err(named)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status != StatusCode::OK {
             let text = |key: &str| answer[key].as_str().map(|text| format!(": {text}")).unwrap_or_default();
@@ -80,13 +84,14 @@ impl Endpoint {
         })
     }
 
-    async fn ask(&self) -> Result<(StatusCode, Bytes), String> {
+    async fn ask(&self, now_ms: i64) -> Result<(StatusCode, Bytes), String> {
         let connector = self.connector.as_ref().ok_or("no way to connect")?;
         let io = connector.connect(&self.url.host, self.url.port).await.map_err(|error| error.to_string())?;
         let http = hyper::client::conn::http1::handshake(TokioIo::new(io)).await;
         let (mut sender, connection) = http.map_err(|error| error.to_string())?;
         let asking = async {
-            let response = sender.send_request(self.request()?).await.map_err(|error| error.to_string())?;
+            let response =
+                sender.send_request(self.request(now_ms)?).await.map_err(|error| error.to_string())?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
@@ -100,29 +105,43 @@ impl Endpoint {
         }
     }
 
-    fn request(&self) -> Result<Request<Full<Bytes>>, String> {
-        let mut body = "grant_type=client_credentials".to_owned();
+    fn request(&self, now_ms: i64) -> Result<Request<Full<Bytes>>, String> {
+        let mut body = match &self.assertions {
+            None => "grant_type=client_credentials".to_owned(),
+            Some(assertions) => {
+                let assertion = assertions.assertion(now_ms).map_err(|error| error.to_string())?;
+                let assertion = percent_encoded(assertion.expose());
+                format!("grant_type={}&assertion={assertion}", percent_encoded(JWT_BEARER))
+            }
+        };
         if let Some(scope) = &self.scope {
             body.push_str("&scope=");
             body.push_str(&percent_encoded(scope));
         }
-        let credentials = Secret::new(format!("{}:{}", self.client_id, self.client_secret.expose()));
-        let basic = Secret::new(format!("Basic {}", STANDARD.encode(credentials.expose())));
-        let mut authorization =
-            header::HeaderValue::from_str(basic.expose()).map_err(|error| error.to_string())?;
-        authorization.set_sensitive(true);
         let host =
             if self.url.host.contains(':') { format!("[{}]", self.url.host) } else { self.url.host.clone() };
-        Request::builder()
+        let request = Request::builder()
             .method(Method::POST)
             .uri(&self.url.path)
             .header(header::HOST, format!("{host}:{}", self.url.port))
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .header(header::CONNECTION, "close")
-            .header(header::AUTHORIZATION, authorization)
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| error.to_string())
+            .header(header::CONNECTION, "close");
+        let request = match &self.assertions {
+            Some(_) => request,
+            None => request.header(header::AUTHORIZATION, self.authorization()?),
+        };
+        request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
+    }
+
+    /// The id and the secret.
+    fn authorization(&self) -> Result<header::HeaderValue, String> {
+        let credentials = Secret::new(format!("{}:{}", self.client_id, self.client_secret.expose()));
+        let basic = Secret::new(format!("Basic {}", STANDARD.encode(credentials.expose())));
+        let mut authorization =
+            header::HeaderValue::from_str(basic.expose()).map_err(|error| error.to_string())?;
+        authorization.set_sensitive(true);
+        Ok(authorization)
     }
 }
 
