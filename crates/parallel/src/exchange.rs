@@ -239,6 +239,17 @@ impl Exchange {
         if inner.core.lanes().has_ready() || !inner.core.breaker().is_closed() { 0 } else { inner.idle }
     }
 
+    /// Requests a stop. In a share group, no record is started from now on.
+    pub(crate) fn request_stop(&self) {
+        let mut inner = self.lock();
+        inner.stopping = true;
+        if inner.share.is_some() {
+            inner.core.stop_all();
+        }
+        drop(inner);
+        self.dispatcher_wake.notify_one();
+    }
+
     /// Closes the exchange: workers end after their current work item.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();

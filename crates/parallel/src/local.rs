@@ -22,8 +22,7 @@ pub struct LocalStop {
 impl LocalStop {
     /// See [`Processor::stop`](crate::Processor::stop).
     pub fn stop(&self) {
-        self.exchange.lock().stopping = true;
-        self.exchange.dispatcher_wake.notify_one();
+        self.exchange.request_stop();
     }
 }
 

@@ -65,11 +65,10 @@ impl Processor {
         Builder::new(config, mode)
     }
 
-    /// Requests a stop and returns at once. The processor waits for running handlers up to the drain deadline,
+    /// Requests a stop and returns at once. In a share group, no record is started after that. The processor waits for running handlers up to the drain deadline,
     /// commits the finished records and leaves the group. [`Processor::join`] waits for all of that.
     pub fn stop(&self) {
-        self.exchange.lock().stopping = true;
-        self.exchange.dispatcher_wake.notify_one();
+        self.exchange.request_stop();
     }
 
     /// Waits until the processor has stopped.

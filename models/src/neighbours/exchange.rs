@@ -128,6 +128,11 @@ impl<P> Core<P> {
     /// The model's handlers produce nothing, so no item waits for a write.
     pub fn settle(&mut self, _: &PendingRecords, _: Instant) {}
 
+    /// Drops the work that no worker has.
+    pub fn stop_all(&mut self) {
+        self.lanes.0.clear();
+    }
+
     /// The work that no worker has.
     pub fn lanes(&self) -> &Lanes<P> {
         &self.lanes

@@ -402,6 +402,14 @@ impl<P> Core<P> {
             .retain(|_, delayed| !matches!(delayed, Delayed::Free(work) if work.assignment == assignment));
     }
 
+    /// Stops all partitions.
+    pub(crate) fn stop_all(&mut self) {
+        for index in 0..self.slots.len() {
+            let generation = self.slots[index].generation;
+            self.stop(AssignmentId { slot: index as u32, generation });
+        }
+    }
+
     /// `true` if none of its records are being handled.
     pub(crate) fn is_idle(&self, assignment: AssignmentId) -> bool {
         self.slot(assignment).is_none_or(|slot| slot.running == 0)
