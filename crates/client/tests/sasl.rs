@@ -124,9 +124,9 @@ impl Connector for World {
 fn has_body(request: &str) -> bool {
     let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
     let lines = head.lines().filter_map(|line| line.split_once(": "));
-    let length =
+    let mut length =
         lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).map(|(_, value)| value);
-    body.len() >= length.last().and_then(|value| value.parse().ok()).unwrap_or(0)
+    body.len() >= length.next_back().and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 fn config(properties: &[(&str, &str)]) -> Config {

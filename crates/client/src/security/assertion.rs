@@ -48,6 +48,9 @@ pub struct Assertions {
     pub with_id: bool,
 }
 
+/// The header and the claims of an assertion.
+type Contents = (Map<String, Value>, Map<String, Value>);
+
 /// The values of `sasl.oauthbearer.assertion.algorithm`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum AssertionAlgorithm {
@@ -120,7 +123,7 @@ impl Assertions {
     }
 
     /// The header and the claims.
-    fn contents(&self, now_ms: i64) -> Result<(Map<String, Value>, Map<String, Value>), Error> {
+    fn contents(&self, now_ms: i64) -> Result<Contents, Error> {
         let (mut header, mut payload) = self.template()?;
         header.entry("typ").or_insert_with(|| "JWT".into());
         header.insert("alg".into(), self.algorithm.name().into());
@@ -145,7 +148,7 @@ impl Assertions {
         Ok((header, payload))
     }
 
-    fn template(&self) -> Result<(Map<String, Value>, Map<String, Value>), Error> {
+    fn template(&self) -> Result<Contents, Error> {
         let Some(file) = &self.template_file else { return Ok(Default::default()) };
         let property = "sasl.oauthbearer.assertion.jwt.template.file";
         let refuse = |text: String| Error::Config(format!("{property}: {}: {text}", file.display()));

@@ -231,7 +231,9 @@ impl ShareDispatcher {
         for done in &done {
             let AssignmentId { slot, generation } = done.assignment;
             let ranges = ranges.entry((slot, generation, done.rejected)).or_default();
-            done.ranges().for_each(|range| push_range(ranges, *range.start(), *range.end()));
+            for range in done.ranges() {
+                push_range(ranges, *range.start(), *range.end());
+            }
         }
         for ((slot, generation, rejected), ranges) in ranges {
             let Some(at) = self.names.get(&(slot, generation)).cloned() else {
@@ -395,7 +397,9 @@ impl ShareDispatcher {
             let withdrawn = self.exchange.lock().core.withdraw(partition.assignment);
             offsets.extend(withdrawn.iter().flat_map(|work| work.offsets.each()));
             let mut ranges = Vec::new();
-            offsets.into_iter().for_each(|offset| push_range(&mut ranges, offset, offset));
+            for offset in offsets {
+                push_range(&mut ranges, offset, offset);
+            }
             released.extend(ranges.into_iter().map(|offsets| (at.clone(), offsets)));
         }
         for (at, offsets) in released {
