@@ -65,8 +65,9 @@ impl Processor {
         Builder::new(config, mode)
     }
 
-    /// Requests a stop and returns at once. In a share group, no record is started after that. The processor waits for running handlers up to the drain deadline,
-    /// commits the finished records and leaves the group. [`Processor::join`] waits for all of that.
+    /// Requests a stop and returns at once. In a share group, no record is started after that. The processor waits for
+    /// running handlers up to the drain deadline, commits the finished records and leaves the group.
+    /// [`Processor::join`] waits for all of that.
     pub fn stop(&self) {
         self.exchange.request_stop();
     }
