@@ -10,8 +10,8 @@ use std::time::Duration;
 use std::process::Command;
 
 use ottla_interop::{
-    Failure, Librdkafka, OttlaBroker, Peer, Process, console, newest_jars, ottla, ottla_command, require,
-    run, wait_until, workspace_root,
+    Failure, Librdkafka, OttlaBroker, Peer, Process, build_foreign_go, console, newest_jars, ottla,
+    ottla_command, require, run, wait_until, workspace_root,
 };
 
 /// Timeout of each wait for a process or its metrics.
@@ -142,6 +142,21 @@ fn librdkafkas_consumer_pushes_its_metrics() -> Result<(), Failure> {
     kcat.args(["-C", "-b", &bootstrap, "-t", "orders", "-X", "client.id=till"]);
     let mut kcat = Process::spawn("kcat", original.load(&mut kcat))?;
     await_pushed(&mut kcat, &address, "client_id=\"till\"", "consumer_node_request_latency_avg")
+}
+
+#[test]
+fn franz_gos_consumer_pushes_its_metrics() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    require!(Peer::Go);
+    let dir = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
+    let (broker, address) = broker_that_asks(dir.path())?;
+    let (source, program) = (dir.path().join("main.go"), dir.path().join("program"));
+    let written = std::fs::write(&source, include_str!("metrics/main.go"));
+    written.map_err(|error| Failure::new(format!("{}: {error}", source.display())))?;
+    build_foreign_go(&source, &program)?;
+    let mut command = Command::new(&program);
+    let mut consumer = Process::spawn("franz-go", command.args([&broker.bootstrap(), "orders"]))?;
+    await_pushed(&mut consumer, &address, "\"kgo\"", "consumer_node_request_latency")
 }
 
 #[test]

@@ -6,14 +6,17 @@
 //! - `share_groups`: the settings of share groups and their coordinators.
 //! - `share_partitions`: the settings of leaders of share partitions.
 //! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
-//! - `listener_properties`: listeners under Kafka's property names.
+//! - `oauth`: the checks of OAUTHBEARER tokens.
+//! - `listener_properties`: listeners under Kafka's property names; `jaas` reads the options of login modules.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
 mod consumer_groups;
+mod jaas;
 mod listener;
 mod listener_properties;
 pub(crate) mod live;
 pub(crate) mod metric_subscriptions;
+mod oauth;
 mod password;
 mod principal_rules;
 mod settings;
@@ -22,7 +25,8 @@ pub(crate) mod share_partitions;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
-pub use listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, SaslSettings, TlsSettings};
+pub use listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings};
+pub use oauth::{KeyEndpointSettings, KeySource, OauthSettings};
 pub use password::Password;
 pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};

@@ -77,10 +77,10 @@ pub use broker::{
 pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
-    BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, Kind, Listener, MigrationPolicy, Mode,
-    OauthSettings, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings, Scope, Setting,
-    ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig, TlsSettings, TopicConfig, broker_effect,
-    find_setting, settings,
+    BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, KeyEndpointSettings, KeySource, Kind,
+    Listener, MigrationPolicy, Mode, OauthSettings, Password, Pem, PrincipalRules, SaslMechanism,
+    SaslSettings, Scope, Setting, ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig,
+    TlsSettings, TopicConfig, broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;

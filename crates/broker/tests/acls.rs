@@ -323,6 +323,59 @@ fn a_topic_without_an_id_is_unknown() {
     let produce = common::produce_request("", 1, &batch(&[b"one"], &Seal::default()));
     let answer = connection.ask(13, &produce).expect("an answer");
     assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::UnknownTopicId);
+
+    let (_broker, mut connection) = start(&world(vec![acl(GROUPS, LITERAL, "g", READ, ALLOW)]), &[]);
+    let topics = vec![m::offset_commit::OffsetCommitRequestTopic {
+        partitions: vec![m::offset_commit::OffsetCommitRequestPartition::default()],
+        ..Default::default()
+    }];
+    let commit = m::OffsetCommitRequest {
+        group_id: "g".into(),
+        generation_id_or_member_epoch: -1,
+        topics,
+        ..Default::default()
+    };
+    let answer = connection.ask(10, &commit).expect("an answer");
+    assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::UnknownTopicId);
+}
+
+/// The item that is refused has the error, where Kafka's response has a place for it there.
+#[test]
+fn refusals_of_the_cluster_have_kafkas_form() {
+    const REFUSED: ErrorCode = ErrorCode::ClusterAuthorizationFailed;
+    let (_broker, mut connection) = start(&world(Vec::new()), &[]);
+    let partitions = vec![m::describe_quorum::requested::PartitionData { partition_index: 0 }];
+    let topics = vec![m::describe_quorum::requested::TopicData {
+        topic_name: "__cluster_metadata".into(),
+        partitions,
+    }];
+    let answer = connection.ask(2, &m::DescribeQuorumRequest { topics }).expect("an answer");
+    assert_eq!((answer.error_code, answer.topics.len(), answer.nodes.len()), (REFUSED, 0, 0));
+    assert!(answer.error_message.is_some_and(|text| !text.is_empty()));
+
+    let partitions = vec![m::alter_partition_reassignments::ReassignablePartition {
+        partition_index: 3,
+        replicas: Some(vec![1]),
+    }];
+    let topics = vec![m::alter_partition_reassignments::ReassignableTopic { name: TOPIC.into(), partitions }];
+    let request = m::AlterPartitionReassignmentsRequest { timeout_ms: 1000, topics, ..Default::default() };
+    let answer = connection.ask(0, &request).expect("an answer");
+    assert_eq!(answer.error_code, REFUSED);
+    let partition = &answer.responses[0].partitions[0];
+    let of_partition = (answer.responses[0].name.as_str(), partition.partition_index, partition.error_code);
+    assert_eq!(of_partition, (TOPIC, 3, REFUSED));
+    assert_eq!(partition.error_message, answer.error_message);
+
+    let users = Some(vec![m::describe_user_scram_credentials::UserName { name: "alice".into() }]);
+    let request = m::DescribeUserScramCredentialsRequest { users };
+    let answer = connection.ask(0, &request).expect("an answer");
+    assert_eq!((answer.error_code, answer.error_message), (REFUSED, None));
+    let result = &answer.results[0];
+    assert_eq!(
+        (result.user.as_str(), result.error_code, result.error_message.as_deref()),
+        ("alice", REFUSED, None)
+    );
+    assert!(result.credential_infos.is_empty());
 }
 
 /// Items of one request are checked one by one.

@@ -29,6 +29,7 @@ mod kafka43;
 mod log_dirs;
 mod misbehaving;
 mod not_blocking;
+mod oauth;
 mod offsets_topic;
 mod operation;
 mod reassignments;

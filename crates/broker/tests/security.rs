@@ -4,23 +4,19 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 #[path = "../../client/tests/support/certificates.rs"]
-mod certificates;
+pub(crate) mod certificates;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use certificates::{Authority, Certificate};
 use ottla_broker::{
-    Broker, BrokerThread, ClientAuth, Listener, OauthSettings, Password, Pem, SaslMechanism, SaslSettings,
-    TlsSettings,
+    Broker, BrokerThread, ClientAuth, Listener, Password, Pem, SaslMechanism, SaslSettings, TlsSettings,
 };
 use ottla_client::{
     Admin, Config, Error, Mechanism, Producer, Record, ScramChange, ScramMechanism, Secret, SecurityProtocol,
-    Timeouts, Token, TokenCallback,
+    Timeouts,
 };
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
@@ -29,16 +25,14 @@ use ottla_protocol::messages::describe_delegation_token::DescribeDelegationToken
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
 use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 
 use crate::common::{Heard, Raw, framed, sized};
 
 const PASSWORD: &str = "canary-password";
 /// A deadline that only a defect exhausts.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn any_port() -> SocketAddr {
+pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
@@ -48,22 +42,22 @@ fn sasl() -> SaslSettings {
         .user("bob", "other")
 }
 
-fn tls(certificate: &Certificate) -> TlsSettings {
+pub(crate) fn tls(certificate: &Certificate) -> TlsSettings {
     let text = |pem: &str| Pem::Text(Password::from(pem));
     TlsSettings::new(text(&certificate.pem), text(&certificate.key_pem))
 }
 
 /// A broker with a plaintext listener and one with this security.
-fn broker(listener: Listener) -> BrokerThread {
+pub(crate) fn broker(listener: Listener) -> BrokerThread {
     let plain = Listener::new("PLAIN", any_port());
     Broker::builder().memory().topic("t", 1).listener(plain).listener(listener).spawn().expect("a broker")
 }
 
-fn address(broker: &BrokerThread, listener: &str) -> SocketAddr {
+pub(crate) fn address(broker: &BrokerThread, listener: &str) -> SocketAddr {
     broker.bootstrap_servers_of(listener).expect("a listener").parse().expect("one node")
 }
 
-fn config(
+pub(crate) fn config(
     broker: &BrokerThread,
     authority: Option<&Authority>,
     login: Option<(Mechanism, &str, &str)>,
@@ -83,12 +77,12 @@ fn config(
     config
 }
 
-async fn gets_in(config: Config) {
+pub(crate) async fn gets_in(config: Config) {
     let producer = Producer::new(config).expect("a client");
     producer.send(Record::to("t").value("hello")).await.expect("written");
 }
 
-async fn refusal(config: Config) -> Error {
+pub(crate) async fn refusal(config: Config) -> Error {
     let admin = Admin::new(config).expect("a client");
     admin.describe_cluster().await.expect_err("refused")
 }
@@ -158,67 +152,6 @@ async fn logins_and_failed_handshakes_are_counted() {
     while counted("ottla_tls_handshakes_failed_total") == 0 {
         assert!(began.elapsed() < PATIENCE, "no failed handshake is counted");
         tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-#[tokio::test]
-async fn a_token_of_the_issuer_gets_in_and_its_session_ends_with_it() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let issuer = Issuer::new(&dir.path().join("jwks.json"));
-    let oauth = OauthSettings::new(dir.path().join("jwks.json"), "https://issuer.test", "kafka");
-    let sasl = SaslSettings::new([SaslMechanism::OauthBearer]).oauth(oauth);
-    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl));
-    let with = |audience: &'static str| {
-        let mut config = config(&broker, None, None);
-        config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
-        let issuer = issuer.clone();
-        let give = move || Ok(issuer.token(audience));
-        config.security.sasl.oauthbearer.callback = Some(TokenCallback::new(give));
-        config
-    };
-    gets_in(with("kafka")).await;
-    let error = refusal(with("other")).await;
-    assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
-    assert!(error.to_string().contains("invalid_token"), "{error}");
-    let mut raw = Raw::connect(address(&broker, "SECURE"));
-    raw.ask(1, &SaslHandshakeRequest { mechanism: "OAUTHBEARER".to_owned() });
-    let token = issuer.token("kafka");
-    let auth_bytes = format!("n,,\x01auth=Bearer {}\x01\x01", token.value.expose()).into();
-    let answer = raw.ask(2, &SaslAuthenticateRequest { auth_bytes }).expect("an answer");
-    assert_eq!(answer.error_code, ErrorCode::None);
-    assert!((1..=60_000).contains(&answer.session_lifetime_ms), "{}", answer.session_lifetime_ms);
-}
-
-/// Issues tokens for a minute, signed with a key of its own.
-#[derive(Clone)]
-struct Issuer(Arc<EcdsaKeyPair>);
-
-impl Issuer {
-    fn new(jwks: &Path) -> Self {
-        let random = SystemRandom::new();
-        let document =
-            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random);
-        let pair = pair.expect("a key");
-        let point = pair.public_key().as_ref();
-        let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..65]));
-        let keys = serde_json::json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": x, "y": y }] });
-        std::fs::write(jwks, keys.to_string()).expect("written");
-        Self(Arc::new(pair))
-    }
-
-    fn token(&self, audience: &str) -> Token {
-        let now_s = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
-        let claims = serde_json::json!({
-            "sub": "alice", "iss": "https://issuer.test", "aud": audience, "iat": now_s, "exp": now_s + 60,
-        });
-        let header = serde_json::json!({ "alg": "ES256" });
-        let part = |json: &serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
-        let signed = format!("{}.{}", part(&header), part(&claims));
-        let signature = self.0.sign(&SystemRandom::new(), signed.as_bytes()).expect("signed");
-        let value = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
-        let expires_at_ms = (now_s as i64 + 60) * 1000;
-        Token { value: value.into(), principal: "alice".into(), expires_at_ms, extensions: Vec::new() }
     }
 }
 

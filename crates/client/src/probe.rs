@@ -225,7 +225,7 @@ impl<S: Read + Write> TlsStream<S> {
         match error.kind() {
             // The caller decides whether a closed connection is an error.
             io::ErrorKind::UnexpectedEof => error,
-            _ => explained(error, self.has_certificate, "without saying goodbye"),
+            _ => explained(error, self.has_certificate, "closed by the peer"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Password, PrincipalRules};
+use super::{OauthSettings, Password, PrincipalRules};
 
 /// Kafka's default of `sasl.server.max.receive.size`.
 const RECEIVE_BYTES_MAX: usize = 512 << 10;
@@ -237,38 +237,5 @@ impl SaslSettings {
     pub fn oauth(mut self, oauth: OauthSettings) -> Self {
         self.oauth = Some(oauth);
         self
-    }
-}
-
-/// The checks of tokens: signature, lifetime, issuer and audience.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct OauthSettings {
-    /// A file of public keys (JWKS), which is read again when it changes.
-    pub jwks_file: PathBuf,
-    /// The issuer that a token must have.
-    pub issuer: String,
-    /// A token must have one of these audiences.
-    pub audiences: Vec<String>,
-    /// The claim that names the user. `sub` by default.
-    pub subject_claim: String,
-    /// The difference between clocks that is accepted. 30 seconds by default.
-    pub clock_skew: Duration,
-}
-
-impl OauthSettings {
-    /// Checks with the keys of this file, for this issuer and this audience.
-    pub fn new(
-        jwks_file: impl Into<PathBuf>,
-        issuer: impl Into<String>,
-        audience: impl Into<String>,
-    ) -> Self {
-        Self {
-            jwks_file: jwks_file.into(),
-            issuer: issuer.into(),
-            audiences: vec![audience.into()],
-            subject_claim: "sub".to_owned(),
-            clock_skew: Duration::from_secs(30),
-        }
     }
 }

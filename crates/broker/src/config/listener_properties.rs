@@ -6,15 +6,16 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::listener::{ClientAuth, Listener, OauthSettings, Pem, SaslMechanism, SaslSettings, TlsSettings};
-use super::{Password, PrincipalRules};
+use super::jaas;
+use super::listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings};
+use super::{KeyEndpointSettings, KeySource, OauthSettings, Password, PrincipalRules};
 use super::{Scope, find_setting};
 
 /// The properties of one listener begin with this, its name in lower case, and a dot.
 const LISTENER_PREFIX: &str = "listener.name.";
 
 /// The properties that [`SecurityProperties::listeners`] reads, with and without the prefix of a listener.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 27] = [
     "advertised.listeners",
     "connection.failed.authentication.delay.ms",
     "connections.max.reauth.ms",
@@ -26,6 +27,9 @@ const NAMES: [&str; 24] = [
     "sasl.oauthbearer.clock.skew.seconds",
     "sasl.oauthbearer.expected.audience",
     "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
     "sasl.oauthbearer.jwks.endpoint.url",
     "sasl.oauthbearer.sub.claim.name",
     "sasl.server.max.receive.size",
@@ -218,7 +222,12 @@ impl<'a> ListenerProperties<'a> {
         }
         if sasl.mechanisms.contains(&SaslMechanism::Plain) {
             let jaas = self.of_mechanism(SaslMechanism::Plain, "sasl.jaas.config").unwrap_or_default();
-            sasl.plain_users = jaas_users(jaas)?;
+            // Other options are the broker's own login, which it does not need.
+            let options = jaas::options("plain.sasl.jaas.config", jaas, "PlainLoginModule")?;
+            let user = |(name, password): (String, Password)| {
+                Some((name.strip_prefix("user_")?.to_owned(), password))
+            };
+            sasl.plain_users = options.into_iter().filter_map(user).collect();
             if sasl.plain_users.is_empty() {
                 return Err(
                     "PLAIN needs users: plain.sasl.jaas.config=`... user_NAME=\"PASSWORD\";`".to_owned()
@@ -234,14 +243,15 @@ impl<'a> ListenerProperties<'a> {
     fn oauth(&self) -> Result<OauthSettings, String> {
         let get = |name: &str| self.get(name).ok_or_else(|| format!("OAUTHBEARER needs {name}"));
         let url = get("sasl.oauthbearer.jwks.endpoint.url")?;
-        let file = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
-        let file = file.ok_or_else(|| {
-            format!(
-                "sasl.oauthbearer.jwks.endpoint.url=`{url}`: this broker reads keys from file:///PATH only"
-            )
-        })?;
+        let keys = match url.strip_prefix("file://") {
+            Some(path) if path.starts_with('/') => KeySource::File(path.into()),
+            Some(_) => {
+                return Err(format!("sasl.oauthbearer.jwks.endpoint.url=`{url}`: expected file:///PATH"));
+            }
+            None => KeySource::Endpoint(self.key_endpoint(url)?),
+        };
         let audiences = get("sasl.oauthbearer.expected.audience")?;
-        let mut oauth = OauthSettings::new(file, get("sasl.oauthbearer.expected.issuer")?, "");
+        let mut oauth = OauthSettings::with_keys(keys, get("sasl.oauthbearer.expected.issuer")?, "");
         oauth.audiences = list(Some(audiences)).map(str::to_owned).collect();
         if let Some(claim) = self.get("sasl.oauthbearer.sub.claim.name") {
             claim.clone_into(&mut oauth.subject_claim);
@@ -251,6 +261,36 @@ impl<'a> ListenerProperties<'a> {
             oauth.clock_skew = Duration::from_secs(number(name, value)?);
         }
         Ok(oauth)
+    }
+
+    /// The endpoint of public keys. As in Kafka, its authorities are options of the login module.
+    fn key_endpoint(&self, url: &str) -> Result<KeyEndpointSettings, String> {
+        let mut endpoint = KeyEndpointSettings::new(url);
+        for (name, time) in [
+            ("sasl.oauthbearer.jwks.endpoint.refresh.ms", &mut endpoint.refresh),
+            ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", &mut endpoint.retry_backoff),
+            ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", &mut endpoint.retry_backoff_max),
+        ] {
+            if let Some(value) = self.get(name) {
+                *time = Duration::from_millis(number(name, value)?.max(1));
+            }
+        }
+        let jaas = self.own("oauthbearer.sasl.jaas.config").unwrap_or_default();
+        let options = jaas::options("oauthbearer.sasl.jaas.config", jaas, "OAuthBearerLoginModule")?;
+        let option = |name: &str| options.iter().find(|(found, _)| found == name).map(|(_, value)| value);
+        if let Some(file) = option("ssl.truststore.location") {
+            let kind = option("ssl.truststore.type").map_or("JKS", Password::expose);
+            if kind != "PEM" {
+                return Err(format!(
+                    "oauthbearer.sasl.jaas.config: ssl.truststore.type=`{kind}`: this broker reads PEM: set \
+                     ssl.truststore.type=\"PEM\""
+                ));
+            }
+            endpoint.trusted = Some(Pem::File(file.expose().into()));
+        } else if let Some(text) = option("ssl.truststore.certificates") {
+            endpoint.trusted = Some(Pem::Text(text.clone()));
+        }
+        Ok(endpoint)
     }
 }
 
@@ -281,49 +321,6 @@ fn without_mechanism(property: &str) -> &str {
     let mut mechanisms = SaslMechanism::ALL.iter().map(|mechanism| mechanism.name().to_lowercase());
     let rest = mechanisms.find_map(|name| property.strip_prefix(&name)?.strip_prefix('.'));
     rest.unwrap_or(property)
-}
-
-/// The users of `PlainLoginModule required user_NAME="PASSWORD" ...;`. Other options are the broker's own login, which it does
-/// not need.
-fn jaas_users(text: &str) -> Result<BTreeMap<String, Password>, String> {
-    let mut users = BTreeMap::new();
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return Ok(users);
-    }
-    let (module, options) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    if !module.ends_with("PlainLoginModule") {
-        return Err(format!("plain.sasl.jaas.config: `{module}` is no PlainLoginModule"));
-    }
-    rest = options;
-    while let Some((before, after)) = rest.split_once('=') {
-        let name = before.rsplit(char::is_whitespace).next().unwrap_or_default();
-        let (value, after) = jaas_value(after.trim_start())
-            .ok_or_else(|| format!("plain.sasl.jaas.config: the value of {name} has no end"))?;
-        if let Some(user) = name.strip_prefix("user_") {
-            users.insert(user.to_owned(), value.into());
-        }
-        rest = after;
-    }
-    Ok(users)
-}
-
-/// A value, quoted or not, and the text after it.
-fn jaas_value(text: &str) -> Option<(String, &str)> {
-    let Some(quoted) = text.strip_prefix('"') else {
-        let end = text.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(text.len());
-        return Some((text[..end].to_owned(), &text[end..]));
-    };
-    let mut value = String::new();
-    let mut chars = quoted.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return Some((value, &quoted[at + 1..])),
-            '\\' => value.push(chars.next()?.1),
-            c => value.push(c),
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -398,14 +395,47 @@ mod tests {
         assert!(refused(&gssapi).contains("`GSSAPI` is not supported"));
         let no_users = [("listeners", "SASL_PLAINTEXT://:9093"), ("sasl.enabled.mechanisms", "PLAIN")];
         assert!(refused(&no_users).contains("PLAIN needs users"));
-        let http = [
-            ("listeners", "SASL_PLAINTEXT://:9093"),
-            ("sasl.enabled.mechanisms", "OAUTHBEARER"),
-            ("sasl.oauthbearer.jwks.endpoint.url", "http://127.0.0.1/jwks"),
-        ];
-        assert!(refused(&http).contains("file:///PATH only"));
+        let refused_keys = |url: &str| {
+            refused(&[
+                ("listeners", "SASL_PLAINTEXT://:9093"),
+                ("sasl.enabled.mechanisms", "OAUTHBEARER"),
+                ("sasl.oauthbearer.jwks.endpoint.url", url),
+            ])
+        };
+        assert!(refused_keys("file://jwks.json").contains("expected file:///PATH"));
+        assert!(
+            refused_keys("https://issuer.test/jwks").contains("needs sasl.oauthbearer.expected.audience")
+        );
         assert!(
             refused(&[("listener.name.out.no.such.property", "x")]).contains("no property of a listener")
         );
+    }
+
+    #[test]
+    fn public_keys_of_a_url_are_read_with_the_authorities_of_the_login_module() {
+        let with = |jaas: &'static str| {
+            listeners(&[
+                ("listeners", "OUT://:9093"),
+                ("listener.security.protocol.map", "OUT:SASL_PLAINTEXT"),
+                ("sasl.enabled.mechanisms", "OAUTHBEARER"),
+                ("sasl.oauthbearer.expected.issuer", "https://issuer.test"),
+                ("sasl.oauthbearer.expected.audience", "kafka"),
+                ("sasl.oauthbearer.jwks.endpoint.url", "https://issuer.test/jwks"),
+                ("sasl.oauthbearer.jwks.endpoint.refresh.ms", "60000"),
+                ("listener.name.out.oauthbearer.sasl.jaas.config", jaas),
+            ])
+        };
+        let module = "a.b.OAuthBearerLoginModule required ssl.truststore.type=\"PEM\" ssl.truststore.location=\"/ca.pem\";";
+        let listeners = with(module).expect("a listener");
+        let oauth = listeners[0].sasl.as_ref().and_then(|sasl| sasl.oauth.as_ref()).expect("settings");
+        let KeySource::Endpoint(endpoint) = &oauth.keys else { panic!("{oauth:?}") };
+        assert_eq!(endpoint.refresh, Duration::from_secs(60));
+        assert!(
+            matches!(&endpoint.trusted, Some(Pem::File(path)) if path.ends_with("ca.pem")),
+            "{endpoint:?}"
+        );
+        let jks = with("OAuthBearerLoginModule required ssl.truststore.location=/ca.jks;");
+        assert!(jks.expect_err("refused").contains("ssl.truststore.type=\"PEM\""));
+        assert!(with("PlainLoginModule required;").expect_err("refused").contains("OAuthBearerLoginModule"));
     }
 }

@@ -252,7 +252,16 @@ const PROCESS_EFFECTS: &[(&str, &str)] = &[
     ("sasl.oauthbearer.clock.skew.seconds", "The difference between clocks that is accepted."),
     ("sasl.oauthbearer.expected.audience", "Required for OAUTHBEARER."),
     ("sasl.oauthbearer.expected.issuer", "Required for OAUTHBEARER."),
-    ("sasl.oauthbearer.jwks.endpoint.url", "A file of keys, as `file:///PATH`; read again when it changes."),
+    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", "The time between two reads of the URL below."),
+    (
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "The longest time until a failed read is tried again, and the shortest between two reads for unknown keys.",
+    ),
+    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "The first such time."),
+    (
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "The issuer's keys: an `https` URL, or a file as `file:///PATH`, which is read again when it changes.",
+    ),
     ("sasl.oauthbearer.sub.claim.name", "The claim that names the user."),
     ("sasl.server.max.receive.size", "The largest request before authentication."),
     ("ssl.client.auth", "Requests for client certificates."),

@@ -145,7 +145,7 @@ fn read(property: &str, path: &Path) -> Result<String, String> {
 }
 
 /// All certificates in a PEM text, at least one.
-fn certificates(property: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(property: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = text(property, pem)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.expose().as_bytes()).collect();
     match chain {

@@ -342,7 +342,14 @@ impl Link {
             return Error::Transport { address: self.address.clone(), reason };
         }
         let has_certificate = security.tls.has_certificate();
-        let error = explained(error, has_certificate, "without saying goodbye");
+        // In TLS 1.3, a client knows of its refused certificate only after the handshake.
+        let at_end = if self.answered.get() == 0 && !has_certificate {
+            "closed by the peer after the TLS handshake: does the listener want a client certificate? \
+             (ssl.certificate.location)"
+        } else {
+            "closed by the peer without TLS's close_notify"
+        };
+        let error = explained(error, has_certificate, at_end);
         Error::transport(&self.address, &error)
     }
 

@@ -32,20 +32,22 @@ impl Connector for Tls {
             let has_certificate = self.files.settings().has_certificate();
             match connector.connect(name, io).await {
                 Ok(stream) => Ok(Box::new(stream) as Box<dyn Io>),
-                Err(error) => Err(explained(error, has_certificate, "during the TLS handshake")),
+                Err(error) => Err(explained(error, has_certificate, AT_HANDSHAKE)),
             }
         })
     }
 }
 
-/// Explains a TLS error of a stream; other errors are unchanged.
-pub(crate) fn explained(error: io::Error, has_certificate: bool, when: &str) -> io::Error {
+/// The explanation of an end in the handshake.
+const AT_HANDSHAKE: &str =
+    "closed by the peer during the TLS handshake: is this a plaintext listener? (security.protocol)";
+
+/// Explains a TLS error of a stream, and its end with `at_end`; other errors are unchanged.
+pub(crate) fn explained(error: io::Error, has_certificate: bool, at_end: &str) -> io::Error {
     let own = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match own {
         Some(own) => failure(explain(own, has_certificate)),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            failure(format!("closed by the peer {when}: is this a plaintext listener? (security.protocol)"))
-        }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => failure(at_end.to_owned()),
         None => error,
     }
 }

@@ -8,7 +8,10 @@
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzed;
+mod jwk;
 mod jwt;
+mod key_endpoint;
+mod key_source;
 mod oauthbearer;
 mod plain;
 mod scram;
@@ -205,7 +208,7 @@ impl SaslConnection {
                 (mechanism, outcome)
             }
             Stage::ScramProof(exchange) => (exchange.mechanism(), exchange.finish(token)),
-            Stage::BadToken => (SaslMechanism::OauthBearer, Outcome::Failed(None)),
+            Stage::BadToken => (SaslMechanism::OauthBearer, oauthbearer::refused()),
         };
         let general = || {
             format!(

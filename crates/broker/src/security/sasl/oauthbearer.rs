@@ -41,6 +41,11 @@ pub(super) fn check(tokens: Option<&TokenVerifier>, message: &Bytes, now_ms: i64
     }
 }
 
+/// The end of a login whose token was refused: as in Kafka, its error has the text of the answer.
+pub(super) fn refused() -> Outcome {
+    Outcome::FailedWith(INVALID_TOKEN.to_owned(), None)
+}
+
 /// The authorization id and the token.
 fn parse(message: &str) -> Option<(&str, &str)> {
     let (header, rest) = message.split_once(SEPARATOR)?;
