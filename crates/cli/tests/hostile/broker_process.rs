@@ -13,6 +13,7 @@ pub(crate) const HONEST_TOPIC: &str = "honest";
 pub(crate) struct BrokerProcess {
     child: Child,
     address: SocketAddr,
+    sasl_address: SocketAddr,
     log: Option<thread::JoinHandle<String>>,
 }
 
@@ -20,13 +21,21 @@ impl BrokerProcess {
     pub(crate) fn start(data: &Path, budget_mib: u64) -> Self {
         let program = std::env::var_os("OTTLA_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_ottla").into());
         let mut command = Command::new(program);
-        command.args(["broker", "--listen", "127.0.0.1:0", "--durability", "os", "--data"]).arg(data);
+        command.args(["broker", "--durability", "os", "--data"]).arg(data);
         for topic in [HONEST_TOPIC, "orders"] {
             command.args(["--topic", &format!("{topic}:1")]);
         }
         for (name, value) in
             [("memory.max.bytes", budget_mib << 20), ("partitions.total.max", PARTITIONS_MAX.into())]
         {
+            command.args(["-X", &format!("{name}={value}")]);
+        }
+        for (name, value) in [
+            ("listeners", "PLAINTEXT://127.0.0.1:0,LOGINS://127.0.0.1:0"),
+            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,LOGINS:SASL_PLAINTEXT"),
+            ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256"),
+            ("listener.name.logins.plain.sasl.jaas.config", "PlainLoginModule required user_alice=right;"),
+        ] {
             command.args(["-X", &format!("{name}={value}")]);
         }
         let mut child =
@@ -37,18 +46,26 @@ impl BrokerProcess {
             let _ = stderr.read_to_string(&mut text);
             text
         });
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix("listening on ").and_then(|address| address.parse().ok());
-        let Some(address) = address else {
-            let _ = child.kill();
-            panic!("no listener: {line:?} {}", log.join().expect("no panic"));
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        let mut address = || {
+            let mut line = String::new();
+            out.read_line(&mut line).expect("a line");
+            line.trim().strip_prefix("listening on ").and_then(|address| address.parse().ok())
         };
-        Self { child, address, log: Some(log) }
+        let (Some(address), Some(sasl_address)) = (address(), address()) else {
+            let _ = child.kill();
+            panic!("no listeners: {}", log.join().expect("no panic"));
+        };
+        Self { child, address, sasl_address, log: Some(log) }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The listener that requires a login.
+    pub(crate) fn sasl_address(&self) -> SocketAddr {
+        self.sasl_address
     }
 
     /// The largest resident memory so far.

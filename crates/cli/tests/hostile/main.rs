@@ -11,6 +11,7 @@ mod broker_process;
 mod common;
 mod fan_out;
 mod honest;
+mod logins;
 mod mutations;
 
 use std::net::SocketAddr;
@@ -35,32 +36,63 @@ const ATTACK_WITHIN: Duration = Duration::from_secs(240);
 #[derive(Clone, Copy)]
 struct Attack {
     name: &'static str,
+    listener: AttackedListener,
     round: fn(SocketAddr, &AtomicBool),
+}
+
+/// The listener that an attack connects to.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum AttackedListener {
+    /// The honest client's.
+    Plaintext,
+    /// One that requires a login.
+    Sasl,
 }
 
 #[test]
 fn mutated_frames_of_every_api_and_version() {
-    survive(Attack { name: "mutated frames", round: attacks::send_mutated_frames });
+    survive(Attack {
+        name: "mutated frames",
+        listener: AttackedListener::Plaintext,
+        round: attacks::send_mutated_frames,
+    });
 }
 
 #[test]
 fn slow_lorises() {
-    survive(Attack { name: "slow lorises", round: attacks::send_slowly });
+    survive(Attack {
+        name: "slow lorises",
+        listener: AttackedListener::Plaintext,
+        round: attacks::send_slowly,
+    });
 }
 
 #[test]
 fn ten_thousand_connections() {
-    survive(Attack { name: "10,000 connections", round: attacks::hold_connections });
+    survive(Attack {
+        name: "10,000 connections",
+        listener: AttackedListener::Plaintext,
+        round: attacks::hold_connections,
+    });
 }
 
 #[test]
 fn requests_with_very_many_names_and_partitions() {
-    survive(Attack { name: "fan-out", round: fan_out::send_wide_requests });
+    survive(Attack {
+        name: "fan-out",
+        listener: AttackedListener::Plaintext,
+        round: fan_out::send_wide_requests,
+    });
 }
 
 #[test]
 fn compression_bombs_of_every_codec() {
-    survive(Attack { name: "bombs", round: attacks::send_bombs });
+    survive(Attack { name: "bombs", listener: AttackedListener::Plaintext, round: attacks::send_bombs });
+}
+
+#[test]
+fn a_thousand_wrong_logins_per_second() {
+    survive(Attack { name: "wrong logins", listener: AttackedListener::Sasl, round: logins::log_in_wrongly });
 }
 
 /// Runs an attack beside an honest client. One at a time: processor and memory are shared.
@@ -81,6 +113,10 @@ fn survive(attack: Attack) {
     let mut honest = Honest::new(broker.address());
     let quiet =
         seconds.map(|seconds| honest.measure(Instant::now() + Duration::from_secs(seconds), || false));
+    let attacked = match attack.listener {
+        AttackedListener::Plaintext => broker.address(),
+        AttackedListener::Sasl => broker.sasl_address(),
+    };
     let stop = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
         let attacker = thread::Builder::new().name("attacker".into());
@@ -88,7 +124,7 @@ fn survive(attack: Attack) {
             .spawn_scoped(scope, || {
                 be_nice();
                 loop {
-                    (attack.round)(broker.address(), &stop);
+                    (attack.round)(attacked, &stop);
                     if seconds.is_none() || stop.load(Ordering::Relaxed) {
                         break;
                     }
