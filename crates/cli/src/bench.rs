@@ -13,7 +13,7 @@ mod progress;
 mod subscribe;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ottla_client::{Client, Config, Error, ErrorCode, NewTopic, PrometheusEndpoint};
 
@@ -167,4 +167,10 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         Bench::Patterns(args) => patterns::run(args),
         Bench::Minikafka(args) => minikafka::run(args),
     }
+}
+
+/// The name of a group that no run has used: a group with members or offsets is not new.
+fn new_group(kind: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("bench-{kind}-{}", now.as_nanos())
 }

@@ -1,6 +1,6 @@
 //! `ottla bench consume --group` and `--share`: the only member of a new group, or of a new share group, reads the topic.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ottla_client::{
     AlterOptions, Client, Config, ConfigChange, ConfigResource, Consumer, Polled, ShareConsumer,
@@ -8,6 +8,7 @@ use ottla_client::{
 
 use super::consume::{Args, Check, POLL, SILENT_POLLS_MAX};
 use super::measure::{Measured, Phase};
+use super::new_group;
 use super::payload::Sums;
 use super::progress::Progress;
 use crate::connect::runtime;
@@ -25,8 +26,7 @@ pub(super) fn read(
     warmup: u64,
     progress: &Progress,
 ) -> Result<(Sums, Measured), Failure> {
-    let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let group = format!("bench-consume-{unique}");
+    let group = new_group("consume");
     let mut member = Member::join(client, args, config, &group)?;
     let mut phase = None;
     let mut measured_from = (0, 0);

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ottla_client::{Client, Config, OffsetAt, Record, TopicPartition};
 use ottla_parallel::{Builder, Mode, Order, Processor};
@@ -20,7 +20,7 @@ use self::totals::{HandlerCost, Totals, WorkerTotals, start};
 use super::consume_group::share_from_beginning;
 use super::measure::{Measured, Phase, rounded};
 use super::progress::Progress;
-use super::{BenchSetup, CommonArgs, prepare};
+use super::{BenchSetup, CommonArgs, new_group, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 use crate::output::note;
@@ -217,12 +217,6 @@ fn produce(client: &Client, topic: &str, ids: Range<u64>, keys: u64) -> Result<(
     Ok(())
 }
 
-/// A unique group name.
-fn group(kind: &str) -> String {
-    let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    format!("patterns-{kind}-{unique}")
-}
-
 /// Runs all rounds of a mode. Reports their total and the time from the first to the last.
 fn measure(
     args: &Args,
@@ -277,7 +271,7 @@ fn round(
     progress: &Progress,
 ) -> Result<Measured, Failure> {
     let count = args.common.count;
-    let group = group(mode.name());
+    let group = new_group(mode.name());
     config.set_all([("group.id", &*group), ("auto.offset.reset", "earliest")])?;
     if args.share {
         share_from_beginning(client, &group)?;

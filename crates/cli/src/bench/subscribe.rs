@@ -1,13 +1,13 @@
 //! `ottla bench subscribe`: measures how soon the only member of a new group receives a record.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use ottla_client::{Config, Consumer, Polled};
 
 use super::measure::{Phase, histogram, percentiles_us};
 use super::progress::Progress;
-use super::{CommonArgs, prepare};
+use super::{CommonArgs, new_group, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
@@ -31,8 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = args.common.config()?;
     prepare(&args.common, config.clone())?;
-    // A unique name: a group with members or offsets is not new.
-    let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let groups = new_group("subscribe");
     let mut progress = Progress::start()?;
     let join_all = |progress: &Progress, from, count| -> Result<Histogram<u64>, Failure> {
         let mut latencies = histogram();
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 break;
             }
             progress.show(latencies.len());
-            let latency = join(&config, &args.common.topic, &format!("bench-{unique}-{number}"))?;
+            let latency = join(&config, &args.common.topic, &format!("{groups}-{number}"))?;
             latencies.saturating_record(latency.as_nanos() as u64);
         }
         Ok(latencies)

@@ -11,9 +11,10 @@ use ottla_client::{Client, NewTopic};
 use ottla_parallel::Mode;
 use serde_json::json;
 
-use super::{Args, group, produce};
+use super::{Args, produce};
 use crate::bench::TOPIC_WITHIN;
 use crate::bench::measure::report;
+use crate::bench::new_group;
 use crate::connect::runtime;
 use crate::failure::{Failure, sentence};
 
@@ -102,7 +103,7 @@ pub(super) fn measure(
 
 /// Creates a topic of a unique name.
 pub(super) fn create_topic(args: &Args, client: &Client, mode: Mode) -> Result<String, Failure> {
-    let topic = format!("{}-{}", args.common.topic, group(mode.name()));
+    let topic = format!("{}-{}", args.common.topic, new_group(mode.name()));
     let admin = client.admin();
     runtime()?.block_on(async {
         admin.create_topics(&[NewTopic::new(&topic).partitions(args.common.partitions)]).await?;

@@ -9,9 +9,10 @@ use ottla_parallel::Mode;
 use serde_json::json;
 
 use super::totals::{Totals, WorkerTotals, now_ns, start};
-use super::{Args, SILENCE_MAX, WRITE_WITHIN, group};
+use super::{Args, SILENCE_MAX, WRITE_WITHIN};
 use crate::bench::TOPIC_WITHIN;
 use crate::bench::measure::{Phase, percentiles_us, report, rounded};
+use crate::bench::new_group;
 use crate::connect::runtime;
 use crate::failure::Failure;
 
@@ -56,7 +57,7 @@ pub(super) fn run(
     rate: u64,
 ) -> Result<(), Failure> {
     for mode in modes {
-        let topic = format!("{}-live-{}", args.common.topic, group(mode.name()));
+        let topic = format!("{}-live-{}", args.common.topic, new_group(mode.name()));
         let admin = client.admin();
         runtime()?.block_on(async {
             admin.create_topics(&[NewTopic::new(&topic).partitions(args.common.partitions)]).await?;

@@ -9,8 +9,9 @@ use ottla_parallel::{Mode, Processor};
 use serde_json::{Value, json};
 
 use super::totals::{HandlerCost, Totals, WorkerTotals, start};
-use super::{Args, CHECK_INTERVAL, SILENCE_MAX, group};
+use super::{Args, CHECK_INTERVAL, SILENCE_MAX};
 use crate::bench::measure::{Phase, rounded};
+use crate::bench::new_group;
 use crate::failure::Failure;
 use crate::output::print;
 use crate::table::Table;
@@ -96,7 +97,7 @@ fn measure(
     let possible = at_once as f64 * MEASURED_FOR.as_secs_f64() / wait.as_secs_f64();
     // The first messages are not measured.
     let count = (possible as u64).clamp(1, (args.common.count * 9 / 10).max(1));
-    config.set_all([("group.id", &*group(kind)), ("auto.offset.reset", "earliest")])?;
+    config.set_all([("group.id", &*new_group(kind)), ("auto.offset.reset", "earliest")])?;
     let builder = Processor::builder(config, Mode::MultiAsync).topics([&*args.common.topic]).workers(at_once);
     let (wait, block) = if is_async { (wait, Duration::ZERO) } else { (Duration::ZERO, wait) };
     let cost = HandlerCost { wait, block };
