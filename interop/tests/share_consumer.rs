@@ -12,6 +12,7 @@ use ottla_client::{
     Record, ShareBatch, ShareConsumer, TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, OttlaBroker, Peer, Process, newest_jars, require};
+use ottla_parallel::{GiveUp, Mode, Processor, Retry};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for records that must not come.
@@ -55,6 +56,7 @@ on_both! {
     two_of_ours_and_javas_share_a_group_and_each_record_comes_once,
     closing_releases_what_is_not_acknowledged_and_sends_what_is,
     a_record_limit_holds_and_transaction_markers_are_no_records,
+    two_processors_share_a_group_with_retries_renewals_and_dead_letters,
     a_restarted_broker_is_consumed_from_again,
 }
 
@@ -425,6 +427,74 @@ fn a_record_limit_holds_and_transaction_markers_are_no_records(kind: Kind) -> Re
     assert!(consumer.poll_blocking(A_WHILE).expect("no error").is_none(), "nothing stays acquired");
     assert_eq!(consumer.statistics().failed, 0);
     consumer.close_blocking(PATIENCE).expect("closed");
+    Ok(())
+}
+
+fn two_processors_share_a_group_with_retries_renewals_and_dead_letters(kind: Kind) -> Result<(), Failure> {
+    const RECORDS: usize = 400;
+    /// Its handler needs longer than the lock of 5 seconds.
+    const SLOW: usize = 11;
+    /// Its handler always fails.
+    const DEAD: usize = 22;
+    /// The handlers of each of these fail the first time.
+    const EVERY: usize = 40;
+    require!(Peer::NewestJava);
+    let cluster = shared(kind)?;
+    let client = prepare(&cluster, "worked", 1);
+    let created = [NewTopic::new("worked-dead").partitions(1)];
+    block_on(client.admin().create_topics(&created)).expect("created");
+    produce(&client, "worked", 0..RECORDS);
+    let handled: Arc<Mutex<BTreeMap<usize, usize>>> = Arc::default();
+    let attempts: Arc<Mutex<BTreeMap<usize, usize>>> = Arc::default();
+    let processors: Vec<Processor> = (0..2)
+        .map(|_| {
+            let mut config = Config::new(cluster.bootstrap());
+            config.set_all([("group.id", "worked"), ("max.poll.records", "20")]).expect("known properties");
+            let (handled, attempts) = (handled.clone(), attempts.clone());
+            let builder = Processor::builder(config, Mode::MultiAsync).topics(["worked"]).share_group();
+            let builder = builder.retry(Retry::times(2).delay(Duration::from_millis(20)));
+            let builder = builder.give_up(GiveUp::DeadLetter("worked-dead".into()));
+            let started = builder.start_each(move |record| {
+                let value: usize = std::str::from_utf8(record.value().unwrap_or_default())?.parse()?;
+                let attempt = {
+                    let mut attempts = attempts.lock().expect("not poisoned");
+                    let attempt = attempts.entry(value).or_default();
+                    *attempt += 1;
+                    *attempt
+                };
+                if value == DEAD || (value.is_multiple_of(EVERY) && attempt == 1) {
+                    return Err(std::io::Error::other("refused").into());
+                }
+                if value == SLOW {
+                    std::thread::park_timeout(Duration::from_secs(8));
+                }
+                *handled.lock().expect("not poisoned").entry(value).or_default() += 1;
+                Ok(())
+            });
+            started.expect("a processor")
+        })
+        .collect();
+    let accepted =
+        || -> u64 { processors.iter().filter_map(|it| it.metrics().share).map(|share| share.accepted).sum() };
+    let deadline = Instant::now() + PATIENCE;
+    while accepted() < RECORDS as u64 {
+        assert!(Instant::now() < deadline, "{} of {RECORDS} are accepted", accepted());
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    let dead: u64 = processors.iter().map(|it| it.metrics().dead_letters).sum();
+    assert_eq!(dead, 1);
+    for processor in processors {
+        processor.stop();
+        processor.join().expect("stopped");
+    }
+    let once: BTreeMap<usize, usize> =
+        (0..RECORDS).filter(|value| *value != DEAD).map(|value| (value, 1)).collect();
+    assert_eq!(*handled.lock().expect("not poisoned"), once);
+    assert_eq!(attempts.lock().expect("not poisoned")[&DEAD], 3);
+    // Nothing is left for another member.
+    let mut later = member(&cluster, "worked", &[]);
+    assert!(later.poll_blocking(A_WHILE).expect("no error").is_none(), "all are accepted");
+    later.close_blocking(PATIENCE).expect("closed");
     Ok(())
 }
 
