@@ -392,18 +392,24 @@ unsafe extern "C" fn on_token_refresh(_: *mut rd_kafka_t, _: *const c_char, opaq
 /// librdkafka's test 0128: there is no function for events, and no broker.
 #[test]
 fn the_background_thread_calls_the_functions_of_an_application_without_one_for_events() {
-    let seen = Seen::default();
-    let conf = conf(&seen, &[("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "OAUTHBEARER")]);
-    unsafe {
-        rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_token_refresh));
-        rd_kafka_conf_enable_sasl_queue(conf, 1);
-        let rk = new(RD_KAFKA_PRODUCER, conf);
-        assert!(rd_kafka_sasl_background_callbacks_enable(rk).is_null());
-        seen.wait("token", || {
-            std::thread::sleep(Duration::from_millis(1));
-            0
-        });
-        rd_kafka_destroy(rk);
+    // Bindings get AWS's tokens in their own function.
+    let aws =
+        [("sasl.oauthbearer.method", "oidc"), ("sasl.oauthbearer.metadata.authentication.type", "aws_iam")];
+    for method in [&[][..], &aws] {
+        let seen = Seen::default();
+        let sasl = [("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "OAUTHBEARER")];
+        let conf = conf(&seen, &[&sasl, method].concat());
+        unsafe {
+            rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_token_refresh));
+            rd_kafka_conf_enable_sasl_queue(conf, 1);
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            assert!(rd_kafka_sasl_background_callbacks_enable(rk).is_null());
+            seen.wait("token", || {
+                std::thread::sleep(Duration::from_millis(1));
+                0
+            });
+            rd_kafka_destroy(rk);
+        }
     }
 }
 

@@ -17,14 +17,14 @@ use ottla_protocol::{ApiKey, Decoder, RequestHeader, decode_request, frame};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::Authority;
 
 const FAR_AWAY_S: i64 = 4_000_000_000;
 
-/// `tokens.test` is the token endpoint; every other host is a broker that accepts all clients.
+/// `tokens.test` is the token endpoint, and Azure's metadata service is at its address; every other host is a broker that accepts all clients.
 #[derive(Clone)]
 struct World {
     endpoint: TlsAcceptor,
@@ -45,11 +45,15 @@ impl World {
         Self { endpoint, asked: Arc::default(), proofs: Arc::default() }
     }
 
-    async fn give_token(self, io: DuplexStream) -> io::Result<()> {
-        let mut tls = self.endpoint.accept(io).await?;
+    async fn give_token_over_tls(self, io: DuplexStream) -> io::Result<()> {
+        let tls = self.endpoint.accept(io).await?;
+        self.give_token(tls).await
+    }
+
+    async fn give_token(self, mut io: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let (mut request, mut buffer) = (String::new(), [0; 4096]);
         while !has_body(&request) {
-            let n = tls.read(&mut buffer).await?;
+            let n = io.read(&mut buffer).await?;
             if n == 0 {
                 break;
             }
@@ -58,8 +62,8 @@ impl World {
         self.asked.lock().expect("no panic").push(request);
         let body = format!(r#"{{"access_token":"{}"}}"#, jwt("fetched"));
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-        tls.write_all(format!("{head}{body}").as_bytes()).await?;
-        tls.shutdown().await
+        io.write_all(format!("{head}{body}").as_bytes()).await?;
+        io.shutdown().await
     }
 
     async fn let_in(self, mut io: DuplexStream) -> io::Result<()> {
@@ -112,6 +116,8 @@ impl Connector for World {
     fn connect<'a>(&'a self, host: &'a str, _: u16) -> Connecting<'a> {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         if host == "tokens.test" {
+            tokio::spawn(self.clone().give_token_over_tls(theirs));
+        } else if host == "169.254.169.254" || host == "metadata.test" {
             tokio::spawn(self.clone().give_token(theirs));
         } else {
             tokio::spawn(self.clone().let_in(theirs));
@@ -213,7 +219,40 @@ async fn a_token_function_is_asked_for_tokens() {
     assert!(proof.contains(&jwt("given")), "{proof:?}");
     config.security.sasl.oauthbearer.callback = None;
     let refused = Client::new(config).map(|_| ()).expect_err("nobody calls the service").to_string();
-    assert!(refused.contains("authentication.type needs a token callback"), "{refused}");
+    assert!(refused.contains("authentication.type=aws_iam needs a token callback"), "{refused}");
+}
+
+#[tokio::test]
+async fn azures_metadata_service_is_asked_without_credentials() {
+    let world = World::new(&Authority::new("authority"));
+    let azure = [
+        ("sasl.oauthbearer.method", "oidc"),
+        ("sasl.oauthbearer.metadata.authentication.type", "azure_imds"),
+    ];
+    let refused = Client::new(config(&azure)).map(|_| ()).expect_err("no parameters").to_string();
+    assert!(refused.contains("azure_imds needs sasl.oauthbearer.config=query="), "{refused}");
+    let query = "query=api-version=2025-04-07&resource=https://x.test&client_id=1";
+    for (url, path) in [
+        (None, "/metadata/identity/oauth2/token?api-version=2025-04-07&resource=https://x.test&client_id=1"),
+        (
+            Some("http://metadata.test:80/t?a=b"),
+            "/t?a=b&api-version=2025-04-07&resource=https://x.test&client_id=1",
+        ),
+    ] {
+        let mut config = config(&azure);
+        config.set("sasl.oauthbearer.config", query).expect("a text");
+        if let Some(url) = url {
+            config.set("sasl.oauthbearer.token.endpoint.url", url).expect("a URL");
+        }
+        let proof = world.proof_of(config).await;
+        assert!(proof.contains(&jwt("fetched")), "{proof:?}");
+        let asked = world.asked.lock().expect("no panic").pop().expect("asked");
+        assert!(asked.starts_with(&format!("GET {path} HTTP/1.1\r\n")), "{asked}");
+        assert!(
+            asked.to_lowercase().contains("metadata: true\r\n") && !asked.contains("uthorization"),
+            "{asked}"
+        );
+    }
 }
 
 #[tokio::test]

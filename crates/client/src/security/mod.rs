@@ -210,13 +210,17 @@ pub struct OauthBearer {
     pub https_ca_pem: Option<String>,
 }
 
+/// Azure's metadata service, at the same address on each of its machines.
+const AZURE_IMDS_URL: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
+
 /// The values of `sasl.oauthbearer.metadata.authentication.type`: the cloud provider whose service issues the tokens.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OauthCloud {
     /// `none`.
     #[default]
     None,
-    /// `azure_imds`. The client does not call this service: a token callback must.
+    /// `azure_imds`: with [`OauthMethod::Oidc`], the metadata service of an Azure machine issues the token, for the parameters
+    /// after `query=` in `sasl.oauthbearer.config`. `sasl.oauthbearer.token.endpoint.url` replaces its address, and may be `http`.
     AzureImds,
     /// `aws_iam`. The client does not call AWS STS: a token callback must, as librdkafka's bindings bring one.
     AwsIam,
@@ -323,19 +327,45 @@ impl OauthBearer {
         self.config.as_ref().map(Secret::expose).unwrap_or_default()
     }
 
+    /// The URL of Azure's metadata service, with the `query` of `sasl.oauthbearer.config`.
+    pub(crate) fn azure_endpoint(&self) -> Result<token_endpoint::TokenEndpoint, Error> {
+        let pairs = self.config().split(',').filter_map(|pair| pair.trim().split_once('='));
+        let query =
+            pairs.filter(|(key, query)| *key == "query" && !query.is_empty()).map(|(_, query)| query).next();
+        let url = match (&self.token_endpoint_url, query) {
+            (None, None) => {
+                return Err(Error::Config(
+                    "sasl.oauthbearer.metadata.authentication.type=azure_imds needs sasl.oauthbearer.config=query=..., \
+                     or sasl.oauthbearer.token.endpoint.url"
+                        .into(),
+                ));
+            }
+            (url, query) => {
+                let url = url.as_deref().unwrap_or(AZURE_IMDS_URL);
+                let separator = if url.contains('?') { '&' } else { '?' };
+                query.map_or_else(|| url.to_owned(), |query| format!("{url}{separator}{query}"))
+            }
+        };
+        token_endpoint::TokenEndpoint::parse_any(&url)
+    }
+
     fn validate(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Config(text));
         if self.callback.is_some() {
             return Ok(());
         }
-        if let OauthCloud::AzureImds | OauthCloud::AwsIam = self.cloud {
+        if self.cloud == OauthCloud::AwsIam {
             return refuse(
-                "sasl.oauthbearer.metadata.authentication.type needs a token callback: this version calls no \
-                 cloud's own service"
+                "sasl.oauthbearer.metadata.authentication.type=aws_iam needs a token callback: this version does not \
+                 call AWS STS"
                     .into(),
             );
         }
         match self.method {
+            OauthMethod::Oidc if self.cloud == OauthCloud::AzureImds => {
+                token::parse_extensions(&self.extensions)?;
+                self.azure_endpoint().map(|_| ())
+            }
             OauthMethod::Oidc => {
                 let Some(url) = &self.token_endpoint_url else {
                     return refuse(

@@ -8,18 +8,30 @@ pub(crate) struct TokenEndpoint {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) path: String,
+    /// `https`.
+    pub(crate) is_tls: bool,
 }
 
 impl TokenEndpoint {
     /// Parses a URL. Only `https` is accepted, because the request contains the client's secret.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let shown = if url.contains('@') { "..." } else { url };
-        let refuse =
-            |text: &str| Error::Config(format!("sasl.oauthbearer.token.endpoint.url: `{shown}`: {text}"));
+        Self::parse_with(url, false)
+    }
+
+    /// Parses a URL of requests without a secret, which may be `http`: a cloud's metadata service has no certificate.
+    pub(crate) fn parse_any(url: &str) -> Result<Self, Error> {
+        Self::parse_with(url, true)
+    }
+
+    fn parse_with(url: &str, allows_http: bool) -> Result<Self, Error> {
+        let refuse = |text: &str| refusal(url, text);
         let uri: hyper::Uri = url.parse().map_err(|_| refuse("not a URL"))?;
-        if uri.scheme_str() != Some("https") {
-            return Err(refuse("must be https: the client's secret goes there"));
-        }
+        let (is_tls, usual_port) = match uri.scheme_str() {
+            Some("https") => (true, 443),
+            Some("http") if allows_http => (false, 80),
+            _ if allows_http => return Err(refuse("must be http or https")),
+            _ => return Err(refuse("must be https: the client's secret goes there")),
+        };
         let authority = uri.authority().ok_or_else(|| refuse("the host is missing"))?;
         if authority.as_str().contains('@') {
             return Err(refuse(
@@ -31,8 +43,13 @@ impl TokenEndpoint {
         let path = uri.path_and_query().map_or("", |path| path.as_str());
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port: authority.port_u16().unwrap_or(443), path })
+        Ok(Self { host, port: authority.port_u16().unwrap_or(usual_port), path, is_tls })
     }
+}
+
+fn refusal(url: &str, text: &str) -> Error {
+    let shown = if url.contains('@') { "..." } else { url };
+    Error::Config(format!("sasl.oauthbearer.token.endpoint.url: `{shown}`: {text}"))
 }
 
 #[cfg(test)]

@@ -139,6 +139,6 @@ pub(super) const ROWS: &[Property] = &[
         &["none", "azure_imds", "aws_iam"],
         "none",
     )
-    .text("The cloud provider whose service issues the token. A token callback must call it: the client does not.")
+    .text("The cloud provider whose service issues the token. `azure_imds` asks the metadata service of an Azure machine with the parameters after `query=` in `sasl.oauthbearer.config`; `aws_iam` needs a token callback.")
     .effective("a_token_function_is_asked_for_tokens", choice!(security.sasl.oauthbearer.cloud, [("none", OauthCloud::None), ("azure_imds", OauthCloud::AzureImds), ("aws_iam", OauthCloud::AwsIam)])),
 ];

@@ -27,7 +27,9 @@ use crate::security::tls::TlsFiles;
 use crate::security::token::parse_extensions;
 use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::unsecured_jwt::UnsecuredClaims;
-use crate::security::{Mechanism, OauthGrant, OauthMethod, Secret, TlsSettings, Token, TokenCallback};
+use crate::security::{
+    Mechanism, OauthCloud, OauthGrant, OauthMethod, Secret, TlsSettings, Token, TokenCallback,
+};
 
 /// The pause after a failed request for a token.
 const TOKEN_RETRY: Duration = Duration::from_secs(10);
@@ -165,16 +167,26 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
     match settings.method {
         OauthMethod::Default => Ok(TokenSource::Unsecured(UnsecuredClaims::parse(settings.config())?)),
         OauthMethod::Oidc => {
-            let tls = TlsSettings {
-                ca_location: settings.https_ca_location.clone(),
-                ca_pem: settings.https_ca_pem.clone(),
-                ..TlsSettings::default()
+            let is_azure = settings.cloud == OauthCloud::AzureImds;
+            let url = if is_azure {
+                settings.azure_endpoint()?
+            } else {
+                TokenEndpoint::parse(settings.token_endpoint_url.as_deref().unwrap_or_default())?
             };
-            let files = TlsFiles::load(tls, config.clock.clone())?;
-            let mut endpoint = Endpoint::new(TokenEndpoint::parse(
-                settings.token_endpoint_url.as_deref().unwrap_or_default(),
-            )?);
-            endpoint.connector = Some(Arc::new(Tls::over(connector, Arc::new(files))));
+            let connector = if url.is_tls {
+                let tls = TlsSettings {
+                    ca_location: settings.https_ca_location.clone(),
+                    ca_pem: settings.https_ca_pem.clone(),
+                    ..TlsSettings::default()
+                };
+                let files = TlsFiles::load(tls, config.clock.clone())?;
+                Arc::new(Tls::over(connector, Arc::new(files)))
+            } else {
+                connector
+            };
+            let mut endpoint = Endpoint::new(url);
+            endpoint.connector = Some(connector);
+            endpoint.is_azure_imds = is_azure;
             endpoint.client_id = settings.client_id.clone().unwrap_or_default();
             endpoint.client_secret = settings.client_secret.clone().unwrap_or_default();
             endpoint.assertions =

@@ -27,6 +27,8 @@ pub(crate) struct Endpoint {
     pub(crate) client_secret: Secret,
     /// Signs the requests in place of the id and the secret.
     pub(crate) assertions: Option<Assertions>,
+    /// Azure's metadata service, which knows the machine and wants no credentials.
+    pub(crate) is_azure_imds: bool,
     pub(crate) scope: Option<String>,
     pub(crate) principal_claim: String,
     pub(crate) extensions: Vec<(String, String)>,
@@ -40,6 +42,7 @@ impl Endpoint {
             client_id: String::new(),
             client_secret: Secret::default(),
             assertions: None,
+            is_azure_imds: false,
             scope: None,
             principal_claim: "sub".into(),
             extensions: Vec::new(),
@@ -106,6 +109,31 @@ impl Endpoint {
     }
 
     fn request(&self, now_ms: i64) -> Result<Request<Full<Bytes>>, String> {
+        let host =
+            if self.url.host.contains(':') { format!("[{}]", self.url.host) } else { self.url.host.clone() };
+        let request = Request::builder()
+            .uri(&self.url.path)
+            .header(header::HOST, format!("{host}:{}", self.url.port))
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONNECTION, "close");
+        let request = if self.is_azure_imds {
+            // Without this header the service suspects a request that somebody else made this machine send.
+            request.method(Method::GET).header("Metadata", "true").body(Full::default())
+        } else {
+            let request = request
+                .method(Method::POST)
+                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+            let request = match &self.assertions {
+                Some(_) => request,
+                None => request.header(header::AUTHORIZATION, self.authorization()?),
+            };
+            request.body(Full::new(Bytes::from(self.form(now_ms)?)))
+        };
+        request.map_err(|error| error.to_string())
+    }
+
+    /// The form that is posted to a token endpoint.
+    fn form(&self, now_ms: i64) -> Result<String, String> {
         let mut body = match &self.assertions {
             None => "grant_type=client_credentials".to_owned(),
             Some(assertions) => {
@@ -118,20 +146,7 @@ impl Endpoint {
             body.push_str("&scope=");
             body.push_str(&percent_encoded(scope));
         }
-        let host =
-            if self.url.host.contains(':') { format!("[{}]", self.url.host) } else { self.url.host.clone() };
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(&self.url.path)
-            .header(header::HOST, format!("{host}:{}", self.url.port))
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .header(header::CONNECTION, "close");
-        let request = match &self.assertions {
-            Some(_) => request,
-            None => request.header(header::AUTHORIZATION, self.authorization()?),
-        };
-        request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
+        Ok(body)
     }
 
     /// The id and the secret.
