@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use ottla_broker::{ApiKey, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
@@ -585,6 +587,8 @@ fn a_commit_without_an_answer_in_time_says_so_for_each_partition() {
     cluster.produce(0, 0..2);
     let consumer = cluster.member(&[EXPLICIT]);
     let batch = consumer.batch();
+    let late = Fault::AnswerAfter(Duration::from_millis(500));
+    cluster.broker.cluster().intercept(ApiKey::ShareAcknowledge, None, 1, late);
     assert_eq!(consumer.acknowledge(batch.messages()[0], ACCEPT), OK);
     let mut results = null_mut();
     assert_eq!(code_of(unsafe { rd_kafka_share_commit_sync(consumer.0, 0, &raw mut results) }), Ok(()));

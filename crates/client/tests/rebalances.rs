@@ -298,6 +298,18 @@ fn a_commit_that_is_refused_loses_the_assignment_and_the_member_joins_again() {
     }
 }
 
+/// Makes a member join again, and returns when the request is there. Its response takes 500 ms.
+fn rejoin_with_late(api: ApiKey, broker: &BrokerThread, control: &ConsumerControl) {
+    let before = broker.cluster().requests(api);
+    broker.cluster().intercept(api, None, 1, Fault::AnswerAfter(Duration::from_millis(500)));
+    control.subscribe(&["orders", "refunds"]).wait(PATIENCE).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().requests(api) == before {
+        assert!(Instant::now() < deadline, "the member joins again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A group is in its next generation before its members know: the commits of that moment were refused, although a member
 /// of a cooperative group owns its partitions all the time.
 #[test]
@@ -308,14 +320,7 @@ fn a_commit_during_a_cooperative_rebalance_follows_in_the_next_generation() {
     let (_consumer, control) = joined(config);
     let before = control.group_metadata().wait(PATIENCE).expect("a member");
 
-    let joins = broker.cluster().requests(ApiKey::JoinGroup);
-    broker.cluster().intercept(ApiKey::JoinGroup, None, 1, Fault::AnswerAfter(Duration::from_millis(500)));
-    control.subscribe(&["orders", "refunds"]).wait(PATIENCE).expect("subscribed");
-    let deadline = Instant::now() + PATIENCE;
-    while broker.cluster().requests(ApiKey::JoinGroup) == joins {
-        assert!(Instant::now() < deadline, "the member joins again");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    rejoin_with_late(ApiKey::JoinGroup, &broker, &control);
     let at = TopicPartition::new("orders", 0);
     control
         .commit_offsets(&[(at.clone(), 3.into())])
@@ -323,6 +328,28 @@ fn a_commit_during_a_cooperative_rebalance_follows_in_the_next_generation() {
         .expect("committed in the next generation");
     let after = control.group_metadata().wait(PATIENCE).expect("a member");
     assert_eq!((&after.member_id, after.generation), (&before.member_id, before.generation + 1));
+    assert_eq!(control.committed(std::slice::from_ref(&at)).wait(PATIENCE).expect("read"), [(at, 3)].into());
+}
+
+/// The refusal can arrive after the response that makes the member a member of the generation.
+#[test]
+fn a_commit_whose_refusal_comes_after_the_assignment_is_sent_again() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Polled);
+    config.set("partition.assignment.strategy", "cooperative-sticky").expect("a known property");
+    let (mut consumer, control) = joined(config);
+
+    let refusal = Fault::FailAfter(ErrorCode::RebalanceInProgress, Duration::from_secs(1));
+    broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, refusal);
+    rejoin_with_late(ApiKey::SyncGroup, &broker, &control);
+    let at = TopicPartition::new("orders", 0);
+    let committing = control.commit_offsets(&[(at.clone(), 3.into())]);
+    let is_refunds = |at: &TopicPartition| &*at.topic == "refunds";
+    poll_until(
+        &mut consumer,
+        |polled| matches!(polled, Polled::Event(Event::Assigned(added)) if added.iter().any(is_refunds)),
+    );
+    committing.wait(PATIENCE).expect("committed at the second attempt");
     assert_eq!(control.committed(std::slice::from_ref(&at)).wait(PATIENCE).expect("read"), [(at, 3)].into());
 }
 

@@ -227,13 +227,7 @@ fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: St
 
 /// The error for the first of these partitions that the consumer does not own.
 fn not_assigned(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Option<Error> {
-    // A partition that was lost and assigned again is another owner's until the application has seen the loss: its
-    // offsets are those of the earlier assignment, and others may have committed later ones since.
-    let lost = shared.lost.borrow();
-    let is_foreign = |at: &&TopicPartition| {
-        shared.inbox.progress(at).is_none() || lost.contains(*at) || shared.inbox.has_unseen_loss(at)
-    };
-    let foreign = offsets.keys().find(is_foreign)?;
+    let foreign = offsets.keys().find(|at| shared.owned_progress(at).is_none())?;
     Some(foreign.not_assigned())
 }
 

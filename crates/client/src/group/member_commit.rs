@@ -32,11 +32,12 @@ pub(super) async fn commit_as_member(
         // A commit that was refused is sent again. A later one waits: otherwise the earlier offset would replace its own.
         let _turn = shared.commit_order.lock().await;
         loop {
+            let was_joining = coordinator.is_joining();
             let Err(error) = commit_offsets(coordinator, offsets, member.clone()).await else {
                 shared.committed(offsets);
                 return Ok(());
             };
-            let next = next_member(coordinator, member.as_ref(), &error);
+            let next = next_member(coordinator, member.as_ref(), was_joining, &error);
             if next == Next::Later {
                 tokio::time::sleep(shared.cluster.config.retry_backoff).await;
             }
@@ -66,7 +67,14 @@ enum Next {
 
 /// A group enters its next generation, or a member its next epoch, before the member receives the response with it. A
 /// commit that the coordinator handles in between is refused, although the member may still own the partitions.
-fn next_member(coordinator: &Coordinator, used: Option<&(i32, String)>, error: &Error) -> Next {
+///
+/// `was_joining` is `true` if the member joined its next generation when the commit was sent: by now, it can be in it.
+fn next_member(
+    coordinator: &Coordinator,
+    used: Option<&(i32, String)>,
+    was_joining: bool,
+    error: &Error,
+) -> Next {
     match error {
         // In the KIP-848 protocol, the next heartbeat returns the new epoch.
         Error::Broker { code: ErrorCode::StaleMemberEpoch, .. } => Next::Later,
@@ -74,6 +82,7 @@ fn next_member(coordinator: &Coordinator, used: Option<&(i32, String)>, error: &
             match coordinator.member() {
                 Ok(current) if current.as_ref() != used => Next::Now,
                 Ok(_) if coordinator.is_joining() => Next::Later,
+                Ok(_) if was_joining => Next::Now,
                 _ => Next::Refused,
             }
         }
@@ -91,16 +100,14 @@ struct Ownership<'a> {
 
 impl<'a> Ownership<'a> {
     fn of(shared: &Shared, offsets: &'a Offsets) -> Self {
-        Self { partitions: offsets.keys().map(|at| (at, shared.inbox.progress(at))).collect() }
+        Self { partitions: offsets.keys().map(|at| (at, shared.owned_progress(at))).collect() }
     }
 
     /// Returns `true` if the consumer has owned the partitions all the time since then.
     fn holds(&self, shared: &Shared) -> bool {
-        let lost = shared.lost.borrow();
         self.partitions.iter().all(|(at, then)| {
-            let now = shared.inbox.progress(at);
-            let is_same = matches!((then, &now), (Some(then), Some(now)) if Arc::ptr_eq(then, now));
-            is_same && !lost.contains(*at) && !shared.inbox.has_unseen_loss(at)
+            let now = shared.owned_progress(at);
+            matches!((then, &now), (Some(then), Some(now)) if Arc::ptr_eq(then, now))
         })
     }
 }

@@ -113,6 +113,15 @@ impl Shared {
         coordinator.member().is_err().then(|| self.assigned_as.borrow().clone()).flatten()
     }
 
+    /// Returns the progress of a partition that the consumer owns, as far as it knows.
+    ///
+    /// A partition that was lost and assigned again is another owner's until the application has seen the loss: its offsets
+    /// are those of the earlier assignment, and others may have committed later ones since.
+    fn owned_progress(&self, at: &TopicPartition) -> Option<Arc<PartitionProgress>> {
+        let is_lost = self.lost.borrow().contains(at) || self.inbox.has_unseen_loss(at);
+        self.inbox.progress(at).filter(|_| !is_lost)
+    }
+
     /// Adds partitions to the assignment, each with its start position. Partitions that are already assigned keep
     /// their position.
     pub(crate) fn add_partitions(&self, partitions: &[(TopicPartition, StartAt)]) {
