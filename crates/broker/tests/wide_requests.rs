@@ -5,6 +5,7 @@
 
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use ottla_wire::Seal;
 
@@ -45,4 +46,35 @@ fn narrow_and_wide_requests_of_one_connection_are_answered_in_their_order() {
         assert_eq!(produced.error_code, ErrorCode::None);
     }
     assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 3)));
+}
+
+/// Their explanations took more memory than the descriptions.
+#[test]
+fn resources_beyond_the_limit_of_a_description_have_a_code_and_one_explanation() {
+    const RESOURCES: usize = 20_000;
+    let builder = Broker::builder().memory().topic("orders", 1);
+    let builder = builder.configure(|config| config.set("memory.max.bytes", "16777216").expect("a property"));
+    let broker = builder.spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let resource = DescribeConfigsResource {
+        resource_type: 2,
+        resource_name: "orders".into(),
+        ..DescribeConfigsResource::default()
+    };
+    let request = DescribeConfigsRequest {
+        resources: vec![resource; RESOURCES],
+        include_synonyms: true,
+        include_documentation: true,
+    };
+    let results = connection.ask(4, &request).expect("a response").results;
+    assert_eq!(results.len(), RESOURCES);
+    let described = results.iter().take_while(|result| result.error_code == ErrorCode::None).count();
+    assert!((10..RESOURCES / 2).contains(&described), "{described}");
+    let (first, others) = results[described..].split_first().expect("some are refused");
+    assert_eq!(first.error_code, ErrorCode::PolicyViolation);
+    assert!(first.error_message.as_ref().is_some_and(|text| text.contains("describe fewer resources")));
+    assert!(
+        others.iter().all(|it| (it.error_code, &it.error_message) == (ErrorCode::PolicyViolation, &None))
+    );
+    assert!(others.iter().all(|it| it.configs.is_empty()));
 }

@@ -39,6 +39,7 @@ impl Api for DescribeConfigsRequest {
         // A resource of a few bytes has thousands in its answer.
         let bytes_max = 2 * Parts::of(context.cluster().config.memory_bytes_max).responses;
         let mut bytes = 0;
+        let mut is_full = false;
         let of_topics = BrokerProperties::of_topics(context.cluster());
         let results = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
@@ -47,10 +48,15 @@ impl Api for DescribeConfigsRequest {
             } else {
                 Err(too_many(bytes_max))
             };
-            let (error_code, error_message, mut configs) = match described {
+            let (error_code, mut error_message, mut configs) = match described {
                 Ok(configs) => (ErrorCode::None, None, configs),
                 Err((code, reason)) => (code, Some(reason), Vec::new()),
             };
+            if bytes >= bytes_max {
+                // One explanation is enough: tens of thousands would take more memory than the descriptions.
+                error_message = error_message.filter(|_| !is_full);
+                is_full = true;
+            }
             for config in &mut configs {
                 if !synonyms {
                     config.synonyms = Vec::new();
