@@ -9,7 +9,7 @@ use super::Pem;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OauthSettings {
-    /// Where the public keys of the issuer are.
+    /// The source of the issuer's public keys.
     pub keys: KeySource,
     /// The issuer that a token must have.
     pub issuer: String,
@@ -21,7 +21,7 @@ pub struct OauthSettings {
     pub clock_skew: Duration,
 }
 
-/// Where the public keys (JWKS, RFC 7517) of an issuer are.
+/// The source of an issuer's public keys (JWKS, RFC 7517).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum KeySource {
@@ -35,7 +35,7 @@ pub enum KeySource {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KeyEndpointSettings {
-    /// An `https` URL. `http` is accepted with a warning: whoever is on the way can replace the keys.
+    /// An `https` URL. `http` is accepted with a warning: on the way, the keys can be replaced.
     pub url: String,
     /// The authorities that the server's certificate is checked with; those of the system by default.
     pub trusted: Option<Pem>,

@@ -120,7 +120,7 @@ impl Reader {
         }
     }
 
-    /// Waits for the next read. Returns `false` if nobody needs the keys any more.
+    /// Waits for the next read. Returns `false` if the listener is gone, which needs the keys.
     async fn pause(&mut self, began: Instant, pause: Duration, is_failing: bool) -> bool {
         let next = tokio::time::sleep(pause);
         tokio::pin!(next);
@@ -168,7 +168,7 @@ impl Source {
                 (Some((TlsConnector::from(Arc::new(client_config(settings)?)), name)), 443)
             }
             Some("http") => {
-                tracing::warn!(url = settings.url, "whoever is on the way can replace the keys: use https");
+                tracing::warn!(url = settings.url, "on the way, the keys can be replaced: use https");
                 (None, 80)
             }
             _ => return Err(refuse("must be https, http, or a file as file:///PATH")),

@@ -117,7 +117,7 @@ impl Endpoint {
             .header(header::ACCEPT, "application/json")
             .header(header::CONNECTION, "close");
         let request = if self.is_azure_imds {
-            // Without this header the service suspects a request that somebody else made this machine send.
+            // The service refuses requests without it: a page with a link cannot make them.
             request.method(Method::GET).header("Metadata", "true").body(Full::default())
         } else {
             let request = request
