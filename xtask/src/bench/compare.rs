@@ -13,6 +13,7 @@ mod payload;
 mod peers;
 mod share;
 mod throughput;
+mod tls;
 mod watch;
 
 use std::fmt;
@@ -162,6 +163,9 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
     }
     if share::wanted(options) {
         compare.share()?;
+    }
+    if tls::wanted(options) {
+        compare.tls()?;
     }
     Ok(compare.outcome)
 }
