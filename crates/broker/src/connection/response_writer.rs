@@ -17,6 +17,8 @@ const CACHED_PART_BYTES: usize = 1 << 20;
 /// The bytes of memory that are written at a time. The kernel copies them, which takes as long as some requests: other
 /// connections are served before the next part.
 const MEMORY_PART_BYTES: usize = 1 << 20;
+/// The bytes of a file in the page cache that are copied and encrypted at a time: the processor's cache holds them meanwhile.
+const COPIED_PART_BYTES: usize = 64 << 10;
 /// The bytes of a file that are read from the disk at a time.
 const LOADED_PART_BYTES: usize = 256 << 10;
 
@@ -30,7 +32,8 @@ pub(super) async fn write_response<T: Transport>(
     // A response with files must not count while it waits for the memory of their parts.
     let counted = if in_files { 0 } else { chain.len() };
     let _sending = (counted > UNCOUNTED_BYTES_MAX).then(|| cluster.memory.send(counted));
-    let mut writer = ResponseWriter { io, cluster, holds_memory: counted > UNCOUNTED_BYTES_MAX };
+    let holds_memory = counted > UNCOUNTED_BYTES_MAX;
+    let mut writer = ResponseWriter { io, cluster, holds_memory, copied: Vec::new() };
     writer.write_chain(chain).await?;
     if writer.io.tcp().is_none() {
         // TLS may hold the end of a response until it is flushed.
@@ -58,6 +61,8 @@ struct ResponseWriter<'a, T> {
     cluster: &'a Cluster,
     /// `true` if others could use memory that this response has.
     holds_memory: bool,
+    /// The part of a file that is copied.
+    copied: Vec<u8>,
 }
 
 impl<T: Transport> ResponseWriter<'_, T> {
@@ -107,7 +112,28 @@ impl<T: Transport> ResponseWriter<'_, T> {
             } else if direct {
                 self.send_file(&part).await?;
             } else {
-                self.write_bytes(part.load()?).await?;
+                self.copy_file(&part).await?;
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a range of a file that is in the page cache to a transport that is no plain socket.
+    async fn copy_file(&mut self, slice: &FileSlice) -> io::Result<()> {
+        let pace = Pace::new(self.holds_memory);
+        for part in parts_of(slice, COPIED_PART_BYTES) {
+            if self.copied.len() < part.len {
+                self.copied.resize(part.len, 0);
+            }
+            let mut bytes = &mut self.copied[..part.len];
+            part.file.read_exact_at(bytes, part.offset)?;
+            while !bytes.is_empty() {
+                let n = pace.keep(self.cluster, self.io.write(bytes)).await?;
+                if n == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                bytes = &mut bytes[n..];
             }
         }
         Ok(())
