@@ -5,12 +5,14 @@
 //! - `consumer_groups`: the settings of groups of the new protocol.
 //! - `share_groups`: the settings of share groups and their coordinators.
 //! - `share_partitions`: the settings of leaders of share partitions.
+//! - `dead_letter_queues`: the settings of dead-letter queues of share groups.
 //! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
 //! - `oauth`: the checks of OAUTHBEARER tokens.
 //! - `listener_properties`: listeners under Kafka's property names; `jaas` reads the options of login modules.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
 mod consumer_groups;
+pub(crate) mod dead_letter_queues;
 mod jaas;
 mod listener;
 mod listener_properties;
@@ -25,6 +27,7 @@ pub(crate) mod share_partitions;
 mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
+pub use dead_letter_queues::DeadLetterConfig;
 pub use listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings};
 pub use oauth::{KeyEndpointSettings, KeySource, OauthSettings};
 pub use password::Password;
@@ -32,6 +35,7 @@ pub use principal_rules::PrincipalRules;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
 pub use share_partitions::SharePartitionConfig;
+pub(crate) use topic_config::ACCEPTS_DEAD_LETTERS;
 pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;
@@ -115,6 +119,8 @@ pub struct BrokerConfig {
     pub share_coordinator: ShareCoordinatorConfig,
     /// `group.share.*` of records, locks and sessions (KIP-932).
     pub share_partitions: SharePartitionConfig,
+    /// `errors.deadletterqueue.*`: the dead-letter queues of share groups (KIP-1191), of Apache Kafka 4.4.
+    pub dead_letters: DeadLetterConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
@@ -208,6 +214,7 @@ impl Default for BrokerConfig {
             share_groups: ShareGroupConfig::default(),
             share_coordinator: ShareCoordinatorConfig::default(),
             share_partitions: SharePartitionConfig::default(),
+            dead_letters: DeadLetterConfig::default(),
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,
@@ -425,6 +432,7 @@ impl BrokerConfig {
         Ok(self.consumer_groups.apply(name, value)?
             || self.share_groups.apply(name, value)?
             || self.share_partitions.apply(name, value)?
+            || self.dead_letters.apply(name, value)?
             || self.share_coordinator.apply(name, value)?)
     }
 }

@@ -45,6 +45,7 @@ mod metrics;
 mod metrics_text;
 mod node_address;
 mod offset_floors;
+mod own_batches;
 mod partition;
 mod partition_transactions;
 mod peer;
@@ -77,10 +78,10 @@ pub use broker::{
 pub use clock::Clock;
 pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
-    BrokerConfig, ClientAuth, ConsumerGroupConfig, Durability, KeyEndpointSettings, KeySource, Kind,
-    Listener, MigrationPolicy, Mode, OauthSettings, Password, Pem, PrincipalRules, SaslMechanism,
-    SaslSettings, Scope, Setting, ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig,
-    TlsSettings, TopicConfig, broker_effect, find_setting, settings,
+    BrokerConfig, ClientAuth, ConsumerGroupConfig, DeadLetterConfig, Durability, KeyEndpointSettings,
+    KeySource, Kind, Listener, MigrationPolicy, Mode, OauthSettings, Password, Pem, PrincipalRules,
+    SaslMechanism, SaslSettings, Scope, Setting, ShareCoordinatorConfig, ShareGroupConfig,
+    SharePartitionConfig, TlsSettings, TopicConfig, broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;

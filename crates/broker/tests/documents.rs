@@ -105,6 +105,36 @@ fn a_text_has_all_metrics_of_the_table_in_its_order() {
     assert_eq!(types.collect::<Vec<_>>(), expected);
 }
 
+/// The chapter about dead-letter queues.
+const DEAD_LETTERS: &str = "\n## Dead-letter queues of share groups (Apache Kafka 4.4)\n\n\
+     Apache Kafka has them since 4.4 (KIP-1191). Here they are an option: a share group without\n\
+     `errors.deadletterqueue.topic.name` has none. Their configurations are described once they are set, and to clients that ask\n\
+     for them by name. `share.version` stays 1; Kafka requires 2.\n\n\
+     ```text\n\
+     kafka-topics.sh --bootstrap-server localhost:9092 --create --topic dlq.billing \\\n\
+     \x20   --config errors.deadletterqueue.group.enable=true\n\
+     kafka-configs.sh --bootstrap-server localhost:9092 --alter --entity-type groups --entity-name billing \\\n\
+     \x20   --add-config errors.deadletterqueue.topic.name=dlq.billing\n\
+     ```\n\n\
+     A record that a member rejects, or that was delivered as often as `share.delivery.count.limit` allows, gets a dead\n\
+     letter: a record in the dead-letter topic with the headers `__dlq.errors.topic`, `.partition`, `.offset`, `.group`,\n\
+     `.delivery.count` and `.message`. With `errors.deadletterqueue.copy.record.enable` it has the key and the value of the\n\
+     original, too; the original's headers are not copied. The partition of the letter is that of the original, modulo the\n\
+     number of partitions.\n\n\
+     - The name of the topic begins with `errors.deadletterqueue.topic.name.prefix`, and the topic has\n\
+     \x20 `errors.deadletterqueue.group.enable=true`. A missing topic is created only with\n\
+     \x20 `errors.deadletterqueue.auto.create.topics.enable`.\n\
+     - Letters are written after the answer to the member. A letter is written at least once, also after a kill, and its record\n\
+     \x20 is never delivered again. A second letter for one record is possible.\n\
+     - The start offset of the share partition waits for the letters. Records that wait count as in flight\n\
+     \x20 (`share.partition.max.record.locks`).\n\
+     - If the topic breaks a rule, the records are archived without letters, and the broker logs an error. If it cannot be\n\
+     \x20 written, the broker tries five times within about 15 seconds before it does that.\n\
+     - A copy is left out if it does not fit into the topic's `max.message.bytes`, if the original was deleted, or if the batch\n\
+     \x20 of the original inflates to more than 16 MiB. The letter still has its headers.\n\
+     - After a restart, letters that were not written follow when a member reads the partition.\n\
+     - The broker needs no ACL for the dead-letter topic.\n";
+
 fn document() -> String {
     let mut out = String::from(
         "# The broker: APIs and configurations\n\n\
@@ -154,6 +184,7 @@ fn document() -> String {
         }
         out += "\n";
     }
+    out += DEAD_LETTERS;
     out += "\n## Topics\n\n| Configuration | Default | Broker's default | Effect |\n|---|---|---|---|\n";
     for setting in settings(Scope::Topic) {
         let synonyms: Vec<String> = setting.synonyms.iter().map(|name| format!("`{name}`")).collect();

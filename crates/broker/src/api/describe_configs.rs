@@ -14,7 +14,7 @@ use super::configs::{BROKER_LOGGER, TOPIC, no_such_kind, unknown_topic};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
-use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, settings};
+use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings};
 use crate::memory::Parts;
 
 /// The origin of a value, with its number in DescribeConfigs.
@@ -124,7 +124,9 @@ fn describe(
             let read_only = scope == Scope::Broker && setting.mode == Mode::ReadOnly;
             result(setting, chain(setting), text, read_only)
         });
-        Ok(described.filter(|result| !result.synonyms.is_empty()).collect())
+        let is_asked_for = keys.is_some();
+        let described = described.filter(|result| !result.synonyms.is_empty());
+        Ok(described.filter(|result| is_asked_for || is_described(scope, result)).collect())
     };
     match resource.resource_type {
         TOPIC => {
@@ -168,6 +170,12 @@ fn describe(
         }
         other => Err(no_such_kind(other)),
     }
+}
+
+/// Returns whether a description of all settings has this one.
+fn is_described(scope: Scope, result: &DescribeConfigsResourceResult) -> bool {
+    let is_set = result.config_source != Source::Default as i8;
+    find_setting(scope, &result.name).is_none_or(|setting| setting.is_described(is_set))
 }
 
 fn result(

@@ -163,7 +163,10 @@ fn result_of(
         (true, count) => count,
         (false, _) => topic.partitions.len() as i32,
     };
-    let configs = settings(Scope::Topic).iter().map(|setting| {
+    let is_set = |name: &str| topic.config.values().contains_key(name);
+    let described =
+        settings(Scope::Topic).iter().filter(|setting| setting.is_described(is_set(setting.name)));
+    let configs = described.map(|setting| {
         let effective = topic_chain(properties, &topic.config, setting).into_iter().next();
         let (value, config_source) = effective.map_or((None, -1), |(_, value, source)| (value, source as i8));
         CreatableTopicConfigs { name: setting.name.into(), value, config_source, ..Default::default() }

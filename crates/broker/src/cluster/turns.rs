@@ -12,6 +12,8 @@ const DELETIONS_MAX: usize = 4;
 const LOOKUPS_MAX: usize = 2;
 /// Pushes of clients' metrics that are read at a time: one of a megabyte can take sixty for a moment.
 const PUSHES_MAX: usize = 1;
+/// Batches of dead letters that are built at a time: each can read and decompress batches of its source.
+const DEAD_LETTERS_MAX: usize = 1;
 
 /// The turns of requests that occupy a thread.
 #[derive(Debug)]
@@ -21,6 +23,7 @@ pub(crate) struct Turns {
     checks: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
+    dead_letters: Arc<Semaphore>,
     unhurried: Semaphore,
 }
 
@@ -37,6 +40,7 @@ impl Default for Turns {
             checks: Arc::new(Semaphore::new(checks_max())),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             pushes: Arc::new(Semaphore::new(PUSHES_MAX)),
+            dead_letters: Arc::new(Semaphore::new(DEAD_LETTERS_MAX)),
             unhurried: Semaphore::new(1),
         }
     }
@@ -82,6 +86,17 @@ impl Cluster {
         read: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         let run = self.after_turn(&self.turns.pushes, read).await;
+        self.run_in_background(run).await
+    }
+
+    /// Builds a batch of dead letters, on a background thread. The memory is taken after the turn: those who wait have none.
+    pub(crate) async fn run_dead_letters<V: Send + 'static>(
+        self: &Arc<Self>,
+        memory_bytes: usize,
+        build: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        let run = self.after_turn(&self.turns.dead_letters, build).await;
+        let _memory = self.decoder_memory.charge(memory_bytes).await;
         self.run_in_background(run).await
     }
 

@@ -1,10 +1,12 @@
 //! The table of settings: Apache Kafka's names, types, defaults and allowed values, and a few settings of this broker.
 //!
-//! The facts are in `kafka-4.3.tsv`; a test compares them with the classes of Apache Kafka.
+//! The facts are in `kafka-4.3.tsv`; a test compares them with the classes of Apache Kafka. `kafka-4.4.tsv` has the settings of
+//! a later release, which are described only where they are set.
 
 use std::sync::LazyLock;
 
 use super::BrokerConfig;
+use super::dead_letter_queues::{COPIES_RECORDS, TOPIC_NAME, check_topic_name};
 use super::metric_subscriptions::{check_interval, check_match};
 use super::share_partitions::check_reset;
 use super::topic_config::EFFECTS;
@@ -76,6 +78,8 @@ pub struct Setting {
     pub mode: Mode,
     /// The broker settings that are the default of a topic setting, the one that counts first.
     pub synonyms: Vec<&'static str>,
+    /// The release of Apache Kafka that has the setting first, if that is after 4.3.
+    pub since: Option<&'static str>,
     allowed: Allowed,
 }
 
@@ -93,6 +97,7 @@ impl Setting {
         match name {
             "interval.ms" => return check_interval(value),
             "match" => return check_match(value),
+            TOPIC_NAME => return check_topic_name(value),
             _ => {}
         }
         match self.kind {
@@ -147,6 +152,12 @@ impl Setting {
     /// The documentation in DescribeConfigs.
     pub fn text(&self) -> &'static str {
         self.effect.unwrap_or("A setting of Apache Kafka that has no effect on this broker.")
+    }
+
+    /// Returns whether a description of all settings has this one. A setting of a later release than 4.3 is described once it is
+    /// set, and to clients that ask for it by name.
+    pub(crate) const fn is_described(&self, is_set: bool) -> bool {
+        self.since.is_none() || is_set
     }
 
     /// Returns whether clients never see the value.
@@ -234,8 +245,9 @@ const OWN: &[(&str, Kind, &str, &str)] = &[
     ),
 ];
 
-/// The settings of a broker process that `ottla broker --config` reads: an embedded broker has methods for them.
-const PROCESS_EFFECTS: &[(&str, &str)] = &[
+/// The broker settings whose effect has a text of its own. Most are those of a process, which `ottla broker --config` reads: an
+/// embedded broker has methods for them.
+const BROKER_EFFECTS: &[(&str, &str)] = &[
     (
         "advertised.listeners",
         "The addresses that clients connect to: the entries of the listeners that `listeners` names.",
@@ -243,6 +255,14 @@ const PROCESS_EFFECTS: &[(&str, &str)] = &[
     ("connection.failed.authentication.delay.ms", "The time until a failed login is answered."),
     ("connections.max.reauth.ms", "A session that is not renewed in this time ends."),
     ("controller.listener.names", "Listeners of these names are ignored."),
+    (
+        "errors.deadletterqueue.auto.create.topics.enable",
+        "Apache Kafka 4.4: the dead-letter topic of a share group is created for its first record.",
+    ),
+    (
+        "errors.deadletterqueue.topic.name.prefix",
+        "Apache Kafka 4.4: names of dead-letter topics must begin with it; an empty one allows every name.",
+    ),
     ("listener.security.protocol.map", "The security protocol of each listener."),
     ("listeners", "The listeners that are not a controller's; `--listen` wins."),
     ("log.dir", "As `log.dirs`."),
@@ -281,6 +301,14 @@ const GROUP_EFFECTS: &[(&str, &str)] = &[
     ("consumer.assignment.interval.ms", "The least time between two target assignments of the group."),
     ("consumer.heartbeat.interval.ms", "The time between two heartbeats of a member of the group."),
     ("consumer.session.timeout.ms", "A member without a heartbeat for this time is removed."),
+    (
+        COPIES_RECORDS,
+        "Apache Kafka 4.4: records in the dead-letter topic have the key and the value of the original.",
+    ),
+    (
+        TOPIC_NAME,
+        "Apache Kafka 4.4: the topic for records that were rejected or delivered too often. Without it they are archived only.",
+    ),
     ("share.assignment.interval.ms", "The least time between two target assignments of the share group."),
     ("share.heartbeat.interval.ms", "The time between two heartbeats of a member of the share group."),
     ("share.session.timeout.ms", "A member of the share group without a heartbeat for this time is removed."),
@@ -325,6 +353,7 @@ fn own(row: &(&'static str, Kind, &'static str, &'static str)) -> Setting {
         effect: Some(effect),
         mode: Mode::ReadOnly,
         synonyms: Vec::new(),
+        since: None,
         allowed: match kind {
             Kind::Long => Allowed::Numbers { also: None, min: 0.0, max: f64::INFINITY },
             _ => Allowed::Any,
@@ -332,7 +361,9 @@ fn own(row: &(&'static str, Kind, &'static str, &'static str)) -> Setting {
     }
 }
 
-const TABLE: &str = include_str!("kafka-4.3.tsv");
+/// The tables, each with its release if that is after 4.3.
+const FILES: [(Option<&str>, &str); 2] =
+    [(None, include_str!("kafka-4.3.tsv")), (Some("4.4"), include_str!("kafka-4.4.tsv"))];
 
 fn parse(scope: Scope) -> Vec<Setting> {
     let section = match scope {
@@ -341,14 +372,17 @@ fn parse(scope: Scope) -> Vec<Setting> {
         Scope::Group => "[group]",
         Scope::ClientMetrics => "[client]",
     };
-    let rows = TABLE.lines().skip_while(|line| *line != section).skip(1);
-    rows.take_while(|line| !line.starts_with('[')).map(|line| row(scope, line)).collect()
+    let of_file = |(since, table): (Option<&'static str>, &'static str)| {
+        let rows = table.lines().skip_while(|line| *line != section).skip(1);
+        rows.take_while(|line| !line.starts_with('[')).map(move |line| row(scope, since, line))
+    };
+    FILES.into_iter().flat_map(of_file).collect()
 }
 
-fn row(scope: Scope, line: &'static str) -> Setting {
+fn row(scope: Scope, since: Option<&'static str>, line: &'static str) -> Setting {
     let columns: Vec<&'static str> = line.split('\t').collect();
     let [name, kind, default, allowed, last] = columns[..] else {
-        unreachable!("every row of kafka-4.3.tsv has five columns: `{line}`");
+        unreachable!("every row of the tables has five columns: `{line}`");
     };
     let kind = match kind {
         "boolean" => Kind::Boolean,
@@ -360,7 +394,7 @@ fn row(scope: Scope, line: &'static str) -> Setting {
         "list" => Kind::List,
         "class" => Kind::Class,
         "password" => Kind::Password,
-        _ => unreachable!("kafka-4.3.tsv has Kafka's types only: `{line}`"),
+        _ => unreachable!("the tables have Kafka's types only: `{line}`"),
     };
     let default = match default {
         "<null>" => None,
@@ -375,7 +409,7 @@ fn row(scope: Scope, line: &'static str) -> Setting {
     let is_topic = scope == Scope::Topic;
     let effects = match scope {
         Scope::Topic => EFFECTS,
-        Scope::Broker => PROCESS_EFFECTS,
+        Scope::Broker => BROKER_EFFECTS,
         Scope::Group => GROUP_EFFECTS,
         Scope::ClientMetrics => CLIENT_METRICS_EFFECTS,
     };
@@ -387,6 +421,7 @@ fn row(scope: Scope, line: &'static str) -> Setting {
         effect: effects.iter().find(|(with, _)| *with == name).map(|(_, effect)| *effect),
         mode,
         synonyms: if is_topic && last != "-" { last.split(',').collect() } else { Vec::new() },
+        since,
         allowed: allowed_of(allowed),
     }
 }
@@ -438,7 +473,8 @@ mod tests {
                     setting.check(default).unwrap_or_else(|error| panic!("{error}"));
                 }
                 let is_own = scope == Scope::Broker && topic_setting_of(setting.name).is_none();
-                let of_process = PROCESS_EFFECTS.iter().any(|(name, _)| *name == setting.name);
+                let of_process = BROKER_EFFECTS.iter().any(|(name, _)| *name == setting.name);
+                let of_process = of_process && setting.since.is_none();
                 if is_own && !of_process && BrokerConfig::has_effect(setting.name) {
                     let mut config = BrokerConfig::default();
                     assert_eq!(config.apply(setting.name, default), Ok(true), "{}", setting.name);

@@ -9,6 +9,7 @@ use super::settings::{Scope, find};
 use super::{Durability, number};
 
 const SEGMENT_BYTES: &str = "segment.bytes";
+pub(crate) const ACCEPTS_DEAD_LETTERS: &str = "errors.deadletterqueue.group.enable";
 const MIN_INSYNC: &str = "min.insync.replicas";
 
 /// The settings that have an effect, and the effect.
@@ -24,6 +25,7 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ),
     ("compression.zstd.level", "The level for `compression.type=zstd`. Levels below 1 count as 1, 0 as 3."),
     ("delete.retention.ms", "The time for which a tombstone stays after the first compaction of it."),
+    (ACCEPTS_DEAD_LETTERS, "Apache Kafka 4.4: share groups may name the topic as their dead-letter queue."),
     (
         "flush.messages",
         "With --durability os, a produce request waits for a sync when so many records of the partition are not on disk. With \
@@ -92,6 +94,11 @@ impl TopicConfig {
         apply(&mut LogConfig::default(), name, value)?;
         self.values.insert(name.to_owned(), value.trim().to_owned());
         Ok(())
+    }
+
+    /// Returns `true` if share groups may name the topic as their dead-letter queue.
+    pub(crate) fn accepts_dead_letters(&self) -> bool {
+        self.values.get(ACCEPTS_DEAD_LETTERS).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     /// The number of replicas that must be up for `acks=all`.

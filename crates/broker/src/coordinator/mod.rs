@@ -2,6 +2,7 @@
 //! of share-partitions, whose states are in `__share_group_state`, with their leaders.
 
 pub(crate) mod consumer_group;
+pub(crate) mod dead_letters;
 mod deadlines;
 pub(crate) mod expiry;
 pub(crate) mod group;

@@ -15,6 +15,9 @@ pub(crate) struct ShareMetrics {
     pub(crate) lock_timeouts: AtomicU64,
     /// Records that were delivered as often as allowed, and archived.
     pub(crate) out_of_deliveries: AtomicU64,
+    pub(crate) dead_letters_written: AtomicU64,
+    /// Records that were archived without a dead letter, although their group has a dead-letter queue.
+    pub(crate) dead_letters_given_up: AtomicU64,
 }
 
 impl ShareMetrics {

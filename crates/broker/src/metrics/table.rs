@@ -94,6 +94,7 @@ table! {
     SHARE_ACKNOWLEDGED Counter "ottla_share_acknowledged_records_total" ["type"] "Records that members of share groups have acknowledged. Kafka: RecordAcknowledgementsPerSec.";
     SHARE_LOCK_TIMEOUTS Counter "ottla_share_lock_timeouts_total" [] "Records whose lock has ended without an acknowledgement. Kafka: AcquisitionLockTimeoutPerSec.";
     SHARE_OUT_OF_DELIVERIES Counter "ottla_share_out_of_deliveries_total" [] "Records that were archived because they were delivered as often as share.delivery.count.limit allows.";
+    SHARE_DEAD_LETTERS Counter "ottla_share_dead_letters_total" ["result"] "Records of share groups with a dead-letter queue whose dead letter was written, or given up. Apache Kafka has them since 4.4.";
     CLIENT_INSTANCES Gauge "ottla_client_instances" [] "Clients that were asked for metrics or have pushed some (KIP-714). Their metrics follow, as kafka_client_*.";
     CLIENT_PUSHES Counter "ottla_client_pushes_total" [] "Pushes of metrics by clients.";
     LEFT_OUT Gauge "ottla_series_left_out" ["metric"] "Series that the limit of series per metric leaves out.";

@@ -236,6 +236,9 @@ impl Cluster {
         }
         text.single(metric::SHARE_LOCK_TIMEOUTS, share.lock_timeouts.load(Ordering::Relaxed));
         text.single(metric::SHARE_OUT_OF_DELIVERIES, share.out_of_deliveries.load(Ordering::Relaxed));
+        text.family(metric::SHARE_DEAD_LETTERS);
+        text.sample(&[&"written"], share.dead_letters_written.load(Ordering::Relaxed));
+        text.sample(&[&"given_up"], share.dead_letters_given_up.load(Ordering::Relaxed));
     }
 }
 

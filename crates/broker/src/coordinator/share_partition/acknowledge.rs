@@ -3,7 +3,9 @@
 use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
-use super::window::{ChangeId, Lock, RecordState, Run, RunState, ShareLimits, SharePartition};
+use super::archiving::{Archiving, ArchivingStep};
+use super::window::{ChangeId, Lock, NextState, RecordState, Run, RunState, ShareLimits, SharePartition};
+use crate::coordinator::dead_letters::DeadLetterCause;
 use crate::coordinator::share_state::StateBatch;
 
 /// The types of acknowledgements, with Kafka's numbers.
@@ -43,11 +45,14 @@ impl AckType {
     }
 
     /// The state of the records afterwards; `None` if it does not change.
-    const fn state(self) -> Option<RecordState> {
+    const fn next_state(self, limits: &ShareLimits) -> Option<NextState> {
         match self {
-            Self::Gap | Self::Reject => Some(RecordState::Archived),
-            Self::Accept => Some(RecordState::Acknowledged),
-            Self::Release => Some(RecordState::Available),
+            Self::Reject if limits.has_dead_letters => {
+                Some(NextState::Archiving(DeadLetterCause::ClientReject))
+            }
+            Self::Gap | Self::Reject => Some(NextState::Archived),
+            Self::Accept => Some(NextState::Acknowledged),
+            Self::Release => Some(NextState::Available),
             Self::Renew => None,
         }
     }
@@ -108,7 +113,10 @@ impl SharePartition {
                 let first = first.max(self.start);
                 let is_owned = |run: &Run| match &run.state {
                     RunState::Acquired(lock) => &*lock.member == member && lock.pending.is_none(),
-                    RunState::Available | RunState::Acknowledged | RunState::Archived => false,
+                    RunState::Available
+                    | RunState::Acknowledged
+                    | RunState::Archiving(_)
+                    | RunState::Archived => false,
                 };
                 if self.overlapping(first, last).any(|(_, run)| !is_owned(run)) {
                     return Err(ErrorCode::InvalidRecordState);
@@ -125,8 +133,8 @@ impl SharePartition {
             self.split_at(last + 1);
             let records: i64 = self.runs.range(first..=last).map(|(first, run)| run.last - first + 1).sum();
             self.counts.acknowledge(ack, records.unsigned_abs());
-            match ack.state() {
-                Some(state) => self.mark(first, last, state, limits, &mut marked),
+            match ack.next_state(limits) {
+                Some(next) => self.mark(first, last, next, limits, &mut marked),
                 None => self.renew(first, last, now + limits.lock_duration),
             }
         }
@@ -144,7 +152,7 @@ impl SharePartition {
             .collect();
         let mut marked = Vec::new();
         for (first, last) in locked {
-            self.mark(first, last, RecordState::Available, limits, &mut marked);
+            self.mark(first, last, NextState::Available, limits, &mut marked);
         }
         (!marked.is_empty()).then(|| self.enqueue(marked))
     }
@@ -156,20 +164,29 @@ impl SharePartition {
             return false;
         }
         let (mut earliest_end, mut expired) = (None::<Instant>, Vec::new());
+        let id = self.peek_id();
         for (first, run) in &mut self.runs {
             let RunState::Acquired(Lock { until, pending: None, .. }) = &run.state else { continue };
             if *until > now {
                 earliest_end = Some(earliest_end.map_or(*until, |end| end.min(*until)));
                 continue;
             }
-            let state = state_after(RecordState::Available, run.delivery_count, limits);
+            let next = state_after(NextState::Available, run.delivery_count, limits);
             let records = (run.last - first + 1).unsigned_abs();
             self.counts.lock_timeouts += records;
-            if state.is_terminal() {
+            run.state = match next {
+                NextState::Available => RunState::Available,
+                NextState::Acknowledged => RunState::Acknowledged,
+                // A record gets its dead letter when this state is stored: a crash before delivers it again.
+                NextState::Archiving(cause) => {
+                    RunState::Archiving(Archiving { cause: Some(cause), step: ArchivingStep::Storing(id) })
+                }
+                NextState::Archived => RunState::Archived,
+            };
+            if next != NextState::Available {
                 self.counts.out_of_deliveries += records;
             }
-            run.state = RunState::of(state);
-            push(&mut expired, state_batch(*first, run, state));
+            push(&mut expired, state_batch(*first, run, next.record_state()));
         }
         self.earliest_end = earliest_end;
         let has_expired = !expired.is_empty();
@@ -185,21 +202,20 @@ impl SharePartition {
         &mut self,
         first: i64,
         last: i64,
-        state: RecordState,
+        wanted: NextState,
         limits: &ShareLimits,
         marked: &mut Vec<StateBatch>,
     ) {
         let id = self.peek_id();
         for (first, run) in self.runs.range_mut(first..=last) {
-            let wanted = state;
-            let state = state_after(wanted, run.delivery_count, limits);
-            if state != wanted {
+            let next = state_after(wanted, run.delivery_count, limits);
+            if next != wanted {
                 self.counts.out_of_deliveries += (run.last - first + 1).unsigned_abs();
             }
             if let RunState::Acquired(lock) = &mut run.state {
-                lock.pending = Some((id, state));
+                lock.pending = Some((id, next));
             }
-            push(marked, state_batch(*first, run, state));
+            push(marked, state_batch(*first, run, next.record_state()));
         }
     }
 
@@ -213,19 +229,25 @@ impl SharePartition {
 }
 
 /// A record that was delivered as often as allowed is archived instead of becoming available.
-fn state_after(state: RecordState, delivery_count: i16, limits: &ShareLimits) -> RecordState {
-    match state {
-        RecordState::Available if delivery_count >= limits.delivery_count_max => RecordState::Archived,
-        state => state,
+fn state_after(next: NextState, delivery_count: i16, limits: &ShareLimits) -> NextState {
+    match next {
+        NextState::Available if delivery_count >= limits.delivery_count_max => {
+            if limits.has_dead_letters {
+                NextState::Archiving(DeadLetterCause::DeliveryCountExceeded)
+            } else {
+                NextState::Archived
+            }
+        }
+        next => next,
     }
 }
 
-fn state_batch(first: i64, run: &Run, state: RecordState) -> StateBatch {
+pub(super) fn state_batch(first: i64, run: &Run, state: RecordState) -> StateBatch {
     StateBatch { first, last: run.last, state: state as i8, delivery_count: run.delivery_count }
 }
 
 /// Adds a batch, joined with the one before if nothing else distinguishes them.
-fn push(batches: &mut Vec<StateBatch>, batch: StateBatch) {
+pub(super) fn push(batches: &mut Vec<StateBatch>, batch: StateBatch) {
     match batches.last_mut() {
         Some(before)
             if before.last + 1 == batch.first

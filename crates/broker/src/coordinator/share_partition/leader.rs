@@ -24,6 +24,8 @@ use crate::partition::Partition;
 /// Writes that the share coordinator cannot serve yet are tried again so often, after this time.
 const WRITE_RETRIES: u32 = 50;
 const WRITE_RETRY_AFTER: Duration = Duration::from_millis(100);
+/// States of records that are being archived are written again after this time: no request waits for them.
+const ARCHIVING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// All share partitions and sessions of the nodes of one process.
 #[derive(Debug, Default)]
@@ -65,8 +67,19 @@ pub(crate) struct LedPartition {
 pub(super) struct LedState {
     pub(super) window: SharePartition,
     is_writing: bool,
+    pub(super) letters: LettersState,
     /// The requests that wait for the writes of their changes.
     waiters: Vec<(ChangeId, oneshot::Sender<Result<(), ErrorCode>>)>,
+}
+
+/// The state of the task that writes the dead letters of a share partition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LettersState {
+    Idle,
+    /// Letters are being written. A load of the share partition waits for them, so that they are not written twice.
+    Writing,
+    /// The task pauses before another attempt. A load does not wait for it.
+    Waiting,
 }
 
 /// A change that is being written.
@@ -120,7 +133,10 @@ impl ShareLeader {
             if let Some(previous) = &slot.previous {
                 previous.writes_ended().await;
             }
-            read(cluster, key, partition, leader_epoch, settings).await.map(Arc::new)
+            let led = read(cluster, key, partition, leader_epoch, settings).await.map(Arc::new)?;
+            // After a restart, records can wait for their letters.
+            led.start_dead_letters(cluster);
+            Ok(led)
         };
         match slot.loaded.get_or_try_init(load).await {
             Ok(_) if slot.is_forgotten.load(Ordering::Acquire) => Err(ErrorCode::CoordinatorNotAvailable),
@@ -225,14 +241,30 @@ impl ShareLeader {
         lock(&self.partitions).retain(|key, slot| {
             !is_meant(key)
                 || match slot.forget().or_else(|| slot.previous.clone()) {
-                    Some(led) => led.is_writing(),
+                    Some(led) => led.is_busy(),
                     None => false,
                 }
         });
     }
 
-    /// Forgets a share partition in which nothing is under way and that no session has. Its state is stored.
-    fn forget_unused(&self, led: &Arc<LedPartition>) {
+    /// Returns `true` if the share partition was, or is being, loaded again.
+    pub(super) fn is_replaced(&self, led: &Arc<LedPartition>) -> bool {
+        let partitions = lock(&self.partitions);
+        let is_other = |slot: &Arc<Slot>| !slot.loaded.get().is_some_and(|loaded| Arc::ptr_eq(loaded, led));
+        partitions.get(&led.key).is_some_and(is_other)
+    }
+
+    /// Runs a task of a share partition, until the broker stops.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = lock(&self.tasks);
+        // Tasks that have ended leave the set here: it stays as small as the number of tasks under way.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    /// Forgets a share partition in which nothing is under way and that no session has. Its state is stored. One that is closed
+    /// needs no more than the end of its writes.
+    pub(super) fn forget_unused(&self, led: &Arc<LedPartition>) {
         let place = (led.key.topic, led.key.partition);
         if lock(&self.sessions).has(&led.key.group, place) {
             return;
@@ -245,7 +277,8 @@ impl ShareLeader {
         // One that is in use is not unused.
         if let Ok(state) = led.state.try_lock()
             && !state.is_writing
-            && state.window.is_idle()
+            && state.letters == LettersState::Idle
+            && (state.window.is_idle() || led.is_closed() && !state.window.has_changes())
         {
             led.is_closed.store(true, Ordering::Release);
             partitions.remove(&led.key);
@@ -319,7 +352,7 @@ async fn read(
     // A log that has lost records ends below what the group has seen.
     let mut window = SharePartition::new(start_offset.min(log_end), &stored.batches);
     window.set_log_start(log_start);
-    let state = LedState { window, is_writing: false, waiters: Vec::new() };
+    let state = LedState { window, is_writing: false, letters: LettersState::Idle, waiters: Vec::new() };
     Ok(LedPartition {
         key: key.clone(),
         leader_epoch,
@@ -408,15 +441,17 @@ impl LedPartition {
         self.changed.notify_waiters();
     }
 
-    fn is_writing(&self) -> bool {
-        lock(&self.state).is_writing
+    /// Returns `true` if states or dead letters are being written.
+    fn is_busy(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_writing || state.letters == LettersState::Writing
     }
 
     /// Waits until no write is under way.
     async fn writes_ended(&self) {
         loop {
             let changed = self.changed.notified();
-            if !self.is_writing() {
+            if !self.is_busy() {
                 return;
             }
             changed.await;
@@ -433,10 +468,7 @@ impl LedPartition {
             state.is_writing = true;
         }
         let (led, owned) = (self.clone(), cluster.clone());
-        let mut tasks = lock(&cluster.share_leader.tasks);
-        // Tasks that have ended leave the set here: it stays as small as the number of writes under way.
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move { led.write_changes(&owned).await });
+        cluster.share_leader.spawn(async move { led.write_changes(&owned).await });
     }
 
     async fn write_changes(self: Arc<Self>, cluster: &Arc<Cluster>) {
@@ -450,7 +482,7 @@ impl LedPartition {
                 write
             };
             let stored = self.store(cluster, write).await;
-            {
+            let has_letters = {
                 let mut state = lock(&self.state);
                 let done = state.window.complete_write(stored.is_ok());
                 let (ended, waiting) =
@@ -468,12 +500,27 @@ impl LedPartition {
                         self.is_closed.store(true, Ordering::Release);
                     }
                 }
-            }
+                state.window.may_have_dead_letters()
+            };
             self.changed.notify_waiters();
+            if has_letters {
+                self.start_dead_letters(cluster);
+            }
+            if stored.is_err_and(|code| !is_fenced(code)) {
+                self.retry_archiving().await;
+            }
         }
         // The last change has ended, and with it the writes.
         self.changed.notify_waiters();
         cluster.share_leader.forget_unused(&self);
+    }
+
+    /// Enqueues again, after a while, the states of records that are being archived.
+    async fn retry_archiving(&self) {
+        if lock(&self.state).window.has_failed_archiving() {
+            tokio::time::sleep(ARCHIVING_RETRY_AFTER).await;
+            lock(&self.state).window.retry_archiving();
+        }
     }
 
     async fn store(&self, cluster: &Arc<Cluster>, write: WindowWrite) -> Result<(), ErrorCode> {

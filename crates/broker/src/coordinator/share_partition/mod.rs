@@ -7,11 +7,16 @@
 //!
 //! A change has two phases, as in Kafka's `SharePartition`: it is marked, written, and then committed or rolled back. A record
 //! with a marked change keeps its lock meanwhile.
+//!
+//! With a dead-letter queue (KIP-1191, Apache Kafka 4.4), a record that no member has processed is not archived at once: see
+//! `archiving` for its states, and `dead_letters` for the task that writes the letters.
 
 mod acknowledge;
 mod acquire;
+mod archiving;
 pub(crate) mod batches;
 mod counts;
+mod dead_letters;
 mod fetch;
 pub(crate) mod leader;
 #[cfg(test)]

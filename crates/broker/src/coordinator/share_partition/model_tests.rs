@@ -2,6 +2,9 @@
 //!
 //! The model also has the stored state. After each write it looks at the window that a broker would load from there: a crash must
 //! lose no record without a completion, and deliver none again whose acknowledgement was confirmed.
+//!
+//! Half of the groups have a dead-letter queue. The model has the letters of each record: a record gets one only when its state is
+//! stored, is never delivered after it, and has one at the end unless a member has accepted it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,6 +15,7 @@ use super::acknowledge::{AckBatch, AckType};
 use super::acquire::{AcquireMode, Acquirer};
 use super::batches::BatchSpan;
 use super::window::{RecordState, ShareLimits, SharePartition};
+use crate::coordinator::dead_letters::DeadLetters;
 use crate::coordinator::share_state::StateBatch;
 
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
@@ -49,6 +53,10 @@ struct Record {
     is_given_up: bool,
     /// The member has received the answer that its acknowledgement is stored.
     is_done: bool,
+    /// A member has accepted it, or has reported that it does not exist, whatever the answer was.
+    is_accepted: bool,
+    /// The number of its dead letters.
+    letters: u32,
 }
 
 impl Record {
@@ -74,6 +82,15 @@ struct World {
     records: BTreeMap<i64, Record>,
     /// Changes whose writes have not ended, with their records and the promised end of each.
     pending: Vec<(u64, Vec<(i64, AckType)>)>,
+    /// Letters that are being written.
+    taken: Vec<DeadLetters>,
+    /// Letters that are written, and whose records are not archived yet.
+    written: Vec<DeadLetters>,
+}
+
+/// Returns `true` if a record in this state is never delivered again.
+fn is_over(state: Option<(RecordState, i16)>) -> bool {
+    state.is_some_and(|(state, _)| state.is_terminal() || state == RecordState::Archiving)
 }
 
 impl World {
@@ -86,6 +103,7 @@ impl World {
             locks_max: rng.i64(20..100),
             renews: true,
             splits_batches: false,
+            has_dead_letters: rng.bool(),
         };
         Self {
             rng,
@@ -96,6 +114,8 @@ impl World {
             log: Vec::new(),
             records: BTreeMap::new(),
             pending: Vec::new(),
+            taken: Vec::new(),
+            written: Vec::new(),
         }
     }
 
@@ -143,6 +163,7 @@ impl World {
             for offset in batch.first..=batch.last {
                 let record = self.records.get_mut(&offset).expect("only records that consumers see");
                 assert!(!record.is_done, "{offset} was acknowledged before");
+                assert_eq!(record.letters, 0, "{offset} is a dead letter");
                 assert_eq!(record.lock, None, "{offset} is locked");
                 record.lock = Some((member, self.now + LOCK));
                 record.deliveries += 1;
@@ -226,8 +247,9 @@ impl World {
             for batch in &write.batches {
                 for offset in batch.first..=batch.last {
                     let before = self.stored.records.insert(offset, (batch.state, batch.delivery_count));
-                    let was_terminal = before.is_some_and(|(state, _)| state == 2 || state == 4);
-                    let is_same = before.is_some_and(|(state, _)| state == batch.state);
+                    let was_terminal = before.is_some_and(|(state, _)| matches!(state, 2..=4));
+                    let is_same = before.is_some_and(|(state, _)| state == batch.state)
+                        || before.is_some_and(|(state, _)| state == 3 && batch.state == 4);
                     let may_differ = self.records.get(&offset).is_none_or(|record| !record.is_done);
                     assert!(!was_terminal || is_same || may_differ, "{offset} has left its last state");
                 }
@@ -243,6 +265,7 @@ impl World {
             let is_last = record.deliveries >= self.limits.delivery_count_max;
             if outcome != 0 {
                 record.is_stored |= ack != AckType::Release;
+                record.is_accepted |= ack == AckType::Accept;
                 record.is_given_up |= is_last;
             }
             if is_confirmed {
@@ -250,7 +273,31 @@ impl World {
                 record.is_done |= ack != AckType::Release;
             }
         }
+        if !is_confirmed && self.partition.has_failed_archiving() {
+            self.partition.retry_archiving();
+        }
         self.check_reloaded();
+    }
+
+    /// Takes letters, writes some, and archives the records of some.
+    fn write_letters(&mut self) {
+        self.taken.extend(self.partition.take_dead_letters(self.limits.delivery_count_max));
+        assert!(self.limits.has_dead_letters || self.taken.is_empty());
+        while self.rng.u8(..3) != 0
+            && let Some(letters) = self.taken.pop()
+        {
+            for offset in letters.first..=letters.last {
+                let stored = self.stored.records.get(&offset).map(|(state, _)| *state);
+                assert_eq!(stored, Some(3), "{offset} can be delivered again after a crash");
+                self.records.get_mut(&offset).expect("a record").letters += 1;
+            }
+            self.written.push(letters);
+        }
+        while self.rng.bool()
+            && let Some(letters) = self.written.pop()
+        {
+            self.partition.finish_dead_letters(letters.first, letters.last);
+        }
     }
 
     /// Checks the window that another broker would load now.
@@ -260,8 +307,8 @@ impl World {
         for (offset, record) in &self.records {
             let state = reloaded.state_of(*offset);
             let is_passed = *offset < reloaded.start_offset();
-            let is_complete = is_passed || state.is_some_and(|(state, _)| state.is_terminal());
-            if record.is_done {
+            let is_complete = is_passed || is_over(state);
+            if record.is_done || record.letters > 0 {
                 assert!(is_complete, "{offset} is delivered again after a crash: {state:?}");
             }
             if is_complete {
@@ -274,6 +321,8 @@ impl World {
     fn crash(&mut self) {
         self.partition = SharePartition::new(self.stored.start, &self.stored.batches());
         self.pending.clear();
+        self.taken.clear();
+        self.written.clear();
         for record in self.records.values_mut() {
             record.lock = None;
         }
@@ -287,11 +336,10 @@ impl World {
             let state = self.partition.state_of(*offset);
             let is_passed = *offset < self.partition.start_offset();
             if record.is_done {
-                let is_terminal = state.is_some_and(|(state, _)| state.is_terminal());
-                assert!(is_passed || is_terminal, "{offset} was acknowledged: {state:?}");
+                assert!(is_passed || is_over(state), "{offset} was acknowledged: {state:?}");
             } else if record.lock.is_some() {
                 assert_eq!(state.map(|(state, _)| state), Some(RecordState::Acquired), "{offset}");
-            } else if is_passed || state.is_some_and(|(state, _)| state.is_terminal()) {
+            } else if is_passed || is_over(state) {
                 // It was delivered as often as allowed, or the answer to its acknowledgement was lost.
                 assert!(record.may_be_complete(), "{offset} is lost");
             } else if state.is_none() {
@@ -306,7 +354,8 @@ impl World {
             3..8 => drop(self.acquire()),
             8..13 => self.acknowledge(),
             13 => self.release(),
-            14..18 => self.write(),
+            14..17 => self.write(),
+            17 => self.write_letters(),
             18 => self.now += Duration::from_secs(self.rng.u64(1..40)),
             _ if self.rng.u8(..6) == 0 => self.crash(),
             _ => {}
@@ -321,12 +370,14 @@ impl World {
             while self.partition.has_changes() {
                 self.write();
             }
+            self.write_letters();
             self.now += LOCK;
             self.expire();
             self.check();
             let acquired = self.acquire();
             let end = self.log.last().map_or(0, |span| span.last + 1);
-            if acquired == 0 && !self.partition.has_changes() && self.partition.next_fetch_offset() >= end {
+            let is_over = self.partition.next_fetch_offset() >= end && self.partition.start_offset() >= end;
+            if acquired == 0 && !self.partition.has_changes() && is_over {
                 break;
             }
             for member in MEMBERS {
@@ -346,6 +397,9 @@ impl World {
         }
         let end = self.log.last().map_or(0, |span| span.last + 1);
         assert_eq!(self.partition.start_offset(), end, "everything is done: {:?}", self.partition);
+        for (offset, record) in self.records.iter().filter(|_| self.limits.has_dead_letters) {
+            assert!(record.is_accepted || record.letters > 0, "{offset} has no letter");
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::reset::ResetPolicy;
 use super::window::ShareLimits;
 use crate::cluster::Cluster;
+use crate::config::dead_letter_queues::TOPIC_NAME;
 use crate::config::live::GROUP;
 
 /// The settings of a share group: its own, within the broker's limits, or the broker's.
@@ -39,6 +40,7 @@ pub(crate) fn settings_of(cluster: &Cluster, group: &str) -> ShareSettings {
             delivery_count_max: i16::try_from(deliveries).unwrap_or(i16::MAX),
             locks_max: i64::from(locks),
             splits_batches: config.splits_batches,
+            has_dead_letters: text(TOPIC_NAME).is_some_and(|topic| !topic.is_empty()),
             renews: text("share.renew.acknowledge.enable") != Some("false"),
         },
         reset: text("share.auto.offset.reset").and_then(ResetPolicy::parse).unwrap_or(reset),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::archiving::{Archiving, ArchivingStep};
 use super::counts::ShareCounts;
+use crate::coordinator::dead_letters::DeadLetterCause;
 use crate::coordinator::share_state::StateBatch;
 
 /// The states of records in `__share_group_state`, with Kafka's numbers.
@@ -19,6 +21,8 @@ pub(crate) enum RecordState {
     Acquired = 1,
     /// A member has processed it.
     Acknowledged = 2,
+    /// It is not delivered again, and is on its way to the dead-letter queue (KIP-1191).
+    Archiving = 3,
     /// It is not delivered again: it was rejected, delivered too often, or does not exist any more.
     Archived = 4,
 }
@@ -43,6 +47,8 @@ pub(crate) struct ShareLimits {
     pub(crate) renews: bool,
     /// Members get a part of a batch where a limit is within it.
     pub(crate) splits_batches: bool,
+    /// Records that are archived undelivered go to a dead-letter queue first (KIP-1191).
+    pub(crate) has_dead_letters: bool,
 }
 
 /// The number of a change that is being written.
@@ -55,7 +61,37 @@ pub(super) struct Lock {
     /// The end of the lock.
     pub(super) until: Instant,
     /// The change that is being written, and the state after it.
-    pub(super) pending: Option<(ChangeId, RecordState)>,
+    pub(super) pending: Option<(ChangeId, NextState)>,
+}
+
+/// The state of a locked record after a change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum NextState {
+    Available,
+    Acknowledged,
+    Archiving(DeadLetterCause),
+    Archived,
+}
+
+impl NextState {
+    pub(super) const fn record_state(self) -> RecordState {
+        match self {
+            Self::Available => RecordState::Available,
+            Self::Acknowledged => RecordState::Acknowledged,
+            Self::Archiving(_) => RecordState::Archiving,
+            Self::Archived => RecordState::Archived,
+        }
+    }
+
+    /// The state once it is stored.
+    const fn run_state(self) -> RunState {
+        match self {
+            Self::Available => RunState::Available,
+            Self::Acknowledged => RunState::Acknowledged,
+            Self::Archiving(cause) => RunState::Archiving(Archiving::stored(Some(cause))),
+            Self::Archived => RunState::Archived,
+        }
+    }
 }
 
 /// The state of adjacent records.
@@ -64,24 +100,17 @@ pub(super) enum RunState {
     Available,
     Acquired(Lock),
     Acknowledged,
+    Archiving(Archiving),
     Archived,
 }
 
 impl RunState {
-    pub(super) fn of(state: RecordState) -> Self {
-        match state {
-            // A lock does not survive its broker.
-            RecordState::Available | RecordState::Acquired => Self::Available,
-            RecordState::Acknowledged => Self::Acknowledged,
-            RecordState::Archived => Self::Archived,
-        }
-    }
-
     pub(super) const fn record_state(&self) -> RecordState {
         match self {
             Self::Available => RecordState::Available,
             Self::Acquired(_) => RecordState::Acquired,
             Self::Acknowledged => RecordState::Acknowledged,
+            Self::Archiving(_) => RecordState::Archiving,
             Self::Archived => RecordState::Archived,
         }
     }
@@ -102,10 +131,12 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Returns `true` if nothing but their offsets distinguishes the records. Each lock is a run of its own.
+    /// Returns `true` if nothing but their offsets distinguishes the records. Each lock is a run of its own, and so is each
+    /// change of records that are being archived.
     fn is_like(&self, other: &Self) -> bool {
         match (&self.state, &other.state) {
-            (RunState::Acquired(_), _) | (_, RunState::Acquired(_)) => false,
+            (RunState::Acquired(_) | RunState::Archiving(_), _)
+            | (_, RunState::Acquired(_) | RunState::Archiving(_)) => false,
             (RunState::Available, RunState::Available) => {
                 self.delivery_count == other.delivery_count && self.batch_records == other.batch_records
             }
@@ -149,6 +180,8 @@ pub(crate) struct SharePartition {
     /// No lock ends before.
     pub(super) earliest_end: Option<Instant>,
     pub(super) counts: ShareCounts,
+    /// Records may wait for their dead letters.
+    pub(super) may_have_dead_letters: bool,
 }
 
 impl SharePartition {
@@ -169,8 +202,9 @@ impl SharePartition {
             }
             let state = match batch.state {
                 2 => RunState::Acknowledged,
-                // Archiving is Kafka's state of a record on its way to a dead-letter queue.
-                3 | 4 => RunState::Archived,
+                // The cause is not stored.
+                3 => RunState::Archiving(Archiving::stored(None)),
+                4 => RunState::Archived,
                 _ => RunState::Available,
             };
             let run = Run {
@@ -182,6 +216,7 @@ impl SharePartition {
             runs.insert(first, run);
             next = batch.last + 1;
         }
+        let may_have_dead_letters = runs.values().any(|run| matches!(run.state, RunState::Archiving(_)));
         let mut partition = Self {
             start,
             next,
@@ -191,6 +226,7 @@ impl SharePartition {
             writing: Vec::new(),
             earliest_end: None,
             counts: ShareCounts::default(),
+            may_have_dead_letters,
         };
         partition.advance_start();
         partition
@@ -228,11 +264,10 @@ impl SharePartition {
         self.earliest_end
     }
 
-    /// Returns `true` if no member has a lock, and nothing is being written.
+    /// Returns `true` if no member has a lock, no record waits for its dead letter, and nothing is being written.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-            && self.writing.is_empty()
-            && self.runs.values().all(|run| !matches!(run.state, RunState::Acquired(_)))
+        let is_idle = |run: &Run| !matches!(run.state, RunState::Acquired(_) | RunState::Archiving(_));
+        self.queue.is_empty() && self.writing.is_empty() && self.runs.values().all(is_idle)
     }
 
     /// Takes the new start of the log: records below it are gone, locked or not.
@@ -309,14 +344,25 @@ impl SharePartition {
         let done = std::mem::take(&mut self.writing);
         let mut earliest_end = self.earliest_end;
         for run in self.runs.values_mut() {
-            let RunState::Acquired(lock) = &mut run.state else { continue };
-            let Some((_, state)) = lock.pending.filter(|(id, _)| done.contains(id)) else { continue };
-            if is_stored {
-                run.state = RunState::of(state);
-            } else {
-                lock.pending = None;
-                earliest_end = Some(earliest_end.map_or(lock.until, |end| end.min(lock.until)));
-            }
+            let next = match &mut run.state {
+                RunState::Acquired(lock) => {
+                    let Some((_, next)) = lock.pending.filter(|(id, _)| done.contains(id)) else { continue };
+                    if is_stored {
+                        next.run_state()
+                    } else {
+                        lock.pending = None;
+                        earliest_end = Some(earliest_end.map_or(lock.until, |end| end.min(lock.until)));
+                        continue;
+                    }
+                }
+                RunState::Archiving(archiving) => match archiving.after_write(&done, is_stored) {
+                    Some(next) => next,
+                    None => continue,
+                },
+                RunState::Available | RunState::Acknowledged | RunState::Archived => continue,
+            };
+            self.may_have_dead_letters |= matches!(next, RunState::Archiving(_));
+            run.state = next;
         }
         self.earliest_end = earliest_end;
         if is_stored {
@@ -329,8 +375,11 @@ impl SharePartition {
     /// Returns whether a run is terminal once the current write is stored.
     fn is_terminal_after(&self, run: &Run) -> bool {
         match &run.state {
-            RunState::Acquired(Lock { pending: Some((id, state)), .. }) => {
-                state.is_terminal() && self.writing.contains(id)
+            RunState::Acquired(Lock { pending: Some((id, next)), .. }) => {
+                next.record_state().is_terminal() && self.writing.contains(id)
+            }
+            RunState::Archiving(Archiving { step: ArchivingStep::Finishing(id), .. }) => {
+                self.writing.contains(id)
             }
             state => state.is_terminal(),
         }

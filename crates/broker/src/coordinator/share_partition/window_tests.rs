@@ -9,6 +9,7 @@ use super::acknowledge::{AckBatch, AckType};
 use super::acquire::{AcquireMode, Acquired, Acquirer};
 use super::batches::BatchSpan;
 use super::window::{RecordState, ShareLimits, SharePartition};
+use crate::coordinator::dead_letters::{DeadLetterCause, DeadLetters};
 use crate::coordinator::share_state::StateBatch;
 
 const LIMITS: ShareLimits = ShareLimits {
@@ -17,6 +18,7 @@ const LIMITS: ShareLimits = ShareLimits {
     locks_max: 200,
     renews: true,
     splits_batches: false,
+    has_dead_letters: false,
 };
 
 /// A partition whose log has batches of ten records.
@@ -70,6 +72,20 @@ impl Story {
             self.partition.complete_write(true);
         }
         self.partition.check();
+    }
+
+    /// A group with a dead-letter queue.
+    fn with_dead_letters() -> Self {
+        let limits = ShareLimits { has_dead_letters: true, ..LIMITS };
+        Self { limits, ..Self::new() }
+    }
+
+    fn take_dead_letters(&mut self) -> Vec<DeadLetters> {
+        self.partition.take_dead_letters(self.limits.delivery_count_max)
+    }
+
+    fn state_of(&self, offset: i64) -> Option<RecordState> {
+        self.partition.state_of(offset).map(|(state, _)| state)
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -274,4 +290,115 @@ fn two_states_of_a_record_have_two_writes() {
     assert_eq!((write.start_offset, write.delivery_complete_count), (5, 0));
     story.partition.complete_write(true);
     story.partition.check();
+}
+
+fn letters(first: i64, last: i64, delivery_count: i16, cause: DeadLetterCause) -> DeadLetters {
+    DeadLetters { first, last, delivery_count, cause }
+}
+
+#[test]
+fn a_rejected_record_holds_the_start_until_its_letter_is_written() {
+    let mut story = Story::with_dead_letters();
+    story.acquire("a", 10);
+    let batch = AckBatch { first: 0, last: 4, types: vec![AckType::Reject] };
+    story.partition.acknowledge(story.now, "a", &[batch], &story.limits).expect("a has the lock");
+    assert_eq!(story.take_dead_letters(), [], "the state is not stored");
+    let write = story.partition.next_write().expect("the rejection");
+    assert_eq!((write.start_offset, write.delivery_complete_count), (0, 0));
+    assert_eq!(write.batches, [StateBatch { first: 0, last: 4, state: 3, delivery_count: 1 }]);
+    story.partition.complete_write(true);
+    story.ack("a", 5, 9, AckType::Accept).expect("a has the lock");
+    assert_eq!(story.partition.start_offset(), 0);
+    assert_eq!(story.take_dead_letters(), [letters(0, 4, 1, DeadLetterCause::ClientReject)]);
+    assert_eq!(story.take_dead_letters(), [], "they are taken once");
+    assert!(!story.partition.is_idle() && !story.partition.has_changes());
+    // Letters end in the order of their batches.
+    story.partition.finish_dead_letters(0, 2);
+    let write = story.partition.next_write().expect("the end of the archiving");
+    assert_eq!((write.start_offset, write.delivery_complete_count), (3, 5));
+    assert_eq!(story.partition.start_offset(), 0);
+    story.partition.complete_write(true);
+    assert_eq!(story.partition.start_offset(), 3);
+    story.partition.finish_dead_letters(3, 4);
+    story.store();
+    assert_eq!(story.partition.start_offset(), 10);
+    assert!(story.partition.is_idle());
+}
+
+#[test]
+fn records_that_are_delivered_too_often_need_letters_and_gaps_do_not() {
+    let mut story = Story::with_dead_letters();
+    (story.end, story.limits.delivery_count_max) = (10, 2);
+    story.acquire("a", 10);
+    story.ack("a", 0, 9, AckType::Release).expect("a has the lock");
+    story.acquire("a", 10);
+    story.ack("a", 0, 1, AckType::Gap).expect("a has the lock");
+    story.ack("a", 2, 3, AckType::Release).expect("a has the lock");
+    story.ack("a", 4, 4, AckType::Reject).expect("a has the lock");
+    let exceeded = DeadLetterCause::DeliveryCountExceeded;
+    let expected = [letters(2, 3, 2, exceeded), letters(4, 4, 2, DeadLetterCause::ClientReject)];
+    assert_eq!(story.take_dead_letters(), expected);
+    // The locks of the others end. Their state is stored before their letters are written.
+    story.pass(31);
+    assert_eq!(story.acquire("b", 10), []);
+    assert_eq!(story.take_dead_letters(), []);
+    story.store();
+    assert_eq!(story.take_dead_letters(), [letters(5, 9, 2, exceeded)]);
+    story.partition.finish_dead_letters(2, 9);
+    story.store();
+    assert_eq!(story.partition.start_offset(), 10);
+}
+
+#[test]
+fn states_of_archived_records_are_written_again_after_a_failure() {
+    let mut story = Story::with_dead_letters();
+    (story.end, story.limits.delivery_count_max) = (10, 1);
+    story.acquire("a", 10);
+    // The rejection of a member is rolled back.
+    let batch = AckBatch { first: 0, last: 4, types: vec![AckType::Reject] };
+    story.partition.acknowledge(story.now, "a", &[batch], &story.limits).expect("a has the lock");
+    story.partition.next_write().expect("the rejection");
+    story.partition.complete_write(false);
+    assert_eq!(story.state_of(0), Some(RecordState::Acquired));
+    assert!(!story.partition.has_failed_archiving());
+    // The end of a lock is not: no request waits for it.
+    story.pass(31);
+    story.acquire("b", 10);
+    assert_eq!(story.state_of(0), Some(RecordState::Archiving));
+    story.partition.next_write().expect("the end of the locks");
+    story.partition.complete_write(false);
+    assert_eq!(story.take_dead_letters(), []);
+    assert!(story.partition.has_failed_archiving() && !story.partition.has_changes());
+    story.partition.retry_archiving();
+    story.store();
+    assert_eq!(story.take_dead_letters(), [letters(0, 9, 1, DeadLetterCause::DeliveryCountExceeded)]);
+    // A letter is not written again because its last state was not stored.
+    story.partition.finish_dead_letters(0, 9);
+    story.partition.next_write().expect("the last state");
+    story.partition.complete_write(false);
+    assert_eq!(story.take_dead_letters(), []);
+    story.partition.retry_archiving();
+    story.store();
+    assert_eq!((story.take_dead_letters(), story.partition.start_offset()), (Vec::new(), 10));
+}
+
+#[test]
+fn stored_archiving_records_get_their_letters() {
+    let batch = |first, last, state, delivery_count| StateBatch { first, last, state, delivery_count };
+    let stored = [batch(0, 1, 3, 1), batch(2, 2, 2, 1), batch(5, 9, 3, 5)];
+    let mut story = Story::with_dead_letters();
+    story.partition = SharePartition::new(0, &stored);
+    assert_eq!(story.partition.start_offset(), 0);
+    assert_eq!(story.acquire("a", 2), [(3, 4, 1)]);
+    // The cause is not stored: the number of deliveries shows it.
+    let expected = [
+        letters(0, 1, 1, DeadLetterCause::ClientReject),
+        letters(5, 9, 5, DeadLetterCause::DeliveryCountExceeded),
+    ];
+    assert_eq!(story.take_dead_letters(), expected);
+    // Records that are deleted meanwhile need no last state.
+    story.partition.set_log_start(8);
+    story.partition.finish_dead_letters(0, 9);
+    story.store();
+    assert_eq!(story.partition.start_offset(), 10);
 }

@@ -87,7 +87,7 @@ mod tests {
             let mut draw = || {
                 let first = rng.i64(0..40);
                 let last = first + rng.i64(0..15);
-                batch(first, last, [0, 2, 4][rng.usize(0..3)], rng.i16(1..4))
+                batch(first, last, [0, 2, 3, 4][rng.usize(0..4)], rng.i16(1..4))
             };
             let known: Vec<StateBatch> = (0..6).map(|_| draw()).collect();
             let new: Vec<StateBatch> = (0..6).map(|_| draw()).collect();

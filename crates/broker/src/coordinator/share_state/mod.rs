@@ -51,7 +51,7 @@ impl SharePartitionKey {
 pub(crate) struct StateBatch {
     pub(crate) first: i64,
     pub(crate) last: i64,
-    /// Kafka's `RecordState`: 0 available, 2 acknowledged, 4 archived.
+    /// Kafka's `RecordState`: 0 available, 2 acknowledged, 3 archiving, 4 archived.
     pub(crate) state: i8,
     pub(crate) delivery_count: i16,
 }
