@@ -16,6 +16,7 @@ mod compression_type;
 mod configs;
 mod consumer_groups;
 mod data_loss;
+mod dead_letter_queues;
 mod deadlines;
 mod disk_faults;
 mod documents;
