@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,9 @@ use ottla_client::{
     AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, NewTopic, Producer,
     Record, ShareBatch, ShareConsumer, TopicPartition,
 };
-use ottla_interop::{Failure, KafkaCluster, KafkaOptions, OttlaBroker, Peer, Process, newest_jars, require};
+use ottla_interop::{
+    Failure, KafkaCluster, KafkaOptions, OttlaBroker, Peer, Process, build_foreign_go, newest_jars, require,
+};
 use ottla_parallel::{GiveUp, Mode, Processor, Retry};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,7 +56,7 @@ on_both! {
     implicit_acknowledgement_accepts_each_record_once,
     explicit_acknowledgements_release_reject_and_redeliver,
     a_renewed_record_stays_with_its_consumer_beyond_its_lock,
-    two_of_ours_and_javas_share_a_group_and_each_record_comes_once,
+    ours_javas_and_franz_gos_share_a_group_and_each_record_comes_once,
     closing_releases_what_is_not_acknowledged_and_sends_what_is,
     a_record_limit_holds_and_transaction_markers_are_no_records,
     two_processors_share_a_group_with_retries_renewals_and_dead_letters,
@@ -319,23 +322,34 @@ fn a_renewed_record_stays_with_its_consumer_beyond_its_lock(kind: Kind) -> Resul
     Ok(())
 }
 
-fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once(kind: Kind) -> Result<(), Failure> {
+fn ours_javas_and_franz_gos_share_a_group_and_each_record_comes_once(kind: Kind) -> Result<(), Failure> {
     require!(Peer::NewestJava);
+    require!(Peer::Go);
     let cluster = shared(kind)?;
     let client = prepare(&cluster, "mixed", 4);
     let mut ours = [member(&cluster, "mixed", &[]), member(&cluster, "mixed", &[])];
     let mut java = newest_jars()?.java(256);
     java.arg("org.apache.kafka.tools.consumer.ConsoleShareConsumer");
     java.args(["--bootstrap-server", &cluster.bootstrap(), "--topic", "mixed", "--group", "mixed"]);
-    let mut java = Process::spawn("console share consumer", &mut java)?;
+    let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
+    let (source, program) = (scratch.path().join("main.go"), scratch.path().join("program"));
+    std::fs::write(&source, include_str!("share_consumer/main.go"))
+        .map_err(|error| Failure::new(format!("{}: {error}", source.display())))?;
+    build_foreign_go(&source, &program)?;
+    let mut go = Command::new(&program);
+    go.args([&cluster.bootstrap(), "mixed", "mixed"]);
+    let mut others =
+        [Process::spawn("console share consumer", &mut java)?, Process::spawn("franz-go", &mut go)?];
     let mut seen: Vec<usize> = Vec::new();
     let mut by_each = [0, 0];
-    let javas = |java: &Process| -> Vec<usize> {
-        String::from_utf8_lossy(&java.stdout()).lines().filter_map(|line| line.trim().parse().ok()).collect()
+    let printed = |process: &Process| -> Vec<usize> {
+        let text = process.stdout();
+        String::from_utf8_lossy(&text).lines().filter_map(|line| line.trim().parse().ok()).collect()
     };
     let (mut written, deadline) = (0, Instant::now() + PATIENCE * 2);
     loop {
-        let all_take_part = by_each.iter().all(|count| *count > 0) && !javas(&java).is_empty();
+        let by_others = others.each_ref().map(|process| printed(process).len());
+        let all_take_part = by_each.iter().chain(&by_others).all(|count| *count > 0);
         if written < 3000 || !all_take_part {
             if written >= 3000 {
                 // Java takes its time to start.
@@ -343,7 +357,7 @@ fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once(kind: Kind) ->
             }
             produce(&client, "mixed", written..written + 50);
             written += 50;
-        } else if seen.len() + javas(&java).len() >= written {
+        } else if seen.len() + by_others.iter().sum::<usize>() >= written {
             break;
         }
         for (consumer, count) in ours.iter_mut().zip(&mut by_each) {
@@ -352,13 +366,17 @@ fn two_of_ours_and_javas_share_a_group_and_each_record_comes_once(kind: Kind) ->
                 seen.extend(values(&batch));
             }
         }
-        assert!(Instant::now() < deadline, "{by_each:?} and {} of {written}", javas(&java).len());
+        let is_late = Instant::now() >= deadline;
+        let state = format!("{by_each:?} and {by_others:?} of {written}");
+        if is_late || others.iter_mut().any(|process| process.try_exit().is_some()) {
+            return Err(others[1].quoted(&others[0].quoted(&Failure::new(state))));
+        }
     }
     ours.iter_mut().for_each(commit);
-    let javas = javas(&java);
-    java.stop()?;
-    assert!(!javas.is_empty() && by_each.iter().all(|count| *count > 0), "{by_each:?}, {}", javas.len());
-    seen.extend(javas);
+    for process in &mut others {
+        seen.extend(printed(process));
+        process.stop()?;
+    }
     seen.sort_unstable();
     assert_eq!(seen, (0..written).collect::<Vec<_>>());
     Ok(())

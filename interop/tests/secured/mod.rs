@@ -141,7 +141,7 @@ fn java_round_trip(bootstrap: &str, config: &Path, value: &str) -> Result<Vec<St
     java_produce(bootstrap, config, value)?.succeeded()?;
     let config = text(config);
     let args =
-        ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--from-beginning", "--timeout-ms", "5000"];
+        ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--from-beginning", "--timeout-ms", "10000"];
     let consumer = [&args[..], &["--consumer.config", &config]].concat();
     Ok(java_tool(console::CONSUMER, &consumer, b"")?.lines())
 }
