@@ -260,6 +260,40 @@ fn the_last_batch_of_an_active_producer_stays_without_records() {
 }
 
 #[test]
+fn the_last_batch_of_a_producer_stays_in_a_segment_without_other_records_that_stay() {
+    let (_, mut log) = new_log();
+    for sequence in [0, 2] {
+        let seal = Seal { producer_id: 9, producer_epoch: 2, base_sequence: sequence, ..Seal::default() };
+        appended(&mut log, keyed::batch(&[record(1, "a"), record(1, "b")], NOW, &seal), 0);
+    }
+    roll(&mut log);
+    append(&mut log, &[record(1, "c")]);
+    roll(&mut log);
+    compact(&mut log, 0);
+    let left: Vec<_> = batches(&mut log)
+        .iter()
+        .map(|header| (header.base_offset, header.producer_id, header.record_count))
+        .collect();
+    assert_eq!(left, [(0, -1, 0), (2, 9, 0), (4, -1, 1)]);
+}
+
+/// The first pass ends within a batch. It knows nothing of the later records of this batch.
+#[test]
+fn records_behind_the_end_of_a_full_map_stay() {
+    let (_, mut log) = new_log();
+    for n in 0..30 {
+        let records: Vec<Keyed> = (0..7).map(|at| record(n * 7 + at, "x")).collect();
+        append(&mut log, &records);
+    }
+    roll(&mut log);
+    // Bits for all offsets, and a map for about a hundred keys.
+    let small = CompactionOptions { map_bytes_max: 3000, ..options(0, NOW) };
+    let report = log.compact(small).expect("compacted");
+    assert!(report.keys < 128 && report.first_dirty % 7 != 0, "{report:?}");
+    assert_eq!(offsets(&mut log), (0..210).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_first_and_the_last_offset_of_a_log_survive_the_removal_of_everything() {
     let (disk, mut log) = new_log();
     for _ in 0..3 {
@@ -335,6 +369,42 @@ fn small_segments_become_one_of_at_most_segment_bytes() {
         common::log_files(&disk).iter().map(|path| disk.contents(path).expect("there").len()).collect();
     assert!(log.segment_count() < before / 5 && sizes.iter().all(|size| *size <= 2000), "{sizes:?}");
     assert_eq!(offsets(&mut log), (0..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_left_of_large_segments_becomes_one() {
+    let disk = MemStorage::new();
+    let config = LogConfig { segment_bytes: 4000, ..config() };
+    let (mut log, _) = open(&disk, &config);
+    for n in 0..400 {
+        append(&mut log, &[record(if n % 40 == 0 { n + 1000 } else { 1 }, &"x".repeat(100))]);
+    }
+    roll(&mut log);
+    assert!(log.segment_count() > 15);
+    let report = compact(&mut log, 0);
+    assert_eq!((log.segment_count(), report.records_kept), (2, 11), "one, and the active segment");
+    let expected: Vec<i64> = (0..400).filter(|offset| offset % 40 == 0 || *offset == 399).collect();
+    assert_eq!(offsets(&mut log), expected);
+}
+
+#[test]
+fn records_that_stay_and_are_larger_than_others_do_not_make_a_segment_too_large() {
+    let disk = MemStorage::new();
+    let config = LogConfig { segment_bytes: 4000, ..config() };
+    let (mut log, _) = open(&disk, &config);
+    for n in 0..200 {
+        append(
+            &mut log,
+            &[record(1, "small"), record(1, "small"), record(1, "small"), record(n, &"x".repeat(300))],
+        );
+    }
+    append(&mut log, &[record(1, "last")]);
+    roll(&mut log);
+    let report = compact(&mut log, 0);
+    assert_eq!(report.records_kept, 200);
+    let sizes: Vec<usize> =
+        common::log_files(&disk).iter().map(|path| disk.contents(path).expect("there").len()).collect();
+    assert!(sizes.iter().all(|size| *size <= 4000), "{sizes:?}");
 }
 
 /// Kafka 4.4: recompressed batches, or timestamps counted from a horizon, can need more bytes than a segment may have.

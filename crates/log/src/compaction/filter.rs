@@ -17,6 +17,7 @@ use ottla_wire::varint::{put_signed, read_i32, signed_len};
 use rustc_hash::FxHashMap;
 
 use super::key_hash::KeyHash;
+use super::newest::NewestOffsets;
 use super::offset_map::OffsetMap;
 use super::transactions::Transactions;
 use crate::deliberate::{DeliberateFault, has_deliberate_fault};
@@ -30,12 +31,18 @@ pub(super) const LOOKUPS: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) map: OffsetMap,
+    /// The newest records up to `latest`, as far as there is memory for their bits.
+    pub(crate) newest: NewestOffsets,
+    /// Records without a key in batches that `newest` covers: the second pass does not count them.
+    pub(crate) without_key: u64,
     /// The last offset whose key is in the map. Later records stay.
     pub(crate) latest: i64,
     pub(crate) now_ms: i64,
     pub(crate) delete_retention_ms: i64,
     /// The last batch of each active producer.
     pub(crate) producers: FxHashMap<i64, LastBatch>,
+    /// The offsets of these batches' last records, in their order.
+    pub(crate) last_offsets: Vec<i64>,
     pub(crate) decompressed_bytes_max: usize,
 }
 
@@ -55,7 +62,8 @@ pub(crate) enum Fate {
 pub(crate) struct Counts {
     pub(crate) records_read: u64,
     pub(crate) records_kept: u64,
-    /// Records without a key, which an earlier version or another policy has let in.
+    /// Records without a key, which an earlier version or another policy has let in. Those of [`Rules::without_key`] are not
+    /// counted here.
     pub(crate) without_key: u64,
 }
 
@@ -87,6 +95,30 @@ struct Kept {
     has_tombstone: bool,
 }
 
+impl Rules {
+    /// Returns `true` if the last batch of a producer may end at one of these offsets.
+    pub(crate) fn has_last_batch(&self, first: i64, last: i64) -> bool {
+        let next = self.last_offsets.partition_point(|offset| *offset < first);
+        self.last_offsets.get(next).is_some_and(|offset| *offset <= last)
+    }
+}
+
+impl Kept {
+    const NONE: Self = Self { records: 0, max_timestamp: NONE, has_tombstone: false };
+
+    /// Adds a record, and its place in the block to the ranges that stay.
+    #[inline]
+    fn add(&mut self, ranges: &mut Vec<Range<usize>>, place: Range<usize>, timestamp: i64, has_value: bool) {
+        self.records += 1;
+        self.max_timestamp = self.max_timestamp.max(timestamp);
+        self.has_tombstone |= !has_value;
+        match ranges.last_mut() {
+            Some(last) if last.end == place.start => last.end = place.end,
+            _ => ranges.push(place),
+        }
+    }
+}
+
 impl Filter {
     /// Decides about a batch. A rewritten one is in `out`, alone.
     pub(crate) fn batch(
@@ -106,6 +138,11 @@ impl Filter {
         if transactions.pass_data(header) || header.record_count == 0 {
             return Ok(emptied(header, is_last, out));
         }
+        let (first, last) = (header.base_offset, header.last_offset());
+        let is_covered = last <= rules.latest && rules.newest.covers(first, last);
+        if is_covered && !rules.newest.has_any(first, last) {
+            return Ok(emptied(header, is_last, out));
+        }
         let codec = header.compression()?;
         let inflated;
         let block = if codec == Compression::None {
@@ -115,7 +152,11 @@ impl Filter {
                 .map_err(|source| RecordError::Compress { base_offset: header.base_offset, source })?;
             &inflated[..]
         };
-        let kept = self.choose(rules, header, block)?;
+        let kept = if is_covered {
+            self.choose_covered(rules, header, block)?
+        } else {
+            self.choose(rules, header, block)?
+        };
         self.counts.records_kept += u64::from(kept.records);
         if kept.records == 0 {
             return Ok(emptied(header, is_last, out));
@@ -162,10 +203,9 @@ impl Filter {
 
     /// Finds the records of a block that stay.
     fn choose(&mut self, rules: &Rules, header: &BatchHeader, block: &[u8]) -> Result<Kept, RecordError> {
-        let mut kept = Kept { records: 0, max_timestamp: NONE, has_tombstone: false };
+        let mut kept = Kept::NONE;
         self.kept.clear();
-        // A tombstone goes in a later pass than the one that has set its horizon, when the horizon is reached.
-        let drops_tombstones = header.has_delete_horizon() && header.base_timestamp <= rules.now_ms;
+        let drops_tombstones = drops_tombstones(rules, header);
         let mut records = RecordIter::new(header, block);
         loop {
             self.parsed.clear();
@@ -191,30 +231,42 @@ impl Filter {
                     true
                 } else if let Some(key) = record.key {
                     let is_newest = rules.map.get(key).is_none_or(|newest| record.offset >= newest);
-                    let is_lost =
-                        has_deliberate_fault(DeliberateFault::NewestRecordsRemoved) && record.offset % 7 == 3;
-                    is_newest && !is_lost && (record.has_value || !drops_tombstones)
+                    is_newest && !is_lost(record.offset) && (record.has_value || !drops_tombstones)
                 } else {
                     self.counts.without_key += 1;
                     false
                 };
-                if !stays {
-                    continue;
-                }
-                kept.records += 1;
-                kept.max_timestamp = kept.max_timestamp.max(record.timestamp);
-                kept.has_tombstone |= !record.has_value;
-                match self.kept.last_mut() {
-                    Some(last) if last.end == record.start => last.end = record.end,
-                    _ => self.kept.push(record.start..record.end),
+                if stays {
+                    kept.add(&mut self.kept, record.start..record.end, record.timestamp, record.has_value);
                 }
             }
         }
-        if records.remaining() > 0 || !records.rest().is_empty() {
-            let found = header.record_count as u32 - records.remaining();
-            let base_offset = header.base_offset;
-            return Err(RecordError::Count { base_offset, claimed: header.record_count, found });
+        all_read(header, &records)?;
+        Ok(kept)
+    }
+
+    /// The same for a block of which the first pass has seen every record.
+    fn choose_covered(
+        &mut self,
+        rules: &Rules,
+        header: &BatchHeader,
+        block: &[u8],
+    ) -> Result<Kept, RecordError> {
+        let mut kept = Kept::NONE;
+        self.kept.clear();
+        let drops_tombstones = drops_tombstones(rules, header);
+        let mut records = RecordIter::new(header, block);
+        let mut start = 0;
+        while let Some(record) = records.next().transpose()? {
+            let end = block.len() - records.rest().len();
+            let has_value = record.value.is_some();
+            if rules.newest.has(record.offset) && !is_lost(record.offset) && (has_value || !drops_tombstones)
+            {
+                kept.add(&mut self.kept, start..end, record.timestamp, has_value);
+            }
+            start = end;
         }
+        all_read(header, &records)?;
         Ok(kept)
     }
 
@@ -258,6 +310,24 @@ impl Filter {
         seal(&mut new, out);
         Ok(new)
     }
+}
+
+/// A tombstone goes in a later pass than the one that has set its horizon, when the horizon is reached.
+fn drops_tombstones(rules: &Rules, header: &BatchHeader) -> bool {
+    header.has_delete_horizon() && header.base_timestamp <= rules.now_ms
+}
+
+fn is_lost(offset: i64) -> bool {
+    has_deliberate_fault(DeliberateFault::NewestRecordsRemoved) && offset % 7 == 3
+}
+
+/// Fails if a batch has more or fewer records than its header says.
+pub(super) fn all_read(header: &BatchHeader, records: &RecordIter<'_>) -> Result<(), RecordError> {
+    if records.remaining() == 0 && records.rest().is_empty() {
+        return Ok(());
+    }
+    let found = header.record_count as u32 - records.remaining();
+    Err(RecordError::Count { base_offset: header.base_offset, claimed: header.record_count, found })
 }
 
 /// Copies whole records, and counts their timestamps from `horizon`.

@@ -11,14 +11,17 @@
 
 mod filter;
 mod key_hash;
+mod newest;
 mod offset_map;
 mod output;
 mod range;
 mod replace;
+mod runs;
 mod transactions;
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ottla_wire::BatchHeader;
@@ -26,21 +29,30 @@ use ottla_wire::batch::{Compression, HEADER_BYTES};
 use ottla_wire::compress::decompress;
 use ottla_wire::reader::{RecordError, RecordIter};
 
-use self::filter::{Fate, Filter, LOOKUPS, Rules};
+use self::filter::{Fate, Filter, LOOKUPS, Rules, all_read};
 use self::key_hash::{KeyHash, KeyHasher};
 use self::output::Output;
 pub use self::range::Cleanable;
 pub use self::replace::{CleanedGroup, PendingReplacement, ReplacedFiles};
+use self::runs::{Run, Runs};
 use self::transactions::Transactions;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::marker::Control;
-use crate::scan::{SCAN_CHUNK_BYTES, Window};
+use crate::scan::Window;
 use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
 use crate::txn_index::AbortedTransaction;
 use crate::verified::Verified;
 
+/// A read of a segment, which the processor's cache holds until its records are read.
+const READ_BYTES: usize = 256 << 10;
+/// The bytes after which a pass asks whether it should stop.
+const ASK_BYTES: u64 = 1 << 20;
+/// The most segments that are replaced together: a compaction that is stopped has lost the work on one group.
+const GROUP_SEGMENTS_MAX: usize = 64;
+/// The size of records that stay, in parts of the average.
+const SIZE_MARGIN: f64 = 1.25;
 /// Positions in an index have 31 bits.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 
@@ -53,7 +65,8 @@ pub struct CompactionOptions {
     pub first_dirty: i64,
     /// Segments that reach beyond this offset are left alone: the last stable offset, or the high watermark.
     pub stable_end: i64,
-    /// The most bytes of the map of keys; each key takes 30. The map is as large as the keys need.
+    /// The most bytes of the map of keys, each of which takes 30, and of a bit for each dirty offset. Both are as large as
+    /// the keys and offsets need.
     pub map_bytes_max: usize,
     /// A secret for the hashes of keys. A new one for each compaction.
     pub secret: [u64; 2],
@@ -129,10 +142,11 @@ pub struct Compaction {
     aborted: Vec<AbortedTransaction>,
     transactions: Transactions,
     rules: Rules,
+    runs: Runs,
     is_mapped: bool,
     filter: Filter,
     scratch: Vec<u8>,
-    /// `segment.bytes`: a group of segments becomes one if it is not larger.
+    /// `segment.bytes`: a group of segments becomes one if what is left of it is not larger.
     group_bytes_max: u64,
     segment_bytes_max: u64,
     index_interval: u32,
@@ -171,7 +185,7 @@ impl Compaction {
         CompactionReport {
             records_read: counts.records_read,
             records_kept: counts.records_kept,
-            records_without_key: counts.without_key,
+            records_without_key: counts.without_key + self.rules.without_key,
             ..self.report
         }
     }
@@ -202,20 +216,34 @@ impl Compaction {
         Ok(None)
     }
 
-    /// Takes the next segments that fit together into one.
+    /// Takes the next segments of which what is left fits into one.
     fn next_group(&mut self) -> Option<Vec<Source>> {
         let first = self.sources.pop_front()?;
-        let (base_offset, mut bytes) = (first.base_offset, first.size);
+        let (base_offset, mut bytes) = (first.base_offset, self.bytes_left(&first));
         let mut group = vec![first];
         while let Some(next) = self.sources.front() {
             let is_in_reach = i32::try_from(next.end_offset - 1 - base_offset).is_ok();
-            if bytes + next.size > self.group_bytes_max || !is_in_reach {
+            let bytes_left = self.bytes_left(next);
+            if bytes + bytes_left > self.group_bytes_max || !is_in_reach || group.len() == GROUP_SEGMENTS_MAX
+            {
                 break;
             }
-            bytes += next.size;
+            bytes += bytes_left;
             group.extend(self.sources.pop_front());
         }
         Some(group)
+    }
+
+    /// The size that a segment will have, about: the records that stay are supposed to be as large as others.
+    fn bytes_left(&self, source: &Source) -> u64 {
+        let (first, last) = (source.base_offset, source.end_offset - 1);
+        let is_known = last <= self.rules.latest && self.rules.newest.covers(first, last);
+        let offsets = source.end_offset - first;
+        if !is_known || offsets <= 0 {
+            return source.size;
+        }
+        let part = self.rules.newest.count(first, last) as f64 / offsets as f64;
+        ((source.size as f64 * part * SIZE_MARGIN) as u64).min(source.size)
     }
 
     /// Pass 1: the newest offset of each key in the dirty segments, until the map is full.
@@ -227,10 +255,19 @@ impl Compaction {
         for source in dirty {
             let file = self.open(&source)?;
             let (rules, first_dirty) = (&mut self.rules, self.first_dirty);
-            self.report.map_bytes_read += walk(&self.dir, &file, &source, should_stop, |header, batch| {
-                is_full = !map_batch(rules, &mut transactions, first_dirty, header, batch)?;
-                Ok(!is_full)
-            })?;
+            let runs = &mut self.runs;
+            let walk = Walk { dir: &self.dir, file: &*file, source: &source, should_stop };
+            self.report.map_bytes_read += walk.run(
+                |_, _| None,
+                |step| {
+                    let Step::Batch { header, batch, position } = step else { return Ok(true) };
+                    is_full = !map_batch(rules, &mut transactions, first_dirty, header, batch)?;
+                    if !is_full {
+                        runs.add(header, position);
+                    }
+                    Ok(!is_full)
+                },
+            )?;
             if is_full {
                 break;
             }
@@ -240,7 +277,7 @@ impl Compaction {
         self.sources.retain(|source| source.base_offset <= latest);
         self.report.first_dirty = latest + 1;
         self.report.keys = self.rules.map.len() as u64;
-        self.report.map_bytes = self.rules.map.bytes();
+        self.report.map_bytes = self.rules.map.bytes() + self.rules.newest.bytes() + self.runs.bytes();
         Ok(())
     }
 
@@ -254,15 +291,36 @@ impl Compaction {
         let only = if let [only] = group { Some(self.open(only)?) } else { None };
         let dir = self.dir.clone();
         let failed = |source| failed(&dir, "write a cleaned segment", source);
-        let (interval, bytes_max) = (self.index_interval, self.segment_bytes_max);
+        // What is left of a group is an estimate. A single segment may be larger than `segment.bytes`, if that was lowered.
+        let size: u64 = group.iter().map(|source| source.size).sum();
+        let is_estimated = size > self.group_bytes_max && group.len() > 1;
+        let bytes_max = if is_estimated {
+            self.segment_bytes_max.min(self.group_bytes_max)
+        } else {
+            self.segment_bytes_max
+        };
+        let interval = self.index_interval;
         let mut output =
             Output::new(self.storage.clone(), self.dir.clone(), base_offset, interval, bytes_max, only);
         let mut written = Ok(());
         for source in group {
             let file = self.open(source)?;
-            let Self { rules, filter, scratch, transactions, .. } = self;
+            let Self { rules, filter, scratch, transactions, runs, .. } = self;
             let mut epoch = None;
-            walk(&dir, &file, source, should_stop, |header, batch| {
+            let superseded = |offsets, position| runs.superseded(rules, offsets, position);
+            let walk = Walk { dir: &dir, file: &*file, source, should_stop };
+            walk.run(superseded, |step| {
+                let (header, batch) = match step {
+                    Step::Batch { header, batch, .. } => (header, batch),
+                    Step::Superseded(run) => {
+                        filter.counts.records_read += run.records;
+                        let before = epoch.replace(run.epoch).unwrap_or(run.epoch);
+                        written = output
+                            .gap_to(run.base_offset, before, false)
+                            .and_then(|()| output.gap_to(run.next_offset, run.epoch, false));
+                        return Ok(written.is_ok());
+                    }
+                };
                 // Offsets that an operator has given up.
                 let before = epoch.unwrap_or(header.partition_leader_epoch);
                 epoch = Some(header.partition_leader_epoch);
@@ -303,50 +361,78 @@ fn failed(dir: &str, doing: &str, source: io::Error) -> CompactionError {
     LogError::Io { dir: dir.to_owned(), doing: doing.to_owned(), source }.into()
 }
 
-/// Calls `on_batch` for each batch of a segment until it returns `false`. Returns the number of bytes read.
-fn walk(
-    dir: &str,
-    file: &Arc<dyn File>,
-    source: &Source,
-    should_stop: &dyn Fn() -> bool,
-    mut on_batch: impl FnMut(&BatchHeader, &[u8]) -> Result<bool, RecordError>,
-) -> Result<u64, CompactionError> {
-    let damaged = |position, reason: String| CompactionError::Damaged {
-        dir: dir.to_owned(),
-        file: file_name(source.base_offset, LOG_SUFFIX),
-        position,
-        reason,
-    };
-    let failed = |error| failed(dir, "read a segment", error);
-    let mut window = Window::new(&**file, source.size, SCAN_CHUNK_BYTES);
-    let (mut at, mut asked_at, mut expected) = (0, 0, source.base_offset);
-    if should_stop() {
-        return Err(CompactionError::Stopped);
-    }
-    while at < source.size {
-        if at - asked_at >= SCAN_CHUNK_BYTES as u64 {
-            asked_at = at;
-            if should_stop() {
-                return Err(CompactionError::Stopped);
+/// A pass over a segment.
+struct Walk<'a> {
+    dir: &'a str,
+    file: &'a dyn File,
+    source: &'a Source,
+    should_stop: &'a dyn Fn() -> bool,
+}
+
+/// A step of a pass.
+enum Step<'a> {
+    Batch {
+        header: &'a BatchHeader,
+        batch: &'a [u8],
+        position: u64,
+    },
+    /// These batches were not read.
+    Superseded(Run),
+}
+
+impl Walk<'_> {
+    /// Calls `on_step` for each batch until it returns `false`. Returns the position after the last one.
+    ///
+    /// `superseded` gets the range of the offsets that are left, and the position where they begin. It returns batches that
+    /// need not be read.
+    fn run(
+        self,
+        mut superseded: impl FnMut(Range<i64>, u64) -> Option<Run>,
+        mut on_step: impl FnMut(Step<'_>) -> Result<bool, RecordError>,
+    ) -> Result<u64, CompactionError> {
+        let Self { dir, file, source, should_stop } = self;
+        let damaged = |position, reason: String| CompactionError::Damaged {
+            dir: dir.to_owned(),
+            file: file_name(source.base_offset, LOG_SUFFIX),
+            position,
+            reason,
+        };
+        let failed = |error| failed(dir, "read a segment", error);
+        let mut window = Window::new(file, source.size, READ_BYTES);
+        let (mut at, mut asked_at, mut expected) = (0, 0, source.base_offset);
+        if should_stop() {
+            return Err(CompactionError::Stopped);
+        }
+        while at < source.size {
+            if at - asked_at >= ASK_BYTES {
+                asked_at = at;
+                if should_stop() {
+                    return Err(CompactionError::Stopped);
+                }
+            }
+            let position = at;
+            let goes_on = if let Some(run) = superseded(expected..source.end_offset, at) {
+                (at, expected) = (run.end, run.next_offset);
+                on_step(Step::Superseded(run))
+            } else {
+                let header = window.header(at).map_err(failed)?;
+                let header = header.map_err(|error| damaged(at, error.to_string()))?;
+                // The window has the whole batch after this call.
+                let batch = window.bytes(at, header.total_bytes()).map_err(failed)?;
+                header.verify_crc(batch).map_err(|error| damaged(at, error.to_string()))?;
+                if header.base_offset < expected || header.next_offset() > source.end_offset {
+                    let what = format!("offset {} where {expected} is expected", header.base_offset);
+                    return Err(damaged(at, what));
+                }
+                (at, expected) = (at + header.total_bytes() as u64, header.next_offset());
+                on_step(Step::Batch { header: &header, batch, position })
+            };
+            if !goes_on.map_err(|error| damaged(position, error.to_string()))? {
+                break;
             }
         }
-        let header = window.header(at).map_err(failed)?;
-        let header = header.map_err(|error| damaged(at, error.to_string()))?;
-        // The window has the whole batch after this call.
-        let batch = window.bytes(at, header.total_bytes()).map_err(failed)?;
-        header.verify_crc(batch).map_err(|error| damaged(at, error.to_string()))?;
-        if header.base_offset < expected || header.next_offset() > source.end_offset {
-            let what = format!("offset {} where {expected} is expected", header.base_offset);
-            return Err(damaged(at, what));
-        }
-        expected = header.next_offset();
-        let goes_on = on_batch(&header, batch).map_err(|error| damaged(at, error.to_string()))?;
-        at += header.total_bytes() as u64;
-        if !goes_on {
-            break;
-        }
+        Ok(at)
     }
-    Ok(at)
 }
 
 /// Adds the keys of a batch to the map. Returns `false` if the map is full.
@@ -372,13 +458,19 @@ fn map_batch(
         };
         let mut records = RecordIter::new(header, block);
         let mut keys = [(KeyHash([0; 2]), 0); LOOKUPS];
+        let mut without_key = 0;
         loop {
             let mut count = 0;
             while count < LOOKUPS {
                 let Some(record) = records.next().transpose()? else { break };
-                if let Some(key) = record.key.filter(|_| record.offset >= first_dirty) {
+                if record.offset < first_dirty {
+                    continue;
+                }
+                if let Some(key) = record.key {
                     keys[count] = (rules.map.hash(key), record.offset);
                     count += 1;
+                } else {
+                    without_key += 1;
                 }
             }
             if count == 0 {
@@ -386,11 +478,14 @@ fn map_batch(
             }
             rules.map.touch(keys[..count].iter().map(|(key, _)| *key));
             for (key, offset) in &keys[..count] {
-                if !rules.map.put(*key, *offset) {
-                    return Ok(false);
-                }
+                let Some(older) = rules.map.put(*key, *offset) else { return Ok(false) };
+                rules.newest.replace(older, *offset);
                 rules.latest = *offset;
             }
+        }
+        all_read(header, &records)?;
+        if rules.newest.covers(header.base_offset, header.last_offset()) {
+            rules.without_key += without_key;
         }
     }
     rules.latest = rules.latest.max(header.last_offset());

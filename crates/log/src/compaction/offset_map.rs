@@ -55,29 +55,38 @@ impl OffsetMap {
         self.hasher.hash(key)
     }
 
-    /// Reads the entries of keys that are used next: the processor waits for all of them together.
+    /// Reads the entries of keys that are used next: the processor waits for all of them together. An entry can lie on two
+    /// lines of its cache.
     #[inline]
     pub(crate) fn touch(&self, keys: impl Iterator<Item = KeyHash>) {
-        std::hint::black_box(keys.fold(0, |sum, key| sum ^ self.entries[self.home(key)][2]));
+        let words = keys.map(|key| {
+            let [first, _, last] = self.entries[self.home(key)];
+            first ^ last
+        });
+        std::hint::black_box(words.fold(0, |sum, word| sum ^ word));
     }
 
-    /// Stores the offset of a key, which is higher than earlier ones. Returns `false` if the key is new and the map is
-    /// full.
+    /// Stores the offset of a key, which is higher than earlier ones. Returns the earlier one; `None` if the key is new and
+    /// the map is full.
     #[inline]
-    pub(crate) fn put(&mut self, key: KeyHash, offset: i64) -> bool {
+    #[expect(
+        clippy::option_option,
+        reason = "the outer Option is the room, the inner one the earlier offset"
+    )]
+    pub(crate) fn put(&mut self, key: KeyHash, offset: i64) -> Option<Option<i64>> {
         let mut at = self.find(key);
         if self.entries[at][2] == 0 {
             if self.used == self.used_max {
                 if self.entries.len() == self.entries_max {
-                    return false;
+                    return None;
                 }
                 self.grow();
                 at = self.find(key);
             }
             self.used += 1;
         }
-        self.entries[at] = [key.0[0], key.0[1], offset as u64 + 1];
-        true
+        let older = std::mem::replace(&mut self.entries[at], [key.0[0], key.0[1], offset as u64 + 1]);
+        Some(offset_of(older))
     }
 
     #[cold]
@@ -95,8 +104,7 @@ impl OffsetMap {
     /// Returns the newest offset of a key.
     #[inline]
     pub(crate) fn get(&self, key: KeyHash) -> Option<i64> {
-        let entry = self.entries[self.find(key)];
-        (entry[2] != 0).then(|| entry[2] as i64 - 1)
+        offset_of(self.entries[self.find(key)])
     }
 
     /// Returns the entry where the search for a key begins.
@@ -123,6 +131,12 @@ impl OffsetMap {
     }
 }
 
+/// The offset of an entry; `None` if it is empty.
+#[inline]
+fn offset_of(entry: [u64; 3]) -> Option<i64> {
+    (entry[2] != 0).then(|| entry[2] as i64 - 1)
+}
+
 fn used_max(entries: usize) -> usize {
     entries / LOAD.1 * LOAD.0
 }
@@ -140,7 +154,7 @@ mod tests {
         let mut map = map(10_000, 1 << 30);
         for offset in 0..30_000_i64 {
             let key = map.hash(&(offset % 10_000).to_be_bytes());
-            assert!(map.put(key, offset));
+            assert!(map.put(key, offset).is_some());
         }
         assert_eq!(map.len(), 10_000);
         for n in 0..10_000_i64 {
@@ -154,7 +168,7 @@ mod tests {
     fn the_offset_0_is_an_offset() {
         let mut map = map(1, 0);
         let key = map.hash(b"k");
-        assert!(map.put(key, 0));
+        assert!(map.put(key, 0).is_some());
         assert_eq!(map.get(key), Some(0));
     }
 
@@ -163,11 +177,11 @@ mod tests {
         let mut map = map(u64::MAX, 10_000 * ENTRY_BYTES);
         assert!(map.bytes() <= 10_000 * ENTRY_BYTES);
         let mut added = 0;
-        while map.put(map.hash(&(added as u64).to_be_bytes()), 1) {
+        while map.put(map.hash(&(added as u64).to_be_bytes()), 1).is_some() {
             added += 1;
         }
         assert_eq!((added, map.len()), (8_000, 8_000));
-        assert!(map.put(map.hash(&5_u64.to_be_bytes()), 99), "a known key");
+        assert_eq!(map.put(map.hash(&5_u64.to_be_bytes()), 99), Some(Some(1)), "a known key");
         assert_eq!(map.get(map.hash(&5_u64.to_be_bytes())), Some(99));
         assert_eq!(map.get(map.hash(&8_000_u64.to_be_bytes())), None);
     }
@@ -178,7 +192,7 @@ mod tests {
         let first = map.bytes();
         assert!(first < 2 << 20);
         for offset in 0..300_000_i64 {
-            assert!(map.put(map.hash(&(offset / 2).to_be_bytes()), offset));
+            assert!(map.put(map.hash(&(offset / 2).to_be_bytes()), offset).is_some());
         }
         assert!((150_000 * ENTRY_BYTES..8 << 20).contains(&map.bytes()), "{}", map.bytes());
         for key in 0..150_000_i64 {
@@ -194,7 +208,7 @@ mod tests {
             let mut old = 0;
             for key in 0..keys {
                 let before = map.bytes();
-                if !map.put(map.hash(&key.to_be_bytes()), 1) {
+                if map.put(map.hash(&key.to_be_bytes()), 1).is_none() {
                     break;
                 }
                 if map.bytes() > before {

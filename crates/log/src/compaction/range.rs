@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 
+use super::newest::NewestOffsets;
 use super::offset_map::OffsetMap;
+use super::runs::Runs;
 use super::transactions::Transactions;
 use super::{Compaction, CompactionError, CompactionOptions, CompactionReport, Filter, KeyHasher, Rules};
 use super::{SEGMENT_BYTES_MAX, Source};
@@ -12,6 +14,10 @@ use crate::log::Log;
 use crate::scan::{LOOKUP_CHUNK_BYTES, Window};
 use crate::segment::Segment;
 use crate::segment_name::{LOG_SUFFIX, file_name};
+
+/// The parts of the memory for keys that bits of offsets and runs of batches may take: there are then bits for 8 times as
+/// many offsets as there is room for keys.
+const HELPERS_PART: usize = 30;
 
 /// The clean and the dirty part of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,6 +130,11 @@ impl Log {
             });
         }
         let keys = cleanable.end.saturating_sub(cleanable.first_dirty).max(0) as u64;
+        let part = map_bytes_max / HELPERS_PART;
+        let newest = NewestOffsets::new(cleanable.first_dirty, cleanable.end, part);
+        let producers = self.producers.last_batches();
+        let mut last_offsets: Vec<i64> = producers.values().filter_map(|last| last.offset).collect();
+        last_offsets.sort_unstable();
         Ok(Compaction {
             storage: self.storage.clone(),
             dir: self.dir.clone(),
@@ -132,13 +143,17 @@ impl Log {
             transactions: Transactions::new(aborted.clone()),
             aborted,
             rules: Rules {
-                map: OffsetMap::new(keys, map_bytes_max, KeyHasher::new(secret)),
+                map: OffsetMap::new(keys, map_bytes_max - newest.bytes() - part, KeyHasher::new(secret)),
+                newest,
+                without_key: 0,
                 latest: cleanable.first_dirty - 1,
                 now_ms,
                 delete_retention_ms: self.config.delete_retention_ms,
-                producers: self.producers.last_batches(),
+                producers,
+                last_offsets,
                 decompressed_bytes_max: self.config.decompressed_bytes_max,
             },
+            runs: Runs::new(part, self.config.index_interval_bytes),
             is_mapped: false,
             filter: Filter::default(),
             scratch: Vec::new(),
