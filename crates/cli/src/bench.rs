@@ -11,6 +11,7 @@ mod pingpong;
 mod produce;
 mod progress;
 mod subscribe;
+mod transactions;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -40,6 +41,7 @@ pub(crate) enum Bench {
     Latency(latency::Args),
     Pingpong(pingpong::Args),
     Subscribe(subscribe::Args),
+    Transactions(transactions::Args),
     Patterns(patterns::Args),
     Minikafka(minikafka::Args),
 }
@@ -164,6 +166,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         Bench::Latency(args) => latency::run(args),
         Bench::Pingpong(args) => pingpong::run(args),
         Bench::Subscribe(args) => subscribe::run(args),
+        Bench::Transactions(args) => transactions::run(args),
         Bench::Patterns(args) => patterns::run(args),
         Bench::Minikafka(args) => minikafka::run(args),
     }

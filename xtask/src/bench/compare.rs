@@ -14,6 +14,7 @@ mod peers;
 mod share;
 mod throughput;
 mod tls;
+mod transactions;
 mod watch;
 
 use std::fmt;
@@ -160,6 +161,9 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
             compare.latency(&brokers, &name)?;
         }
         brokers.stop()?;
+    }
+    if transactions::wanted(options) {
+        compare.transactions()?;
     }
     if share::wanted(options) {
         compare.share()?;
