@@ -13,7 +13,8 @@ use ottla_client::{
     Config, Consumer, Isolation, OffsetReset, Polled, Producer, Record, StartAt, TopicPartition,
 };
 use ottla_interop::{
-    Failure, OttlaBroker, Peer, console, jars, java_client, java_tool, require, run, workspace_root,
+    Failure, OttlaBroker, Peer, Process, console, jars, java_client, java_tool, newest_jars, require, run,
+    workspace_root,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -109,14 +110,19 @@ const SOURCE: &str = "source";
 const SINK: &str = "sink";
 const PARTITIONS: i32 = 2;
 
-/// A program reads a topic, writes another and commits both in transactions, while the broker is killed again and again.
-#[test]
-fn kills_of_the_broker_leave_each_record_exactly_once() -> Result<(), Failure> {
+/// The number of kills, and random numbers for their moments.
+fn kills() -> (u32, fastrand::Rng) {
     let kills = std::env::var("OTTLA_SOAK_KILLS").map_or(KILLS, |count| count.parse().expect("a number"));
     let seed =
         std::env::var("OTTLA_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
     println!("{kills} kills, OTTLA_SEED={seed}");
-    let mut rng = fastrand::Rng::with_seed(seed);
+    (kills, fastrand::Rng::with_seed(seed))
+}
+
+/// A program reads a topic, writes another and commits both in transactions, while the broker is killed again and again.
+#[test]
+fn kills_of_the_broker_leave_each_record_exactly_once() -> Result<(), Failure> {
+    let (kills, mut rng) = kills();
     let data = tempfile::tempdir().map_err(|error| Failure::new(format!("a data directory: {error}")))?;
     let topics = [SOURCE, SINK].map(|topic| format!("{topic}:{PARTITIONS}"));
     let first = ["--listen", "127.0.0.1:0", "--topic", &topics[0], "--topic", &topics[1]];
@@ -143,16 +149,175 @@ fn kills_of_the_broker_leave_each_record_exactly_once() -> Result<(), Failure> {
         let found = in_runtime(read_sink(&bootstrap, sent));
         working.store(false, Ordering::Relaxed);
         worker.join().expect("the program went on after each kill");
-        for (partition, values) in found {
-            let expected: Vec<String> =
-                (0..sent).filter(|n| (*n as i32) % PARTITIONS == partition).map(|n| n.to_string()).collect();
-            let wrong = values.iter().zip(&expected).position(|(found, expected)| found != expected);
-            assert_eq!(wrong, None, "partition {partition}: the first value that is not the one sent");
-            assert_eq!(values.len(), expected.len(), "partition {partition}");
-        }
+        assert_each_once(&found, sent);
         println!("{sent} records through {kills} kills");
         broker.stop()
     })
+}
+
+/// Each partition of the sink has the numbers of the source's partition, in order.
+fn assert_each_once(found: &BTreeMap<i32, Vec<String>>, sent: usize) {
+    for (partition, values) in found {
+        let expected: Vec<String> =
+            (0..sent).filter(|n| (*n as i32) % PARTITIONS == *partition).map(|n| n.to_string()).collect();
+        let wrong = values.iter().zip(&expected).position(|(found, expected)| found != expected);
+        assert_eq!(wrong, None, "partition {partition}: the first value that is not the one sent");
+        assert_eq!(values.len(), expected.len(), "partition {partition}");
+    }
+}
+
+/// `TransactionalMessageCopier` of Kafka's system tests. It ends at the offset that was the partition's end when it
+/// started, or when its producer fails for good: it is started again then, as the system tests do.
+const COPIER: &str = "org.apache.kafka.tools.TransactionalMessageCopier";
+/// Records that each start of a copier finds more.
+const BATCH: usize = 400;
+
+/// A running copier of one partition.
+struct Copier {
+    process: Process,
+    partition: i32,
+    /// Transactions of the processes before this one.
+    before: usize,
+}
+
+impl Copier {
+    fn start(bootstrap: &str, partition: i32, before: usize) -> Result<Self, Failure> {
+        let mut java = newest_jars()?.java(128);
+        let (number, id) = (partition.to_string(), format!("copier-{partition}"));
+        java.args([
+            COPIER,
+            "--broker-list",
+            bootstrap,
+            "--input-topic",
+            SOURCE,
+            "--input-partition",
+            &number,
+        ]);
+        java.args(["--output-topic", SINK, "--transactional-id", &id, "--consumer-group", "copiers"]);
+        java.args(["--transaction-size", "5", "--transaction-timeout", "10000"]);
+        if partition == 1 {
+            java.arg("--enable-random-aborts");
+        }
+        Ok(Self { process: Process::spawn("message copier", &mut java)?, partition, before })
+    }
+
+    /// Transactions so far, the aborted ones included.
+    fn transactions(&self) -> usize {
+        let text = String::from_utf8_lossy(&self.process.stdout()).into_owned();
+        self.before + text.lines().filter(|line| line.contains("\"stage\":\"ProcessLoop\"")).count()
+    }
+
+    /// `Some` when it has ended: `true` if it has copied everything.
+    fn ended(&mut self) -> Option<bool> {
+        self.process.try_exit()?;
+        let text = String::from_utf8_lossy(&self.process.stdout()).into_owned();
+        Some(text.lines().any(|line| line.contains("ShutdownComplete") && line.contains("\"remaining\":0}")))
+    }
+}
+
+/// Two copiers and their source, to which records are added while the broker is killed.
+struct Copying {
+    bootstrap: String,
+    copiers: Vec<Copier>,
+    sent: AtomicUsize,
+}
+
+impl Copying {
+    fn start(bootstrap: &str) -> Result<Self, Failure> {
+        let mut copying =
+            Self { bootstrap: bootstrap.to_owned(), copiers: Vec::new(), sent: AtomicUsize::new(0) };
+        copying.add()?;
+        for partition in 0..PARTITIONS {
+            copying.copiers.push(Copier::start(bootstrap, partition, 0)?);
+        }
+        Ok(copying)
+    }
+
+    fn add(&self) -> Result<(), Failure> {
+        in_runtime(async {
+            let mut config = Config::new(&self.bootstrap);
+            config.set("delivery.timeout.ms", "120000").expect("within its range");
+            let producer = Producer::new(config).expect("a producer");
+            for _ in 0..BATCH {
+                let n = self.sent.fetch_add(1, Ordering::Relaxed);
+                let record = Record::to(SOURCE).partition(n as i32 % PARTITIONS);
+                producer.send_unobserved(record.value(&n.to_string())).await.expect("taken");
+            }
+            let flushed = producer.flush(2 * PATIENCE).await;
+            flushed.map_err(|error| Failure::new(format!("the source: {error}")))
+        })
+    }
+
+    /// Starts the copiers that have ended again.
+    fn restart(&mut self) -> Result<(), Failure> {
+        for at in 0..self.copiers.len() {
+            if let Some(is_complete) = self.copiers[at].ended() {
+                if is_complete {
+                    self.add()?;
+                }
+                let (partition, before) = (self.copiers[at].partition, self.copiers[at].transactions());
+                self.copiers[at] = Copier::start(&self.bootstrap, partition, before)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there were more transactions than before.
+    fn progress(&mut self) -> Result<(), Failure> {
+        let transactions = |copiers: &[Copier]| copiers.iter().map(Copier::transactions).sum::<usize>();
+        let (before, deadline) = (transactions(&self.copiers), Instant::now() + 2 * PATIENCE);
+        while transactions(&self.copiers) <= before {
+            assert!(Instant::now() < deadline, "no transaction in time");
+            self.restart()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Lets each copier reach the end of its source. Returns the number of records.
+    fn finish(mut self) -> Result<usize, Failure> {
+        for mut copier in std::mem::take(&mut self.copiers) {
+            let deadline = Instant::now() + 4 * PATIENCE;
+            // One that ran before the last records were added ends before them: the last start has to find nothing.
+            let mut complete_runs = 0;
+            while complete_runs < 2 {
+                assert!(
+                    Instant::now() < deadline,
+                    "the copier of partition {} does not end",
+                    copier.partition
+                );
+                if let Some(is_complete) = copier.ended() {
+                    complete_runs += usize::from(is_complete);
+                    copier = Copier::start(&self.bootstrap, copier.partition, 0)?;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            copier.process.stop()?;
+        }
+        Ok(self.sent.into_inner())
+    }
+}
+
+#[test]
+fn kafkas_message_copier_copies_each_record_once_through_kills() -> Result<(), Failure> {
+    require!(Peer::NewestJava);
+    let (kills, mut rng) = kills();
+    let data = tempfile::tempdir().map_err(|error| Failure::new(format!("a data directory: {error}")))?;
+    let topics = [SOURCE, SINK].map(|topic| format!("{topic}:{PARTITIONS}"));
+    let first = ["--listen", "127.0.0.1:0", "--topic", &topics[0], "--topic", &topics[1]];
+    let mut broker = OttlaBroker::start_on(data.path(), &first)?;
+    let (bootstrap, address) = (broker.bootstrap(), broker.addresses()[0].to_string());
+    let mut copying = Copying::start(&bootstrap)?;
+    for _ in 0..kills {
+        copying.progress()?;
+        std::thread::sleep(Duration::from_millis(rng.u64(0..150)));
+        broker.kill()?;
+        broker = OttlaBroker::start_on(data.path(), &["--listen", &address])?;
+    }
+    let sent = copying.finish()?;
+    assert_each_once(&in_runtime(read_sink(&bootstrap, sent)), sent);
+    println!("{sent} records through {kills} kills");
+    broker.stop()
 }
 
 /// Ends a thread's loop when it is dropped.
