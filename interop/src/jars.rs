@@ -15,13 +15,17 @@ use crate::workspace::{cache_dir, workspace_root};
 /// About 90 jars, 120 MB: minutes on a slow connection.
 const FETCH_WITHIN: Duration = Duration::from_secs(600);
 
-/// A release of Apache Kafka that tests start.
+/// A release of Apache Kafka that tests start, or of software on its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
     /// 4.3: the newest.
     V4_3,
     /// The programs of 4.3 around the broker: Streams, Connect and MirrorMaker.
     Applications,
+    /// Spring for Apache Kafka.
+    Spring,
+    /// Apache Flink and its Kafka connector.
+    Flink,
     /// 4.1: whose tools most tests use.
     V4_1,
     /// 0.11: the oldest that our client supports.
@@ -53,6 +57,18 @@ pub fn application_jars() -> Result<KafkaJars, Failure> {
     JARS.get_or_init(|| KafkaJars::fetch(Release::Applications)).clone()
 }
 
+/// The jars of Spring for Apache Kafka.
+pub fn spring_jars() -> Result<KafkaJars, Failure> {
+    static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
+    JARS.get_or_init(|| KafkaJars::fetch(Release::Spring)).clone()
+}
+
+/// The jars of Apache Flink and its Kafka connector.
+pub fn flink_jars() -> Result<KafkaJars, Failure> {
+    static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
+    JARS.get_or_init(|| KafkaJars::fetch(Release::Flink)).clone()
+}
+
 /// The jars of Apache Kafka 0.11 and its ZooKeeper.
 pub fn old_jars() -> Result<KafkaJars, Failure> {
     static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
@@ -80,10 +96,12 @@ pub fn java_client(version: &str) -> Result<OsString, Failure> {
 }
 
 impl Release {
-    /// The version in its pom.
+    /// The version of `kafka-clients` that its pom brings.
     const fn version(self) -> &'static str {
         match self {
             Self::V4_3 | Self::Applications => "4.3.1",
+            Self::Spring => "4.1.2",
+            Self::Flink => "3.9.1",
             Self::V4_1 => "4.1.0",
             Self::V0_11 => "0.11.0.3",
         }
@@ -93,6 +111,8 @@ impl Release {
         match self {
             Self::V4_3 => "kafka-4.3.1",
             Self::Applications => "kafka-4.3.1-applications",
+            Self::Spring => "spring-kafka-4.0.8",
+            Self::Flink => "flink-connector-kafka-4.0.1",
             Self::V4_1 => "kafka-4.1.0",
             Self::V0_11 => "kafka-0.11.0.3",
         }
@@ -102,6 +122,8 @@ impl Release {
         match self {
             Self::V4_3 => "interop/java/pom-4.3.xml",
             Self::Applications => "interop/java/pom-applications.xml",
+            Self::Spring => "interop/java/pom-spring.xml",
+            Self::Flink => "interop/java/pom-flink.xml",
             Self::V4_1 => "interop/java/pom.xml",
             Self::V0_11 => "interop/java/pom-0.11.xml",
         }
@@ -110,7 +132,7 @@ impl Release {
     /// The logger's configuration file: 0.11 logs through log4j 1.
     const fn logger(self) -> (&'static str, &'static str) {
         match self {
-            Self::V4_3 | Self::Applications | Self::V4_1 => {
+            Self::V4_3 | Self::Applications | Self::Spring | Self::Flink | Self::V4_1 => {
                 ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties")
             }
             Self::V0_11 => ("-Dlog4j.configuration=file:", "interop/java/log4j.properties"),
@@ -171,6 +193,16 @@ impl KafkaJars {
     /// Like [`KafkaJars::java`], with the JVM's default compiler and collector, for measurements.
     pub fn warm_java(&self, heap_mb_max: u32) -> Command {
         self.java_with(&[], heap_mb_max)
+    }
+
+    /// Like [`KafkaJars::java`], with a directory of classes in front of the jars.
+    pub fn java_with_classes(&self, classes: &Path, heap_mb_max: u32) -> Command {
+        let mut java = self.java(heap_mb_max);
+        let mut path = classes.as_os_str().to_owned();
+        path.push(":");
+        path.push(self.class_path());
+        java.arg("-cp").arg(path);
+        java
     }
 
     fn java_with(&self, flags: &[&str], heap_mb_max: u32) -> Command {

@@ -47,7 +47,9 @@ pub use failure::{Failure, wait_until};
 pub use foreign::{
     GroupMember, build_foreign_go, foreign_go, foreign_node, foreign_python, foreign_python_packages,
 };
-pub use jars::{KafkaJars, application_jars, jars, java_client, newest_jars, old_jars};
+pub use jars::{
+    KafkaJars, application_jars, flink_jars, jars, java_client, newest_jars, old_jars, spring_jars,
+};
 pub use kafka::{KafkaCluster, KafkaOptions};
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;

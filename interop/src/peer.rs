@@ -29,6 +29,10 @@ pub enum Peer {
     NewestJava,
     /// Kafka Streams, Kafka Connect and MirrorMaker 4.3: a JVM, and other jars.
     Applications,
+    /// Spring for Apache Kafka: a JVM, and other jars.
+    Spring,
+    /// Apache Flink and its Kafka connector: a JVM, and other jars.
+    Flink,
     /// Apache Kafka 0.11 with its ZooKeeper: a JVM, and other jars.
     OldJava,
     /// kcat, on librdkafka.
@@ -60,10 +64,12 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order of lists.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Java,
         Self::NewestJava,
         Self::Applications,
+        Self::Spring,
+        Self::Flink,
         Self::OldJava,
         Self::Kcat,
         Self::Librdkafka,
@@ -82,6 +88,8 @@ impl Peer {
             Self::Java => "Apache Kafka 4.1",
             Self::NewestJava => "Apache Kafka 4.3",
             Self::Applications => "Kafka Streams and Connect",
+            Self::Spring => "Spring for Apache Kafka",
+            Self::Flink => "Apache Flink",
             Self::OldJava => "Apache Kafka 0.11",
             Self::Kcat => "kcat",
             Self::Librdkafka => "librdkafka",
@@ -102,7 +110,13 @@ impl Peer {
     pub fn require(self) -> Result<(), Missing> {
         let starts_jvm = matches!(
             self,
-            Self::Java | Self::NewestJava | Self::Applications | Self::OldJava | Self::NumberedTests
+            Self::Java
+                | Self::NewestJava
+                | Self::Applications
+                | Self::Spring
+                | Self::Flink
+                | Self::OldJava
+                | Self::NumberedTests
         );
         if starts_jvm && std::env::var_os(QUICK).is_some() {
             return Err(self.missing("left out by --quick".to_owned()));
@@ -120,6 +134,8 @@ impl Peer {
             Self::Java => crate::jars(),
             Self::NewestJava => crate::newest_jars(),
             Self::Applications => crate::application_jars(),
+            Self::Spring => crate::spring_jars(),
+            Self::Flink => crate::flink_jars(),
             Self::OldJava => crate::old_jars(),
             Self::NumberedTests => {
                 self.openssl_headers()?;
@@ -178,9 +194,12 @@ impl Peer {
     /// The required programs, with their Debian packages.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Java | Self::NewestJava | Self::Applications | Self::OldJava => {
-                &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")]
-            }
+            Self::Java
+            | Self::NewestJava
+            | Self::Applications
+            | Self::Spring
+            | Self::Flink
+            | Self::OldJava => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
             Self::Kcat => &[("kcat", "kcat")],
             Self::Librdkafka => &[
                 ("python3", "python3"),

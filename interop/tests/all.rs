@@ -39,6 +39,7 @@ mod cuts;
 mod doctor;
 mod doctor_security;
 mod foreign;
+mod frameworks;
 mod group_load;
 mod groups;
 mod guide;

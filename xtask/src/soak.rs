@@ -148,6 +148,15 @@ const SOAKS: &[Soak] = &[
         count: 100,
     },
     Soak {
+        name: "frameworks",
+        what: "SIGKILLs of Spring and Flink programs with transactions and of the broker, at Kafka 4.3 and Ottla: exactly once",
+        package: "ottla-interop",
+        program: "all",
+        filter: "frameworks::",
+        variable: "OTTLA_SOAK_APPLICATIONS",
+        count: 10,
+    },
+    Soak {
         name: "streams",
         what: "SIGKILLs of an exactly_once_v2 instance of Kafka Streams, and its other stories, at Kafka 4.3 and Ottla",
         package: "ottla-interop",
