@@ -42,6 +42,8 @@ pub struct KafkaOptions<'a> {
     pub newest: bool,
     /// Feature levels (`name=level`) that differ from the newest.
     pub features: &'a [&'a str],
+    /// Arguments of each node's JVM, such as system properties.
+    pub jvm: &'a [&'a str],
 }
 
 /// A running cluster. Dropping it stops every node by its own process id.
@@ -59,6 +61,7 @@ struct Node {
     dir: PathBuf,
     warm: bool,
     newest: bool,
+    jvm: Vec<String>,
     process: Option<Process>,
 }
 
@@ -165,6 +168,7 @@ impl KafkaCluster {
                 dir: data.path().join(format!("node-{id}")),
                 warm: options.warm,
                 newest: options.newest,
+                jvm: options.jvm.iter().map(|argument| (*argument).to_owned()).collect(),
                 process: None,
             })
             .collect();
@@ -246,7 +250,7 @@ impl Node {
     fn spawn(&mut self) -> Result<(), Failure> {
         let jars = self.jars()?;
         let mut java = if self.warm { jars.warm_java(1024) } else { jars.java(512) };
-        java.arg("kafka.Kafka").arg(self.properties_file());
+        java.args(&self.jvm).arg("kafka.Kafka").arg(self.properties_file());
         java.current_dir::<&Path>(&self.dir);
         self.process = Some(Process::spawn(&format!("kafka node {}", self.id), &mut java)?);
         Ok(())
