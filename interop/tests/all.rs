@@ -4,11 +4,13 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 mod applications;
+mod both_brokers;
 #[path = "../../crates/broker/tests/common/mod.rs"]
 mod common;
 mod cutting;
 #[path = "doctor/findings.rs"]
 mod findings;
+mod mixed_share_group;
 #[path = "security/peers.rs"]
 mod peers;
 mod secured;

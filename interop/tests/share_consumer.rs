@@ -5,19 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ottla_client::{
     AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, NewTopic, Producer,
     Record, ShareBatch, ShareConsumer, TopicPartition,
 };
-use ottla_interop::{
-    Failure, KafkaCluster, KafkaOptions, OttlaBroker, Peer, Process, build_foreign_go, newest_jars, require,
-};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions, OttlaBroker, Peer, Process, newest_jars, require};
 use ottla_parallel::{GiveUp, Mode, Processor, Retry};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::both_brokers::{Kind, SharedBrokers, on_both};
+use crate::mixed_share_group::{PATIENCE, commit, each_record_comes_once, franz_go, produce, values};
+
 /// Long enough for records that must not come.
 const A_WHILE: Duration = Duration::from_secs(2);
 
@@ -33,25 +33,6 @@ const QUICK: &[(&str, &str)] = &[
     ("share.coordinator.state.topic.min.isr", "1"),
 ];
 
-/// Each test on both brokers.
-macro_rules! on_both {
-    ($($test:ident,)*) => {
-        mod on_kafka {
-            $(#[test]
-            fn $test() -> Result<(), super::Failure> {
-                super::$test(super::Kind::Kafka)
-            })*
-        }
-
-        mod on_ottla {
-            $(#[test]
-            fn $test() -> Result<(), super::Failure> {
-                super::$test(super::Kind::Ottla)
-            })*
-        }
-    };
-}
-
 on_both! {
     implicit_acknowledgement_accepts_each_record_once,
     explicit_acknowledgements_release_reject_and_redeliver,
@@ -61,12 +42,6 @@ on_both! {
     a_record_limit_holds_and_transaction_markers_are_no_records,
     two_processors_share_a_group_with_retries_renewals_and_dead_letters,
     a_restarted_broker_is_consumed_from_again,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Kafka,
-    Ottla,
 }
 
 /// A broker of one node.
@@ -126,14 +101,8 @@ fn ottla(data: &Path, address: &str) -> Result<OttlaBroker, Failure> {
 
 /// One broker of each kind for the tests of this file that run at the same time.
 fn shared(kind: Kind) -> Result<Arc<Broker>, Failure> {
-    static SHARED: [Mutex<Weak<Broker>>; 2] = [const { Mutex::new(Weak::new()) }; 2];
-    let mut shared = SHARED[kind as usize].lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(broker) = shared.upgrade() {
-        return Ok(broker);
-    }
-    let broker = Arc::new(Broker::start(kind)?);
-    *shared = Arc::downgrade(&broker);
-    Ok(broker)
+    static SHARED: SharedBrokers<Broker> = SharedBrokers::new();
+    SHARED.of(kind, Broker::start)
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -157,20 +126,6 @@ fn prepare(cluster: &Broker, name: &str, partitions: i32) -> Client {
     client
 }
 
-fn produce(client: &Client, topic: &str, values: impl Iterator<Item = usize>) {
-    let producer = client.producer();
-    let deliveries: Vec<_> = values
-        .map(|value| {
-            let value = value.to_string();
-            producer.enqueue_blocking(Record::to(topic).key(&value).value(&value)).expect("taken")
-        })
-        .collect();
-    producer.flush_blocking(PATIENCE).expect("written");
-    for delivery in deliveries {
-        delivery.wait(PATIENCE).expect("in time").expect("written");
-    }
-}
-
 fn member(cluster: &Broker, name: &str, properties: &[(&str, &str)]) -> ShareConsumer {
     let mut config = Config::new(cluster.bootstrap());
     config.set("group.id", name).expect("known");
@@ -191,18 +146,6 @@ fn next(consumer: &mut ShareConsumer, what: &str) -> ShareBatch {
         }
     }
     panic!("{what}: nothing; {:?}", consumer.statistics());
-}
-
-fn values(batch: &ShareBatch) -> Vec<usize> {
-    let number =
-        |value: Option<&[u8]>| String::from_utf8_lossy(value.expect("a value")).parse().expect("a number");
-    batch.iter().map(|record| number(record.value())).collect()
-}
-
-fn commit(consumer: &mut ShareConsumer) {
-    for (at, result) in consumer.commit_blocking(PATIENCE).expect("answered") {
-        result.unwrap_or_else(|error| panic!("{at}: {error}"));
-    }
 }
 
 fn implicit_acknowledgement_accepts_each_record_once(kind: Kind) -> Result<(), Failure> {
@@ -327,59 +270,16 @@ fn ours_javas_and_franz_gos_share_a_group_and_each_record_comes_once(kind: Kind)
     require!(Peer::Go);
     let cluster = shared(kind)?;
     let client = prepare(&cluster, "mixed", 4);
-    let mut ours = [member(&cluster, "mixed", &[]), member(&cluster, "mixed", &[])];
+    let ours = vec![member(&cluster, "mixed", &[]), member(&cluster, "mixed", &[])];
     let mut java = newest_jars()?.java(256);
     java.arg("org.apache.kafka.tools.consumer.ConsoleShareConsumer");
     java.args(["--bootstrap-server", &cluster.bootstrap(), "--topic", "mixed", "--group", "mixed"]);
     let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
-    let (source, program) = (scratch.path().join("main.go"), scratch.path().join("program"));
-    std::fs::write(&source, include_str!("share_consumer/main.go"))
-        .map_err(|error| Failure::new(format!("{}: {error}", source.display())))?;
-    build_foreign_go(&source, &program)?;
-    let mut go = Command::new(&program);
+    let mut go = Command::new(franz_go(scratch.path())?);
     go.args([&cluster.bootstrap(), "mixed", "mixed"]);
-    let mut others =
-        [Process::spawn("console share consumer", &mut java)?, Process::spawn("franz-go", &mut go)?];
-    let mut seen: Vec<usize> = Vec::new();
-    let mut by_each = [0, 0];
-    let printed = |process: &Process| -> Vec<usize> {
-        let text = process.stdout();
-        String::from_utf8_lossy(&text).lines().filter_map(|line| line.trim().parse().ok()).collect()
-    };
-    let (mut written, deadline) = (0, Instant::now() + PATIENCE * 2);
-    loop {
-        let by_others = others.each_ref().map(|process| printed(process).len());
-        let all_take_part = by_each.iter().chain(&by_others).all(|count| *count > 0);
-        if written < 3000 || !all_take_part {
-            if written >= 3000 {
-                // Java takes its time to start.
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            produce(&client, "mixed", written..written + 50);
-            written += 50;
-        } else if seen.len() + by_others.iter().sum::<usize>() >= written {
-            break;
-        }
-        for (consumer, count) in ours.iter_mut().zip(&mut by_each) {
-            if let Some(batch) = consumer.poll_blocking(Duration::from_millis(20)).expect("no error") {
-                *count += batch.len();
-                seen.extend(values(&batch));
-            }
-        }
-        let is_late = Instant::now() >= deadline;
-        let state = format!("{by_each:?} and {by_others:?} of {written}");
-        if is_late || others.iter_mut().any(|process| process.try_exit().is_some()) {
-            return Err(others[1].quoted(&others[0].quoted(&Failure::new(state))));
-        }
-    }
-    ours.iter_mut().for_each(commit);
-    for process in &mut others {
-        seen.extend(printed(process));
-        process.stop()?;
-    }
-    seen.sort_unstable();
-    assert_eq!(seen, (0..written).collect::<Vec<_>>());
-    Ok(())
+    let others =
+        vec![Process::spawn("console share consumer", &mut java)?, Process::spawn("franz-go", &mut go)?];
+    each_record_comes_once(&client, "mixed", ours, others)
 }
 
 fn closing_releases_what_is_not_acknowledged_and_sends_what_is(kind: Kind) -> Result<(), Failure> {
