@@ -6,6 +6,8 @@
 mod log;
 #[path = "security/peers.rs"]
 mod peers;
+#[path = "security/secured_ottla.rs"]
+mod secured_ottla;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,9 +22,8 @@ use ottla_client::{
 use ottla_interop::{Failure, KafkaCluster, Peer, require};
 use peers::certificates::{Authority, Certificate};
 use peers::issuer::Issuer;
-use peers::{
-    CLIENT_SECRET, PASSWORD, SESSION_MS, SecuredOttla, Tokens, WRONG_PASSWORD, jwt, now_s, oidc_server, start,
-};
+use peers::{CLIENT_SECRET, PASSWORD, SESSION_MS, Tokens, WRONG_PASSWORD, jwt, now_s, oidc_server, start};
+use secured_ottla::SecuredOttla;
 
 /// The client's secrets: none may appear in a log, an error or a `Debug` text.
 const SECRETS: [&str; 3] = [PASSWORD, WRONG_PASSWORD, CLIENT_SECRET];

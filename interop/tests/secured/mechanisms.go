@@ -22,11 +22,11 @@ func secureOptions() ([]kgo.Opt, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	secret := os.Getenv("SECRET")
+	user, secret := os.Getenv("SASL_USER"), os.Getenv("SECRET")
 	mechanisms := map[string]sasl.Mechanism{
-		"PLAIN":         plain.Auth{User: "alice", Pass: secret}.AsMechanism(),
-		"SCRAM-SHA-256": scram.Auth{User: "alice", Pass: secret}.AsSha256Mechanism(),
-		"SCRAM-SHA-512": scram.Auth{User: "alice", Pass: secret}.AsSha512Mechanism(),
+		"PLAIN":         plain.Auth{User: user, Pass: secret}.AsMechanism(),
+		"SCRAM-SHA-256": scram.Auth{User: user, Pass: secret}.AsSha256Mechanism(),
+		"SCRAM-SHA-512": scram.Auth{User: user, Pass: secret}.AsSha512Mechanism(),
 		"OAUTHBEARER":   oauth.Auth{Token: secret}.AsMechanism(),
 	}
 	return []kgo.Opt{

@@ -1,5 +1,7 @@
-//! Other people's clients at a broker with TLS and SASL: the configurations that `ottla broker --secure` writes, and each mechanism.
+//! Clients that others wrote at brokers with security: the configurations that `ottla broker --secure` writes, each mechanism, and
+//! stories at one cluster with TLS, SASL, an authorizer and share groups.
 
+mod cluster;
 mod mechanisms;
 
 use std::fs;
@@ -43,8 +45,8 @@ fn the_configurations_of_a_secure_broker_work_for_other_peoples_clients() -> Res
     assert!(said.contains("SaslAuthenticationException") && said.contains(expected), "{said}");
 
     let librdkafka = secure.join("client.properties");
-    assert_eq!(python(&librdkafka, "from python", &[])?, ["read: from java", "read: from python"]);
-    let refused = python(&librdkafka, "never", &["sasl.password=wrong"])?;
+    assert_eq!(python(&librdkafka, TOPIC, "from python", &[])?, ["read: from java", "read: from python"]);
+    let refused = python(&librdkafka, TOPIC, "never", &["sasl.password=wrong"])?;
     assert!(refused[0].starts_with("refused:") && refused[0].contains(expected), "{refused:?}");
 
     let snippet = secure.join("client_franz.go");
@@ -61,70 +63,6 @@ fn the_configurations_of_a_secure_broker_work_for_other_peoples_clients() -> Res
         let printed = run("franz-go", Command::new(&program).args([TOPIC, "from go"]), b"", WITHIN)?;
         let said = printed.succeeded()?.stdout_text();
         assert!(said.contains(expected), "{expected}: {said}");
-    }
-    broker.stop()
-}
-
-#[test]
-fn each_mechanism_lets_java_and_librdkafka_in() -> Result<(), Failure> {
-    require!(Peer::Java);
-    require!(Peer::Librdkafka);
-    let scratch = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
-    let secure = scratch.path().join("secure");
-    // The certificates of another start, and the users of the data.
-    let first = OttlaBroker::start(&["--secure", &text(&secure), "--topic", TOPIC])?;
-    let passwords = fs::read_to_string(secure.join("passwords")).map_err(failed(&secure))?;
-    let password = passwords.lines().find_map(|line| line.strip_prefix("client:"));
-    let password = password.ok_or_else(|| Failure::new("no password of the client"))?.to_owned();
-    first.stop()?;
-    let jaas = format!(
-        "listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
-         user_client=\"{password}\";"
-    );
-    let keystore = format!("ssl.keystore.location={}", text(&secure.join("server.pem")));
-    let mut args = vec!["--topic".to_owned(), TOPIC.to_owned()];
-    for property in [
-        "listeners=SECURE://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
-        "listener.security.protocol.map=SECURE:SASL_SSL,PLAINTEXT:PLAINTEXT",
-        "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "ssl.keystore.type=PEM",
-        &keystore,
-        &jaas,
-    ] {
-        args.extend(["-X".to_owned(), property.to_owned()]);
-    }
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let broker = OttlaBroker::start(&args)?;
-    let [secured, plain] = broker.addresses() else { return Err(Failure::new("not two listeners")) };
-    // Kafka's own tool makes the user of SCRAM.
-    for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512"] {
-        let config = format!("{mechanism}=[iterations=8192,password={password}]");
-        let alter = ["--alter", "--add-config", &config, "--entity-type", "users", "--entity-name", "client"];
-        java_tool(
-            console::CONFIGS,
-            &[&["--bootstrap-server", &plain.to_string()], &alter[..]].concat(),
-            b"",
-        )?
-        .succeeded()?;
-    }
-    let bootstrap = secured.to_string();
-    for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] {
-        let java = secure.join("java.properties");
-        let module = if mechanism == "PLAIN" { "plain.PlainLoginModule" } else { "scram.ScramLoginModule" };
-        let config = format!(
-            "security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\nsasl.jaas.config=org.apache.kafka.common.security.{module} \
-             required username=\"client\" password=\"{password}\";\nssl.truststore.type=PEM\nssl.truststore.location={}\n",
-            text(&secure.join("ca.pem"))
-        );
-        fs::write(&java, config).map_err(failed(&java))?;
-        let value = format!("java with {mechanism}");
-        let read = java_round_trip(&bootstrap, &java, &value)?;
-        assert_eq!(read.last(), Some(&value), "{read:?}");
-        let value = format!("librdkafka with {mechanism}");
-        let more = [format!("bootstrap.servers={bootstrap}"), format!("sasl.mechanism={mechanism}")];
-        let group = format!("group.id={mechanism}");
-        let read = python(&secure.join("client.properties"), &value, &[&more[0], &more[1], &group])?;
-        assert_eq!(read.last(), Some(&format!("read: {value}")), "{read:?}");
     }
     broker.stop()
 }
@@ -147,10 +85,10 @@ fn java_round_trip(bootstrap: &str, config: &Path, value: &str) -> Result<Vec<St
 }
 
 /// The lines that the program on confluent-kafka prints.
-fn python(config: &Path, value: &str, more: &[&str]) -> Result<Vec<String>, Failure> {
+fn python(config: &Path, topic: &str, value: &str, more: &[&str]) -> Result<Vec<String>, Failure> {
     let mut python = Command::new("python3");
     python.arg(ottla_interop::workspace_root().join("interop/foreign/python/secured.py"));
     python.env("PYTHONPATH", wheel()?).env("PYTHONDONTWRITEBYTECODE", "1");
-    python.arg(config).args([TOPIC, value]).args(more);
+    python.arg(config).args([topic, value]).args(more);
     Ok(run("confluent-kafka", &mut python, b"", WITHIN)?.succeeded()?.lines())
 }

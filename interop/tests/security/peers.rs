@@ -1,11 +1,10 @@
-//! The peers of the security tests: Apache Kafka and the Ottla broker with one listener per case, and an OIDC provider.
+//! The peers of the security tests: Apache Kafka with one listener per case, and an OIDC provider.
 
 #[path = "../../../crates/client/tests/support/certificates.rs"]
 pub(crate) mod certificates;
 #[path = "issuer.rs"]
 pub(crate) mod issuer;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,8 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use certificates::{Authority, Certificate};
-use issuer::{AUDIENCE, ISSUER, Issuer};
-use ottla_interop::{Failure, KafkaCluster, KafkaOptions, OttlaBroker};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -38,7 +36,7 @@ pub(crate) const SOON_DAYS: u64 = 10;
 pub(crate) const SELF_CA: &str = "self-ca.pem";
 
 /// The listeners, one for each case.
-const LISTENERS: [(&str, &str); 8] = [
+pub(crate) const LISTENERS: [(&str, &str); 8] = [
     ("TLS", "SSL"),
     ("EXPIRED", "SSL"),
     ("SOON", "SSL"),
@@ -66,49 +64,8 @@ pub(crate) fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster,
     )
 }
 
-/// An Ottla broker with the same listeners, and its clients.
-pub(crate) struct SecuredOttla {
-    broker: OttlaBroker,
-}
-
-impl SecuredOttla {
-    /// Starts it with the properties of Apache Kafka, and with the public key of an issuer of tokens.
-    pub(crate) fn start(authority: &Authority, files: &Path, issuer: &Issuer) -> Result<Self, Failure> {
-        let jwks = files.join("jwks.json");
-        issuer.write_jwks(&jwks);
-        let pairs =
-            |text: fn(&(&str, &str)) -> String| LISTENERS.iter().map(text).collect::<Vec<_>>().join(",");
-        let listeners = pairs(|(name, _)| format!("{name}://127.0.0.1:0"));
-        let protocols = pairs(|(name, protocol)| format!("{name}:{protocol}"));
-        let mut all = properties(authority, files)?;
-        let own = [
-            ("listeners", format!("PLAINTEXT://127.0.0.1:0,{listeners}")),
-            ("listener.security.protocol.map", format!("PLAINTEXT:PLAINTEXT,{protocols}")),
-            ("sasl.oauthbearer.jwks.endpoint.url", format!("file://{}", jwks.display())),
-            ("sasl.oauthbearer.expected.issuer", ISSUER.to_owned()),
-            ("sasl.oauthbearer.expected.audience", AUDIENCE.to_owned()),
-        ];
-        all.extend(own.map(|(name, value)| (name.to_owned(), value)));
-        let args: Vec<String> =
-            all.into_iter().flat_map(|(name, value)| ["-X".to_owned(), format!("{name}={value}")]).collect();
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        Ok(Self { broker: OttlaBroker::start(&args)? })
-    }
-
-    /// The address of the listener without security.
-    pub(crate) fn bootstrap(&self) -> String {
-        self.broker.addresses()[0].to_string()
-    }
-
-    /// The address of a listener by its name.
-    pub(crate) fn listener(&self, name: &str) -> SocketAddr {
-        let at = LISTENERS.iter().position(|(listed, _)| *listed == name).expect("a listener");
-        self.broker.addresses()[at + 1]
-    }
-}
-
 /// The properties of the listeners.
-fn properties(authority: &Authority, files: &Path) -> Result<Vec<(String, String)>, Failure> {
+pub(crate) fn properties(authority: &Authority, files: &Path) -> Result<Vec<(String, String)>, Failure> {
     let good = key_file(files, "good.pem", &authority.sign(&["127.0.0.1"]));
     let expired = key_file(files, "expired.pem", &authority.sign_until(&["127.0.0.1"], 2020));
     let soon = key_file(files, "soon.pem", &authority.sign_for_days(&["127.0.0.1"], SOON_DAYS));
@@ -118,12 +75,6 @@ fn properties(authority: &Authority, files: &Path) -> Result<Vec<(String, String
     let trusted = files.join("trusted.pem");
     std::fs::write(&trusted, &authority.pem).map_err(|error| Failure::new(error.to_string()))?;
     let trusted = trusted.display().to_string();
-    let jaas = "org.apache.kafka.common.security";
-    let plain = format!("{jaas}.plain.PlainLoginModule required user_alice=\"{PASSWORD}\";");
-    let scram = format!("{jaas}.scram.ScramLoginModule required;");
-    let oauth = format!(
-        "{jaas}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"broker\";"
-    );
     let session = SESSION_MS.to_string();
     let mut properties = vec![
         ("ssl.truststore.type".to_owned(), "PEM".to_owned()),
@@ -141,23 +92,41 @@ fn properties(authority: &Authority, files: &Path) -> Result<Vec<(String, String
     add("self", "ssl.keystore.type", "PEM");
     add("self", "ssl.keystore.location", &own);
     add("mutual", "ssl.client.auth", "required");
-    for listener in ["login", "again"] {
-        add(listener, "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER");
-        add(listener, "plain.sasl.jaas.config", &plain);
-        add(listener, "scram-sha-256.sasl.jaas.config", &scram);
-        add(listener, "scram-sha-512.sasl.jaas.config", &scram);
-        add(listener, "oauthbearer.sasl.jaas.config", &oauth);
-    }
     add("again", "connections.max.reauth.ms", &session);
     for mechanism in ["plain", "scram-sha-256", "oauthbearer"] {
         add("again", &format!("{mechanism}.connections.max.reauth.ms"), &session);
     }
     add("plainonly", "sasl.enabled.mechanisms", "PLAIN");
-    add("plainonly", "plain.sasl.jaas.config", &plain);
+    add("plainonly", "plain.sasl.jaas.config", &plain_users(&["alice"]));
+    for listener in ["login", "again"] {
+        properties.extend(every_mechanism(listener, &["alice"]));
+    }
     Ok(properties)
 }
 
-fn key_file(files: &Path, name: &str, certificate: &Certificate) -> String {
+/// The properties of a listener with every mechanism. PLAIN has these users, with the password of `alice`.
+pub(crate) fn every_mechanism(listener: &str, users: &[&str]) -> Vec<(String, String)> {
+    let scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
+    let oauth = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+                 unsecuredLoginStringClaim_sub=\"broker\";";
+    let properties = [
+        ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"),
+        ("plain.sasl.jaas.config", &plain_users(users)),
+        ("scram-sha-256.sasl.jaas.config", scram),
+        ("scram-sha-512.sasl.jaas.config", scram),
+        ("oauthbearer.sasl.jaas.config", oauth),
+    ];
+    let of_listener =
+        |(name, value): (&str, &str)| (format!("listener.name.{listener}.{name}"), value.to_owned());
+    properties.map(of_listener).into()
+}
+
+fn plain_users(users: &[&str]) -> String {
+    let users: Vec<String> = users.iter().map(|user| format!("user_{user}=\"{PASSWORD}\"")).collect();
+    format!("org.apache.kafka.common.security.plain.PlainLoginModule required {};", users.join(" "))
+}
+
+pub(crate) fn key_file(files: &Path, name: &str, certificate: &Certificate) -> String {
     let path: PathBuf = files.join(name);
     std::fs::write(&path, format!("{}{}", certificate.key_pem, certificate.pem)).expect("written");
     path.display().to_string()
