@@ -3,6 +3,7 @@
 
 mod cluster;
 mod mechanisms;
+mod tools;
 
 use std::fs;
 use std::path::Path;
