@@ -3,6 +3,7 @@
 
 mod cluster;
 mod mechanisms;
+mod refusals;
 mod tools;
 
 use std::fs;
