@@ -4,6 +4,7 @@
 mod cluster;
 mod mechanisms;
 mod refusals;
+mod share_groups;
 mod tools;
 
 use std::fs;
