@@ -148,6 +148,15 @@ const SOAKS: &[Soak] = &[
         count: 100,
     },
     Soak {
+        name: "secured",
+        what: "1 = tools and clients of others with TLS, SASL, ACLs, quotas and share groups, at Kafka 4.3 and Ottla: the same",
+        package: "ottla-interop",
+        program: "all",
+        filter: "secured::",
+        variable: "OTTLA_SOAK_SECURED",
+        count: 1,
+    },
+    Soak {
         name: "frameworks",
         what: "SIGKILLs of Spring and Flink programs with transactions and of the broker, at Kafka 4.3 and Ottla: exactly once",
         package: "ottla-interop",

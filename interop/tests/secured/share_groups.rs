@@ -9,12 +9,12 @@ use ottla_interop::{Failure, Peer, Process, console, require, wheel, workspace_r
 use super::cluster::{ADMIN, Login, SecuredCluster};
 use super::refusals::SHARE_CONSUMER;
 use super::tools::ACLS;
-use crate::both_brokers::{Kind, on_both};
+use crate::both_brokers::{Kind, on_ottla_and_in_soaks_on_both};
 use crate::foreign::in_runtime;
 use crate::mixed_share_group::{each_record_comes_once, franz_go, produce};
 use crate::peers::PASSWORD;
 
-on_both! {
+on_ottla_and_in_soaks_on_both! {
     kafkas_console_share_consumer_reads_all_lines,
     ours_javas_franz_gos_and_librdkafkas_share_a_group,
 }

@@ -171,7 +171,7 @@ impl Cluster {
             ScramChange::Delete { user, mechanism } => {
                 let key = (user, ScramMechanism::of(mechanism)?);
                 if !known.contains_key(&key) {
-                    let reason = format!("user `{}` has no credential of mechanism {mechanism}", key.0);
+                    let reason = format!("user `{}` has no credential of {}", key.0, key.1.name());
                     return Err((ErrorCode::ResourceNotFound, reason));
                 }
                 Ok(Checked { record: (journal_key(&key), None), key, credential: None })

@@ -33,6 +33,14 @@ impl ScramMechanism {
         }
     }
 
+    /// The name in SaslHandshake.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "SCRAM-SHA-256",
+            Self::Sha512 => "SCRAM-SHA-512",
+        }
+    }
+
     /// The keyed hash of the mechanism.
     pub(crate) fn mac(self, key: &[u8], text: &[u8]) -> Vec<u8> {
         match self {
