@@ -138,13 +138,13 @@ fn story(framework: Framework, mut broker: Broker, kills: u32) -> Result<(), Fai
     for (partition, records) in committed(cluster, SINK, PARTITIONS, sent) {
         let found: Vec<String> = records
             .iter()
-            .map(|record| String::from_utf8_lossy(record.value().unwrap_or_default()).into_owned())
+            .map(|record| String::from_utf8_lossy(record.value.as_deref().unwrap_or_default()).into_owned())
             .collect();
         let expected: Vec<String> =
             (0..sent).filter(|n| *n as i32 % PARTITIONS == partition).map(|n| n.to_string()).collect();
         assert_eq!(found, expected, "partition {partition}");
     }
-    running.kill()
+    running.kill().map(drop)
 }
 
 /// A Java program, compiled.
@@ -168,7 +168,7 @@ impl Program {
         }
         // Flink loads classes by name, which a program run from its source does not have.
         let mut compiler = Command::new("java");
-        compiler.args(["-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp"]).arg(jars.class_path());
+        compiler.args(["-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", &listed(jars.dir())?]);
         compiler.arg("-d").arg(&classes).arg(workspace_root().join("interop/java").join(source));
         run("javac", &mut compiler, b"", COMPILED_WITHIN)?.succeeded()?;
         Ok(Self { framework, bootstrap: bootstrap.to_owned(), jars, classes, checkpoints })
@@ -182,6 +182,14 @@ impl Program {
         };
         Process::spawn("copying program", &mut java)
     }
+}
+
+/// The jars of a directory: the compiler does not expand `*`.
+fn listed(dir: &Path) -> Result<String, Failure> {
+    let files =
+        std::fs::read_dir(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+    let paths = files.flatten().map(|file| file.path().display().to_string());
+    Ok(paths.filter(|path| path.ends_with(".jar")).collect::<Vec<_>>().join(":"))
 }
 
 /// The topics of the story.
