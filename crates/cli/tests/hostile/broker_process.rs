@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use crate::tls;
+
 /// Partitions that clients may create in all.
 const PARTITIONS_MAX: u32 = 200;
 pub(crate) const HONEST_TOPIC: &str = "honest";
@@ -14,6 +16,7 @@ pub(crate) struct BrokerProcess {
     child: Child,
     address: SocketAddr,
     sasl_address: SocketAddr,
+    tls_address: SocketAddr,
     log: Option<thread::JoinHandle<String>>,
 }
 
@@ -30,9 +33,13 @@ impl BrokerProcess {
         {
             command.args(["-X", &format!("{name}={value}")]);
         }
+        let certificate = tls::certificate();
         for (name, value) in [
-            ("listeners", "PLAINTEXT://127.0.0.1:0,LOGINS://127.0.0.1:0"),
-            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,LOGINS:SASL_PLAINTEXT"),
+            ("listeners", "PLAINTEXT://127.0.0.1:0,LOGINS://127.0.0.1:0,SECURE://127.0.0.1:0"),
+            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,LOGINS:SASL_PLAINTEXT,SECURE:SSL"),
+            ("listener.name.secure.ssl.keystore.type", "PEM"),
+            ("listener.name.secure.ssl.keystore.certificate.chain", &certificate.pem),
+            ("listener.name.secure.ssl.keystore.key", &certificate.key_pem),
             ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256"),
             ("listener.name.logins.plain.sasl.jaas.config", "PlainLoginModule required user_alice=right;"),
         ] {
@@ -52,11 +59,11 @@ impl BrokerProcess {
             out.read_line(&mut line).expect("a line");
             line.trim().strip_prefix("listening on ").and_then(|address| address.parse().ok())
         };
-        let (Some(address), Some(sasl_address)) = (address(), address()) else {
+        let (Some(address), Some(sasl_address), Some(tls_address)) = (address(), address(), address()) else {
             let _ = child.kill();
             panic!("no listeners: {}", log.join().expect("no panic"));
         };
-        Self { child, address, sasl_address, log: Some(log) }
+        Self { child, address, sasl_address, tls_address, log: Some(log) }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -66,6 +73,11 @@ impl BrokerProcess {
     /// The listener that requires a login.
     pub(crate) fn sasl_address(&self) -> SocketAddr {
         self.sasl_address
+    }
+
+    /// The listener with TLS.
+    pub(crate) fn tls_address(&self) -> SocketAddr {
+        self.tls_address
     }
 
     /// The largest resident memory so far.

@@ -7,12 +7,18 @@
 
 mod attacks;
 mod broker_process;
+#[allow(dead_code, reason = "each test program uses its own part")]
+#[path = "../../../client/tests/support/certificates.rs"]
+mod certificates;
 #[path = "../../../broker/tests/common/mod.rs"]
 mod common;
 mod fan_out;
 mod honest;
 mod logins;
 mod mutations;
+mod slow_readers;
+#[path = "../../../broker/tests/common/tls.rs"]
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -47,6 +53,8 @@ enum AttackedListener {
     Plaintext,
     /// One that requires a login.
     Sasl,
+    /// One with TLS.
+    Tls,
 }
 
 #[test]
@@ -95,6 +103,36 @@ fn a_thousand_wrong_logins_per_second() {
     survive(Attack { name: "wrong logins", listener: AttackedListener::Sasl, round: logins::log_in_wrongly });
 }
 
+/// 6,500 clients that never read held up to 16 KiB of requests and 16 KiB of a response each.
+#[test]
+fn small_responses_that_are_not_read() {
+    survive(Attack {
+        name: "unread small responses",
+        listener: AttackedListener::Plaintext,
+        round: slow_readers::ask_for_small_responses,
+    });
+}
+
+/// Clients that never read held 64 KiB of records and 64 KiB of encrypted bytes each.
+#[test]
+fn responses_over_tls_that_are_not_read() {
+    survive(Attack {
+        name: "unread responses over TLS",
+        listener: AttackedListener::Tls,
+        round: slow_readers::ask_over_tls,
+    });
+}
+
+/// 9,000 clients held 16 KiB of an unfinished record each.
+#[test]
+fn unfinished_records_of_tls() {
+    survive(Attack {
+        name: "unfinished TLS records",
+        listener: AttackedListener::Tls,
+        round: slow_readers::send_unfinished_records,
+    });
+}
+
 /// Runs an attack beside an honest client. One at a time: processor and memory are shared.
 fn survive(attack: Attack) {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -116,6 +154,7 @@ fn survive(attack: Attack) {
     let attacked = match attack.listener {
         AttackedListener::Plaintext => broker.address(),
         AttackedListener::Sasl => broker.sasl_address(),
+        AttackedListener::Tls => broker.tls_address(),
     };
     let stop = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
