@@ -42,6 +42,15 @@ pub(crate) fn connect(broker: SocketAddr, receive_bytes: usize) -> TcpStream {
     socket.into()
 }
 
+/// The bytes that the broker has taken at a push.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Pushed {
+    Some,
+    Nothing,
+    /// It has closed the connection.
+    Closed,
+}
+
 /// A connection over TLS.
 pub(crate) struct TlsClient {
     session: ClientConnection,
@@ -63,32 +72,32 @@ impl TlsClient {
         Some(Self { session, stream })
     }
 
-    /// Sends requests if all earlier ones were taken. Returns `false` if the broker has closed the connection.
-    pub(crate) fn push(&mut self, requests: &[u8]) -> bool {
+    /// Sends requests if all earlier ones were taken.
+    pub(crate) fn push(&mut self, requests: &[u8]) -> Pushed {
         if !self.session.wants_write() {
             self.session.writer().write_all(requests).expect("no limit");
         }
+        let mut pushed = Pushed::Nothing;
         while self.session.wants_write() {
             match self.session.write_tls(&mut self.stream) {
-                Ok(_) => {}
-                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+                Ok(_) => pushed = Pushed::Some,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return Pushed::Closed,
             }
         }
-        true
+        pushed
     }
 
     /// Sends a record of these bytes without its last byte.
-    pub(crate) fn push_unfinished(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn push_unfinished(&mut self, bytes: &[u8]) {
         self.session.writer().write_all(bytes).expect("no limit");
         let mut record = Vec::new();
         while self.session.wants_write() {
             self.session.write_tls(&mut record).expect("memory");
         }
         record.pop();
-        match self.stream.write(&record) {
-            Ok(_) => true,
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-        }
+        // A peer that has closed already is noticed by the next push.
+        let _ = self.stream.write(&record);
     }
 
     /// Sends a request and waits for its response.

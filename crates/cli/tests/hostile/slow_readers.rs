@@ -10,18 +10,19 @@ use ottla_wire::Seal;
 
 use crate::common::sound::TOPIC;
 use crate::common::{batch, framed, produce_request};
-use crate::tls::{TlsClient, connect};
+use crate::tls::{Pushed, TlsClient, connect};
 
 /// Room for unread bytes at a client: the kernel gives its least.
 const RECEIVE_BYTES: usize = 2 << 10;
 /// Bytes of requests that are sent at a time: the broker reads as many at a time.
 const PUSHED_BYTES: usize = 16 << 10;
-/// The time that clients spend in a round. In that time, the broker fills the buffers of all of them.
-const ROUND: Duration = Duration::from_secs(8);
+/// The time that clients spend in a round at most. It ends when the broker takes nothing for a while.
+const ROUND_MAX: Duration = Duration::from_secs(20);
+const QUIET: Duration = Duration::from_secs(2);
 const PACE: Duration = Duration::from_millis(5);
 
 const PLAIN_CLIENTS: usize = 6_500;
-const TLS_CLIENTS: usize = 2_500;
+const TLS_CLIENTS: usize = 1_500;
 /// The batches of which the first ones are fetched over TLS. The log has the last 8 MiB in memory, and the others in the page cache.
 const BATCHES: usize = 20;
 const BATCH_BYTES: usize = 900_000;
@@ -48,14 +49,15 @@ struct PlainClient {
 }
 
 impl PlainClient {
-    /// Continues with the requests. Returns `false` if the broker has closed the connection.
-    fn push(&mut self, requests: &[u8]) -> bool {
+    /// Continues with the requests.
+    fn push(&mut self, requests: &[u8]) -> Pushed {
         match self.stream.write(&requests[self.sent..]) {
             Ok(sent) => {
                 self.sent = (self.sent + sent) % requests.len();
-                true
+                Pushed::Some
             }
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Pushed::Nothing,
+            Err(_) => Pushed::Closed,
         }
     }
 }
@@ -99,21 +101,28 @@ fn press<C>(
     count: usize,
     stop: &AtomicBool,
     connect: impl Fn() -> Option<C>,
-    push: impl Fn(usize, &mut C) -> bool,
+    push: impl Fn(usize, &mut C) -> Pushed,
 ) {
     let mut clients: Vec<Option<C>> = (0..count).map(|_| None).collect();
     let (mut connected, mut lost) = (0, 0);
-    let until = Instant::now() + ROUND;
-    // Each client connects at least once.
-    while (connected < count || Instant::now() < until) && !stop.load(Ordering::Relaxed) {
+    let began = Instant::now();
+    let mut last_taken = began;
+    // Each client connects at least once, and pushes until the broker has filled its buffers.
+    while (connected < count || (began.elapsed() < ROUND_MAX && last_taken.elapsed() < QUIET))
+        && !stop.load(Ordering::Relaxed)
+    {
         for (at, client) in clients.iter_mut().enumerate() {
             if client.is_none() {
                 *client = connect();
                 connected += 1;
             }
-            if !client.as_mut().is_none_or(|client| push(at, client)) {
-                *client = None;
-                lost += 1;
+            match client.as_mut().map(|client| push(at, client)) {
+                Some(Pushed::Some) => last_taken = Instant::now(),
+                Some(Pushed::Nothing) => {}
+                Some(Pushed::Closed) | None => {
+                    *client = None;
+                    lost += 1;
+                }
             }
         }
         std::thread::park_timeout(PACE);
@@ -129,14 +138,14 @@ fn small_requests() -> Vec<u8> {
         ..Default::default()
     };
     let configs = m::DescribeConfigsRequest {
-        resources: vec![resource],
+        resources: vec![resource; 2],
         include_synonyms: true,
         include_documentation: true,
     };
     let listed = m::list_offsets::ListOffsetsPartition { timestamp: -1, ..Default::default() };
     let listed = m::list_offsets::ListOffsetsTopic { name: TOPIC.into(), partitions: vec![listed] };
     let one = [
-        framed(4, &configs),
+        framed(4, &configs).repeat(10),
         framed(9, &m::MetadataRequest::default()),
         framed(7, &m::ListOffsetsRequest { replica_id: -1, topics: vec![listed], ..Default::default() }),
         framed(2, &m::ApiVersionsRequest::default()),
