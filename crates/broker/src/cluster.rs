@@ -59,6 +59,7 @@ use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
 use crate::quotas::{ClientQuotas, QuotaUse};
+use crate::request_memory::Shares;
 use crate::security::Authorizer;
 use crate::security::scram_credentials::ScramCredentials;
 use crate::switch::Switch;
@@ -126,6 +127,8 @@ pub struct Cluster {
     pub(crate) memory: MemoryBudget,
     /// The part of it in which batches are decompressed. It is separate because requests that have memory wait for it.
     pub(crate) decoder_memory: MemoryBudget,
+    /// The memory of connections that is not charged.
+    pub(crate) shares: Shares,
     pub(crate) compactions: Compactions,
     pub(crate) cleaner_points: CleanerPoints,
     pub(crate) client_metrics: ClientMetrics,
@@ -211,8 +214,7 @@ impl Cluster {
         let id = cluster_id(&mut journal, &mut rng, now_ms)?;
         let next = next_producer_id_of(&journal).max(floors.producer_id);
         let first_epoch = first_leader_epoch(&mut journal, floors.leader_epoch, now_ms)?;
-        let parts = Parts::of(config.memory_bytes_max);
-        let session_limits = SessionLimits::of(&config);
+        let (parts, session_limits) = (Parts::of(config.memory_bytes_max), SessionLimits::of(&config));
         let nodes = (1..=nodes.max(1))
             .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
             .collect();
@@ -229,6 +231,7 @@ impl Cluster {
             offsets,
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
+            shares: Shares::of(config.memory_bytes_max),
             live: LiveConfig::new(&config),
             authorizer: Authorizer::of(&config),
             quota_use: QuotaUse::of(&config),

@@ -5,8 +5,11 @@
 
 mod authentication;
 mod gentle_end;
+mod input;
+mod pace;
 mod response_writer;
 mod thread;
+mod tls_transport;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -15,13 +18,13 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use ottla_protocol::{ApiKey, Decoder, ErrorTally, RequestHeader};
 use ottla_wire::frames::FrameBuffer;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, Sleep};
@@ -32,20 +35,19 @@ use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::peer::Peer;
 use crate::quotas::Mute;
-use crate::request_memory::{charge_for, decoded_bytes_max};
+use crate::request_memory::{decoded_bytes_max, is_charged};
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
 pub(crate) use authentication::AUTHENTICATION_MAX;
 use gentle_end::end_gently;
+use input::{Granted, Received, needed, receive};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
+pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
-/// The bytes of a frame that are read at a time. The kernel copies them, which takes as long as some requests: other connections are
-/// served before the next part.
-const READ_PART_BYTES: usize = 512 << 10;
 /// Slowest rate at which a large frame may arrive.
 const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;
 /// While others wait for memory, a connection that has some may pause for this time, and must send at least at this rate
@@ -69,24 +71,40 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     fn peer_address(&self) -> Option<SocketAddr> {
         self.tcp().and_then(|socket| socket.peer_addr().ok())
     }
+
+    /// Returns the bytes that the transport keeps at most of those that were written (TLS encrypts them first).
+    fn encrypted_bytes_max(&self) -> usize {
+        0
+    }
+
+    /// Returns `true` if the transport keeps bytes that were written. A flush sends them.
+    fn has_encrypted(&self) -> bool {
+        false
+    }
+
+    /// Frees the bytes that were written and not sent. The connection has ended.
+    fn discard_encrypted(&mut self) {}
+
+    /// Returns the bytes that have arrived of a TLS record whose end has not.
+    fn unfinished_bytes(&self) -> usize {
+        0
+    }
+
+    /// Returns the memory of such a record at most.
+    fn record_memory(&self) -> usize {
+        0
+    }
+
+    /// Limits the bytes that are received of a TLS record before its end: to the share of a connection, or to a whole record. Returns
+    /// `true` if the rest needs memory: a read fails with `WouldBlock` until the limit is raised.
+    fn limit_record(&mut self, _share: Option<usize>) -> bool {
+        false
+    }
 }
 
 impl Transport for TcpStream {
     fn tcp(&self) -> Option<&TcpStream> {
         Some(self)
-    }
-}
-
-impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
-    /// Without a `close_notify` the peer reports a cut connection, and not one that the broker has closed.
-    fn say_goodbye(&mut self) {
-        let mut context = Context::from_waker(Waker::noop());
-        // One attempt: a peer that reads nothing is not waited for.
-        let _ = Pin::new(self).poll_shutdown(&mut context);
-    }
-
-    fn peer_address(&self) -> Option<SocketAddr> {
-        self.get_ref().0.peer_addr().ok()
     }
 }
 
@@ -115,6 +133,7 @@ pub(crate) async fn serve_at<T: Transport>(
         tracing::warn!(node, max, "connection refused: max.connections is reached");
     } else {
         cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
+        let _share = cluster.shares.enter();
         let connection = Connection::new(io, cluster.clone(), node, listener, principal);
         let context = connection.context.clone();
         let pause = connection.quota_pause();
@@ -127,9 +146,10 @@ pub(crate) async fn serve_at<T: Transport>(
         };
         context.end_share_sessions();
         // Thousands that end at once must not delay the others. Their memory is returned at once.
-        let io = served.map(|Connection { io, .. }| io);
+        let mut io = served.map(|Connection { io, .. }| io);
+        io.iter_mut().for_each(T::discard_encrypted);
         cluster.take_turn().await;
-        if let Some(mut io) = io {
+        if let Some(mut io) = io.take() {
             io.say_goodbye();
         }
     }
@@ -140,8 +160,8 @@ struct Connection<T> {
     io: T,
     context: Arc<ConnectionContext>,
     frames: FrameBuffer,
-    /// The memory of the large request that is received, and since when.
-    charge: Option<(Charge, Instant)>,
+    /// The memory of the large request or TLS record that is received.
+    charge: Option<Granted>,
     pending: VecDeque<Pending>,
     /// `true` once a request was started after the login.
     has_started: bool,
@@ -261,11 +281,13 @@ impl<T: Transport> Connection<T> {
             }
             let muted = self.context.mute.until().filter(|_| !is_draining);
             let Self { io, frames, pending, charge, has_started, .. } = &mut *self;
+            let limits = cluster.shares.limits();
             // Reading continues while a response is pending, because only a read detects that the peer has left.
             let may_wait = pending.len() < PIPELINED_MAX;
             let room = may_wait && !frames.has_frame() && !is_draining && muted.is_none();
-            let to_charge = if may_wait && charge.is_none() { charge_for(frames) } else { None };
-            if !frames.is_mid_frame() || to_charge.is_some() || muted.is_some() {
+            let to_charge = needed(io, frames, charge.as_ref(), limits).filter(|_| may_wait);
+            let is_mid_record = charge.as_ref().is_some_and(|granted| granted.is_for_record);
+            if !(frames.is_mid_frame() || is_mid_record) || to_charge.is_some() || muted.is_some() {
                 // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
                 frame_due = None;
             } else if frame_due.is_none() {
@@ -275,7 +297,7 @@ impl<T: Transport> Connection<T> {
             let limit = if *has_started { config.connection_idle_max } else { config.frame_timeout };
             // A client that has to pause is not idle.
             let due = frame_due.unwrap_or(muted.unwrap_or(since).max(since) + limit);
-            let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|(_, granted)| *granted);
+            let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|granted| granted.since);
             let (due, look_at) = contended_due(&cluster, due, since, granted, frames.arrived());
             let look_at = muted.unwrap_or(look_at);
             set_deadline(timer.as_mut(), look_at);
@@ -285,15 +307,14 @@ impl<T: Transport> Connection<T> {
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = cluster.serving.turned_since(flips.2), if !is_draining => {}
                 () = progress(pending), if !pending.is_empty() => {}
-                granted = cluster.memory.charge(to_charge.unwrap_or(0)), if to_charge.is_some() => {
-                    *charge = Some((granted, Instant::now()));
+                granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
+                    *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
-                read = receive(io, frames), if room && to_charge.is_none() => {
-                    if read? == 0 {
-                        return Ok(Stop::Ended);
-                    }
-                    since = Instant::now();
-                }
+                read = receive(io, frames, charge, limits.share), if room && to_charge.is_none() => match read? {
+                    Received::Bytes(0) => return Ok(Stop::Ended),
+                    Received::Bytes(_) => since = Instant::now(),
+                    Received::NeedsMemory => {}
+                },
                 () = &mut timer, if (frame_due.is_some() && room) || (pending.is_empty() && to_charge.is_none()) || muted.is_some() => {
                     if look_at < due {
                         continue;
@@ -307,11 +328,12 @@ impl<T: Transport> Connection<T> {
 
     /// Reads what has arrived, up to the bytes that are read at a time, without waiting: a request that the kernel has is answered.
     async fn read_rest(&mut self) -> io::Result<()> {
-        let Self { io, frames, charge, .. } = self;
-        if charge.is_none() && charge_for(frames).is_some() {
+        let Self { io, frames, charge, context, .. } = self;
+        let limits = context.cluster.shares.limits();
+        if needed(io, frames, charge.as_ref(), limits).is_some() {
             return Ok(());
         }
-        match poll_fn(|cx| Poll::Ready(pin!(receive(io, frames)).poll(cx))).await {
+        match poll_fn(|cx| Poll::Ready(pin!(receive(io, frames, charge, limits.share)).poll(cx))).await {
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
         }
@@ -352,9 +374,11 @@ impl<T: Transport> Connection<T> {
     async fn start_requests(&mut self) -> Result<bool, Closed> {
         let mut started = false;
         while self.may_start() {
-            if let Some(bytes) = charge_for(&self.frames).filter(|_| self.charge.is_none()) {
-                let Some(charge) = self.context.cluster.memory.try_charge(bytes) else { break };
-                self.charge = Some((charge, Instant::now()));
+            let limits = self.context.cluster.shares.limits();
+            let needed = needed(&mut self.io, &self.frames, self.charge.as_ref(), limits);
+            if let Some(needed) = needed.filter(|needed| !needed.is_for_record) {
+                let Some(charge) = self.context.cluster.memory.try_charge(needed.bytes) else { break };
+                self.charge = Some(Granted::new(charge, false));
             }
             match self.frames.next_frame() {
                 Ok(Some(frame)) => self.start(frame).await?,
@@ -394,14 +418,15 @@ impl<T: Transport> Connection<T> {
         {
             return Err(Closed::Peer(reason));
         }
-        if has_large_response(api) {
+        let is_wide_fetch = matches!(api, ApiKey::Fetch | ApiKey::ShareFetch) && is_charged(frame.len());
+        if has_large_response(api) || is_wide_fetch {
             self.context.cluster.memory.room_for_response().await;
         }
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
         let (began, bytes) = (Instant::now(), frame.len());
         let reply = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
         self.context.cluster.metrics.arrived(api, bytes);
-        let charge = self.charge.take().map(|(charge, _)| charge);
+        let charge = self.charge.take().map(|granted| granted.charge);
         let mut pending = Pending { api, began, reply, done: None, charge };
         // The first poll performs the append or queues for it, so that appends happen in the order of arrival.
         pending.done = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
@@ -444,32 +469,8 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Reads what has arrived. A connection that waits holds no buffer, and what it has of a small frame in no more than its size.
-async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Result<usize> {
-    let read = poll_fn(|cx| {
-        let readiness = io.tcp().map_or(Poll::Ready(Ok(())), |socket| socket.poll_read_ready(cx));
-        let read = match readiness {
-            Poll::Ready(Ok(())) => {
-                let mut part = frames.spare().limit(READ_PART_BYTES);
-                pin!(io.read_buf(&mut part)).poll(cx)
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
-        };
-        if read.is_pending() {
-            frames.shrink();
-        }
-        read
-    });
-    let read = read.await?;
-    if read == READ_PART_BYTES {
-        // The bytes are in the buffer, even if the wait ends here.
-        tokio::task::yield_now().await;
-    }
-    Ok(read)
-}
-
-/// Returns `true` for requests whose response can have many times their size. Records are sent from their files.
+/// Returns `true` for requests whose response can have many times their size. Records are sent from their files: only a wide Fetch has
+/// a large response in memory.
 fn has_large_response(api: ApiKey) -> bool {
     !matches!(
         api,

@@ -1,20 +1,31 @@
 //! The memory that a request is charged for before it is received and decoded.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use ottla_protocol::ApiKey;
 use ottla_wire::frames::FrameBuffer;
 
 use crate::config::BrokerConfig;
 use crate::memory::Parts;
 
-/// Requests with records, up to this size, are not charged: the buffer of each connection holds them.
-const UNCHARGED_RECORDS_MAX: usize = 16 << 10;
-/// Other requests up to this size are not charged.
+/// The bytes that all connections together may hold without a charge: requests that have arrived in part or wait for their turn, and
+/// responses that their clients do not read.
+const SHARED_BYTES: usize = 4 << 20;
+/// The bytes that one connection may hold without a charge. Requests with records, up to this size, are not charged: the buffer of each
+/// connection holds them.
+pub(crate) const SHARE_MAX: usize = 16 << 10;
+/// The same if there are very many connections. The 10,000 of `max.connections` hold 10 MiB.
+const SHARE_MIN: usize = 1 << 10;
+/// Requests without records requests up to this size are not charged.
 const UNCHARGED_BYTES_MAX: usize = 512;
 /// The memory of a decoded request and of its response, by the size of the request. Names of six bytes need most:
 /// 28 times their size for topics to create, 20 for groups to describe.
 const MEMORY_PER_BYTE: usize = 30;
 /// The same for Fetch requests, whose partitions have at least 16 bytes.
 const FETCH_MEMORY_PER_BYTE: usize = 16;
+/// The same for DescribeConfigs requests, up to the limit of their descriptions: a resource has at least 5 bytes, and the description
+/// of a broker 40 KiB.
+const DESCRIPTION_MEMORY_PER_BYTE: usize = 8 << 10;
 /// The memory limit for the arrays of one request. Hundreds of thousands of partitions fit.
 const DECODED_BYTES_MAX: usize = 64 << 20;
 
@@ -22,18 +33,73 @@ const DECODED_BYTES_MAX: usize = 64 << 20;
 /// as the name in memory. About 60,000 names fit.
 const NAMES_BYTES_MAX: usize = 3 << 19;
 
+/// The open connections, which share the memory that is not charged.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    connections: AtomicUsize,
+    descriptions_max: usize,
+}
+
+/// The limits of a connection at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The bytes that it may hold without a charge.
+    pub(crate) share: usize,
+    descriptions_max: usize,
+}
+
+impl Shares {
+    pub(crate) fn of(memory_max: usize) -> Self {
+        Self { connections: AtomicUsize::new(0), descriptions_max: descriptions_max(memory_max) }
+    }
+
+    /// Counts a connection until the guard is dropped.
+    pub(crate) fn enter(&self) -> Share<'_> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Share(self)
+    }
+
+    /// The limits of each connection.
+    pub(crate) fn limits(&self) -> Limits {
+        let connections = self.connections.load(Ordering::Relaxed).max(1);
+        let share = (SHARED_BYTES / connections).clamp(SHARE_MIN, SHARE_MAX);
+        Limits { share, descriptions_max: self.descriptions_max }
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Share<'a>(&'a Shares);
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Returns the memory of the next request, if it must be charged. Its size and its API must have arrived.
-pub(crate) fn charge_for(frames: &FrameBuffer) -> Option<usize> {
+pub(crate) fn charge_for(frames: &FrameBuffer, limits: Limits) -> Option<usize> {
     let size = frames.next_size()?;
     let api = frames.peek(2)?.first_chunk::<2>().map(|key| i16::from_be_bytes(*key))?;
-    let (uncharged, per_byte) = if api == ApiKey::Produce.code() {
-        (UNCHARGED_RECORDS_MAX, 1)
+    let (uncharged, per_byte, max) = if api == ApiKey::Produce.code() {
+        (limits.share, 1, usize::MAX)
     } else if api == ApiKey::Fetch.code() {
-        (UNCHARGED_BYTES_MAX, FETCH_MEMORY_PER_BYTE)
+        (UNCHARGED_BYTES_MAX, FETCH_MEMORY_PER_BYTE, usize::MAX)
+    } else if api == ApiKey::DescribeConfigs.code() {
+        (
+            UNCHARGED_BYTES_MAX,
+            DESCRIPTION_MEMORY_PER_BYTE,
+            limits.descriptions_max.max(size.saturating_mul(MEMORY_PER_BYTE)),
+        )
     } else {
-        (UNCHARGED_BYTES_MAX, MEMORY_PER_BYTE)
+        (UNCHARGED_BYTES_MAX, MEMORY_PER_BYTE, usize::MAX)
     };
-    (size > uncharged).then(|| size.saturating_mul(per_byte))
+    (size > uncharged).then(|| size.saturating_mul(per_byte).min(max))
+}
+
+/// The memory of the descriptions in one response at most: a resource of a few bytes has a description of many thousands.
+pub(crate) fn descriptions_max(memory_max: usize) -> usize {
+    2 * Parts::of(memory_max).responses
 }
 
 /// Returns `true` if a request of this size was charged, unless it has records.
@@ -48,7 +114,7 @@ pub(crate) fn decoded_bytes_max(frame: &[u8], config: &BrokerConfig) -> usize {
     let max = DECODED_BYTES_MAX.min(Parts::of(config.memory_bytes_max).requests);
     if is(ApiKey::Produce) {
         // A partition with records is larger on the wire than decoded.
-        max.min(UNCHARGED_RECORDS_MAX + frame.len() * 2)
+        max.min(SHARE_MAX + frame.len() * 2)
     } else if NAMES_ONLY.into_iter().any(is) {
         max.min(NAMES_BYTES_MAX)
     } else {

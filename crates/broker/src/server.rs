@@ -1,17 +1,21 @@
 //! Listening: accepts connections for a node and serves each in a task of its own.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
+use rustls::ServerConnection;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::connection::{AUTHENTICATION_MAX, serve_at};
+use crate::connection::{AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, serve_at};
 use crate::security::active_listener::ActiveListener;
 use crate::security::tls::TlsFiles;
 
@@ -122,7 +126,9 @@ async fn serve_tls(stream: TcpStream, cluster: Arc<Cluster>, node: i32, security
     let accepted = Box::pin(handshake(stream, tls, &security)).await;
     match accepted {
         Ok(stream) => match tls.principal_of(stream.get_ref().1) {
-            Ok(principal) => return serve_at(stream, cluster, node, security, principal).await,
+            Ok(principal) => {
+                return serve_at(TlsTransport::new(stream), cluster, node, security, principal).await;
+            }
             Err(reason) => tracing::info!(listener = security.name, reason, "a client is refused"),
         },
         Err(error) => tracing::debug!(listener = security.name, %error, "no TLS connection"),
@@ -134,12 +140,24 @@ async fn handshake(
     stream: TcpStream,
     tls: &TlsFiles,
     security: &ActiveListener,
-) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
-    let place = security.unauthenticated.enter();
+) -> io::Result<tokio_rustls::server::TlsStream<TlsSocket>> {
+    let mut place = security.unauthenticated.enter();
+    let evicted = place.eviction();
+    let limit_buffer = |session: &mut ServerConnection| session.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
+    let mut accept = tls.acceptor(Instant::now()).accept_with(TlsSocket::new(stream), limit_buffer);
+    let accepted = poll_fn(|cx| match Pin::new(&mut accept).poll(cx) {
+        Poll::Pending => match accept.get_ref() {
+            Some(socket) if !place.hold(socket.unfinished()) => {
+                Poll::Ready(Err(io::Error::other("large handshakes")))
+            }
+            Some(_) | None => Poll::Pending,
+        },
+        accepted @ Poll::Ready(_) => accepted,
+    });
     tokio::select! {
         biased;
-        () = place.evicted() => Err(io::Error::other("too many connections do not authenticate")),
-        accepted = tokio::time::timeout(AUTHENTICATION_MAX, tls.acceptor(Instant::now()).accept(stream)) => accepted?,
+        () = evicted.notified() => Err(io::Error::other("too many connections do not authenticate")),
+        accepted = tokio::time::timeout(AUTHENTICATION_MAX, accepted) => accepted?,
     }
 }
 

@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 mod common;
+#[path = "common/tls.rs"]
+mod tls;
 
 mod acls;
 mod added_nodes;
@@ -44,5 +46,8 @@ mod test_kit;
 mod topics;
 mod transaction_coordinator;
 mod transactions;
+mod unread_responses;
 mod versions;
 mod wide_requests;
+
+use security::certificates;

@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use common::{PATIENCE, Raw, framed};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_client::{Config, Producer, Record};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
@@ -158,6 +159,51 @@ fn forget_cached(dir: &Path) {
         file.sync_all().expect("on disk");
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("forgotten");
     }
+}
+
+/// Two requests at once took half of the budget: a description has thousands of times the size of its resource.
+#[test]
+fn descriptions_of_configurations_wait_for_memory() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let builder = Broker::builder().data_dir(dir.path()).topic("orders", 1);
+    let broker = builder.configure(|config| config.memory_bytes_max = (BUDGET_MIB << 20) as usize);
+    let broker = broker.spawn().expect("a broker");
+    // An unfinished request that has five of the six MiB of requests.
+    let mut unfinished = vec![0; 64];
+    unfinished[..4].copy_from_slice(&((5_i32 << 20) / 30).to_be_bytes());
+    unfinished[5] = 18;
+    let mut holder = TcpStream::connect(broker.addresses()[0]).expect("the broker listens");
+    holder.write_all(&unfinished).expect("sent");
+    let used = || {
+        let text = broker.cluster().metrics_text(10);
+        let name = "ottla_memory_used_bytes{part=\"requests\"} ";
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line for it");
+        line.parse::<u64>().expect("a number")
+    };
+    let began = Instant::now();
+    while used() < 5 << 20 {
+        assert!(began.elapsed() < PATIENCE, "no memory is held");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let resource = DescribeConfigsResource {
+        resource_type: 2,
+        resource_name: "orders".into(),
+        ..DescribeConfigsResource::default()
+    };
+    let request = DescribeConfigsRequest {
+        resources: vec![resource; 100],
+        include_synonyms: true,
+        include_documentation: true,
+    };
+    let described = Raw::connect(broker.addresses()[0]).ask(4, &request).expect("an answer");
+    assert!(described.results.iter().all(|result| result.error_code == ErrorCode::None));
+    // The request was answered because the other one had lost its memory.
+    holder.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
+    let ended = holder.read(&mut [0; 1]);
+    let is_open =
+        ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert!(!is_open, "the description did not wait");
 }
 
 /// 20 members with 8 MB of metadata each held 170 MB, also after they had left.

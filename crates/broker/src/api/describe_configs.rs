@@ -15,7 +15,7 @@ use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
 use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings};
-use crate::memory::Parts;
+use crate::request_memory::descriptions_max;
 
 /// The origin of a value, with its number in DescribeConfigs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -36,8 +36,8 @@ type Chain = Vec<(&'static str, Option<String>, Source)>;
 impl Api for DescribeConfigsRequest {
     async fn handle(self, context: RequestContext) -> DescribeConfigsResponse {
         let (synonyms, documentation) = (self.include_synonyms, self.include_documentation);
-        // A resource of a few bytes has thousands in its answer.
-        let bytes_max = 2 * Parts::of(context.cluster().config.memory_bytes_max).responses;
+        // The connection has charged them.
+        let bytes_max = descriptions_max(context.cluster().config.memory_bytes_max);
         let mut bytes = 0;
         let mut is_full = false;
         let of_topics = BrokerProperties::of_topics(context.cluster());

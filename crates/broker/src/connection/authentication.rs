@@ -6,12 +6,17 @@ use bytes::{BufMut, Bytes, BytesMut};
 use ottla_wire::Chain;
 use tokio::time::{Instant, timeout_at};
 
+use super::input::{Received, receive};
 use super::response_writer::write_response;
-use super::{Closed, Connection, Transport, progress, receive};
+use super::{Closed, Connection, Transport, progress};
+use crate::request_memory::SHARE_MAX;
 use crate::security::sasl::{SaslConnection, Step};
 
 /// The time from the connection to the end of the login.
 pub(crate) const AUTHENTICATION_MAX: Duration = Duration::from_secs(10);
+
+/// The bytes of a TLS record that are received before the whole record is counted: a login has less.
+const UNAUTHENTICATED_RECORD_BYTES: usize = 1 << 10;
 
 impl<T: Transport> Connection<T> {
     /// Serves the connection until the client is authenticated.
@@ -26,6 +31,7 @@ impl<T: Transport> Connection<T> {
         }
         let request_bytes_max = cluster.config.request_bytes_max;
         self.frames.set_max(server.receive_bytes_max().min(request_bytes_max));
+        self.io.limit_record(Some(UNAUTHENTICATED_RECORD_BYTES));
         let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
         let deadline = Instant::now() + AUTHENTICATION_MAX;
         let mut place = context.listener.unauthenticated.enter();
@@ -41,7 +47,8 @@ impl<T: Transport> Connection<T> {
                 next = timeout_at(deadline, self.authenticate_by_one()) => next,
             };
             next.map_err(|_| Closed::Peer("no authentication in time".to_owned()))??;
-            if !place.hold(self.frames.arrived()) {
+            let of_record = if self.io.unfinished_bytes() > 0 { self.io.record_memory() } else { 0 };
+            if !place.hold(self.frames.arrived() + of_record) {
                 return Err(Closed::Peer("large requests before authentication".to_owned()));
             }
         }
@@ -53,9 +60,17 @@ impl<T: Transport> Connection<T> {
     async fn authenticate_by_one(&mut self) -> Result<(), Closed> {
         match self.frames.next_frame() {
             Err(error) => Err(Closed::Peer(error.to_string())),
-            Ok(None) => match receive(&mut self.io, &mut self.frames).await? {
-                0 => Err(Closed::Peer("it was closed before authentication".to_owned())),
-                _ => Ok(()),
+            Ok(None) => match receive(&mut self.io, &mut self.frames, &mut None, SHARE_MAX).await? {
+                Received::Bytes(0) => Err(Closed::Peer("it was closed before authentication".to_owned())),
+                Received::Bytes(_) => {
+                    self.io.limit_record(Some(UNAUTHENTICATED_RECORD_BYTES));
+                    Ok(())
+                }
+                // The caller counts it.
+                Received::NeedsMemory => {
+                    self.io.limit_record(None);
+                    Ok(())
+                }
             },
             Ok(Some(frame)) => {
                 let is_raw = self.context.sasl.as_ref().is_some_and(SaslConnection::expects_raw_token);

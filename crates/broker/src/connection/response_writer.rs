@@ -1,17 +1,19 @@
 //! Writes responses: memory with vectored writes, files by `sendfile` where the transport is a plain socket.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use ottla_wire::{Chain, FileSlice, Piece, WriteQueue};
 use tokio::io::{AsyncWriteExt, Interest};
-use tokio::time::Instant;
 
-use super::{CONTENTION_CHECK, Transport, contended_time_for};
+use super::Transport;
+use super::pace::Pace;
 use crate::cluster::Cluster;
 
-/// Responses up to this size are not counted.
-const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The bytes of a file in the page cache that are sent at a time. Each part costs a system call more.
 const CACHED_PART_BYTES: usize = 1 << 20;
 /// The bytes of memory that are written at a time. The kernel copies them, which takes as long as some requests: other
@@ -19,25 +21,30 @@ const CACHED_PART_BYTES: usize = 1 << 20;
 const MEMORY_PART_BYTES: usize = 1 << 20;
 /// The bytes of a file in the page cache that are copied and encrypted at a time: the processor's cache holds them meanwhile.
 const COPIED_PART_BYTES: usize = 64 << 10;
+/// The same while memory is scarce: one record of TLS.
+const COPIED_PART_BYTES_MIN: usize = 16 << 10;
 /// The bytes of a file that are read from the disk at a time.
 const LOADED_PART_BYTES: usize = 256 << 10;
 
-/// Writes a response. While others wait for memory, a peer that does not read a large response loses its connection.
+thread_local! {
+    /// The part of a file that is copied. It belongs to the thread, as a connection that waits for its peer needs none.
+    static COPIED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Writes a response. While others wait for memory, a peer that does not read a response loses its connection.
 pub(super) async fn write_response<T: Transport>(
     io: &mut T,
     cluster: &Cluster,
     chain: Chain,
 ) -> io::Result<()> {
-    let in_files = chain.pieces().iter().any(|piece| matches!(piece, Piece::File(_)));
-    // A response with files must not count while it waits for the memory of their parts.
-    let counted = if in_files { 0 } else { chain.len() };
-    let _sending = (counted > UNCOUNTED_BYTES_MAX).then(|| cluster.memory.send(counted));
-    let holds_memory = counted > UNCOUNTED_BYTES_MAX;
-    let mut writer = ResponseWriter { io, cluster, holds_memory, copied: Vec::new() };
+    let in_memory = |piece: &Piece| if let Piece::Memory(bytes) = piece { bytes.len() } else { 0 };
+    let bytes: usize = chain.pieces().iter().map(in_memory).sum();
+    let pace = Pace::new(cluster, bytes + bytes.min(io.encrypted_bytes_max()));
+    let mut writer = ResponseWriter { io, pace };
     writer.write_chain(chain).await?;
     if writer.io.tcp().is_none() {
         // TLS may hold the end of a response until it is flushed.
-        Pace::new(writer.holds_memory).keep(cluster, writer.io.flush()).await?;
+        writer.pace.keep(writer.io.flush()).await?;
     }
     Ok(())
 }
@@ -58,11 +65,7 @@ pub(super) fn prefix(chain: Chain, mut bytes: usize) -> Chain {
 
 struct ResponseWriter<'a, T> {
     io: &'a mut T,
-    cluster: &'a Cluster,
-    /// `true` if others could use memory that this response has.
-    holds_memory: bool,
-    /// The part of a file that is copied.
-    copied: Vec<u8>,
+    pace: Pace<'a>,
 }
 
 impl<T: Transport> ResponseWriter<'_, T> {
@@ -81,16 +84,16 @@ impl<T: Transport> ResponseWriter<'_, T> {
     }
 
     async fn write_memory(&mut self, memory: &mut WriteQueue) -> io::Result<()> {
-        let mut pace = Pace::new(self.holds_memory);
+        self.pace.begin();
         while !memory.is_empty() {
             let n = if let Some(bytes) = memory.single(MEMORY_PART_BYTES) {
-                pace.keep(self.cluster, self.io.write(bytes)).await?
+                self.pace.keep(self.io.write(bytes)).await?
             } else {
                 let slices = memory.slices(MEMORY_PART_BYTES);
-                pace.keep(self.cluster, self.io.write_vectored(&slices)).await?
+                self.pace.keep(self.io.write_vectored(&slices)).await?
             };
             memory.written(n)?;
-            pace.sent += n;
+            self.pace.add_sent(n);
             if n >= MEMORY_PART_BYTES / 2 && !memory.is_empty() {
                 tokio::task::yield_now().await;
             }
@@ -104,10 +107,9 @@ impl<T: Transport> ResponseWriter<'_, T> {
         for part in parts_of(&slice, CACHED_PART_BYTES) {
             if !part.file.is_cached(part.offset, part.len) {
                 for part in parts_of(&part, LOADED_PART_BYTES) {
-                    let _charge = self.cluster.memory.charge(part.len).await;
-                    self.holds_memory = true;
+                    self.charge(part.len + part.len.min(self.io.encrypted_bytes_max())).await?;
                     self.write_bytes(load_elsewhere(part).await?).await?;
-                    self.holds_memory = false;
+                    self.return_charge().await?;
                 }
             } else if direct {
                 self.send_file(&part).await?;
@@ -119,24 +121,53 @@ impl<T: Transport> ResponseWriter<'_, T> {
         Ok(())
     }
 
-    /// Writes a range of a file that is in the page cache to a transport that is no plain socket.
+    /// Takes memory for a part of a file. A connection that waits for memory has none for which others could wait.
+    async fn charge(&mut self, bytes: usize) -> io::Result<()> {
+        if !self.pace.try_charge(bytes) {
+            self.flush().await?;
+            self.pace.charge(bytes).await;
+        }
+        self.pace.begin();
+        Ok(())
+    }
+
+    /// Returns the memory of a part of a file when TLS has no bytes of it.
+    async fn return_charge(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.pace.return_charge();
+        Ok(())
+    }
+
+    /// Waits until the kernel has all bytes that TLS has encrypted.
+    async fn flush(&mut self) -> io::Result<()> {
+        if self.io.has_encrypted() {
+            self.pace.keep(self.io.flush()).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a range of a file that is in the page cache to a transport that is no plain socket. TLS encrypts the next bytes when
+    /// the kernel has the earlier ones, so that it holds those of one copy at most.
     async fn copy_file(&mut self, slice: &FileSlice) -> io::Result<()> {
-        let pace = Pace::new(self.holds_memory);
-        for part in parts_of(slice, COPIED_PART_BYTES) {
-            if self.copied.len() < part.len {
-                self.copied.resize(part.len, 0);
-            }
-            let mut bytes = &mut self.copied[..part.len];
-            part.file.read_exact_at(bytes, part.offset)?;
-            while !bytes.is_empty() {
-                let n = pace.keep(self.cluster, self.io.write(bytes)).await?;
+        let mut copied_at_a_time = COPIED_PART_BYTES;
+        if self.io.encrypted_bytes_max() > 0 && !self.pace.try_charge(COPIED_PART_BYTES) {
+            copied_at_a_time = COPIED_PART_BYTES_MIN;
+            self.charge(COPIED_PART_BYTES_MIN).await?;
+        }
+        self.pace.begin();
+        for mut part in parts_of(slice, copied_at_a_time) {
+            while part.len > 0 {
+                self.flush().await?;
+                let n = self.pace.keep(poll_fn(|cx| poll_copy(self.io, &part, cx))).await?;
                 if n == 0 {
                     return Err(io::ErrorKind::WriteZero.into());
                 }
-                bytes = &mut bytes[n..];
+                part.offset += n as u64;
+                part.len -= n;
+                self.pace.add_sent(n);
             }
         }
-        Ok(())
+        self.return_charge().await
     }
 
     async fn write_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
@@ -151,7 +182,8 @@ impl<T: Transport> ResponseWriter<'_, T> {
         let end = slice.offset + slice.len as u64;
         while offset < end {
             let Some(socket) = self.io.tcp() else { return Err(io::ErrorKind::Unsupported.into()) };
-            Pace::new(self.holds_memory).keep(self.cluster, socket.writable()).await?;
+            self.pace.begin();
+            self.pace.keep(socket.writable()).await?;
             let sent = socket.try_io(Interest::WRITABLE, || {
                 let fd = slice.file.fd().ok_or(io::ErrorKind::Unsupported)?;
                 let left = (end - offset) as usize;
@@ -169,35 +201,18 @@ impl<T: Transport> ResponseWriter<'_, T> {
     }
 }
 
-/// The pace at which a peer must read.
-struct Pace {
-    holds_memory: bool,
-    began: Instant,
-    sent: usize,
-}
-
-impl Pace {
-    fn new(holds_memory: bool) -> Self {
-        Self { holds_memory, began: Instant::now(), sent: 0 }
-    }
-
-    /// Fails when the peer accepts nothing for too long, or too little while others wait for memory that it holds.
-    async fn keep<V>(&self, cluster: &Cluster, write: impl Future<Output = io::Result<V>>) -> io::Result<V> {
-        let stalled_at = Instant::now() + cluster.config.write_timeout;
-        let mut write = std::pin::pin!(write);
-        loop {
-            let left = stalled_at.saturating_duration_since(Instant::now());
-            let look = if self.holds_memory { left.min(CONTENTION_CHECK) } else { left };
-            if let Ok(written) = tokio::time::timeout(look, &mut write).await {
-                return written;
-            }
-            let too_slow = self.began + contended_time_for(self.sent) <= Instant::now();
-            if left <= look || (self.holds_memory && cluster.memory.is_contended() && too_slow) {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its responses"));
-            }
+/// Copies a range of a file that is in the page cache to the transport.
+fn poll_copy<T: Transport>(io: &mut T, slice: &FileSlice, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    COPIED.with_borrow_mut(|copied| {
+        if copied.len() < slice.len {
+            copied.resize(slice.len, 0);
         }
-    }
+        let bytes = &mut copied[..slice.len];
+        slice.file.read_exact_at(bytes, slice.offset)?;
+        Pin::new(io).poll_write(cx, bytes)
+    })
 }
+
 /// Consecutive parts of a range, of at most `bytes`.
 fn parts_of(slice: &FileSlice, bytes: usize) -> impl Iterator<Item = FileSlice> + use<> {
     let FileSlice { file, offset, len } = slice.clone();

@@ -57,6 +57,11 @@ impl Place<'_> {
         self.evicted.notified().await;
     }
 
+    /// The same for a caller that counts bytes meanwhile.
+    pub(crate) fn eviction(&self) -> Arc<Notify> {
+        self.evicted.clone()
+    }
+
     /// Counts the bytes of a request that has arrived in part. `false` if all connections together have too many.
     pub(crate) fn hold(&mut self, bytes: usize) -> bool {
         let mut places = self.all.places.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,88 @@
+//! The pace at which a peer must read a response, and the memory that the response holds meanwhile.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+
+use tokio::time::Instant;
+
+use super::{CONTENTION_CHECK, contended_time_for};
+use crate::cluster::Cluster;
+use crate::memory::{Charge, Sending};
+
+/// Responses above this size count from their beginning. Smaller ones count when the peer does not read them at once.
+const SMALL_BYTES_MAX: usize = 16 << 10;
+
+/// The progress of one response, or of a part of it.
+pub(super) struct Pace<'a> {
+    cluster: &'a Cluster,
+    /// The memory of the response.
+    bytes: usize,
+    sending: Option<Sending>,
+    /// The memory of the part of a file that is sent.
+    charge: Option<Charge>,
+    began: Instant,
+    sent: usize,
+}
+
+impl<'a> Pace<'a> {
+    /// The pace of a response with so many bytes in memory.
+    pub(super) fn new(cluster: &'a Cluster, bytes: usize) -> Self {
+        let sending = (bytes > SMALL_BYTES_MAX).then(|| cluster.memory.send(bytes));
+        Self { cluster, bytes, sending, charge: None, began: Instant::now(), sent: 0 }
+    }
+
+    /// Begins the next part.
+    pub(super) fn begin(&mut self) {
+        (self.began, self.sent) = (Instant::now(), 0);
+    }
+
+    /// Counts bytes that the peer has accepted.
+    pub(super) fn add_sent(&mut self, bytes: usize) {
+        self.sent += bytes;
+    }
+
+    /// Takes memory for a part of a file if it is free.
+    pub(super) fn try_charge(&mut self, bytes: usize) -> bool {
+        self.charge = self.cluster.memory.try_charge(bytes);
+        self.charge.is_some()
+    }
+
+    /// Waits for memory for a part of a file. The response does not count meanwhile: requests that have memory wait until
+    /// responses are sent.
+    pub(super) async fn charge(&mut self, bytes: usize) {
+        self.sending = None;
+        self.charge = Some(self.cluster.memory.charge(bytes).await);
+    }
+
+    /// Returns the memory of a part of a file.
+    pub(super) fn return_charge(&mut self) {
+        self.charge = None;
+    }
+
+    /// Fails when the peer accepts nothing for too long, or too little while others wait for memory that it holds.
+    pub(super) async fn keep<V>(&mut self, write: impl Future<Output = io::Result<V>>) -> io::Result<V> {
+        let mut write = pin!(write);
+        // Most responses are taken at once: they need no timer, and no memory once they are written.
+        if let Poll::Ready(written) = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await {
+            return written;
+        }
+        if self.sending.is_none() && self.bytes > self.cluster.shares.limits().share {
+            self.sending = Some(self.cluster.memory.send(self.bytes));
+        }
+        let holds_memory = self.sending.is_some() || self.charge.is_some();
+        let stalled_at = Instant::now() + self.cluster.config.write_timeout;
+        loop {
+            let left = stalled_at.saturating_duration_since(Instant::now());
+            let look = if holds_memory { left.min(CONTENTION_CHECK) } else { left };
+            if let Ok(written) = tokio::time::timeout(look, &mut write).await {
+                return written;
+            }
+            let too_slow = self.began + contended_time_for(self.sent) <= Instant::now();
+            if left <= look || (holds_memory && self.cluster.memory.is_contended() && too_slow) {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its responses"));
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A connection over TLS, with limits on the memory of rustls.
+//!
+//! rustls keeps the bytes of a message that has arrived in part, and encrypted bytes that the kernel does not take.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::Transport;
+
+/// The bytes that rustls encrypts before the kernel takes them: four records in one system call. One record at a time would take a
+/// system call each.
+pub(crate) const ENCRYPTED_BYTES_MAX: usize = 64 << 10;
+/// The bytes of a message of TLS that has arrived in part. A record has up to 18 KiB. A message in several records, which rustls
+/// would keep up to 64 KiB, is part of a handshake only.
+const UNFINISHED_BYTES_MAX: usize = 20 << 10;
+/// The memory of a record that has arrived in part: rustls makes room for the next read.
+const RECORD_MEMORY: usize = UNFINISHED_BYTES_MAX + (4 << 10);
+
+/// The socket below TLS. It counts the bytes that rustls has received and not returned as plaintext.
+#[derive(Debug)]
+pub(crate) struct TlsSocket {
+    stream: TcpStream,
+    unfinished: usize,
+    unfinished_max: usize,
+}
+
+impl TlsSocket {
+    /// The socket of a connection that begins its handshake.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream, unfinished: 0, unfinished_max: usize::MAX }
+    }
+
+    /// The bytes that have arrived since the handshake began, or since the last plaintext.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+}
+
+impl AsyncRead for TlsSocket {
+    /// Reads nothing at the limit. Its owner notices that, and raises the limit or ends the connection.
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = self.unfinished_max.saturating_sub(self.unfinished).min(buf.remaining());
+        if room == 0 {
+            return Poll::Pending;
+        }
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+        let read = part.filled().len();
+        buf.advance(read);
+        self.unfinished += read;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for TlsSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub(crate) struct TlsTransport {
+    stream: TlsStream<TlsSocket>,
+    /// `true` if encrypted bytes were discarded: the peer could not read later ones.
+    is_cut: bool,
+}
+
+impl TlsTransport {
+    pub(crate) fn new(mut stream: TlsStream<TlsSocket>) -> Self {
+        let socket = stream.get_mut().0;
+        (socket.unfinished, socket.unfinished_max) = (0, UNFINISHED_BYTES_MAX);
+        Self { stream, is_cut: false }
+    }
+}
+
+impl AsyncRead for TlsTransport {
+    /// Fails with `WouldBlock` at the limit of [`Transport::limit_record`].
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let socket = self.stream.get_mut().0;
+        match read {
+            Poll::Pending if socket.unfinished >= UNFINISHED_BYTES_MAX => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "a message of TLS is too long")))
+            }
+            Poll::Pending if socket.unfinished >= socket.unfinished_max => {
+                Poll::Ready(Err(io::ErrorKind::WouldBlock.into()))
+            }
+            Poll::Ready(_) => {
+                socket.unfinished = 0;
+                read
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncWrite for TlsTransport {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Transport for TlsTransport {
+    /// Without a `close_notify` the peer reports a cut connection, and not one that the broker has closed.
+    fn say_goodbye(&mut self) {
+        if self.is_cut {
+            return;
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        // One attempt: a peer that reads nothing is not waited for.
+        let _ = Pin::new(self).poll_shutdown(&mut context);
+    }
+
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.stream.get_ref().0.stream.peer_addr().ok()
+    }
+
+    fn encrypted_bytes_max(&self) -> usize {
+        ENCRYPTED_BYTES_MAX
+    }
+
+    fn has_encrypted(&self) -> bool {
+        self.stream.get_ref().1.wants_write()
+    }
+
+    fn discard_encrypted(&mut self) {
+        let session = self.stream.get_mut().1;
+        while session.wants_write() {
+            self.is_cut = true;
+            if session.write_tls(&mut io::sink()).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn unfinished_bytes(&self) -> usize {
+        self.stream.get_ref().0.unfinished
+    }
+
+    fn record_memory(&self) -> usize {
+        RECORD_MEMORY
+    }
+
+    fn limit_record(&mut self, share: Option<usize>) -> bool {
+        let socket = self.stream.get_mut().0;
+        // A share of 16 KiB is enough for a record.
+        let max = share.map_or(UNFINISHED_BYTES_MAX, |share| (share + share / 4).min(UNFINISHED_BYTES_MAX));
+        socket.unfinished_max = max;
+        max < UNFINISHED_BYTES_MAX && socket.unfinished >= max
+    }
+}

@@ -1,0 +1,157 @@
+//! Clients that do not read their responses, or stop within a TLS record or a handshake: the memory that they hold is counted, and
+//! they lose their connections while others wait for it.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, BrokerThread, Listener};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_wire::Seal;
+
+use crate::common::{Heard, PATIENCE, Raw, batch, framed};
+use crate::security::{address, any_port, tls};
+use crate::tls::{Pushed, TlsClient, certificate, connect};
+
+/// Room for unread bytes at a client: the kernel gives its least.
+const RECEIVE_BYTES: usize = 2 << 10;
+/// Connections with which a share of the uncharged memory is 8 KiB.
+const MANY: usize = 512;
+/// A budget of which three eighths are for requests: 384 KiB.
+const BUDGET: &str = "1048576";
+
+fn broker() -> BrokerThread {
+    let builder = Broker::builder().memory().topic("orders", 1);
+    let builder = builder.configure(|config| config.set("memory.max.bytes", BUDGET).expect("a property"));
+    let builder = builder.listener(Listener::new("PLAIN", any_port()));
+    let secure = Listener::new("SECURE", any_port()).tls(tls(certificate()));
+    builder.listener(secure).spawn().expect("a broker in memory")
+}
+
+/// The bytes of a part of `memory.max.bytes` that are in use.
+fn used(broker: &BrokerThread, part: &str) -> u64 {
+    let text = broker.cluster().metrics_text(10);
+    let name = format!("ottla_memory_used_bytes{{part=\"{part}\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("a line for it");
+    line.parse().expect("a number")
+}
+
+/// Repeats a step until it has an effect.
+fn until(what: &str, mut is_there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_there() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A produce request of most of the budget is answered: it waits for those that hold memory.
+fn assert_others_get_memory(broker: &BrokerThread) {
+    let value = vec![b'x'; 370_000];
+    let produced =
+        Raw::connect(address(broker, "PLAIN")).produce("orders", 1, &batch(&[&value], &Seal::default()));
+    assert_eq!(produced.error_code, ErrorCode::None);
+}
+
+/// A response of up to 16 KiB was not counted, however many connections held one.
+#[test]
+fn a_small_response_that_is_not_read_counts_if_there_are_many_connections() {
+    let broker = broker();
+    let address = address(&broker, "PLAIN");
+    let idle: Vec<TcpStream> = (0..MANY).map(|_| connect(address, RECEIVE_BYTES)).collect();
+    let resource = DescribeConfigsResource {
+        resource_type: 2,
+        resource_name: "orders".into(),
+        ..DescribeConfigsResource::default()
+    };
+    let request = DescribeConfigsRequest {
+        resources: vec![resource; 2],
+        include_synonyms: true,
+        include_documentation: true,
+    };
+    let request = framed(4, &request);
+    let mut reader = Raw::connect(address);
+    reader.send(&request);
+    let Heard::Answer(answer) = reader.hear() else { panic!("an answer") };
+    assert!((8 << 10..16 << 10).contains(&answer.len()), "{} bytes", answer.len());
+    let mut stream = connect(address, RECEIVE_BYTES);
+    stream.set_nonblocking(true).expect("a socket");
+    until("a response that counts", || {
+        let _ = stream.write(&request);
+        used(&broker, "responses") > 8 << 10
+    });
+    drop(stream);
+    until("its end", || used(&broker, "responses") == 0);
+    drop(idle);
+}
+
+/// The copied part of a file, and what TLS had encrypted of it, were not counted.
+#[test]
+fn records_that_are_not_read_over_tls_are_charged_and_returned_to_others() {
+    let broker = broker();
+    let value = vec![b'x'; 100_000];
+    for _ in 0..120 {
+        let batch = batch(&[&value], &Seal::default());
+        let produced = Raw::connect(address(&broker, "PLAIN")).produce("orders", 1, &batch);
+        assert_eq!(produced.error_code, ErrorCode::None);
+    }
+    let partition =
+        FetchPartition { partition_max_bytes: 8 << 20, current_leader_epoch: -1, ..Default::default() };
+    let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
+    let request =
+        FetchRequest { max_bytes: 8 << 20, min_bytes: 1, topics: vec![topic], ..Default::default() };
+    let request = framed(12, &request);
+    let mut client = TlsClient::connect(address(&broker, "SECURE"), RECEIVE_BYTES).expect("a handshake");
+    until("a charge", || {
+        assert_ne!(client.push(&request), Pushed::Closed, "others do not need the memory yet");
+        used(&broker, "requests") >= 16 << 10
+    });
+    assert_others_get_memory(&broker);
+    until("the end of the slow connection", || client.push(&request) == Pushed::Closed);
+}
+
+/// Each connection could hold 16 KiB of a record that never ended.
+#[test]
+fn an_unfinished_record_of_tls_is_charged_if_there_are_many_connections() {
+    let broker = broker();
+    let idle: Vec<TcpStream> = (0..MANY).map(|_| connect(address(&broker, "PLAIN"), RECEIVE_BYTES)).collect();
+    let mut client = TlsClient::connect(address(&broker, "SECURE"), RECEIVE_BYTES).expect("a handshake");
+    client.push_unfinished(&[0; 16 << 10]);
+    until("a charge", || used(&broker, "requests") >= 16 << 10);
+    assert_others_get_memory(&broker);
+    until("the end of its connection", || client.push(b"x") == Pushed::Closed);
+    until("the memory that it held", || used(&broker, "requests") == 0);
+    drop(idle);
+}
+
+/// A thousand handshakes could hold 64 KiB each.
+#[test]
+fn the_bytes_of_unfinished_handshakes_are_limited() {
+    const CLIENTS: usize = 300;
+    let broker = broker();
+    // The ClientHello has 65,000 bytes, in records of 16,000.
+    let hello = [vec![1, 0, 0xfd, 0xe8], vec![0; 60_000]].concat();
+    let mut records = Vec::new();
+    for part in hello.chunks(16_000) {
+        records.extend([22, 3, 1]);
+        records.extend((part.len() as u16).to_be_bytes());
+        records.extend(part);
+    }
+    let mut clients: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address(&broker, "SECURE")).expect("the broker listens");
+            let _ = stream.write_all(&records);
+            stream.set_nonblocking(true).expect("a socket");
+            stream
+        })
+        .collect();
+    let is_closed = |stream: &mut TcpStream| {
+        !stream.read(&mut [0; 100]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    // 16 MiB are those of 279 clients.
+    until("the end of some", || clients.iter_mut().any(is_closed));
+}
