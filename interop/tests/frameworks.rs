@@ -104,7 +104,8 @@ fn scratch() -> Result<tempfile::TempDir, Failure> {
 fn on_both(framework: Framework) -> Result<(), Failure> {
     let kills = application_kills().unwrap_or(KILLS);
     if application_kills().is_some() {
-        story(framework, Broker::Kafka(kafka_for_applications()?), kills)?;
+        // With ten kills, Spring's partition 0 made no progress for minutes, as Kafka Streams does: see tests/streams.rs.
+        story(framework, Broker::Kafka(kafka_for_applications()?), KILLS)?;
         println!("Apache Kafka 4.3: passed");
     }
     story(framework, Broker::ottla()?, kills)
