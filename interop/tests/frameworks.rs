@@ -189,8 +189,9 @@ impl Program {
 fn listed(dir: &Path) -> Result<String, Failure> {
     let files =
         std::fs::read_dir(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-    let paths = files.flatten().map(|file| file.path().display().to_string());
-    Ok(paths.filter(|path| path.ends_with(".jar")).collect::<Vec<_>>().join(":"))
+    let paths = files.flatten().map(|file| file.path());
+    let jars = paths.filter(|path| path.extension().is_some_and(|extension| extension == "jar"));
+    Ok(jars.map(|path| path.display().to_string()).collect::<Vec<_>>().join(":"))
 }
 
 /// The topics of the story.

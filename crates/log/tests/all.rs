@@ -12,6 +12,7 @@ mod compaction;
 mod compaction_crash;
 mod compaction_model;
 mod compaction_policy;
+mod compaction_segments;
 mod crash;
 mod journal_damage;
 mod loss;

@@ -77,7 +77,7 @@ async fn commits(
         let began = Instant::now();
         producer.begin_transaction().map_err(failed)?;
         for message in messages.by_ref().take(args.records as usize) {
-            // The commit tells whether it was written.
+            // The commit fails if it was not written.
             producer.send_unobserved(Record::to(&args.common.topic).value(message)).await?;
         }
         producer.commit_transaction(STEP_WITHIN).await.map_err(failed)?;

@@ -291,7 +291,7 @@ impl Compaction {
         let only = if let [only] = group { Some(self.open(only)?) } else { None };
         let dir = self.dir.clone();
         let failed = |source| failed(&dir, "write a cleaned segment", source);
-        // What is left of a group is an estimate. A single segment may be larger than `segment.bytes`, if that was lowered.
+        // The size of the rest is an estimate. A single segment may be larger than `segment.bytes`, if that was lowered.
         let size: u64 = group.iter().map(|source| source.size).sum();
         let is_estimated = size > self.group_bytes_max && group.len() > 1;
         let bytes_max = if is_estimated {

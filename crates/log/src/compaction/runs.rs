@@ -48,8 +48,8 @@ impl Run {
 /// The runs in the order of their offsets, as many as fit into the memory for them.
 #[derive(Debug)]
 pub(crate) struct Runs {
-    runs: VecDeque<Run>,
-    runs_max: usize,
+    queue: VecDeque<Run>,
+    count_max: usize,
     run_bytes: u64,
 }
 
@@ -57,28 +57,28 @@ impl Runs {
     pub(crate) fn new(bytes_max: usize, index_interval: u32) -> Self {
         // A queue that grows can have room for twice as many.
         Self {
-            runs: VecDeque::new(),
-            runs_max: bytes_max / 2 / size_of::<Run>(),
+            queue: VecDeque::new(),
+            count_max: bytes_max / 2 / size_of::<Run>(),
             run_bytes: u64::from(index_interval) * RUN_INTERVALS,
         }
     }
 
     /// Returns the memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Run>()
+        self.queue.capacity() * size_of::<Run>()
     }
 
     /// Adds a batch at a position of its segment.
     pub(crate) fn add(&mut self, header: &BatchHeader, position: u64) {
         let batch = Run::of(header, position);
-        let has_room = self.runs.len() < self.runs_max;
+        let has_room = self.queue.len() < self.count_max;
         let run_bytes = self.run_bytes;
         let goes_on = |run: &Run| {
             run.end == position && run.next_offset <= batch.base_offset && run.end - run.position < run_bytes
         };
-        match self.runs.back_mut() {
+        match self.queue.back_mut() {
             Some(run) if goes_on(run) => run.add(&batch),
-            _ if has_room => self.runs.push_back(batch),
+            _ if has_room => self.queue.push_back(batch),
             _ => {}
         }
     }
@@ -86,10 +86,10 @@ impl Runs {
     /// Returns the run at a position of a segment, if nothing of it stays. Its offsets are in the given range. Forgets the runs
     /// before.
     pub(crate) fn superseded(&mut self, rules: &Rules, offsets: Range<i64>, position: u64) -> Option<Run> {
-        while self.runs.front().is_some_and(|run| run.base_offset < offsets.start) {
-            self.runs.pop_front();
+        while self.queue.front().is_some_and(|run| run.base_offset < offsets.start) {
+            self.queue.pop_front();
         }
-        let run = *self.runs.front()?;
+        let run = *self.queue.front()?;
         let last = run.next_offset - 1;
         let nothing_stays = run.position == position
             && run.next_offset <= offsets.end
@@ -138,7 +138,7 @@ mod tests {
         let mut runs = Runs::new(1 << 10, 5);
         let bytes = header(0, 0).total_bytes() as u64;
         for offset in 0..10 {
-            let epoch = if offset == 5 { 1 } else { 0 };
+            let epoch = i32::from(offset == 5);
             runs.add(&header(offset, epoch), offset as u64 * bytes);
         }
         (runs, bytes)

@@ -1,0 +1,87 @@
+//! The segments that a compaction writes: how many, and how large.
+
+use ottla_log::storage::mem::MemStorage;
+use ottla_log::{CompactionOptions, Log, LogConfig};
+
+use crate::common;
+use crate::common::{NOW, open, sync};
+use crate::keyed::{append, compact, offsets, options, record, tombstone};
+
+fn config() -> LogConfig {
+    LogConfig { compact: true, index_interval_bytes: 100, ..LogConfig::default() }
+}
+
+fn roll(log: &mut Log) {
+    log.roll(NOW).expect("rolled");
+}
+
+#[test]
+fn small_segments_become_one_of_at_most_segment_bytes() {
+    let disk = MemStorage::new();
+    let config = LogConfig { segment_bytes: 2000, ..config() };
+    let (mut log, _) = open(&disk, &config);
+    for n in 0..40 {
+        append(&mut log, &[record(n, &"x".repeat(100))]);
+        roll(&mut log);
+    }
+    let before = log.segment_count();
+    compact(&mut log, 0);
+    let sizes: Vec<usize> =
+        common::log_files(&disk).iter().map(|path| disk.contents(path).expect("there").len()).collect();
+    assert!(log.segment_count() < before / 5 && sizes.iter().all(|size| *size <= 2000), "{sizes:?}");
+    assert_eq!(offsets(&mut log), (0..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_left_of_large_segments_becomes_one() {
+    let disk = MemStorage::new();
+    let config = LogConfig { segment_bytes: 4000, ..config() };
+    let (mut log, _) = open(&disk, &config);
+    for n in 0..400 {
+        append(&mut log, &[record(if n % 40 == 0 { n + 1000 } else { 1 }, &"x".repeat(100))]);
+    }
+    roll(&mut log);
+    assert!(log.segment_count() > 15);
+    let report = compact(&mut log, 0);
+    assert_eq!((log.segment_count(), report.records_kept), (2, 11), "one, and the active segment");
+    let expected: Vec<i64> = (0..400).filter(|offset| offset % 40 == 0 || *offset == 399).collect();
+    assert_eq!(offsets(&mut log), expected);
+}
+
+#[test]
+fn records_that_stay_and_are_larger_than_others_do_not_make_a_segment_too_large() {
+    let disk = MemStorage::new();
+    let config = LogConfig { segment_bytes: 4000, ..config() };
+    let (mut log, _) = open(&disk, &config);
+    for n in 0..200 {
+        append(
+            &mut log,
+            &[record(1, "small"), record(1, "small"), record(1, "small"), record(n, &"x".repeat(300))],
+        );
+    }
+    append(&mut log, &[record(1, "last")]);
+    roll(&mut log);
+    let report = compact(&mut log, 0);
+    assert_eq!(report.records_kept, 200);
+    let sizes: Vec<usize> =
+        common::log_files(&disk).iter().map(|path| disk.contents(path).expect("there").len()).collect();
+    assert!(sizes.iter().all(|size| *size <= 4000), "{sizes:?}");
+}
+
+/// Kafka 4.4: recompressed batches, or timestamps counted from a horizon, can need more bytes than a segment may have.
+#[test]
+fn a_segment_that_grows_too_large_is_split_at_a_batch() {
+    let disk = MemStorage::forgetful();
+    let (mut log, _) = open(&disk, &config());
+    for n in 0..20 {
+        append(&mut log, &[tombstone(n), tombstone(n + 100)]);
+    }
+    roll(&mut log);
+    let small = CompactionOptions { segment_bytes_max: Some(400), ..options(0, NOW) };
+    log.compact(small).expect("compacted");
+    assert!(log.segment_count() > 4);
+    sync(&mut log);
+    drop(log);
+    let (mut log, _) = open(&disk, &config());
+    assert_eq!(offsets(&mut log), (0..40).collect::<Vec<_>>());
+}
