@@ -19,9 +19,8 @@ pub(crate) const ENCRYPTED_BYTES_MAX: usize = 64 << 10;
 /// The bytes of a message of TLS that has arrived in part. A record has up to 18 KiB. A message in several records, which rustls
 /// would keep up to 64 KiB, is part of a handshake only.
 const UNFINISHED_BYTES_MAX: usize = 20 << 10;
-/// The charge for a record that has arrived in part: rustls makes room for the next read. It is twice the memory, because the 7 KiB that
-/// rustls keeps of each connection are not charged: 9,000 connections with such records had 163 MiB with a budget of 128.
-const RECORD_MEMORY: usize = 2 * (UNFINISHED_BYTES_MAX + (4 << 10));
+/// The memory of a record that has arrived in part: rustls makes room for the next read.
+const RECORD_MEMORY: usize = UNFINISHED_BYTES_MAX + (4 << 10);
 
 /// The socket below TLS. It counts the bytes that rustls has received and not returned as plaintext.
 #[derive(Debug)]
