@@ -13,11 +13,13 @@ pub(crate) enum Kind {
     Ottla,
 }
 
-/// Generates a test for each broker from functions `fn(Kind) -> Result<(), Failure>`.
+/// Generates a test for each broker from functions `fn(Kind) -> Result<(), Failure>`. The tests on Apache Kafka can have an attribute:
+/// `on_both! { on_kafka: #[ignore = "why"], a_test, }`.
 macro_rules! on_both {
-    ($($test:ident,)*) => {
+    (on_kafka: #[$attribute:meta], $($test:ident,)*) => {
         mod on_kafka {
             $(#[test]
+            #[$attribute]
             fn $test() -> Result<(), ottla_interop::Failure> {
                 super::$test(crate::both_brokers::Kind::Kafka)
             })*
@@ -29,41 +31,13 @@ macro_rules! on_both {
                 super::$test(crate::both_brokers::Kind::Ottla)
             })*
         }
+    };
+    ($($test:ident,)*) => {
+        crate::both_brokers::on_both! { on_kafka: #[cfg(all())], $($test,)* }
     };
 }
 
 pub(crate) use on_both;
-
-/// As [`on_both`], but on Apache Kafka in a soak only: the expected texts are constants, which Kafka has printed once, and its
-/// clusters take minutes.
-macro_rules! on_ottla_and_in_soaks_on_both {
-    ($($test:ident,)*) => {
-        mod on_kafka {
-            $(#[test]
-            fn $test() -> Result<(), ottla_interop::Failure> {
-                if !crate::both_brokers::is_soak() {
-                    println!("runs in `cargo xtask soak secured`");
-                    return Ok(());
-                }
-                super::$test(crate::both_brokers::Kind::Kafka)
-            })*
-        }
-
-        mod on_ottla {
-            $(#[test]
-            fn $test() -> Result<(), ottla_interop::Failure> {
-                super::$test(crate::both_brokers::Kind::Ottla)
-            })*
-        }
-    };
-}
-
-pub(crate) use on_ottla_and_in_soaks_on_both;
-
-/// Set by `cargo xtask soak secured`.
-pub(crate) fn is_soak() -> bool {
-    std::env::var_os("OTTLA_SOAK_SECURED").is_some()
-}
 
 /// One broker of each kind for the tests that run at the same time. The last one to drop it stops it.
 pub(crate) struct SharedBrokers<T>([Mutex<Weak<T>>; 2]);

@@ -8,11 +8,12 @@ use ottla_interop::{Failure, Peer, build_foreign_go, console, require, run};
 
 use super::cluster::{Login, SecuredCluster, TOPICS_OF_ALICE};
 use super::{WITHIN, failed, python};
-use crate::both_brokers::{Kind, on_ottla_and_in_soaks_on_both};
+use crate::both_brokers::{Kind, on_both};
 use crate::peers::issuer::Issuer;
 use crate::peers::{CLIENT_SECRET, PASSWORD, WRONG_PASSWORD, now_s};
 
-on_ottla_and_in_soaks_on_both! {
+on_both! {
+    on_kafka: #[ignore = "Kafka has printed the expected texts once: `cargo xtask soak secured`"],
     each_mechanism_lets_javas_tools_in,
     each_mechanism_lets_librdkafka_in,
     each_mechanism_lets_franz_go_in_and_refuses_wrong_secrets,
