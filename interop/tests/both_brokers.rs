@@ -14,7 +14,7 @@ pub(crate) enum Kind {
 }
 
 /// Generates a test for each broker from functions `fn(Kind) -> Result<(), Failure>`. The tests on Apache Kafka can have an attribute:
-/// `on_both! { on_kafka: #[ignore = "why"], a_test, }`.
+/// `on_both! { on_kafka: #[cfg(feature = "soaks")], a_test, }` runs on Kafka in `cargo xtask soak` only.
 macro_rules! on_both {
     (on_kafka: #[$attribute:meta], $($test:ident,)*) => {
         mod on_kafka {

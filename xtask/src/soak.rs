@@ -238,7 +238,10 @@ pub(crate) fn run(name: &str, count: Option<u32>) -> ExitCode {
         .and_then(|build| if build.status.success() { Ok(()) } else { Err("no release build".to_owned()) })
         .and_then(|()| {
             let mut test = cargo(&["test", "--release", "--package", soak.package, "--test", soak.program]);
-            test.args([soak.filter, "--", "--nocapture", "--include-ignored"]);
+            if soak.package == "ottla-interop" {
+                test.args(["--features", "soaks"]);
+            }
+            test.args([soak.filter, "--", "--nocapture"]);
             test.env(soak.variable, count.to_string()).env("OTTLA_BIN", target_dir().join("release/ottla"));
             // A soak in slices continues where the last one ended.
             test.env("OTTLA_SIM_STATE", target_dir().join("sim-seeds.txt"));

@@ -7,7 +7,7 @@ use super::tools::ACLS;
 use crate::both_brokers::{Kind, on_both};
 
 on_both! {
-    on_kafka: #[ignore = "Kafka has printed the expected texts once: `cargo xtask soak secured`"],
+    on_kafka: #[cfg(feature = "soaks")],
     javas_producer_needs_its_acls,
     javas_consumers_need_their_acls,
 }

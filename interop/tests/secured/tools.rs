@@ -7,7 +7,7 @@ use crate::both_brokers::{Kind, on_both};
 use crate::peers::PASSWORD;
 
 on_both! {
-    on_kafka: #[ignore = "Kafka has printed the expected texts once: `cargo xtask soak secured`"],
+    on_kafka: #[cfg(feature = "soaks")],
     kafka_configs_makes_shows_and_deletes_credentials,
     kafka_configs_makes_shows_and_deletes_quotas,
     kafka_configs_refuses_wrong_credentials_and_quotas,
