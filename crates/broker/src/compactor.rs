@@ -137,12 +137,12 @@ async fn compact(cluster: &Arc<Cluster>, partition: &Arc<Partition>, cleanable: 
 fn settle(
     cluster: &Cluster,
     partition: &Partition,
-    result: Result<CompactionReport, CompactionError>,
+    result: Result<(CompactionReport, Duration), CompactionError>,
     took: Duration,
 ) -> Outcome {
     let (topic, index) = (&*partition.topic, partition.index);
-    let report = match result {
-        Ok(report) => report,
+    let (report, removal) = match result {
+        Ok(done) => done,
         Err(CompactionError::Stopped | CompactionError::Changed { .. }) => {
             tracing::debug!(topic, partition = index, "a compaction was ended early");
             return Outcome::Ended;
@@ -167,7 +167,8 @@ fn settle(
         records_read = report.records_read,
         records_kept = report.records_kept,
         records_without_key = report.records_without_key,
-        ms = took.as_millis() as u64,
+        ms = took.saturating_sub(removal).as_millis() as u64,
+        removal_ms = removal.as_millis() as u64,
         "compacted a partition"
     );
     Outcome::Compacted

@@ -10,6 +10,7 @@ use ottla_log::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::config::Durability;
 use crate::internal_topics::is_internal;
@@ -261,12 +262,12 @@ impl Partition {
     }
 
     /// Compacts the log, without the data of the transactions that its indexes say are aborted. Blocks; the log is free for
-    /// others except while segments are replaced.
+    /// others except while segments are replaced. Returns how long the removal of the replaced files took as well.
     pub(crate) fn compact(
         &self,
         mut options: CompactionOptions,
         should_stop: &dyn Fn() -> bool,
-    ) -> Result<CompactionReport, CompactionError> {
+    ) -> Result<(CompactionReport, Duration), CompactionError> {
         let _compaction = self.compaction.lock().unwrap_or_else(PoisonError::into_inner);
         if should_stop() {
             return Err(CompactionError::Stopped);
@@ -276,13 +277,17 @@ impl Partition {
             options.aborted = log.all_aborted_transactions(options.stable_end)?;
             log.begin_compaction(options)?
         };
+        let mut removal = Duration::ZERO;
         while let Some(group) = compaction.clean_next(should_stop)? {
             let pending = self.log().begin_replacement(group)?;
             let pending = pending.run();
-            let replaced = self.log().finish_replacement(pending)?;
+            let mut replaced = self.log().finish_replacement(pending)?;
+            replaced.sync()?;
+            let begun = Instant::now();
             replaced.run()?;
+            removal += begun.elapsed();
         }
-        Ok(compaction.report())
+        Ok((compaction.report(), removal))
     }
 
     /// Waits for the end of a compaction, which a deletion stops.

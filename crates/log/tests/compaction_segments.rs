@@ -1,5 +1,8 @@
 //! The segments that a compaction writes: how many, and how large.
 
+use std::sync::Arc;
+
+use ottla_log::storage::fs::FsStorage;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{CompactionOptions, Log, LogConfig};
 
@@ -84,4 +87,30 @@ fn a_segment_that_grows_too_large_is_split_at_a_batch() {
     drop(log);
     let (mut log, _) = open(&disk, &config());
     assert_eq!(offsets(&mut log), (0..40).collect::<Vec<_>>());
+}
+
+/// Freeing a segment of 1 GiB takes a third of a second, in which the lock of the log would keep all its clients waiting.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_bytes_of_a_segment_whose_name_is_taken_are_freed_when_its_replacement_is_run() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let storage = Arc::new(FsStorage::new(dir.path()).expect("a storage"));
+    let (mut log, _) = Log::open(storage, common::DIR, config(), NOW).expect("opened");
+    for _ in 0..10 {
+        append(&mut log, &[record(1, "x")]);
+    }
+    roll(&mut log);
+    let freed_later = || {
+        let open = std::fs::read_dir("/proc/self/fd").expect("open files");
+        let open = open.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        let of_log = |path: &std::path::PathBuf| path.starts_with(dir.path());
+        open.filter(of_log).filter(|path| path.to_string_lossy().ends_with(".log (deleted)")).count()
+    };
+    let mut compaction = log.begin_compaction(options(0, NOW)).expect("begun");
+    let group = compaction.clean_next(&|| false).expect("cleaned").expect("something changes");
+    let pending = log.begin_replacement(group).expect("begun").run();
+    let replaced = log.finish_replacement(pending).expect("replaced");
+    assert_eq!(freed_later(), 1);
+    replaced.run().expect("removed");
+    assert_eq!(freed_later(), 0);
 }

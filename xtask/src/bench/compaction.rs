@@ -2,7 +2,7 @@
 //!
 //! Both brokers get the same records, and compact them once when `min.compaction.lag.ms` is lowered. Each reports its own
 //! time: Kafka in the line of its `LogCleaner`, ours in the line `compacted a partition`. Both count the bytes of the
-//! segments once, although they are read twice.
+//! segments once, although they are read twice, and not the removal of the old files: Kafka removes them a minute later.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -9,7 +9,7 @@ use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::Segment;
 use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name};
-use crate::storage::Storage;
+use crate::storage::{File, Open, Storage};
 use crate::swap::{INDEX_CLEANED, LOG_CLEANED, LOG_DELETED, LOG_SWAP, TIME_INDEX_CLEANED, TXN_INDEX_CLEANED};
 use crate::txn_index::{self, AbortedTransaction, TxnIndex};
 
@@ -88,12 +88,19 @@ impl Drop for CleanedGroup {
 pub struct PendingReplacement {
     group: CleanedGroup,
     synced: Option<io::Result<()>>,
+    overwritten: Vec<Arc<dyn File>>,
 }
 
 impl PendingReplacement {
     /// Makes the decision durable. Blocks for a sync.
     pub fn run(mut self) -> Self {
-        self.synced = Some(self.group.storage.sync_dir(&self.group.dir));
+        let group = &self.group;
+        self.synced = Some(group.storage.sync_dir(&group.dir));
+        // A file that cannot be opened is only freed earlier.
+        let open = |output: &CleanedSegment| {
+            group.storage.open(&group.path(output.base_offset, LOG_SUFFIX), Open::Existing).ok()
+        };
+        self.overwritten = group.outputs.iter().filter_map(open).collect();
         self
     }
 }
@@ -104,22 +111,36 @@ pub struct ReplacedFiles {
     storage: Arc<dyn Storage>,
     dir: Arc<str>,
     segments: Vec<i64>,
+    /// Those whose names the cleaned files have taken: the storage frees their bytes when they are closed, which takes long as well.
+    _overwritten: Vec<Arc<dyn File>>,
+    is_durable: bool,
     is_pending: bool,
 }
 
 impl ReplacedFiles {
     /// Makes the replacement durable, and removes the files.
     pub fn run(mut self) -> Result<(), LogError> {
+        self.sync()?;
         self.is_pending = false;
-        self.remove().map_err(|source| LogError::Io {
-            dir: self.dir.to_string(),
-            doing: "remove replaced segments".into(),
-            source,
-        })
+        self.remove().map_err(|source| self.failed("remove replaced segments", source))
+    }
+
+    /// Makes the replacement durable. Blocks for a sync.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        if !self.is_durable {
+            self.storage
+                .sync_dir(&self.dir)
+                .map_err(|source| self.failed("sync its replaced segments", source))?;
+            self.is_durable = true;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, doing: &str, source: io::Error) -> LogError {
+        LogError::Io { dir: self.dir.to_string(), doing: doing.into(), source }
     }
 
     fn remove(&self) -> io::Result<()> {
-        self.storage.sync_dir(&self.dir)?;
         for base_offset in &self.segments {
             self.storage.remove(&format!("{}/{}", self.dir, file_name(*base_offset, LOG_DELETED)))?;
         }
@@ -130,7 +151,9 @@ impl ReplacedFiles {
 impl Drop for ReplacedFiles {
     fn drop(&mut self) {
         if self.is_pending
-            && let Err(error) = self.remove()
+            && let Err(error) = self.sync().and_then(|()| {
+                self.remove().map_err(|source| self.failed("remove replaced segments", source))
+            })
         {
             tracing::warn!(dir = &*self.dir, %error, "cannot remove replaced segments; the next opening does");
         }
@@ -155,7 +178,7 @@ impl Log {
                 return Err(self.give_up(&group, self.failed("rename a cleaned segment", source).into()));
             }
         }
-        Ok(PendingReplacement { group, synced: None })
+        Ok(PendingReplacement { group, synced: None, overwritten: Vec::new() })
     }
 
     /// Completes a replacement: readers see the new segments from now on. Reads under way continue in the old files.
@@ -163,7 +186,7 @@ impl Log {
         &mut self,
         pending: PendingReplacement,
     ) -> Result<ReplacedFiles, CompactionError> {
-        let PendingReplacement { mut group, synced } = pending;
+        let PendingReplacement { mut group, synced, overwritten } = pending;
         let failed = |log: &Self, source| log.failed("sync its directory", source);
         match synced {
             Some(Ok(())) => {}
@@ -196,6 +219,8 @@ impl Log {
             storage: self.storage.clone(),
             dir: self.dir.clone(),
             segments: deleted,
+            _overwritten: overwritten,
+            is_durable: false,
             is_pending: true,
         })
     }
