@@ -41,7 +41,7 @@ use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
 pub(crate) use authentication::AUTHENTICATION_MAX;
 use gentle_end::end_gently;
-use input::{Granted, Received, needed, receive};
+use input::{Granted, Received, needed, receive, receive_or_leave};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
@@ -62,6 +62,11 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// Returns the socket if it is a plain one, to which the kernel can send files.
     fn tcp(&self) -> Option<&TcpStream> {
         None
+    }
+
+    /// Returns the socket below, whatever is above it.
+    fn socket(&self) -> Option<&TcpStream> {
+        self.tcp()
     }
 
     /// Announces the end of the connection to the peer (TLS does), if that is possible at once.
@@ -87,6 +92,11 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 
     /// Returns the bytes that have arrived of a TLS record whose end has not.
     fn unfinished_bytes(&self) -> usize {
+        0
+    }
+
+    /// Returns the bytes that are missing at least of the TLS record of which a part has arrived.
+    fn missing_bytes(&self) -> usize {
         0
     }
 
@@ -310,7 +320,7 @@ impl<T: Transport> Connection<T> {
                 granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
-                read = receive(io, frames, charge, limits.share), if room && to_charge.is_none() => match read? {
+                read = receive_or_leave(io, frames, charge, limits.share, to_charge.is_some()), if room || to_charge.is_some() => match read? {
                     Received::Bytes(0) => return Ok(Stop::Ended),
                     Received::Bytes(_) => since = Instant::now(),
                     Received::NeedsMemory => {}

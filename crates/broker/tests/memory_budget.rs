@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::memory::{Growth, alone};
-use common::{PATIENCE, Raw, framed};
+use common::{PATIENCE, Raw, batch, framed, produce_request};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_client::{Config, Producer, Record};
 use ottla_protocol::ErrorCode;
@@ -20,12 +20,14 @@ use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, Describ
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
+use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
+use ottla_wire::Seal;
 
 /// The budget of the brokers here.
 const BUDGET_MIB: u64 = 16;
@@ -82,6 +84,70 @@ fn unfinished_frames_wait_for_memory_and_lose_it_at_their_deadline() {
     producer.flush_blocking(PATIENCE * 4).expect("written");
     assert!(matches!(delivery.try_offset(), Some(Ok(_))));
     drop(held);
+}
+
+/// A request of five of the six MiB for requests, of which a part has arrived.
+fn hold_memory(address: SocketAddr) -> TcpStream {
+    let mut holder = TcpStream::connect(address).expect("the broker listens");
+    holder.write_all(&[&(5_i32 << 20).to_be_bytes()[..], &[0, 0]].concat()).expect("sent");
+    holder.set_nonblocking(true).expect("a socket");
+    holder
+}
+
+/// Waits until so many connections wait for memory.
+fn await_waiting(broker: &BrokerThread, count: usize) {
+    let line = format!("ottla_memory_waiting{{part=\"requests\"}} {count}");
+    let began = Instant::now();
+    while !broker.cluster().metrics_text(10).lines().any(|text| text == line) {
+        assert!(began.elapsed() < PATIENCE, "{count} connections wait for memory");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// It kept its place in the queue, and what it had received.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_client_that_has_left_does_not_wait_for_memory() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let mut holder = hold_memory(broker.addresses()[0]);
+    let mut other = TcpStream::connect(broker.addresses()[0]).expect("the broker listens");
+    other.write_all(&[&(3_i32 << 20).to_be_bytes()[..], &[0, 0]].concat()).expect("sent");
+    await_waiting(&broker, 1);
+    drop(other);
+    await_waiting(&broker, 0);
+    let read = holder.read(&mut [0]);
+    assert_eq!(read.expect_err("it has not lost its memory").kind(), ErrorKind::WouldBlock);
+}
+
+/// A producer with `acks=0` may close when it has sent its records.
+#[test]
+fn a_whole_request_of_a_client_that_has_left_is_served_when_there_is_memory() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let holder = hold_memory(broker.addresses()[0]);
+    // What is free is held as well.
+    let second = send_what_is_taken(
+        broker.addresses()[0],
+        &[&(1_i32 << 20).to_be_bytes()[..], &[0, 0]].concat(),
+        PATIENCE,
+    );
+    let records = batch(&[&vec![b'x'; 40_000]], &Seal::default());
+    let mut other = TcpStream::connect(broker.addresses()[0]).expect("the broker listens");
+    other.write_all(&framed(9, &produce_request("orders", 0, &records))).expect("sent");
+    await_waiting(&broker, 1);
+    drop(other);
+    drop((holder, second));
+    let listed = ListOffsetsPartition { timestamp: -1, ..Default::default() };
+    let listed = ListOffsetsTopic { name: "orders".into(), partitions: vec![listed] };
+    let request = ListOffsetsRequest { replica_id: -1, topics: vec![listed], ..Default::default() };
+    let mut bystander = Raw::connect(broker.addresses()[0]);
+    let began = Instant::now();
+    while bystander.ask(7, &request).expect("an answer").topics[0].partitions[0].offset == 0 {
+        assert!(began.elapsed() < PATIENCE, "the record is lost");
+    }
 }
 
 /// A request of 1.4 MB used 1.9 GB, which stayed in its fetch session.

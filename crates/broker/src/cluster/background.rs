@@ -1,7 +1,9 @@
-//! Threads for work that takes much processor time: connections with very many items in a request, and batches to be decompressed.
+//! Threads for work that takes much processor time: connections with very many items in a request, batches to be decompressed, and
+//! handshakes of TLS.
 //!
 //! They have a lower priority than the threads that serve clients, so that these never wait for a processor behind them.
-//! One thread serves all these connections: the memory that a thread has freed mostly stays with it, up to its largest request.
+//! One thread serves all connections with such requests: the memory that a thread has freed mostly stays with it, up to its largest
+//! request. Another one shakes hands, so that new clients do not wait for these.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,30 +15,35 @@ use super::background_priority;
 use crate::cluster::Cluster;
 use crate::partition::{Syncer, finished};
 
-/// The threads, which start with the first work.
+/// The threads.
 #[derive(Debug, Default)]
-pub(crate) struct BackgroundThreads(OnceLock<Option<Runtime>>);
+pub(crate) struct BackgroundThreads {
+    heavy: BackgroundThread,
+    handshakes: BackgroundThread,
+}
 
-impl BackgroundThreads {
-    fn runtime(&self) -> Option<&Runtime> {
+/// A thread, which starts with its first work.
+#[derive(Debug, Default)]
+struct BackgroundThread(OnceLock<Option<Runtime>>);
+
+impl BackgroundThread {
+    fn runtime(&self, name: &str) -> Option<&Runtime> {
         let start = || {
             let mut builder = Builder::new_multi_thread();
-            builder.worker_threads(1).thread_name("ottla-heavy").enable_all();
+            builder.worker_threads(1).thread_name(name).enable_all();
             // Other systems count a priority for the whole process: there it stays.
             #[cfg(target_os = "linux")]
             builder.on_thread_start(background_priority::lower);
             let started = builder.build();
             started
-                .inspect_err(
-                    |error| tracing::warn!(%error, "requests with many items have no thread of their own"),
-                )
+                .inspect_err(|error| tracing::warn!(%error, thread = name, "cannot start a thread"))
                 .ok()
         };
         self.0.get_or_init(start).as_ref()
     }
 }
 
-impl Drop for BackgroundThreads {
+impl Drop for BackgroundThread {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take().flatten() {
             // Waiting for the thread could block the one that serves clients.
@@ -60,13 +67,15 @@ impl Cluster {
         self: &Arc<Self>,
         future: impl Future<Output = V> + Send + 'static,
     ) -> Option<V> {
-        match self.background_runtime() {
-            None => Some(future.await),
-            Some(runtime) => {
-                let mut task = Aborting(runtime.spawn(future));
-                (&mut task.0).await.ok()
-            }
-        }
+        run_on(self.background_runtime(), future).await
+    }
+
+    /// Runs the handshake of a connection. `None` if it panicked.
+    pub(crate) async fn run_handshake<V: Send + 'static>(
+        self: &Arc<Self>,
+        handshake: impl Future<Output = V> + Send + 'static,
+    ) -> Option<V> {
+        run_on(self.background.handshakes.runtime("ottla-handshake"), handshake).await
     }
 
     /// Runs work that takes processor time and changes nothing, and waits for it.
@@ -83,7 +92,20 @@ impl Cluster {
     fn background_runtime(&self) -> Option<&Runtime> {
         match self.syncer {
             Syncer::Inline(_) => None,
-            Syncer::Thread => self.background.runtime(),
+            Syncer::Thread => self.background.heavy.runtime("ottla-heavy"),
+        }
+    }
+}
+
+async fn run_on<V: Send + 'static>(
+    runtime: Option<&Runtime>,
+    future: impl Future<Output = V> + Send + 'static,
+) -> Option<V> {
+    match runtime {
+        None => Some(future.await),
+        Some(runtime) => {
+            let mut task = Aborting(runtime.spawn(future));
+            (&mut task.0).await.ok()
         }
     }
 }

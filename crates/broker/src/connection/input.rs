@@ -8,6 +8,8 @@ use std::task::Poll;
 use bytes::BufMut;
 use ottla_wire::frames::FrameBuffer;
 use tokio::io::AsyncReadExt;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use tokio::io::Interest;
 use tokio::time::Instant;
 
 use super::Transport;
@@ -65,6 +67,46 @@ pub(super) enum Received {
     Bytes(usize),
     /// The rest of a TLS record needs memory.
     NeedsMemory,
+}
+
+/// Receives, or waits for the end of a connection that waits for memory.
+pub(super) async fn receive_or_leave<T: Transport>(
+    io: &mut T,
+    frames: &mut FrameBuffer,
+    granted: &mut Option<Granted>,
+    share: usize,
+    waits_for_memory: bool,
+) -> io::Result<Received> {
+    if !waits_for_memory {
+        return receive(io, frames, granted, share).await;
+    }
+    left(io, frames).await;
+    Ok(Received::Bytes(0))
+}
+
+/// Waits until the peer has closed the connection, and the rest of what it was sending can not arrive any more.
+///
+/// Without it, connections that have ended keep their place in the queue for memory, and what they have received.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+async fn left<T: Transport>(io: &mut T, frames: &FrameBuffer) {
+    if let Some(socket) = io.socket()
+        // The only interest that completes when the peer has closed, and not when bytes have arrived.
+        && socket.ready(Interest::PRIORITY).await.is_ok()
+    {
+        let missing = frames.awaited().map_or(0, |size| 4 + size - frames.arrived());
+        let arrived = rustix::io::ioctl_fionread(socket).map_or(usize::MAX, |bytes| bytes as usize);
+        if arrived.saturating_add(io.unfinished_bytes()) < missing || arrived < io.missing_bytes() {
+            return;
+        }
+    }
+    // All of it has arrived: it is read when there is memory.
+    std::future::pending().await
+}
+
+/// Other systems notice the end of a connection with the next read.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+async fn left<T: Transport>(_io: &mut T, _frames: &FrameBuffer) {
+    std::future::pending().await
 }
 
 /// Reads what has arrived. A connection that waits holds no buffer, and what it has of a small frame in no more than its size.

@@ -38,6 +38,12 @@ impl<'a> Pace<'a> {
         (self.began, self.sent) = (Instant::now(), 0);
     }
 
+    /// Waits for the turn of a connection that sends much. This time is not the peer's.
+    pub(super) async fn take_turn(&mut self) {
+        self.cluster.take_turn().await;
+        self.begin();
+    }
+
     /// Counts bytes that the peer has accepted.
     pub(super) fn add_sent(&mut self, bytes: usize) {
         self.sent += bytes;

@@ -19,6 +19,8 @@ const CACHED_PART_BYTES: usize = 1 << 20;
 /// The bytes of memory that are written at a time. The kernel copies them, which takes as long as some requests: other
 /// connections are served before the next part.
 const MEMORY_PART_BYTES: usize = 1 << 20;
+/// The same if they are copied and encrypted, which takes as long as tens of requests: one connection at a time does it.
+const ENCRYPTED_PART_BYTES: usize = 256 << 10;
 /// The bytes of a file in the page cache that are copied and encrypted at a time: the processor's cache holds them meanwhile.
 const COPIED_PART_BYTES: usize = 64 << 10;
 /// The same while memory is scarce: one record of TLS.
@@ -114,8 +116,12 @@ impl<T: Transport> ResponseWriter<'_, T> {
             } else if direct {
                 self.send_file(&part).await?;
             } else {
-                self.copy_file(&part).await?;
-                tokio::task::yield_now().await;
+                for part in parts_of(&part, ENCRYPTED_PART_BYTES) {
+                    if part.len > COPIED_PART_BYTES {
+                        self.pace.take_turn().await;
+                    }
+                    self.copy_file(&part).await?;
+                }
             }
         }
         Ok(())

@@ -22,18 +22,58 @@ const UNFINISHED_BYTES_MAX: usize = 20 << 10;
 /// The memory of a record that has arrived in part: rustls makes room for the next read.
 const RECORD_MEMORY: usize = UNFINISHED_BYTES_MAX + (4 << 10);
 
+/// A type, a version, and the size of the rest.
+const RECORD_HEADER_BYTES: usize = 5;
+
 /// The socket below TLS. It counts the bytes that rustls has received and not returned as plaintext.
 #[derive(Debug)]
 pub(crate) struct TlsSocket {
     stream: TcpStream,
     unfinished: usize,
     unfinished_max: usize,
+    record: RecordPlace,
+}
+
+/// The place within a record that the received bytes have reached.
+#[derive(Debug, Default)]
+struct RecordPlace {
+    header: [u8; RECORD_HEADER_BYTES],
+    header_bytes: usize,
+    /// The bytes of the record that have not arrived.
+    left: usize,
+}
+
+impl RecordPlace {
+    fn pass(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let passed = if self.left > 0 {
+                let passed = self.left.min(bytes.len());
+                self.left -= passed;
+                passed
+            } else {
+                let passed = (RECORD_HEADER_BYTES - self.header_bytes).min(bytes.len());
+                self.header[self.header_bytes..][..passed].copy_from_slice(&bytes[..passed]);
+                self.header_bytes += passed;
+                if self.header_bytes == RECORD_HEADER_BYTES {
+                    self.header_bytes = 0;
+                    self.left = usize::from(u16::from_be_bytes([self.header[3], self.header[4]]));
+                }
+                passed
+            };
+            bytes = &bytes[passed..];
+        }
+    }
+
+    /// The bytes that are missing at least.
+    fn missing_bytes(&self) -> usize {
+        if self.header_bytes > 0 { RECORD_HEADER_BYTES - self.header_bytes } else { self.left }
+    }
 }
 
 impl TlsSocket {
     /// The socket of a connection that begins its handshake.
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, unfinished: 0, unfinished_max: usize::MAX }
+        Self { stream, unfinished: 0, unfinished_max: usize::MAX, record: RecordPlace::default() }
     }
 
     /// The bytes that have arrived since the handshake began, or since the last plaintext.
@@ -56,6 +96,7 @@ impl AsyncRead for TlsSocket {
         let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
         let read = part.filled().len();
+        self.record.pass(part.filled());
         buf.advance(read);
         self.unfinished += read;
         Poll::Ready(Ok(()))
@@ -166,6 +207,10 @@ impl Transport for TlsTransport {
         let _ = Pin::new(self).poll_shutdown(&mut context);
     }
 
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(&self.stream.get_ref().0.stream)
+    }
+
     fn peer_address(&self) -> Option<SocketAddr> {
         self.stream.get_ref().0.stream.peer_addr().ok()
     }
@@ -192,6 +237,10 @@ impl Transport for TlsTransport {
         self.stream.get_ref().0.unfinished
     }
 
+    fn missing_bytes(&self) -> usize {
+        self.stream.get_ref().0.record.missing_bytes()
+    }
+
     fn record_memory(&self) -> usize {
         RECORD_MEMORY
     }
@@ -202,5 +251,24 @@ impl Transport for TlsTransport {
         let max = share.map_or(UNFINISHED_BYTES_MAX, |share| (share + share / 4).min(UNFINISHED_BYTES_MAX));
         socket.unfinished_max = max;
         max < UNFINISHED_BYTES_MAX && socket.unfinished >= max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_missing_bytes_of_a_record_are_known_at_each_of_its_bytes() {
+        let records = [&[23, 3, 3, 0, 3, 1, 1, 1][..], &[23, 3, 3, 0, 0], &[23, 3, 3, 1, 0]].concat();
+        let missing = [4, 3, 2, 1, 3, 2, 1, 0, 4, 3, 2, 1, 0, 4, 3, 2, 1, 256];
+        for split in 0..records.len() {
+            let mut place = RecordPlace::default();
+            place.pass(&records[..split]);
+            for (byte, missing) in std::iter::zip(&records, missing).skip(split) {
+                place.pass(&[*byte]);
+                assert_eq!(place.missing_bytes(), missing);
+            }
+        }
     }
 }
