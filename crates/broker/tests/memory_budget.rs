@@ -27,6 +27,7 @@ use ottla_protocol::messages::offset_commit::{
 use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
+use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use ottla_wire::Seal;
 
 /// The budget of the brokers here.
@@ -148,6 +149,32 @@ fn a_whole_request_of_a_client_that_has_left_is_served_when_there_is_memory() {
     while bystander.ask(7, &request).expect("an answer").topics[0].partitions[0].offset == 0 {
         assert!(began.elapsed() < PATIENCE, "the record is lost");
     }
+}
+
+/// They are not counted. A response has five times the size of its request, and a connection starts no more than its share of requests.
+#[test]
+fn finished_produce_responses_that_are_not_read_are_limited() {
+    const CLIENTS: usize = 500;
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let partition_data = (0..400).map(|index| PartitionProduceData { index, records: None }).collect();
+    let topic = TopicProduceData { name: "x".into(), partition_data, ..Default::default() };
+    let request = ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() };
+    let request = framed(9, &request);
+    let growth = Growth::start();
+    let connect = |_| send_what_is_taken(broker.addresses()[0], &[], Duration::ZERO);
+    let mut held: Vec<(TcpStream, usize)> = (0..CLIENTS).map(connect).map(|stream| (stream, 0)).collect();
+    let mut last_taken = Instant::now();
+    while last_taken.elapsed() < Duration::from_millis(500) {
+        for (stream, at) in &mut held {
+            if let Ok(sent) = stream.write(&request[*at..]) {
+                *at = (*at + sent) % request.len();
+                last_taken = Instant::now();
+            }
+        }
+    }
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "500 clients that do not read their responses");
 }
 
 /// A request of 1.4 MB used 1.9 GB, which stayed in its fetch session.
