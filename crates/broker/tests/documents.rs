@@ -149,7 +149,7 @@ fn document() -> String {
          have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\
          `group.version` 1. 4.3 has `share.version` 1, too.\n\n\
          Groups of the new protocol (KIP-848) have everything, including the online migration from and to the classic\n\
-         protocol. Patterns have the syntax of RE2 without `\\p{..}` and `\\Q..\\E`.\n\n\
+         protocol. Patterns have the syntax of RE2.\n\n\
          Share groups (KIP-932) are in `__consumer_offsets`, and the states of their partitions in `__share_group_state`, which is\n\
          pruned as in Kafka. A member gets its partitions with the first heartbeat: their states are initialized before it is\n\
          answered.\n\n\

@@ -1,7 +1,8 @@
 //! Patterns of topics that the coordinator matches.
 //!
-//! The syntax is RE2's as far as `regex-lite` has it: linear time, no look-around, and classes of ASCII. Classes of Unicode
-//! (`\p{..}`) and `\Q..\E` are refused.
+//! The syntax is RE2's, as in Apache Kafka: linear time and no look-around.
+
+mod re2;
 
 use std::collections::BTreeSet;
 
@@ -28,9 +29,11 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         let bytes = pattern.len();
         return Err(format!("the pattern has {bytes} bytes, more than {PATTERN_BYTES_MAX}"));
     }
+    let translated =
+        re2::translate(pattern).map_err(|error| format!("`{pattern}` is no regular expression: {error}"))?;
     // The pattern alone first: `a)(b` is none.
-    Regex::new(pattern).map_err(|error| format!("`{pattern}` is no regular expression: {error}"))?;
-    Regex::new(&format!(r"\A(?:{pattern})\z")).map_err(|error| format!("`{pattern}`: {error}"))
+    Regex::new(&translated).map_err(|error| format!("`{pattern}` is no regular expression: {error}"))?;
+    Regex::new(&format!(r"\A(?:{translated})\z")).map_err(|error| format!("`{pattern}`: {error}"))
 }
 
 #[cfg(test)]
