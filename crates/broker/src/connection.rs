@@ -32,7 +32,7 @@ use tokio::time::{Instant, Sleep};
 use crate::api::{self, ConnectionContext, Reply, Replying};
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
-use crate::memory::Charge;
+use crate::memory::{Charge, Kept};
 use crate::peer::Peer;
 use crate::quotas::Mute;
 use crate::request_memory::{decoded_bytes_max, is_charged};
@@ -44,6 +44,7 @@ use gentle_end::end_gently;
 use input::{Granted, Received, needed, receive, receive_or_leave};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
+use tls_transport::DECRYPTED_MEMORY;
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
 
 /// Produce requests of one connection that may wait for their sync at a time.
@@ -92,6 +93,11 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 
     /// Returns the bytes that have arrived of a TLS record whose end has not.
     fn unfinished_bytes(&self) -> usize {
+        0
+    }
+
+    /// Returns the bytes that are decrypted and not read.
+    fn decrypted_bytes(&mut self) -> usize {
         0
     }
 
@@ -172,6 +178,8 @@ struct Connection<T> {
     frames: FrameBuffer,
     /// The memory of the large request or TLS record that is received.
     charge: Option<Granted>,
+    /// The memory of decrypted requests, if it is more than the connection's share.
+    decrypted: Option<Kept>,
     pending: VecDeque<Pending>,
     /// `true` once a request was started after the login.
     has_started: bool,
@@ -240,6 +248,7 @@ impl<T: Transport> Connection<T> {
             }),
             frames,
             charge: None,
+            decrypted: None,
             pending: VecDeque::new(),
             has_started: false,
             flips: None,
@@ -271,6 +280,7 @@ impl<T: Transport> Connection<T> {
         let mut frame_due: Option<Instant> = None;
         let mut timer = pin!(tokio::time::sleep_until(since));
         loop {
+            self.count_decrypted()?;
             match self.start_and_write(thread).await? {
                 Progress::Moves => return Ok(Stop::Moves),
                 Progress::Wrote => {
@@ -334,6 +344,20 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
+    }
+
+    /// Counts requests that TLS has decrypted, more than one record of them at most. Many connections with such requests that wait for
+    /// memory, or for their client to read, would hold much.
+    fn count_decrypted(&mut self) -> Result<(), Closed> {
+        let shares = &self.context.cluster.shares;
+        if self.io.decrypted_bytes() <= shares.limits().share {
+            self.decrypted = None;
+        } else if self.decrypted.is_none() {
+            let kept = shares.decrypted.keep(DECRYPTED_MEMORY);
+            self.decrypted =
+                Some(kept.ok_or_else(|| Closed::Peer("too many connections have unread requests".into()))?);
+        }
+        Ok(())
     }
 
     /// Reads what has arrived, up to the bytes that are read at a time, without waiting: a request that the kernel has is answered.

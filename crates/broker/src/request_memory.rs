@@ -6,11 +6,13 @@ use ottla_protocol::ApiKey;
 use ottla_wire::frames::FrameBuffer;
 
 use crate::config::BrokerConfig;
-use crate::memory::Parts;
+use crate::memory::{KeptMemory, Parts};
 
 /// The bytes that all connections together may hold without a charge: requests that have arrived in part or wait for their turn, and
 /// responses that their clients do not read.
 const SHARED_BYTES: usize = 4 << 20;
+/// The memory of all connections over TLS that hold more than their share of requests that are decrypted and not started.
+const DECRYPTED_BYTES: usize = 16 << 20;
 /// The bytes that one connection may hold without a charge. Requests with records, up to this size, are not charged: the buffer of each
 /// connection holds them.
 pub(crate) const SHARE_MAX: usize = 16 << 10;
@@ -38,6 +40,8 @@ const NAMES_BYTES_MAX: usize = 3 << 19;
 pub(crate) struct Shares {
     connections: AtomicUsize,
     descriptions_max: usize,
+    /// Decrypted requests of connections over TLS. There is no waiting for this memory: they have it already.
+    pub(crate) decrypted: KeptMemory,
 }
 
 /// The limits of a connection at a moment.
@@ -50,7 +54,11 @@ pub(crate) struct Limits {
 
 impl Shares {
     pub(crate) fn of(memory_max: usize) -> Self {
-        Self { connections: AtomicUsize::new(0), descriptions_max: descriptions_max(memory_max) }
+        Self {
+            connections: AtomicUsize::new(0),
+            descriptions_max: descriptions_max(memory_max),
+            decrypted: KeptMemory::new(DECRYPTED_BYTES),
+        }
     }
 
     /// Counts a connection until the guard is dropped.

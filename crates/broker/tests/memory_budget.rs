@@ -160,7 +160,8 @@ fn finished_produce_responses_that_are_not_read_are_limited() {
     let broker = broker(dir.path());
     let partition_data = (0..400).map(|index| PartitionProduceData { index, records: None }).collect();
     let topic = TopicProduceData { name: "x".into(), partition_data, ..Default::default() };
-    let request = ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() };
+    let request =
+        ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() };
     let request = framed(9, &request);
     let growth = Growth::start();
     let connect = |_| send_what_is_taken(broker.addresses()[0], &[], Duration::ZERO);

@@ -35,9 +35,7 @@ impl BackgroundThread {
             #[cfg(target_os = "linux")]
             builder.on_thread_start(background_priority::lower);
             let started = builder.build();
-            started
-                .inspect_err(|error| tracing::warn!(%error, thread = name, "cannot start a thread"))
-                .ok()
+            started.inspect_err(|error| tracing::warn!(%error, thread = name, "cannot start a thread")).ok()
         };
         self.0.get_or_init(start).as_ref()
     }

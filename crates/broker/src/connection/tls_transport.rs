@@ -22,6 +22,8 @@ const UNFINISHED_BYTES_MAX: usize = 20 << 10;
 /// The memory of a record that has arrived in part: rustls makes room for the next read.
 const RECORD_MEMORY: usize = UNFINISHED_BYTES_MAX + (4 << 10);
 
+/// The memory of a decrypted record that is not read, and of rustls' buffer below it.
+pub(super) const DECRYPTED_MEMORY: usize = (16 << 10) + UNFINISHED_BYTES_MAX;
 /// A type, a version, and the size of the rest.
 const RECORD_HEADER_BYTES: usize = 5;
 
@@ -235,6 +237,15 @@ impl Transport for TlsTransport {
 
     fn unfinished_bytes(&self) -> usize {
         self.stream.get_ref().0.unfinished
+    }
+
+    fn decrypted_bytes(&mut self) -> usize {
+        let session = self.stream.get_mut().1;
+        if session.wants_read() {
+            return 0;
+        }
+        // Nothing new: an error is reported by the next read.
+        session.process_new_packets().map_or(0, |state| state.plaintext_bytes_to_read())
     }
 
     fn missing_bytes(&self) -> usize {

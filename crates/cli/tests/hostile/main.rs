@@ -133,6 +133,16 @@ fn unfinished_records_of_tls() {
     });
 }
 
+/// 5,000 clients held 36 KiB of decrypted requests each.
+#[test]
+fn requests_over_tls_behind_one_that_waits() {
+    survive(Attack {
+        name: "waiting requests over TLS",
+        listener: AttackedListener::Tls,
+        round: slow_readers::wait_over_tls,
+    });
+}
+
 /// Runs an attack beside an honest client. One at a time: processor and memory are shared.
 fn survive(attack: Attack) {
     static ALONE: Mutex<()> = Mutex::new(());

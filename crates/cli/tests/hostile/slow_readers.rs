@@ -82,6 +82,8 @@ pub(crate) fn ask_over_tls(broker: SocketAddr, stop: &AtomicBool) {
 
 /// With those of the honest client, not more than the 10,000 of `max.connections`.
 const UNFINISHED: usize = 9_000;
+/// Clients whose requests wait.
+const WAITING: usize = 5_000;
 /// The bytes of a record at most.
 const TLS_RECORD_BYTES: usize = 16 << 10;
 
@@ -94,6 +96,24 @@ pub(crate) fn send_unfinished_records(broker: SocketAddr, stop: &AtomicBool) {
         held.push(client);
     }
     println!("{} records are unfinished", held.len());
+}
+
+/// Clients over TLS whose first request waits for records that never come, with other requests behind it in the same records.
+pub(crate) fn wait_over_tls(broker: SocketAddr, stop: &AtomicBool) {
+    let waits = m::FetchRequest { max_wait_ms: i32::MAX, min_bytes: i32::MAX, ..fetch_request() };
+    let waits = framed(12, &waits);
+    let behind = framed(2, &m::ApiVersionsRequest::default());
+    let requests = [waits, behind.repeat(2 * TLS_RECORD_BYTES / behind.len())].concat();
+    let mut held = Vec::new();
+    let mut lost = 0;
+    while held.len() + lost < WAITING && !stop.load(Ordering::Relaxed) {
+        let Some(mut client) = TlsClient::connect(broker, RECEIVE_BYTES) else { continue };
+        match client.push(&requests) {
+            Pushed::Some => held.push(client),
+            Pushed::Nothing | Pushed::Closed => lost += 1,
+        }
+    }
+    println!("{} clients wait, {lost} were lost", held.len());
 }
 
 /// Keeps so many clients connected that push what the broker takes. A client that has lost its connection comes again.
@@ -155,6 +175,10 @@ fn small_requests() -> Vec<u8> {
 }
 
 fn fetch() -> Vec<u8> {
+    framed(12, &fetch_request())
+}
+
+fn fetch_request() -> m::FetchRequest {
     let partition = m::fetch::FetchPartition {
         partition_max_bytes: 8 << 20,
         current_leader_epoch: -1,
@@ -162,5 +186,5 @@ fn fetch() -> Vec<u8> {
     };
     let topics =
         vec![m::fetch::FetchTopic { topic: TOPIC.into(), partitions: vec![partition], ..Default::default() }];
-    framed(12, &m::FetchRequest { max_bytes: 8 << 20, min_bytes: 1, topics, ..Default::default() })
+    m::FetchRequest { max_bytes: 8 << 20, min_bytes: 1, topics, ..Default::default() }
 }
