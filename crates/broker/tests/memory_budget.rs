@@ -129,7 +129,7 @@ fn a_whole_request_of_a_client_that_has_left_is_served_when_there_is_memory() {
     let dir = tempfile::tempdir().expect("a directory");
     let broker = broker(dir.path());
     let holder = hold_memory(broker.addresses()[0]);
-    // What is free is held as well.
+    // The rest of the memory is held as well.
     let second = send_what_is_taken(
         broker.addresses()[0],
         &[&(1_i32 << 20).to_be_bytes()[..], &[0, 0]].concat(),
