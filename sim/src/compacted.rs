@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ottla_client::{Consumer, Error, OffsetReset, Persisted, Polled, Record, StartAt, TopicPartition};
+use ottla_testkit::EPOCH_MS;
 use tokio::task::JoinSet;
 
 use crate::checker::Anomaly;
-use crate::host::EPOCH_MS;
 use crate::options::{Options, ms};
 use crate::producer::AGE_MS;
 use crate::world::World;

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_broker::{Broker, Clock, Durability, Syncer, serve};
+use ottla_broker::{Broker, Clock, Durability, Syncer};
 use ottla_client::{Client, Config, Consumer, OffsetReset, Polled, Record, StartAt, TopicPartition};
 use ottla_log::storage::mem::MemStorage;
-use tokio::task::{JoinSet, LocalSet};
+use ottla_testkit::{EPOCH_MS, Network, NetworkFaults, PlannedCut, Trace};
+use tokio::task::JoinSet;
 
-use crate::host::EPOCH_MS;
-use crate::net::{Network, NetworkFaults, PlannedCut};
 use crate::topics::TOPICS;
-use crate::trace::Trace;
 
 const TOPIC: &str = TOPICS[0];
 const PARTITIONS: i32 = 2;
@@ -30,12 +28,7 @@ pub type Traffic = BTreeMap<u64, [u64; 2]>;
 /// # Errors
 /// The first wrong result of a client: a record that is lost, doubled or out of order, a commit that is lost, or no end in time.
 pub fn run(cut: Option<PlannedCut>) -> Result<Traffic, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
-    LocalSet::new().block_on(&runtime, scenario(cut))
+    ottla_testkit::run(7, async |_| scenario(cut).await)
 }
 
 async fn scenario(cut: Option<PlannedCut>) -> Result<Traffic, String> {
@@ -52,15 +45,8 @@ async fn scenario(cut: Option<PlannedCut>) -> Result<Traffic, String> {
         .start()
         .await
         .expect("an empty disk is fine");
-    let mut accepted = net.listen("node-1");
-    let serving = broker.cluster();
     let mut tasks = JoinSet::new();
-    tasks.spawn_local(async move {
-        let mut connections = JoinSet::new();
-        while let Some(pipe) = accepted.recv().await {
-            connections.spawn(serve(pipe, serving.clone(), 1));
-        }
-    });
+    tasks.spawn_local(net.serve(broker.cluster(), 1));
     if let Some(cut) = cut {
         net.plan_cut(cut);
     }

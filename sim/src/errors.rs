@@ -5,17 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_broker::{ApiKey, Broker, Clock, Cluster, Durability, ErrorCode, Fault, Syncer, serve};
+use ottla_broker::{ApiKey, Broker, Clock, Cluster, Durability, ErrorCode, Fault, Syncer};
 use ottla_client::{Client, Config, OffsetReset, Polled, Record};
 use ottla_log::storage::mem::MemStorage;
-use tokio::task::{JoinSet, LocalSet};
+use ottla_testkit::{EPOCH_MS, Network, NetworkFaults, Trace};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::host::EPOCH_MS;
-use crate::net::{Network, NetworkFaults};
 use crate::rates::{BusiestWindow, Rates};
 use crate::topics::TOPICS;
-use crate::trace::Trace;
 
 /// The APIs that a producer, a group member and a member of a share group use.
 pub const APIS: [ApiKey; 17] = [
@@ -99,12 +97,7 @@ pub fn run_with_fetch_error(code: ErrorCode, requested: bool, seed: u64) -> Erro
 }
 
 fn run(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorReport {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
-    LocalSet::new().block_on(&runtime, scenario(api, seed, read, fail))
+    ottla_testkit::run(seed, async |_| scenario(api, seed, read, fail).await)
 }
 
 async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorReport {
@@ -129,16 +122,9 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
         .await
         .expect("an empty disk is fine");
     broker.cluster().observe_requests(Arc::new(rates.clone()));
-    let mut accepted = net.listen("node-1");
     let cluster = broker.cluster();
     let mut tasks = JoinSet::new();
-    let serving = cluster.clone();
-    tasks.spawn_local(async move {
-        let mut connections = JoinSet::new();
-        while let Some(pipe) = accepted.recv().await {
-            connections.spawn(serve(pipe, serving.clone(), 1));
-        }
-    });
+    tasks.spawn_local(net.serve(cluster.clone(), 1));
     tasks.spawn_local(produce(net.clone(), seed));
     let records = Rc::new(Cell::new(0));
     tasks.spawn_local(consume(net.clone(), seed, read, None, records.clone()));

@@ -8,10 +8,10 @@ use std::time::Duration;
 use ottla_broker::Fault;
 use ottla_log::storage::mem::Fault as DiskFault;
 use ottla_protocol::{ApiKey, ErrorCode};
+use ottla_testkit::NetworkFaults;
 use tokio::time::Instant;
 
 use crate::host::{Host, NODES};
-use crate::net::NetworkFaults;
 use crate::options::{Options, ms};
 use crate::share::SHARERS;
 use crate::topics::GROUPS;

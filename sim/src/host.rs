@@ -3,31 +3,23 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use ottla_broker::{
-    Broker, BrokerConfig, Clock, Cluster, Durability, StartError, Syncer, TopicConfig, serve,
-};
+use ottla_broker::{Broker, BrokerConfig, Cluster, Durability, StartError, Syncer, TopicConfig};
 use ottla_log::storage::mem::MemStorage;
-use tokio::sync::mpsc;
+use ottla_testkit::{Network, Trace, WallClock};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::checker::History;
 use crate::compacted::{BALANCES, SETTINGS};
-use crate::net::{Network, Pipe};
 use crate::options::{Options, ms};
 use crate::rates::Rates;
 use crate::share::{SharedShareHistory, Witness};
 use crate::topics::GROUPS;
-use crate::trace::Trace;
 use crate::world::World;
 
 /// Number of nodes in the broker's process.
 pub(crate) const NODES: i32 = 2;
-/// The wall clock at the start of a run: 2023-11-14.
-pub(crate) const EPOCH_MS: i64 = 1_700_000_000_000;
 /// Records are kept for so long: longer than any jump of the clock, and than the age of producers' timestamps.
 const RETENTION_MS: i64 = 400 * 24 * 3_600_000;
 
@@ -42,7 +34,7 @@ pub(crate) struct Host {
     net: Network,
     trace: Trace,
     disk: MemStorage,
-    wall: Arc<WallClock>,
+    wall: WallClock,
     broker: Option<Broker>,
     running: Running,
     tasks: JoinSet<()>,
@@ -53,33 +45,16 @@ pub(crate) struct Host {
     syncs_ignored: bool,
 }
 
-/// The wall clock: virtual time, and the jumps so far.
-#[derive(Debug)]
-struct WallClock {
-    now: Arc<AtomicI64>,
-    skew: AtomicI64,
-    started: Instant,
-}
-
-impl WallClock {
-    fn set(&self) {
-        let elapsed = self.started.elapsed().as_millis() as i64;
-        self.now.store(EPOCH_MS + elapsed + self.skew.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
 impl Host {
     pub(crate) fn new(world: &World, seed: u64, rates: Rates, share: SharedShareHistory) -> Self {
         let World { options, net, trace, history, .. } = world.clone();
-        let now = Arc::new(AtomicI64::new(EPOCH_MS));
-        let wall = WallClock { now, skew: AtomicI64::new(0), started: Instant::now() };
         Self {
             options,
             rng: fastrand::Rng::with_seed(seed),
             net,
             trace,
             disk: MemStorage::forgetful(),
-            wall: Arc::new(wall),
+            wall: WallClock::start(),
             broker: None,
             running: Running::default(),
             tasks: JoinSet::new(),
@@ -98,7 +73,6 @@ impl Host {
 
     /// Starts the process on the current disk.
     pub(crate) async fn start(&mut self) -> Result<(), String> {
-        self.wall.set();
         let seed = self.rng.u64(..);
         let broker = self.open(&self.disk, seed).await.map_err(|error| error.to_string())?;
         broker.cluster().observe_requests(Arc::new(self.rates.clone()));
@@ -113,10 +87,8 @@ impl Host {
         observe_commits(&self.options, &broker.cluster(), &mut self.history.borrow_mut(), true);
         *self.running.borrow_mut() = Some(broker.cluster());
         for node in 1..=NODES {
-            let accepted = self.net.listen(&format!("node-{node}"));
-            self.tasks.spawn(accept(accepted, broker.cluster(), node));
+            self.tasks.spawn(self.net.serve(broker.cluster(), node));
         }
-        self.tasks.spawn(tick(self.wall.clone()));
         self.broker = Some(broker);
         Ok(())
     }
@@ -128,7 +100,7 @@ impl Host {
             .storage(Arc::new(disk.clone()))
             .nodes(NODES)
             .no_listener()
-            .clock(Clock::Fixed(self.wall.now.clone()))
+            .clock(self.wall.of_broker())
             .syncer(Syncer::Inline(ms(options.sync_delay)))
             .seed(seed)
             .configure(|config| {
@@ -207,9 +179,8 @@ impl Host {
     /// Moves the wall clock.
     pub(crate) fn jump(&mut self, by: Duration, back: bool) {
         let by = by.as_millis() as i64;
-        let skew = self.wall.skew.fetch_add(if back { -by } else { by }, Ordering::Relaxed);
+        let skew = self.wall.jump_ms(if back { -by } else { by });
         self.trace.note(format_args!("clock: {} by {by} ms, after {skew}", if back { "back" } else { "on" }));
-        self.wall.set();
     }
 
     pub(crate) fn cluster(&self) -> Option<Arc<Cluster>> {
@@ -266,27 +237,5 @@ pub(crate) fn observe_commits(options: &Options, cluster: &Cluster, history: &mu
             let offset = cluster.committed_offset(name, topic, partition);
             history.committed(group, slot, offset.unwrap_or(-1), restarted);
         }
-    }
-}
-
-async fn accept(mut accepted: mpsc::UnboundedReceiver<Pipe>, cluster: Arc<Cluster>, node: i32) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            pipe = accepted.recv() => match pipe {
-                Some(pipe) => { connections.spawn(serve(pipe, cluster.clone(), node)); }
-                None => return,
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-/// The broker's wall clock follows virtual time.
-async fn tick(wall: Arc<WallClock>) {
-    loop {
-        wall.set();
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The seed determines a run: latencies, faults, crashes and every random choice of client and broker. Time is
-//! tokio's paused clock, and nothing depends on the system. The same seed gives the same [`trace`], line by line.
+//! tokio's paused clock, and nothing depends on the system. The same seed gives the same [`Trace`](ottla_testkit::Trace), line by line.
 //! docs/SIMULATION.md describes how to run a seed.
 
 pub mod checker;
@@ -16,7 +16,6 @@ pub mod cuts;
 pub mod errors;
 mod faults;
 mod host;
-pub mod net;
 mod options;
 mod probe;
 mod processor;
@@ -27,7 +26,6 @@ pub mod scenario;
 mod share;
 pub mod shrink;
 mod topics;
-pub mod trace;
 mod transactions;
 mod world;
 

@@ -6,9 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use ottla_testkit::NetworkFaults;
 use ottla_wire::Compression;
-
-use crate::net::NetworkFaults;
 
 macro_rules! options {
     ($($(#[doc = $doc:literal])* $name:ident = $simple:literal;)*) => {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ottla_client::{Persisted, Record};
+use ottla_testkit::EPOCH_MS;
 use tokio::task::JoinSet;
 
 use crate::checker::{SendResult, Value};
-use crate::host::EPOCH_MS;
 use crate::options::ms;
 use crate::world::World;
 

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ottla_broker::{AnsweredRequest, ApiKey, RequestObserver};
+use ottla_testkit::Network;
 use tokio::time::Instant;
-
-use crate::net::Network;
 
 /// The window: the clients' `retry.backoff.ms`.
 pub const WINDOW: Duration = Duration::from_millis(100);

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::task::{JoinSet, LocalSet};
+use ottla_testkit::{Network, NetworkFaults, Trace};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::checker::{Anomaly, History, Reader};
 use crate::compacted::CompactedLoad;
 use crate::faults::Faults;
 use crate::host::{Host, Running, observe_commits};
-use crate::net::{Network, NetworkFaults};
 use crate::options::Options;
 use crate::processor::process;
 use crate::producer::produce;
@@ -20,7 +20,6 @@ use crate::rates::{BusiestWindow, Rates, requests_per_window_max};
 use crate::reader::read;
 use crate::share::{ShareLoad, SharedShareHistory};
 use crate::topics::PROCESSORS;
-use crate::trace::Trace;
 use crate::transactions::Transactions;
 use crate::world::World;
 
@@ -77,14 +76,9 @@ pub fn run(seed: u64) -> Report {
 
 /// Runs a scenario with the given options; everything else is drawn from the seed.
 pub fn run_with(seed: u64, options: &Options, mode: Mode) -> Report {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
     // A different random stream from that of the options.
     let rng = fastrand::Rng::with_seed(seed ^ 0x5eed_5eed_5eed_5eed);
-    LocalSet::new().block_on(&runtime, scenario(seed, options.clone(), rng, mode))
+    ottla_testkit::run(seed, async |_| scenario(seed, options.clone(), rng, mode).await)
 }
 
 /// The consumers of a run: each with its current incarnation.

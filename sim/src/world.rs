@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_client::{Client, Config, Error};
+use ottla_testkit::{Network, Trace};
 use tokio::task::JoinSet;
 
 use crate::checker::History;
-use crate::net::Network;
 use crate::options::Options;
-use crate::trace::Trace;
 
 /// The state that all clients share. Clones are the same world.
 #[derive(Clone)]

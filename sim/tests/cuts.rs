@@ -2,7 +2,7 @@
 //! call ends.
 
 use ottla_sim::cuts::run;
-use ottla_sim::net::{Cut, PlannedCut};
+use ottla_testkit::{Cut, PlannedCut};
 
 /// Step between the bytes that are tried; 1 tries all. A prime, so that no position of a frame is left out for long.
 const STRIDE: u64 = 17;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use ottla_client::{
     Batch, Consumer, Error, Polled, Producer, Record, StartAt, TopicPartition, TransactionError,
 };
+use ottla_testkit::EPOCH_MS;
 
 use super::{
     CALL_WITHIN, COPIERS, COPIES, ERROR_PAUSE, LEDGER, SharedHistory, TRANSACTION_PAUSE, consumer_config,
     producer_config,
 };
-use crate::host::EPOCH_MS;
 use crate::producer::AGE_MS;
 use crate::world::World;
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ottla_client::{Producer, Record, TransactionError};
+use ottla_testkit::EPOCH_MS;
 use tokio::task::JoinSet;
 
 use super::history::{Entry, Outcome};
 use super::{CALL_WITHIN, ERROR_PAUSE, LEDGER, SharedHistory, TRANSACTION_PAUSE, producer_config};
 use crate::checker::Anomaly;
-use crate::host::EPOCH_MS;
 use crate::options::ms;
 use crate::producer::AGE_MS;
 use crate::world::World;

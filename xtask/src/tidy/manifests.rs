@@ -16,6 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("ottla-client", &["ottla-wire", "ottla-protocol"]),
     ("ottla-broker", &["ottla-wire", "ottla-protocol", "ottla-log"]),
     ("ottla-parallel", &["ottla-client"]),
+    ("ottla-testkit", &["ottla-client", "ottla-broker"]),
     ("ottla-capi-attribute", &[]),
     ("ottla-models", &[]),
     ("ottla-capi", &["ottla-capi-attribute", "ottla-client", "ottla-parallel", "ottla-broker"]),

@@ -11,10 +11,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use ottla_broker::Transport;
+use ottla_broker::{Cluster, Transport, serve};
 use ottla_client::{Connecting, Connector, Io};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
 use crate::trace::Trace;
@@ -161,6 +162,11 @@ impl Network {
         accepted
     }
 
+    /// Returns `true` while connections to `host` are accepted.
+    pub fn is_listening(&self, host: &str) -> bool {
+        self.lock().listeners.get(host).is_some_and(|listener| !listener.is_closed())
+    }
+
     /// Changes the faults. Existing connections keep their planned break, unless the new faults are none.
     pub fn set_faults(&self, network_faults: NetworkFaults) {
         let mut state = self.lock();
@@ -194,6 +200,25 @@ impl Network {
             let mut link = lock(link);
             if link.stalled {
                 link.cut(Cut::Reset, &state.trace);
+            }
+        }
+    }
+
+    /// Serves the connections to `node-N`, the host that node N of a broker without listeners advertises, until the future
+    /// is dropped, which cuts them. The host accepts connections from the call on.
+    pub fn serve(&self, cluster: Arc<Cluster>, node: i32) -> impl Future<Output = ()> + Send + 'static {
+        let mut accepted = self.listen(&format!("node-{node}"));
+        async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    biased;
+                    pipe = accepted.recv() => match pipe {
+                        Some(pipe) => { connections.spawn(serve(pipe, cluster.clone(), node)); }
+                        None => return,
+                    },
+                    Some(_) = connections.join_next() => {}
+                }
             }
         }
     }

@@ -21,13 +21,13 @@ impl Trace {
 
     /// Adds an event.
     pub fn note(&self, what: Arguments<'_>) {
-        if !self.kept && !tracing::enabled!(target: "sim", tracing::Level::INFO) {
+        if !self.kept && !tracing::enabled!(target: "ottla_testkit", tracing::Level::INFO) {
             return;
         }
         let ms = self.started.elapsed().as_millis();
         let line = format!("{:>4}.{:03} {what}", ms / 1000, ms % 1000);
         // Also logged, in order with the events of client and broker.
-        tracing::info!(target: "sim", "{line}");
+        tracing::info!(target: "ottla_testkit", "{line}");
         if self.kept {
             self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }

@@ -1,0 +1,68 @@
+//! A broker whose listeners are hosts of the simulated network.
+
+use std::sync::Arc;
+
+use ottla_broker::{Broker, Cluster, Snapshot, SnapshotError};
+use tokio::task::JoinSet;
+
+use crate::network::Network;
+
+/// A broker on virtual time; see [`VirtualTime::start_broker`](crate::VirtualTime::start_broker). A drop cuts its
+/// connections and ends it.
+#[derive(Debug)]
+pub struct VirtualBroker {
+    broker: Broker,
+    network: Network,
+    servers: JoinSet<()>,
+}
+
+impl VirtualBroker {
+    pub(crate) fn serve(broker: Broker, network: Network) -> Self {
+        let mut serving = Self { broker, network, servers: JoinSet::new() };
+        serving.listen();
+        serving
+    }
+
+    fn listen(&mut self) {
+        for node in self.broker.cluster().nodes() {
+            self.servers.spawn(self.network.serve(self.broker.cluster(), node));
+        }
+    }
+
+    /// The value of `bootstrap.servers` for clients: `node-1:9092`, and so on for each node.
+    pub fn bootstrap_servers(&self) -> String {
+        self.broker.bootstrap_servers()
+    }
+
+    /// Returns the state of the nodes, with the calls that arrange faults. [`restore`](Self::restore) replaces it.
+    pub fn cluster(&self) -> Arc<Cluster> {
+        self.broker.cluster()
+    }
+
+    /// Copies the data as it is now: [`Broker::snapshot`].
+    ///
+    /// # Errors
+    /// [`SnapshotError::NotInMemory`] if the builder was given a directory or a storage.
+    pub fn snapshot(&self) -> Result<Snapshot, SnapshotError> {
+        self.broker.snapshot()
+    }
+
+    /// Cuts all connections and replaces the data by that of a snapshot: [`Broker::restore`]. The hosts stay.
+    ///
+    /// Cancel safe: after a drop or an error the broker serves nothing until the next restore.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`].
+    pub async fn restore(&mut self, snapshot: &Snapshot) -> Result<(), SnapshotError> {
+        self.servers.shutdown().await;
+        self.broker.restore(snapshot).await?;
+        self.listen();
+        Ok(())
+    }
+
+    /// Cuts all connections and stops the broker: [`Broker::stop`].
+    pub async fn stop(mut self) {
+        self.servers.shutdown().await;
+        self.broker.stop().await;
+    }
+}
