@@ -26,21 +26,23 @@ fn main() {
 }
 
 /// Runs the story, checks it, and returns its trace.
-fn story(seed: u64) -> Vec<String> {
+pub(crate) fn story(seed: u64) -> Vec<String> {
     run(seed, async |time| {
         let broker = time.start_broker(Broker::builder().topic("orders", 4)).await.expect("a new broker");
         let servers = broker.bootstrap_servers();
         let handled = Handled::default();
         let [one, two] = ["one", "two"].map(|name| {
             let client = time.client(member_config(&servers, name)).expect("a valid configuration");
-            tokio::task::spawn_local(consume(time.clone(), client.consumer(), name, handled.clone()));
-            client
+            let task = consume(time.clone(), client.consumer(), name, handled.clone());
+            (client, tokio::task::spawn_local(task))
         });
         tokio::task::spawn_local(produce(time.clone(), servers));
 
         tokio::time::sleep(DEATH).await;
         time.trace().note(format_args!("one: dies"));
-        one.crash().await;
+        let (client, task) = one;
+        client.crash().await;
+        task.abort();
         tokio::time::sleep(Duration::from_secs(SECONDS) - DEATH + Duration::from_secs(5)).await;
 
         let longest = check(&handled.borrow());
@@ -88,8 +90,7 @@ async fn consume(time: VirtualTime, mut consumer: Consumer, name: &'static str, 
             }
             Ok(Some(Polled::Event(event))) => time.trace().note(format_args!("{name}: {event:?}")),
             Ok(_) => {}
-            // The client is gone.
-            Err(error) => return time.trace().note(format_args!("{name}: {error}")),
+            Err(error) => time.trace().note(format_args!("{name}: {error}")),
         }
     }
 }

@@ -31,8 +31,9 @@ impl VirtualClient {
         Ok(Self { client, engine: tasks })
     }
 
-    /// Ends the client as a kill of its process does, at the current instant. Later calls of its producers and consumers
-    /// return [`Error::Closed`](ottla_client::Error::Closed).
+    /// Ends the client as a kill of its process does, at the current instant. Drop its producers and consumers as well:
+    /// deliveries do not complete any more, polls return no records, and calls that need the engine return
+    /// [`Error::Closed`](ottla_client::Error::Closed).
     pub async fn crash(mut self) {
         self.engine.shutdown().await;
     }

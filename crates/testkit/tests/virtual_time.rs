@@ -1,0 +1,204 @@
+//! Hours of Kafka's time-outs on virtual time: each test takes a part of a second.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures real time")]
+
+#[allow(dead_code, reason = "the example has a `main`")]
+#[path = "../examples/virtual_time.rs"]
+mod example;
+
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, TopicConfig};
+use ottla_client::{
+    Config, Consumer, Error, GroupProtocol, OffsetReset, Polled, Record, StartAt, TopicPartition,
+};
+use ottla_testkit::{EPOCH_MS, VirtualBroker, VirtualClient, VirtualTime, run};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Real time for a test, which takes some tenths of a second on an idle machine.
+const REAL_TIME_MAX: Duration = Duration::from_secs(30);
+
+async fn broker(time: &VirtualTime) -> VirtualBroker {
+    time.start_broker(Broker::builder().topic("orders", 2)).await.expect("a new broker")
+}
+
+fn client(time: &VirtualTime, broker: &VirtualBroker) -> VirtualClient {
+    time.client(Config::new(broker.bootstrap_servers())).expect("a valid configuration")
+}
+
+/// Writes a record and returns its offset.
+async fn write(client: &VirtualClient, value: &str) -> Result<Option<i64>, ottla_client::ProduceError> {
+    let delivery = client.producer().enqueue(Record::to("orders").partition(0).value(value)).await;
+    delivery.expect("a queue with room").await.map(|written| written.offset)
+}
+
+/// Reads all values of partition 0.
+async fn read(client: &VirtualClient, count: usize) -> Vec<(String, i64)> {
+    let mut consumer = client.consumer();
+    consumer.assign(&[(TopicPartition::new("orders", 0), StartAt::Beginning)]).await.expect("a partition");
+    let mut values = Vec::new();
+    while values.len() < count {
+        if let Ok(Some(Polled::Records(batch))) = consumer.poll(Duration::from_secs(1)).await {
+            let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+            let records = batch.to_owned_records().expect("sound records");
+            let texts = records
+                .iter()
+                .map(|record| (text(record.value.as_deref().unwrap_or_default()), record.timestamp_ms));
+            values.extend(texts);
+        }
+    }
+    values
+}
+
+#[test]
+fn a_dead_members_partitions_move_after_its_session_timeout_in_little_real_time() {
+    let started = Instant::now();
+    let trace = example::story(7);
+    assert!(started.elapsed() < REAL_TIME_MAX, "{:?}", started.elapsed());
+    assert!(
+        trace.iter().any(|line| line.contains("two: Assigned") && line.contains("partition: 0")),
+        "{trace:#?}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_and_another_seed_another_one() {
+    let first = example::story(11);
+    assert_eq!(first, example::story(11));
+    assert_ne!(first, example::story(12), "latencies depend on the seed");
+}
+
+#[test]
+fn records_expire_after_a_week_of_virtual_time() {
+    let started = Instant::now();
+    run(1, async |time| {
+        let mut config = TopicConfig::default();
+        config.set("retention.ms", "604800000").expect("a value in range");
+        let builder = Broker::builder().topic_with("orders", 1, config);
+        let broker = time.start_broker(builder).await.expect("a new broker");
+        let client = client(&time, &broker);
+        write(&client, "old").await.expect("a broker that works");
+        tokio::time::sleep(HOUR * 24 * 6).await;
+        assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 1)), "kept for a week");
+        tokio::time::sleep(HOUR * 24 * 2).await;
+        assert_eq!(broker.cluster().offsets_of("orders", 0), Some((1, 1)), "expired");
+        broker.stop().await;
+    });
+    assert!(started.elapsed() < REAL_TIME_MAX, "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_jump_of_the_wall_clock_changes_timestamps_and_no_timer() {
+    run(2, async |time| {
+        let broker = broker(&time).await;
+        let client = client(&time, &broker);
+        assert_eq!(time.now_ms(), EPOCH_MS);
+        write(&client, "before").await.expect("a broker that works");
+        time.wall_clock().jump_ms(-3_600_000);
+        write(&client, "after").await.expect("a broker that works");
+        let ages: Vec<i64> = read(&client, 2).await.iter().map(|(_, at_ms)| at_ms - EPOCH_MS).collect();
+        assert!((0..100).contains(&ages[0]), "{ages:?}");
+        assert!((-3_600_000..-3_599_000).contains(&ages[1]), "{ages:?}");
+        assert!(time.elapsed() < Duration::from_secs(10), "{:?}", time.elapsed());
+        broker.stop().await;
+    });
+}
+
+#[test]
+fn a_producer_retries_through_an_outage_of_ten_minutes_and_gives_up_after_its_timeout() {
+    run(3, async |time| {
+        let broker = broker(&time).await;
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.delivery_timeout = Duration::from_secs(900);
+        let patient = time.client(config).expect("a valid configuration");
+        let hasty = client(&time, &broker);
+        for client in [&patient, &hasty] {
+            write(client, "first").await.expect("a broker that works");
+        }
+        broker.cluster().set_reachable(1, false);
+        time.network().cut("node-1", 1000);
+        let (outage, began) = (Duration::from_secs(600), time.elapsed());
+        let restore = async {
+            tokio::time::sleep(outage).await;
+            broker.cluster().set_reachable(1, true);
+        };
+        let hasty = async { (write(&hasty, "lost").await, time.elapsed() - began) };
+        let patient = async { (write(&patient, "late").await, time.elapsed() - began) };
+        let ((), (lost, gave_up), (late, delivered)) = tokio::join!(restore, hasty, patient);
+        assert!(lost.is_err(), "{lost:?}");
+        // The default of delivery.timeout.ms is 2 minutes.
+        assert!(gave_up >= Duration::from_secs(120) && gave_up < Duration::from_secs(130), "{gave_up:?}");
+        assert_eq!(late.expect("delivered"), Some(2));
+        assert!(delivered >= outage && delivered < outage + Duration::from_secs(30), "{delivered:?}");
+        broker.stop().await;
+    });
+}
+
+#[test]
+fn a_snapshot_is_restored_at_the_same_hosts_and_forked_to_another_network() {
+    run(4, async |time| {
+        let mut broker = broker(&time).await;
+        let first = client(&time, &broker);
+        write(&first, "kept").await.expect("a broker that works");
+        let snapshot = broker.snapshot().expect("a broker in memory");
+        write(&first, "gone").await.expect("a broker that works");
+        broker.restore(&snapshot).await.expect("a sound snapshot");
+
+        let other = time.on_another_network();
+        let fork = other.start_broker(snapshot.builder()).await.expect("a sound snapshot");
+        assert_eq!(write(&client(&other, &fork), "forked").await.expect("a broker that works"), Some(1));
+        let client = client(&time, &broker);
+        assert_eq!(write(&client, "new").await.expect("a broker that works"), Some(1));
+        let values: Vec<String> = read(&client, 2).await.into_iter().map(|(value, _)| value).collect();
+        assert_eq!(values, ["kept", "new"]);
+        fork.stop().await;
+        broker.stop().await;
+    });
+}
+
+#[test]
+fn a_member_of_the_new_protocol_that_dies_is_replaced_too() {
+    run(5, async |time| {
+        let broker = broker(&time).await;
+        let member = |name: &str| {
+            let mut config = Config::new(broker.bootstrap_servers());
+            config.client_id = name.to_owned();
+            config.group_id = Some("billing".to_owned());
+            config.group_protocol = GroupProtocol::Consumer;
+            config.auto_offset_reset = OffsetReset::Earliest;
+            time.client(config).expect("a valid configuration")
+        };
+        let (one, two) = (member("one"), member("two"));
+        let (mut first, mut second) = (one.consumer(), two.consumer());
+        for consumer in [&mut first, &mut second] {
+            consumer.subscribe(&["orders"]).await.expect("a valid topic");
+        }
+        let both = async { tokio::join!(until_assigned(&mut first, 1), until_assigned(&mut second, 1)) };
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect("one partition each");
+        let died = time.elapsed();
+        one.crash().await;
+        let (polled, committed) = (first.poll(Duration::from_secs(1)).await, first.commit().await);
+        assert!(matches!(polled, Ok(None)), "{polled:?}");
+        assert!(matches!(committed, Err(Error::Closed)), "{committed:?}");
+        tokio::time::timeout(Duration::from_secs(60), until_assigned(&mut second, 2)).await.expect("both");
+        let took = time.elapsed() - died;
+        // The default of group.consumer.session.timeout.ms is 45 seconds.
+        assert!(took > Duration::from_secs(39) && took < Duration::from_secs(52), "{took:?}");
+        broker.stop().await;
+    });
+}
+
+async fn until_assigned(consumer: &mut Consumer, partitions: usize) {
+    while consumer.assignment().len() != partitions {
+        drop(consumer.poll(Duration::from_millis(500)).await);
+    }
+}
+
+#[test]
+#[should_panic(expected = "a broker of this network is running")]
+fn two_brokers_on_one_network_are_refused() {
+    run(6, async |time| {
+        let _first = broker(&time).await;
+        let _second = broker(&time).await;
+    });
+}
