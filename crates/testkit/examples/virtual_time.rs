@@ -8,13 +8,14 @@ use std::time::Duration;
 use ottla_broker::Broker;
 use ottla_client::{Config, Consumer, OffsetReset, Polled, Record};
 use ottla_testkit::{VirtualTime, run};
+use tokio::time::Instant;
 
 /// A record every second, until an hour has passed.
 const SECONDS: u64 = 3600;
 /// The member `one` dies then.
 const DEATH: Duration = Duration::from_secs(600);
 /// The default of `session.timeout.ms`.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
+const SESSION_TIMEOUT_MS: u64 = 45_000;
 
 /// The time from the sending of each order to its first handling.
 type Handled = Rc<RefCell<BTreeMap<u64, Duration>>>;
@@ -30,6 +31,7 @@ pub(crate) fn story(seed: u64) -> Vec<String> {
     run(seed, async |time| {
         let broker = time.start_broker(Broker::builder().topic("orders", 4)).await.expect("a new broker");
         let servers = broker.bootstrap_servers();
+        let end = Instant::now() + Duration::from_secs(SECONDS + 5);
         let handled = Handled::default();
         let [one, two] = ["one", "two"].map(|name| {
             let client = time.client(member_config(&servers, name)).expect("a valid configuration");
@@ -43,7 +45,7 @@ pub(crate) fn story(seed: u64) -> Vec<String> {
         let (client, task) = one;
         client.crash().await;
         task.abort();
-        tokio::time::sleep(Duration::from_secs(SECONDS) - DEATH + Duration::from_secs(5)).await;
+        tokio::time::sleep_until(end).await;
 
         let longest = check(&handled.borrow());
         time.trace().note(format_args!("end: every order is handled, the last one after {longest:?}"));
@@ -55,9 +57,9 @@ pub(crate) fn story(seed: u64) -> Vec<String> {
 
 fn member_config(servers: &str, name: &str) -> Config {
     let mut config = Config::new(servers);
-    config.client_id = name.to_owned();
+    name.clone_into(&mut config.client_id);
     config.group_id = Some("billing".to_owned());
-    config.session_timeout = SESSION_TIMEOUT;
+    config.session_timeout = Duration::from_millis(SESSION_TIMEOUT_MS);
     config.auto_offset_reset = OffsetReset::Earliest;
     config
 }
@@ -101,7 +103,7 @@ fn check(handled: &BTreeMap<u64, Duration>) -> Duration {
     let longest = handled.values().max().copied().unwrap_or_default();
     // A session begins with the last heartbeat, up to 3 seconds before the death. The other member notices the rebalance at its
     // next heartbeat.
-    let expected = SESSION_TIMEOUT - Duration::from_secs(4)..SESSION_TIMEOUT + Duration::from_secs(5);
-    assert!(expected.contains(&longest), "{longest:?}");
+    let expected = SESSION_TIMEOUT_MS - 4_000..SESSION_TIMEOUT_MS + 5_000;
+    assert!(expected.contains(&(longest.as_millis() as u64)), "{longest:?}");
     longest
 }

@@ -38,6 +38,8 @@
 //! - `tokio::time::advance` skips the timers in between. Sleep instead.
 //! - To get the same trace for the same seed, write `tokio::select!` with `biased;`, and do not iterate over a `HashMap` with a
 //!   random hasher.
+//! - More than 10,000 connection attempts at one instant are a livelock. The network then stops all traffic, and
+//!   [`Network::frozen`] returns the reason.
 //! - Tasks of a test are `tokio::task::spawn_local` tasks. They end with the test.
 
 mod broker;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-/// The events of one run, in order. Clones share the list.
+/// The events of one run, in order. Clones share the list, which keeps every event until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Trace {
     started: Instant,
