@@ -12,7 +12,8 @@
 //! move, so that clients meet what they meet in a real cluster; to use more machines, change
 //! `bootstrap.servers` to an Apache Kafka cluster.
 //!
-//! [`Broker::builder`] starts one; [`serve`] is the same thing without a listener, over any byte stream.
+//! [`Broker::builder`] starts one; [`serve`] is the same thing without a listener, over any byte stream. The crate
+//! `ottla-testkit` runs a broker and its clients on virtual time, for tests.
 
 mod api;
 mod batch_checks;

@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Creates a client whose engine the caller runs, for tests and simulation. `seed` determines every random
-    /// choice.
+    /// choice. The crate `ottla-testkit` does this for tests on virtual time.
     ///
     /// # Errors
     /// The errors of [`Client::new`].

@@ -135,4 +135,15 @@ mod tests {
             assert_eq!(readings, before + 1, "the first of a tick is always precise");
         }
     }
+
+    #[test]
+    fn a_custom_clock_is_read_for_every_record() {
+        let readings = Arc::new(AtomicI64::new(0));
+        let counted = readings.clone();
+        let clock = Clock::Custom(Arc::new(move || counted.fetch_add(1, Ordering::Relaxed)));
+        let mut stamper = Stamper::default();
+        let stamps: Vec<i64> = (0..3).map(|_| stamper.stamp(&clock)).collect();
+        assert_eq!(stamps, [0, 1, 2]);
+        assert_eq!((clock.now_ms(), clock.coarse_ms(), format!("{clock:?}")), (3, 4, "Custom".to_owned()));
+    }
 }
