@@ -6,6 +6,7 @@
 pub(crate) mod compaction;
 pub(crate) mod compare;
 mod figures;
+pub(crate) mod groups;
 pub(crate) mod lab;
 mod machine;
 mod ottla;

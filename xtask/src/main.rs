@@ -56,6 +56,12 @@ usage: cargo xtask COMMAND
       --json FILE           every sample as JSON
   bench compaction [OPTIONS]
                             the rate of our cleaner against Apache Kafka's: --mib N, --repeat N
+  bench groups [OPTIONS]    a large group next to Apache Kafka 4.3, and many groups on our broker
+      --members N           of the large group, and partitions (default 1000)
+      --groups N            (default 100000)
+      --requests N          per pass (default 20000)
+      --repeat N            passes (default 3)
+      --without-kafka       ours alone
   compare [OPTIONS]         our client next to librdkafka and franz-go, as tables (bench/compare/README.md)
       --quick               fewer messages and passes: a look, no result
       --only PART,...       only what has a PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
@@ -112,6 +118,10 @@ fn main() -> ExitCode {
         },
         ["bench", "compaction", rest @ ..] => match bench::compaction::Options::parse(rest) {
             Ok(options) => bench::compaction::run_all(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["bench", "groups", rest @ ..] => match bench::groups::Options::parse(rest) {
+            Ok(options) => bench::groups::run_all(&options),
             Err(wrong) => usage_error(&wrong),
         },
         ["bench", rest @ ..] => match bench::Options::parse(rest) {
