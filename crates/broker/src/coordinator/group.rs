@@ -157,7 +157,8 @@ pub(crate) struct Group {
     pub(crate) protocol_type: String,
     pub(crate) protocol: String,
     pub(super) leader: Option<String>,
-    pub(crate) members: BTreeMap<String, Member>,
+    /// Boxed: most groups have few members, and a map of one entry has a node for eleven.
+    pub(crate) members: BTreeMap<String, Box<Member>>,
     /// In the order of joining: the first is the leader.
     pub(super) order: Vec<String>,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
@@ -168,6 +169,8 @@ pub(crate) struct Group {
     pub(super) stored: StoredGroup,
     /// The waits that applied to the last join.
     waits: RebalanceWaits,
+    /// The time of the group's next tick in the table of groups.
+    pub(super) deadline: Option<Instant>,
     /// The memory of the group itself.
     _kept: Kept,
 }
@@ -196,6 +199,7 @@ impl Group {
             assignments: None,
             stored: StoredGroup::default(),
             waits: RebalanceWaits::default(),
+            deadline: None,
         }
     }
 
@@ -288,7 +292,7 @@ impl Group {
                 joining: Some(answer),
                 syncing: None,
             };
-            self.members.insert(member_id.clone(), member);
+            self.members.insert(member_id.clone(), Box::new(member));
         }
         match self.state {
             State::Joining { .. } => {}
@@ -450,7 +454,7 @@ impl Group {
     fn joined(&self, member_id: &str) -> Joined {
         let leader = self.leader.clone().unwrap_or_default();
         let members = if leader == member_id {
-            let of = |(id, member): (&String, &Member)| {
+            let of = |(id, member): (&String, &Box<Member>)| {
                 (id.clone(), member.instance_id.clone(), member.metadata(&self.protocol))
             };
             self.members.iter().map(of).collect()
@@ -564,14 +568,11 @@ impl Group {
     }
 
     fn synced(&self, member_id: &str) -> Synced {
+        let member = self.members.get(member_id);
         Synced {
             protocol_type: self.protocol_type.clone(),
             protocol: self.protocol.clone(),
-            assignment: self
-                .members
-                .get(member_id)
-                .map(|member| member.assignment.clone())
-                .unwrap_or_default(),
+            assignment: member.map(|member| member.assignment.clone()).unwrap_or_default(),
         }
     }
 

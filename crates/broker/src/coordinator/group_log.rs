@@ -103,7 +103,7 @@ impl Group {
                 syncing: None,
             };
             group.order.push(member.member_id.clone());
-            group.members.insert(member.member_id, known);
+            group.members.insert(member.member_id, Box::new(known));
         }
         group.state = if group.members.is_empty() { State::Empty } else { State::Stable };
         group.generation = generation;

@@ -1,6 +1,6 @@
 //! The groups of the cluster, and the task that handles their deadlines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::consumer_group::member::Protocols;
-use super::deadlines::keep_time;
+use super::deadlines::{keep_time, move_deadline};
 use super::group::{Group, Join, JoinAnswer, Joined, Member, RebalanceWaits, State, Subscribed, SyncAnswer};
 use super::offsets::MembersForExpiry;
 use crate::cluster::Cluster;
@@ -22,7 +22,7 @@ use crate::memory::{Kept, KeptMemory, Parts};
 /// The groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    by_id: Mutex<BTreeMap<String, Group>>,
+    table: Mutex<Table>,
     rng: Mutex<fastrand::Rng>,
     /// Notified when the next deadline may be earlier.
     changed: Notify,
@@ -31,6 +31,59 @@ pub(crate) struct Groups {
     members_max: usize,
     /// The memory of the members' subscriptions and assignments.
     memory: KeptMemory,
+}
+
+/// The groups by name, and the times of their ticks. The work of a tick depends on the groups that are due, not on all.
+#[derive(Debug, Default)]
+struct Table {
+    by_id: BTreeMap<String, Group>,
+    /// The groups by a time at which a deadline may have passed. It is not later than the first deadline.
+    deadlines: BTreeSet<(Instant, String)>,
+}
+
+impl Table {
+    /// Replaces a group, and makes a tick compute its deadline.
+    fn insert(&mut self, group_id: String, group: Group, now: Instant) {
+        self.remove(&group_id);
+        self.by_id.insert(group_id.clone(), group);
+        self.wake_at(&group_id, Some(now));
+    }
+
+    fn remove(&mut self, group_id: &str) -> Option<Group> {
+        self.wake_at(group_id, None);
+        self.by_id.remove(group_id)
+    }
+
+    /// Replaces the time of a group's next tick.
+    fn wake_at(&mut self, group_id: &str, at: Option<Instant>) {
+        if let Some(group) = self.by_id.get_mut(group_id) {
+            move_deadline(&mut self.deadlines, group_id, &mut group.deadline, at);
+        }
+    }
+
+    /// Handles the deadlines that have passed. Returns the time of the next tick.
+    fn tick(&mut self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+        for group_id in self.take_due(now) {
+            let Some(group) = self.by_id.get_mut(&group_id) else { continue };
+            let next = group.tick(now);
+            group.save(cluster, &group_id);
+            if group.is_forgettable() && group.generation == 0 {
+                self.remove(&group_id);
+            } else {
+                self.wake_at(&group_id, next);
+            }
+        }
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the groups whose time has come. Each must get its next time.
+    fn take_due(&mut self, now: Instant) -> Vec<String> {
+        let mut due = Vec::new();
+        while self.deadlines.first().is_some_and(|(at, _)| *at <= now) {
+            due.extend(self.deadlines.pop_first().map(|(_, group_id)| group_id));
+        }
+        due
+    }
 }
 
 /// A group in answers to ListGroups and DescribeGroups.
@@ -71,7 +124,7 @@ pub(crate) enum Joining {
 impl Groups {
     pub(crate) fn new(config: &BrokerConfig, rng: fastrand::Rng) -> Self {
         Self {
-            by_id: Mutex::default(),
+            table: Mutex::default(),
             rng: Mutex::new(rng),
             changed: Notify::new(),
             waits: Mutex::new(RebalanceWaits { initial: config.group_initial_delay, full: false }),
@@ -101,15 +154,7 @@ impl Groups {
     }
 
     fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
-        let mut groups = self.lock();
-        let tick = |(group_id, group): (&String, &mut Group)| {
-            let next = group.tick(now);
-            group.save(cluster, group_id);
-            next
-        };
-        let next = groups.iter_mut().filter_map(tick).min();
-        groups.retain(|_, group| !group.is_forgettable() || group.generation > 0);
-        next
+        self.lock().tick(cluster, now)
     }
 
     /// Handles JoinGroup. `must_come_back` is `true` for versions 4 and later, which assign an id first.
@@ -121,22 +166,22 @@ impl Groups {
             return Joining::Refused(code);
         }
         let now = Instant::now();
-        let mut groups = self.lock();
+        let mut table = self.lock();
         if join.member_id.is_empty() {
             join.member_id = self.new_member_id(&join);
             if must_come_back && join.instance_id.is_none() {
                 let Some(kept) = self.keep(group_id, &join, Group::expected_bytes(&join.member_id)) else {
                     return Joining::Refused(ErrorCode::GroupMaxSizeReached);
                 };
-                let Some(group) = self.group(&mut groups, group_id, &join) else {
+                let Some(group) = self.group(&mut table.by_id, group_id, &join) else {
                     return Joining::Refused(ErrorCode::GroupMaxSizeReached);
                 };
                 group.expect(now, join.member_id.clone(), join.session_timeout, kept);
-                self.changed.notify_one();
+                self.tick_soon(&mut table, group_id, now);
                 return Joining::ComeBackAs(join.member_id);
             }
         } else {
-            match groups.get(group_id) {
+            match table.by_id.get(group_id) {
                 Some(group) if group.is_fenced(join.instance_id.as_deref(), &join.member_id) => {
                     return Joining::Refused(ErrorCode::FencedInstanceId);
                 }
@@ -148,12 +193,12 @@ impl Groups {
         let Some(kept) = self.keep(group_id, &join, bytes) else {
             return Joining::Refused(ErrorCode::GroupMaxSizeReached);
         };
-        let Some(group) = self.group(&mut groups, group_id, &join) else {
+        let Some(group) = self.group(&mut table.by_id, group_id, &join) else {
             return Joining::Refused(ErrorCode::GroupMaxSizeReached);
         };
         let (answer, receiver) = oneshot::channel();
         group.join(now, (join, kept), answer, self.waits(), self.members_max);
-        self.changed.notify_one();
+        self.tick_soon(&mut table, group_id, now);
         Joining::Wait(receiver)
     }
 
@@ -230,13 +275,13 @@ impl Groups {
             group.save(cluster, group_id);
             Ok(receiver)
         })?;
-        self.changed.notify_one();
+        self.tick_soon(&mut self.lock(), group_id, Instant::now());
         Ok(receiver)
     }
 
     /// Waits until the group's record is durable: a member that has its assignment must be a member after a crash, too.
     pub(crate) async fn await_stored(&self, cluster: &Arc<Cluster>, group_id: &str) -> Result<(), ErrorCode> {
-        let written = self.lock().get(group_id).and_then(|group| group.stored.written.clone());
+        let written = self.lock().by_id.get(group_id).and_then(|group| group.stored.written.clone());
         match written {
             None => Ok(()),
             Some(written) => cluster.await_written(&written?).await,
@@ -280,7 +325,7 @@ impl Groups {
             group.save(cluster, group_id);
             left
         });
-        self.changed.notify_one();
+        self.tick_soon(&mut self.lock(), group_id, Instant::now());
         result
     }
 
@@ -294,8 +339,8 @@ impl Groups {
         generation: i32,
         absent: ErrorCode,
     ) -> Result<(), ErrorCode> {
-        let mut groups = self.lock();
-        let Some(group) = groups.get_mut(group_id) else {
+        let mut table = self.lock();
+        let Some(group) = table.by_id.get_mut(group_id) else {
             return if generation < 0 { Ok(()) } else { Err(absent) };
         };
         if group.members.is_empty() && generation < 0 {
@@ -324,8 +369,8 @@ impl Groups {
         if generation < 0 && member_id.is_empty() && instance_id.is_none() {
             return Ok(());
         }
-        let mut groups = self.lock();
-        let Some(group) = groups.get_mut(group_id).filter(|group| !group.members.is_empty()) else {
+        let mut table = self.lock();
+        let Some(group) = table.by_id.get_mut(group_id).filter(|group| !group.members.is_empty()) else {
             return if generation < 0 { Ok(()) } else { Err(ErrorCode::IllegalGeneration) };
         };
         group.check(member_id, instance_id, generation)?;
@@ -335,17 +380,17 @@ impl Groups {
 
     /// Returns the topics that its members subscribe to, if the group has, or had, members.
     pub(crate) fn subscribed(&self, group_id: &str) -> Option<Result<Subscribed, ErrorCode>> {
-        self.lock().get(group_id).map(Group::subscribed)
+        self.lock().by_id.get(group_id).map(Group::subscribed)
     }
 
     /// Describes a group that has, or had, members.
     pub(crate) fn describe(&self, group_id: &str) -> Option<Description> {
-        self.lock().get(group_id).map(describe)
+        self.lock().by_id.get(group_id).map(describe)
     }
 
     /// Returns every group that has, or had, members.
     pub(crate) fn list(&self) -> Vec<(String, Description)> {
-        self.lock().iter().map(|(id, group)| (id.clone(), describe(group))).collect()
+        self.lock().by_id.iter().map(|(id, group)| (id.clone(), describe(group))).collect()
     }
 
     /// Calls `look` with the state and the number of members of up to `max` groups, by name from the one after `after` on.
@@ -356,9 +401,9 @@ impl Groups {
         max: usize,
         mut look: impl FnMut(&'static str, usize),
     ) -> Option<String> {
-        let groups = self.lock();
+        let table = self.lock();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let page = groups.range::<str, _>((from, Bound::Unbounded)).take(max);
+        let page = table.by_id.range::<str, _>((from, Bound::Unbounded)).take(max);
         page.inspect(|(_, group)| look(group.state.name(), group.members.len()))
             .last()
             .map(|(id, _)| id.clone())
@@ -366,7 +411,7 @@ impl Groups {
 
     /// Returns `true` if a group has, or had, members.
     pub(crate) fn is_known(&self, group_id: &str) -> bool {
-        self.lock().contains_key(group_id)
+        self.lock().by_id.contains_key(group_id)
     }
 
     /// Removes a group without members, and its record. Returns what must be durable; `None` if there is no such group.
@@ -375,12 +420,12 @@ impl Groups {
         cluster: &Arc<Cluster>,
         group_id: &str,
     ) -> Result<Option<Written>, ErrorCode> {
-        let mut groups = self.lock();
-        match groups.get(group_id) {
+        let mut table = self.lock();
+        match table.by_id.get(group_id) {
             Some(group) if !group.members.is_empty() => Err(ErrorCode::NonEmptyGroup),
             Some(_) => {
                 let written = cluster.remove_group_record(group_id)?;
-                groups.remove(group_id);
+                table.remove(group_id);
                 Ok(Some(written))
             }
             None => Ok(None),
@@ -394,10 +439,10 @@ impl Groups {
         group_id: &str,
         convert: impl FnOnce(&Group) -> Result<T, E>,
     ) -> Option<Result<T, E>> {
-        let mut groups = self.lock();
-        let converted = convert(groups.get(group_id)?);
+        let mut table = self.lock();
+        let converted = convert(table.by_id.get(group_id)?);
         if converted.is_ok()
-            && let Some(mut group) = groups.remove(group_id)
+            && let Some(mut group) = table.remove(group_id)
         {
             group.interrupt();
         }
@@ -422,21 +467,22 @@ impl Groups {
         if rebalances {
             group.rebalance(now);
         }
-        self.lock().insert(group_id.to_owned(), group);
+        self.lock().insert(group_id.to_owned(), group, now);
         self.changed.notify_one();
     }
 
     /// Takes a group from its record at the start. Sessions of its members begin again.
     pub(crate) fn load(&self, group_id: String, value: GroupMetadataValue) {
-        let group = Group::from_record(&group_id, value, Instant::now(), &self.memory);
-        self.lock().insert(group_id, group);
+        let now = Instant::now();
+        let group = Group::from_record(&group_id, value, now, &self.memory);
+        self.lock().insert(group_id, group, now);
         self.changed.notify_one();
     }
 
     /// The members of a group, as far as they matter for the expiry of its offsets.
     pub(crate) fn members_for_expiry(&self, group_id: &str) -> MembersForExpiry {
-        let groups = self.lock();
-        let Some(group) = groups.get(group_id) else { return MembersForExpiry::Never };
+        let table = self.lock();
+        let Some(group) = table.by_id.get(group_id) else { return MembersForExpiry::Never };
         match (group.subscribed(), group.state) {
             (_, State::Empty) => MembersForExpiry::LeftAt(group.stored.state_since_ms),
             (Ok(subscribed), State::Stable) => MembersForExpiry::SubscribedTo(subscribed),
@@ -446,13 +492,14 @@ impl Groups {
 
     /// Returns whether a group has neither members nor any that are about to join.
     pub(crate) fn is_idle(&self, group_id: &str) -> bool {
-        self.lock().get(group_id).is_some_and(Group::is_forgettable)
+        self.lock().by_id.get(group_id).is_some_and(Group::is_forgettable)
     }
 
     /// The groups without members, by name.
     pub(crate) fn empty(&self) -> Vec<String> {
-        let groups = self.lock();
-        let empty = groups.iter().filter(|(_, group)| group.state == State::Empty && group.is_forgettable());
+        let table = self.lock();
+        let empty =
+            table.by_id.iter().filter(|(_, group)| group.state == State::Empty && group.is_forgettable());
         empty.map(|(id, _)| id.clone()).collect()
     }
 
@@ -466,17 +513,23 @@ impl Groups {
         group_id: &str,
         act: impl FnOnce(&mut Group) -> Result<T, ErrorCode>,
     ) -> Result<T, ErrorCode> {
-        act(self.lock().get_mut(group_id).ok_or(ErrorCode::UnknownMemberId)?)
+        act(self.lock().by_id.get_mut(group_id).ok_or(ErrorCode::UnknownMemberId)?)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Group>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes a tick handle a group whose next deadline may be earlier than before.
+    fn tick_soon(&self, table: &mut Table, group_id: &str, now: Instant) {
+        table.wake_at(group_id, Some(now));
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn describe(group: &Group) -> Description {
     let stable = group.state == State::Stable;
-    let member = |(id, member): (&String, &Member)| MemberDescription {
+    let member = |(id, member): (&String, &Box<Member>)| MemberDescription {
         id: id.clone(),
         instance_id: member.instance_id.clone(),
         client_id: member.client_id.clone(),
@@ -490,5 +543,32 @@ fn describe(group: &Group) -> Description {
         protocol: if stable { group.protocol.clone() } else { String::new() },
         members: group.members.iter().map(member).collect(),
         is_new_protocol: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cost of a JoinGroup once grew with the number of groups: each made a tick look at all of them.
+    #[test]
+    fn a_tick_handles_only_the_groups_that_are_due() {
+        let memory = KeptMemory::new(1 << 20);
+        let (mut table, now) = (Table::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        for number in 0..100 {
+            table.insert(format!("group-{number:02}"), Group::new(memory.keep_known(0)), now);
+        }
+        let all = table.take_due(now);
+        assert_eq!(all.len(), 100, "groups that are new are due at once");
+        all.iter().for_each(|group_id| table.wake_at(group_id, Some(now + 2 * second)));
+        assert!(table.take_due(now + second).is_empty());
+        table.wake_at("group-07", Some(now));
+        assert_eq!(table.take_due(now + second), ["group-07"]);
+        table.wake_at("group-07", None);
+        assert!(table.remove("group-08").is_some());
+        let due = table.take_due(now + 2 * second);
+        assert_eq!(due.len(), 98);
+        assert!(!due.iter().any(|group_id| group_id == "group-07" || group_id == "group-08"));
     }
 }
