@@ -100,13 +100,13 @@ async fn left<T: Transport>(io: &mut T, frames: &FrameBuffer) {
         }
     }
     // All of it has arrived: it is read when there is memory.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Other systems notice the end of a connection with the next read.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 async fn left<T: Transport>(_io: &mut T, _frames: &FrameBuffer) {
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Reads what has arrived. A connection that waits holds no buffer, and what it has of a small frame in no more than its size.

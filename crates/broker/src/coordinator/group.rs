@@ -454,10 +454,10 @@ impl Group {
     fn joined(&self, member_id: &str) -> Joined {
         let leader = self.leader.clone().unwrap_or_default();
         let members = if leader == member_id {
-            let of = |(id, member): (&String, &Box<Member>)| {
+            let of = |id: &String, member: &Member| {
                 (id.clone(), member.instance_id.clone(), member.metadata(&self.protocol))
             };
-            self.members.iter().map(of).collect()
+            self.members.iter().map(|(id, member)| of(id, member)).collect()
         } else {
             Vec::new()
         };

@@ -529,7 +529,7 @@ impl Groups {
 
 fn describe(group: &Group) -> Description {
     let stable = group.state == State::Stable;
-    let member = |(id, member): (&String, &Box<Member>)| MemberDescription {
+    let describe = |id: &String, member: &Member| MemberDescription {
         id: id.clone(),
         instance_id: member.instance_id.clone(),
         client_id: member.client_id.clone(),
@@ -541,7 +541,7 @@ fn describe(group: &Group) -> Description {
         state: group.state.name(),
         protocol_type: group.protocol_type.clone(),
         protocol: if stable { group.protocol.clone() } else { String::new() },
-        members: group.members.iter().map(member).collect(),
+        members: group.members.iter().map(|(id, member)| describe(id, member)).collect(),
         is_new_protocol: false,
     }
 }
@@ -561,7 +561,9 @@ mod tests {
         }
         let all = table.take_due(now);
         assert_eq!(all.len(), 100, "groups that are new are due at once");
-        all.iter().for_each(|group_id| table.wake_at(group_id, Some(now + 2 * second)));
+        for group_id in &all {
+            table.wake_at(group_id, Some(now + 2 * second));
+        }
         assert!(table.take_due(now + second).is_empty());
         table.wake_at("group-07", Some(now));
         assert_eq!(table.take_due(now + second), ["group-07"]);
