@@ -138,10 +138,21 @@ fn push_class(output: &mut String, characters: &[(char, char)], is_negated: bool
         output.push_str(if ranges.is_empty() { r"[^\x00-\x{10ffff}" } else { "[" });
     }
     for (first, last) in ranges {
-        let _ = write!(output, r"\x{{{:x}}}-\x{{{:x}}}", first as u32, last as u32);
+        push_character(output, first);
+        output.push('-');
+        push_character(output, last);
     }
     if !is_in_class {
         output.push(']');
+    }
+}
+
+/// Letters as they are: with `(?i)`, `regex-lite` refuses a range with an escaped one.
+fn push_character(output: &mut String, character: char) {
+    if character.is_ascii_alphanumeric() {
+        output.push(character);
+    } else {
+        let _ = write!(output, r"\x{{{:x}}}", character as u32);
     }
 }
 
