@@ -127,8 +127,7 @@ async fn compact(cluster: &Arc<Cluster>, partition: &Arc<Partition>, cleanable: 
         let _running = running;
         let begun = Instant::now();
         let should_stop = || partition.is_deleted() || inner.compactions.is_stopping();
-        let result = partition.compact(options, &should_stop);
-        settle(&inner, &partition, result, begun.elapsed())
+        partition.compact(options, &should_stop, |result| settle(&inner, &partition, result, begun.elapsed()))
     };
     cluster.run_in_background(work).await
 }

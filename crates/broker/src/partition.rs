@@ -262,13 +262,23 @@ impl Partition {
     }
 
     /// Compacts the log, without the data of the transactions that its indexes say are aborted. Blocks; the log is free for
-    /// others except while segments are replaced. Returns how long the removal of the replaced files took as well.
-    pub(crate) fn compact(
+    /// others except while segments are replaced. `settle` gets the figures, and the time that the removal of the replaced files took.
+    /// A deletion waits for its end: it must not store a cleaner point after that.
+    pub(crate) fn compact<V>(
+        &self,
+        options: CompactionOptions,
+        should_stop: &dyn Fn() -> bool,
+        settle: impl FnOnce(Result<(CompactionReport, Duration), CompactionError>) -> V,
+    ) -> V {
+        let _compaction = self.compaction.lock().unwrap_or_else(PoisonError::into_inner);
+        settle(self.compact_locked(options, should_stop))
+    }
+
+    fn compact_locked(
         &self,
         mut options: CompactionOptions,
         should_stop: &dyn Fn() -> bool,
     ) -> Result<(CompactionReport, Duration), CompactionError> {
-        let _compaction = self.compaction.lock().unwrap_or_else(PoisonError::into_inner);
         if should_stop() {
             return Err(CompactionError::Stopped);
         }
