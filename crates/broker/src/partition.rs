@@ -158,6 +158,18 @@ impl Partition {
         self.leader_epoch.load(Ordering::Acquire)
     }
 
+    /// Returns the last epoch up to `epoch` and its end offset; `None` if `epoch` is above the leader's.
+    ///
+    /// A leader begins its epoch at the end of the log, also if it has not written yet.
+    pub(crate) fn epoch_end(&self, log: &Log, epoch: i32) -> Option<(i32, i64)> {
+        let of_unwritten = || {
+            let latest =
+                if epoch == self.leader_epoch() { epoch } else { log.latest_epoch().unwrap_or(epoch) };
+            (epoch <= self.leader_epoch()).then_some((latest, log.end_offset()))
+        };
+        log.epoch_end(epoch).or_else(of_unwritten)
+    }
+
     pub(crate) fn floor(&self) -> i64 {
         self.floor.load(Ordering::Acquire)
     }

@@ -6,7 +6,13 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Snapshot, SnapshotError};
 use ottla_client::{Config, Consumer, Polled, Producer, Record, TopicPartition};
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::offset_for_leader_epoch::{
+    OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
 use serde_json::{Value, json};
+
+use crate::common::{Raw, metadata_of};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -100,6 +106,52 @@ fn clients_that_were_connected_go_on_after_a_restore() {
     let read = read_until(&mut consumer, "after");
     assert_eq!(read.last().map(String::as_str), Some("after"), "{read:?}");
     assert_eq!(end(&broker), 2, "nothing is there twice");
+}
+
+/// A leader that had not written answered that it does not know the epoch, and consumers kept their positions in the log that is gone:
+/// they waited behind its end.
+#[test]
+fn an_epoch_whose_records_are_gone_ends_where_the_next_leader_begins() {
+    let broker = broker();
+    let producer = producer(&broker);
+    write(&producer, &["a"]);
+    let snapshot = broker.snapshot().expect("in memory");
+    let epoch = |broker: &BrokerThread| {
+        let answer = Raw::connect(broker.addresses()[0]).ask(9, &metadata_of("orders")).expect("an answer");
+        answer.topics[0].partitions[0].leader_epoch
+    };
+    let of_records = epoch(&broker);
+    broker.restore(&snapshot).expect("in memory");
+    write(&producer, &["lost"]);
+    let of_lost = epoch(&broker);
+    broker.restore(&snapshot).expect("in memory");
+    let of_leader = epoch(&broker);
+    assert!(of_records < of_lost && of_lost < of_leader);
+    let end_of = |leader_epoch| {
+        let partition =
+            OffsetForLeaderPartition { partition: 0, current_leader_epoch: of_leader, leader_epoch };
+        let topics = vec![OffsetForLeaderTopic { topic: "orders".into(), partitions: vec![partition] }];
+        let request = OffsetForLeaderEpochRequest { replica_id: -1, topics };
+        let answer = Raw::connect(broker.addresses()[0]).ask(4, &request).expect("an answer");
+        let end = &answer.topics[0].partitions[0];
+        (end.leader_epoch, end.end_offset)
+    };
+    assert_eq!(end_of(of_lost), (of_records, 1));
+    assert_eq!(end_of(of_leader), (of_leader, 1));
+    assert_eq!(end_of(of_leader + 1), (-1, -1));
+    // The answer to a fetch by the lost epoch has the place where the logs part.
+    let fetched = FetchPartition {
+        fetch_offset: 1,
+        current_leader_epoch: of_leader,
+        last_fetched_epoch: of_lost,
+        partition_max_bytes: 1 << 20,
+        ..Default::default()
+    };
+    let topics = vec![FetchTopic { topic: "orders".into(), partitions: vec![fetched], ..Default::default() }];
+    let request = FetchRequest { max_bytes: 1 << 20, topics, ..Default::default() };
+    let answer = Raw::connect(broker.addresses()[0]).ask(12, &request).expect("an answer");
+    let parted = &answer.responses[0].partitions[0].diverging_epoch;
+    assert_eq!((parted.epoch, parted.end_offset), (of_records, 1));
 }
 
 #[test]

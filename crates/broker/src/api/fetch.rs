@@ -381,7 +381,7 @@ fn read_one(
     }
     // The client's last record is from an epoch that ended earlier in this log, so the client must truncate (KIP-595).
     if want.last_fetched_epoch >= 0
-        && let Some((epoch, end_offset)) = log.epoch_end(want.last_fetched_epoch)
+        && let Some((epoch, end_offset)) = partition.epoch_end(&log, want.last_fetched_epoch)
         && (epoch < want.last_fetched_epoch || end_offset < want.fetch_offset)
     {
         data.diverging_epoch = EpochEndOffset { epoch, end_offset };

@@ -18,7 +18,7 @@ impl Api for OffsetForLeaderEpochRequest {
             if partition.leader_epoch == found.leader_epoch() {
                 return Ok((partition.leader_epoch, found.high_watermark()));
             }
-            Ok(found.log().epoch_end(partition.leader_epoch).unwrap_or((-1, -1)))
+            Ok(found.epoch_end(&found.log(), partition.leader_epoch).unwrap_or((-1, -1)))
         })
     }
 
