@@ -120,9 +120,8 @@ pub struct ReplacedFiles {
 impl ReplacedFiles {
     /// Makes the replacement durable, and removes the files.
     pub fn run(mut self) -> Result<(), LogError> {
-        self.sync()?;
         self.is_pending = false;
-        self.remove().map_err(|source| self.failed("remove replaced segments", source))
+        self.finish()
     }
 
     /// Makes the replacement durable. Blocks for a sync.
@@ -134,6 +133,11 @@ impl ReplacedFiles {
             self.is_durable = true;
         }
         Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), LogError> {
+        self.sync()?;
+        self.remove().map_err(|source| self.failed("remove replaced segments", source))
     }
 
     fn failed(&self, doing: &str, source: io::Error) -> LogError {
@@ -151,9 +155,7 @@ impl ReplacedFiles {
 impl Drop for ReplacedFiles {
     fn drop(&mut self) {
         if self.is_pending
-            && let Err(error) = self.sync().and_then(|()| {
-                self.remove().map_err(|source| self.failed("remove replaced segments", source))
-            })
+            && let Err(error) = self.finish()
         {
             tracing::warn!(dir = &*self.dir, %error, "cannot remove replaced segments; the next opening does");
         }
