@@ -13,6 +13,7 @@ use super::assignor::{Assignor, Candidate, assign};
 use super::member::{ClassicProfile, LEFT, LEFT_FOR_NOW, Member, MemberState, Place, Profile};
 use super::patterns::ResolvedPattern;
 use crate::coordinator::deadlines::is_interval_over;
+use crate::coordinator::group::Subscribed;
 use crate::memory::{Kept, KeptMemory};
 
 /// The topics of the cluster.
@@ -395,9 +396,14 @@ impl ConsumerGroup {
     }
 
     /// All names that members subscribe to.
-    pub(crate) fn all_names(&self) -> BTreeSet<String> {
+    pub(crate) fn all_names(&self) -> BTreeSet<&str> {
         let profiles = self.members.values().map(|member| &member.profile);
-        profiles.flat_map(|profile| self.subscribed_names(profile)).map(str::to_owned).collect()
+        profiles.flat_map(|profile| self.subscribed_names(profile)).collect()
+    }
+
+    /// The same names, copied.
+    pub(super) fn subscribed(&self) -> Subscribed {
+        Subscribed::To(self.all_names().into_iter().map(str::to_owned).collect())
     }
 
     /// Replaces the targets of members, and stops the assignor; with `None` it runs again. Names of no members are ignored.

@@ -282,7 +282,7 @@ impl ConsumerGroups {
 
     /// The topics that a group's members subscribe to, if it is a group of this protocol.
     pub(crate) fn subscribed(&self, group_id: &str) -> Option<Subscribed> {
-        self.look(group_id, |group| Subscribed::To(group.all_names()))
+        self.look(group_id, ConsumerGroup::subscribed)
     }
 
     /// The members of a group, as far as they matter for the expiry of its offsets.
@@ -291,7 +291,7 @@ impl ConsumerGroups {
             if group.members.is_empty() {
                 MembersForExpiry::LeftAt(group.empty_since_ms)
             } else {
-                MembersForExpiry::SubscribedTo(Subscribed::To(group.all_names()))
+                MembersForExpiry::SubscribedTo(group.subscribed())
             }
         })
     }

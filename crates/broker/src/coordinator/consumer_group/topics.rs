@@ -44,10 +44,7 @@ impl ConsumerGroup {
                 hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
             }
         };
-        // Borrowed: a member that joins would copy the names of all others.
-        let profiles = self.members.values().map(|member| &member.profile);
-        let names: BTreeSet<&str> = profiles.flat_map(|profile| self.subscribed_names(profile)).collect();
-        for (id, partitions) in names.into_iter().filter_map(|name| lookup.by_name(name)) {
+        for (id, partitions) in self.all_names().into_iter().filter_map(|name| lookup.by_name(name)) {
             add(&id.0);
             add(&partitions.to_be_bytes());
         }
