@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::connection::{AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, serve_at};
 use crate::security::active_listener::ActiveListener;
-use crate::security::tls::TlsFiles;
 
 /// Pause after an accept that failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -139,12 +138,7 @@ async fn serve_tls(stream: TcpStream, cluster: Arc<Cluster>, node: i32, security
     let Some(tls) = &security.tls else { return };
     // Boxed: an established connection needs no memory for this step. Its own thread: a handshake takes as long as many requests.
     let shaking = security.clone();
-    let shaken = Box::pin(cluster.run_handshake(async move {
-        match &shaking.tls {
-            Some(tls) => handshake(stream, tls, &shaking).await,
-            None => Err(io::Error::other("no TLS here")),
-        }
-    }));
+    let shaken = Box::pin(cluster.run_handshake(async move { handshake(stream, &shaking).await }));
     let accepted = shaken.await.unwrap_or_else(|| Err(io::Error::other("the handshake panicked")));
     match accepted {
         Ok(stream) => match tls.principal_of(stream.get_ref().1) {
@@ -160,9 +154,9 @@ async fn serve_tls(stream: TcpStream, cluster: Arc<Cluster>, node: i32, security
 
 async fn handshake(
     stream: TcpStream,
-    tls: &TlsFiles,
     security: &ActiveListener,
 ) -> io::Result<tokio_rustls::server::TlsStream<TlsSocket>> {
+    let Some(tls) = &security.tls else { return Err(io::Error::other("the listener has no TLS")) };
     let mut place = security.unauthenticated.enter();
     let evicted = place.eviction();
     let limit_buffer = |session: &mut ServerConnection| session.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
