@@ -350,12 +350,13 @@ impl<T: Transport> Connection<T> {
     /// memory, or for their client to read, would hold much.
     fn count_decrypted(&mut self) -> Result<(), Closed> {
         let shares = &self.context.cluster.shares;
-        if self.io.decrypted_bytes() <= shares.limits().share {
+        let bytes = self.io.decrypted_bytes();
+        if bytes <= shares.limits().share {
             self.decrypted = None;
         } else if self.decrypted.is_none() {
-            let kept = shares.decrypted.keep(DECRYPTED_MEMORY);
-            self.decrypted =
-                Some(kept.ok_or_else(|| Closed::Peer("too many connections have unread requests".into()))?);
+            let used = shares.decrypted.used_bytes();
+            let full = || Closed::Peer(format!("{bytes} bytes of its requests wait, and others have {used}"));
+            self.decrypted = Some(shares.decrypted.keep(DECRYPTED_MEMORY).ok_or_else(full)?);
         }
         Ok(())
     }
@@ -382,17 +383,13 @@ impl<T: Transport> Connection<T> {
             self.read_rest().await?;
         }
         if self.has_backlog() || (!self.has_started && self.frames.has_frame()) {
-            match thread {
-                Thread::Serving => self.context.cluster.take_turn().await,
-                // A turn that this thread holds could last long.
-                Thread::Background => tokio::task::yield_now().await,
-            }
+            thread.take_turn(&self.context.cluster).await;
         }
         self.has_started |= self.start_requests().await?;
         if self.has_wide_response() && thread == Thread::Serving {
             return Ok(Progress::Moves);
         }
-        Ok(if self.write_done().await? { Progress::Wrote } else { Progress::None })
+        Ok(if self.write_done(thread).await? { Progress::Wrote } else { Progress::None })
     }
 
     /// Returns `true` if the next request may be started, and bytes of another one have arrived behind it. Produce requests
@@ -472,25 +469,25 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Writes the responses at the head of the queue that are ready. Returns `true` if there was one.
-    async fn write_done(&mut self) -> Result<bool, Closed> {
+    async fn write_done(&mut self, thread: Thread) -> Result<bool, Closed> {
         let mut wrote = false;
         while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
             let Some(Pending { api, began, done: Some(reply), .. }) = self.pending.pop_front() else { break };
             let (bytes, errors) = match reply {
                 Reply::Answer(chain, errors) => {
                     let bytes = chain.len();
-                    write_response(&mut self.io, &self.context.cluster, chain).await?;
+                    write_response(&mut self.io, &self.context.cluster, chain, thread).await?;
                     (bytes, errors)
                 }
                 Reply::AnswerAndClose(chain, errors, reason) => {
                     let bytes = chain.len();
-                    write_response(&mut self.io, &self.context.cluster, chain).await?;
+                    write_response(&mut self.io, &self.context.cluster, chain, thread).await?;
                     self.context.cluster.metrics.answered(api, began.elapsed(), bytes, &errors);
                     Box::pin(end_gently(&mut self.io)).await;
                     return Err(Closed::Peer(reason));
                 }
                 Reply::AnswerPart(chain, bytes) => {
-                    write_response(&mut self.io, &self.context.cluster, prefix(chain, bytes)).await?;
+                    write_response(&mut self.io, &self.context.cluster, prefix(chain, bytes), thread).await?;
                     return Err(Closed::Peer("cut by an intercept within a response".into()));
                 }
                 Reply::Nothing => (0, ErrorTally::default()),

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::input::{Received, receive};
 use super::response_writer::write_response;
+use super::thread::Thread;
 use super::{Closed, Connection, Transport, progress};
 use crate::request_memory::SHARE_MAX;
 use crate::security::sasl::{SaslConnection, Step};
@@ -80,7 +81,7 @@ impl<T: Transport> Connection<T> {
                 self.start(frame).await?;
                 while !self.pending.is_empty() {
                     progress(&mut self.pending).await;
-                    self.write_done().await?;
+                    self.write_done(Thread::Serving).await?;
                 }
                 Ok(())
             }
@@ -98,7 +99,7 @@ impl<T: Transport> Connection<T> {
         let mut framed = BytesMut::with_capacity(4 + bytes.len());
         framed.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         framed.extend_from_slice(&bytes);
-        write_response(&mut self.io, &context.cluster, Chain::from(framed.freeze())).await?;
+        write_response(&mut self.io, &context.cluster, Chain::from(framed.freeze()), Thread::Serving).await?;
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use tokio::time::Instant;
 
+use super::thread::Thread;
 use super::{CONTENTION_CHECK, contended_time_for};
 use crate::cluster::Cluster;
 use crate::memory::{Charge, Sending};
@@ -24,13 +25,14 @@ pub(super) struct Pace<'a> {
     charge: Option<Charge>,
     began: Instant,
     sent: usize,
+    thread: Thread,
 }
 
 impl<'a> Pace<'a> {
     /// The pace of a response with so many bytes in memory.
-    pub(super) fn new(cluster: &'a Cluster, bytes: usize) -> Self {
+    pub(super) fn new(cluster: &'a Cluster, bytes: usize, thread: Thread) -> Self {
         let sending = (bytes > SMALL_BYTES_MAX).then(|| cluster.memory.send(bytes));
-        Self { cluster, bytes, sending, charge: None, began: Instant::now(), sent: 0 }
+        Self { cluster, bytes, sending, charge: None, began: Instant::now(), sent: 0, thread }
     }
 
     /// Begins the next part.
@@ -40,7 +42,7 @@ impl<'a> Pace<'a> {
 
     /// Waits for the turn of a connection that sends much. This time is not the peer's.
     pub(super) async fn take_turn(&mut self) {
-        self.cluster.take_turn().await;
+        self.thread.take_turn(self.cluster).await;
         self.begin();
     }
 

@@ -12,6 +12,7 @@ use tokio::io::{AsyncWriteExt, Interest};
 
 use super::Transport;
 use super::pace::Pace;
+use super::thread::Thread;
 use crate::cluster::Cluster;
 
 /// The bytes of a file in the page cache that are sent at a time. Each part costs a system call more.
@@ -38,10 +39,11 @@ pub(super) async fn write_response<T: Transport>(
     io: &mut T,
     cluster: &Cluster,
     chain: Chain,
+    thread: Thread,
 ) -> io::Result<()> {
     let in_memory = |piece: &Piece| if let Piece::Memory(bytes) = piece { bytes.len() } else { 0 };
     let bytes: usize = chain.pieces().iter().map(in_memory).sum();
-    let pace = Pace::new(cluster, bytes + bytes.min(io.encrypted_bytes_max()));
+    let pace = Pace::new(cluster, bytes + bytes.min(io.encrypted_bytes_max()), thread);
     let mut writer = ResponseWriter { io, pace };
     writer.write_chain(chain).await?;
     if writer.io.tcp().is_none() {
@@ -122,6 +124,7 @@ impl<T: Transport> ResponseWriter<'_, T> {
                     }
                     self.copy_file(&part).await?;
                 }
+                tokio::task::yield_now().await;
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use ottla_protocol::ApiKey;
 
 use super::{Connection, Pending, Transport, has_large_response};
 use crate::api::Reply;
+use crate::cluster::Cluster;
 
 /// Requests up to this size have few items.
 const NARROW_REQUEST_BYTES_MAX: usize = 32 << 10;
@@ -21,6 +22,17 @@ pub(super) enum Thread {
     Serving,
     /// That of long work.
     Background,
+}
+
+impl Thread {
+    /// Waits for the turn of a connection that has much to do.
+    pub(super) async fn take_turn(self, cluster: &Cluster) {
+        match self {
+            Self::Serving => cluster.take_turn().await,
+            // A turn that this thread holds could last long.
+            Self::Background => tokio::task::yield_now().await,
+        }
+    }
 }
 
 /// The reasons why a thread stops serving a connection that is not closed for an error.
