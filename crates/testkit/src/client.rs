@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::network::Network;
 
 /// A client on virtual time; see [`VirtualTime::client`](crate::VirtualTime::client). It dereferences to
-/// [`Client`](ottla_client::Client), which creates producers, consumers and admins.
+/// [`Client`], which creates producers, consumers and admins.
 ///
 /// A drop is a crash: connections are cut, queued records are lost, and members do not leave their groups. For an orderly end,
 /// call [`Producer::flush`](ottla_client::Producer::flush) or [`Consumer::close`](ottla_client::Consumer::close) before.
@@ -33,7 +33,7 @@ impl VirtualClient {
 
     /// Ends the client as a kill of its process does, at the current instant. Drop its producers and consumers as well:
     /// deliveries do not complete any more, polls return no records, and calls that need the engine return
-    /// [`Error::Closed`](ottla_client::Error::Closed).
+    /// [`Error::Closed`].
     pub async fn crash(mut self) {
         self.engine.shutdown().await;
     }
