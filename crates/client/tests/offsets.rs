@@ -137,7 +137,7 @@ fn a_committed_offset_of_a_log_that_was_cut_off_goes_on_where_the_logs_part() {
 fn a_committed_offset_of_a_log_that_was_cut_off_is_an_error_where_resets_are() {
     let broker = broker(1);
     match truncated(&broker, "error").next_record_blocking(PATIENCE) {
-        Err(Error::LogTruncated { offset: 4, end: 2, .. }) => {}
+        Err(Error::LogTruncated { offset: 4, end: Some(2), .. }) => {}
         other => panic!("{other:?}"),
     }
 }

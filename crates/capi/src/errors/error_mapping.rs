@@ -206,7 +206,7 @@ mod tests {
             Error::Protocol { address: text(), reason: text() },
             Error::Corrupt { topic: text(), partition: 0, offset: 0, reason: text() },
             Error::OffsetOutOfRange { topic: text(), partition: 0, offset: 0 },
-            Error::LogTruncated { topic: text(), partition: 0, offset: 0, end: 0 },
+            Error::LogTruncated { topic: text(), partition: 0, offset: 0, end: None },
             Error::NotAssigned { topic: text(), partition: 0 },
             Error::UnknownPartition { topic: text(), partition: 9, partitions: 1 },
             Error::OffsetFile { path: text(), reason: text() },

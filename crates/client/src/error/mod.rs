@@ -126,8 +126,9 @@ pub enum Error {
     },
     /// A leader election truncated the log before the position, and `auto.offset.reset` is `error`. Seek to continue.
     #[error(
-        "topic `{topic}` partition {partition}: read up to offset {offset}, but the leader's log parts from what was read at \
-         offset {end}, and auto.offset.reset is `error`"
+        "topic `{topic}` partition {partition}: read up to offset {offset}, but the leader's log parts from what was read \
+         {}, and auto.offset.reset is `error`",
+        parting(*end)
     )]
     LogTruncated {
         /// Topic.
@@ -136,8 +137,9 @@ pub enum Error {
         partition: i32,
         /// The position.
         offset: i64,
-        /// The first offset at which the leader's log differs.
-        end: i64,
+        /// The first offset at which the leader's log differs; `None` if the leader does not know the epoch of the records
+        /// that were read.
+        end: Option<i64>,
     },
     /// The topic has fewer partitions.
     #[error("topic `{topic}` has {partitions} partitions, and no partition {partition}")]
@@ -310,6 +312,10 @@ pub enum ProduceErrorKind {
     /// The client was closed first.
     #[error("the client is closed")]
     Closed,
+}
+
+fn parting(end: Option<i64>) -> String {
+    end.map_or_else(|| "at an offset that it does not know".to_owned(), |end| format!("at offset {end}"))
 }
 
 fn of_records(records: usize, max: usize) -> String {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::budget::Reservation;
 use super::core::FetchCore;
-use super::core::action::{Action, CursorRef, EpochQuestion, FetchSettings, FetchSpec, FetchView};
+use super::core::action::{Action, CursorRef, EpochEnd, EpochQuestion, FetchSettings, FetchSpec, FetchView};
 use super::cursors::{Cursors, Slot};
 use super::epochs::end_of_epoch;
 use super::inbox::Inbox;
@@ -32,7 +32,7 @@ enum Event {
     Fetched { node: i32, outside_session: bool, result: Result<FetchResponse, Error> },
     OffsetsListed { questions: Vec<(CursorRef, StartAt)>, answers: Vec<Result<i64, Error>> },
     TopicAwaited { cursors: Vec<(CursorRef, StartAt)>, result: Result<(), Error> },
-    EpochEnd { question: EpochQuestion, result: Result<Option<i64>, Error> },
+    EpochEnd { question: EpochQuestion, result: Result<EpochEnd, Error> },
 }
 
 /// Fetches for one consumer.
@@ -102,7 +102,8 @@ impl Fetcher {
                 self.core.on_topic_awaited(&cursors, result, now, &mut self.cursors.table());
             }
             Event::EpochEnd { question, result } => {
-                self.core.on_epoch_end(&question, result, now, &mut self.cursors.table());
+                let table = &mut self.cursors.table();
+                self.core.on_epoch_end(&question, result, now, table, &self.surroundings);
             }
         }
         self.perform_actions(now);

@@ -78,6 +78,17 @@ pub(in crate::fetch) struct EpochQuestion {
     pub(in crate::fetch) epoch: i32,
 }
 
+/// The leader's answer to an [`EpochQuestion`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::fetch) enum EpochEnd {
+    /// The records of the epoch end at this offset in the leader's log.
+    At(i64),
+    /// The leader has no records of the epoch and none of a later one: its log is older than what was read.
+    Undefined,
+    /// The leader does not support the request: it is taken for one that confirms the position.
+    Unsupported,
+}
+
 /// A leader that the response of another broker names.
 #[derive(Debug)]
 pub(in crate::fetch) struct LeaderHint {

@@ -8,7 +8,7 @@ use ottla_protocol::Uuid;
 use ottla_protocol::messages::fetch::{FetchResponse, FetchableTopicResponse, PartitionData};
 use ottla_wire::{BatchBuilder, Seal};
 
-use super::action::LeaderHint;
+use super::action::{EpochEnd, LeaderHint};
 use super::*;
 use crate::config::{Config, OffsetReset};
 use crate::fetch::budget::Reservation;
@@ -168,6 +168,13 @@ impl Harness {
         for (cursor, start, result) in answers {
             self.core.on_offset(&cursor, start, result, self.now, &mut self.table);
         }
+        self.perform();
+    }
+
+    /// The leader's answer to an OffsetForLeaderEpoch request.
+    pub(super) fn answer_epoch_end(&mut self, question: &EpochQuestion, result: Result<EpochEnd, Error>) {
+        let Self { core, table, facts, now, .. } = self;
+        core.on_epoch_end(question, result, *now, table, facts);
         self.perform();
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_protocol::messages::fetch::{FetchResponse, LeaderIdAndEpoch, PartitionData};
 
+use super::action::EpochEnd;
 use super::harness::*;
 use super::*;
 use crate::fetch::inbox::{Chunk, Item, QueueId};
@@ -292,10 +293,8 @@ impl Model {
             }
             Action::OffsetForLeaderEpoch(question) => {
                 let end = self.logs[question.cursor.progress.at.partition as usize].end;
-                let result = if fails { Err(lagging()) } else { Ok(Some(end)) };
-                let Harness { core, table, now, .. } = &mut self.harness;
-                core.on_epoch_end(&question, result, *now, table);
-                self.harness.perform();
+                let result = if fails { Err(lagging()) } else { Ok(EpochEnd::At(end)) };
+                self.harness.answer_epoch_end(&question, result);
             }
             Action::AwaitTopic { cursors, .. } => {
                 let Harness { core, table, now, .. } = &mut self.harness;

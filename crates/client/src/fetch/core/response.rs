@@ -9,7 +9,7 @@ use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use super::FetchCore;
-use super::action::{Action, CursorRef, EpochQuestion, FetchView, LeaderHint};
+use super::action::{Action, CursorRef, EpochEnd, EpochQuestion, FetchView, LeaderHint};
 use super::source::InFlight;
 use crate::config::OffsetReset;
 use crate::error::Error;
@@ -458,16 +458,18 @@ impl FetchCore {
     pub(in crate::fetch) fn on_epoch_end(
         &mut self,
         question: &EpochQuestion,
-        result: Result<Option<i64>, Error>,
+        result: Result<EpochEnd, Error>,
         now: Instant,
         table: &mut Table,
+        view: &impl FetchView,
     ) {
         let EpochQuestion { offset, leader_epoch, .. } = *question;
         let Some(cursor) = current(table, &question.cursor) else { return };
         cursor.position = Position::At(offset);
         cursor.last_error = result.as_ref().err().map(StallReason::of);
         match result {
-            Ok(Some(end)) if end < offset => self.on_truncated(cursor, offset, end),
+            Ok(EpochEnd::At(end)) if end < offset => self.on_truncated(cursor, offset, Some(end), view),
+            Ok(EpochEnd::Undefined) => self.on_truncated(cursor, offset, None, view),
             Ok(_) => cursor.validated_epoch = leader_epoch,
             Err(error) => {
                 tracing::debug!(%error, at = %cursor.progress.at, "offset for leader epoch");
@@ -476,19 +478,25 @@ impl FetchCore {
         }
     }
 
-    /// The leader's log ends, or diverges, before the position.
-    fn on_truncated(&mut self, cursor: &mut Cursor, offset: i64, end: i64) {
+    /// The leader's log ends, or diverges, before the position: at `end`, or at an offset that the leader does not know.
+    fn on_truncated(&mut self, cursor: &mut Cursor, offset: i64, end: Option<i64>, view: &impl FetchView) {
         let at = cursor.progress.at.clone();
-        if cursor.progress.reset(self.settings.offset_reset) == OffsetReset::Error {
+        let reset = cursor.progress.reset(self.settings.offset_reset);
+        if reset == OffsetReset::Error {
             cursor.position = Position::Failed;
             let (topic, partition) = (at.topic.to_string(), at.partition);
             let error = Error::LogTruncated { topic, partition, offset, end };
             cursor.last_error = Some(StallReason::of(&error));
             return self.fail(cursor, error);
         }
-        tracing::warn!(%at, offset, end, "the leader's log is truncated: fetching from its end");
-        let given = cursor.progress.position().unwrap_or(offset);
-        cursor.seek(StartAt::Offset(end.min(given)));
+        if let Some(end) = end {
+            tracing::warn!(%at, offset, end, "the leader's log is truncated: fetching from its end");
+            let given = cursor.progress.position().unwrap_or(offset);
+            cursor.seek(StartAt::Offset(end.min(given)));
+        } else {
+            tracing::warn!(%at, offset, ?reset, "the leader's log is older than what was read: the position is reset");
+            cursor.seek(view.start_of(reset));
+        }
         self.actions.push_back(Action::Purge(cursor.slot));
     }
 }

@@ -2,8 +2,10 @@
 
 use ottla_protocol::messages::fetch::{FetchResponse, LeaderIdAndEpoch};
 
+use super::action::EpochEnd;
 use super::harness::*;
 use super::*;
+use crate::config::OffsetReset;
 use crate::fetch::inbox::Item;
 
 /// Any thread can drive a core and perform its actions.
@@ -256,7 +258,7 @@ fn offsets_out_of_range_again_and_again_are_requested_with_a_pause() {
 #[test]
 fn an_offset_out_of_range_without_a_reset_is_an_error() {
     let mut harness = Harness::new(&[at(500)]);
-    harness.progress[0].set_reset(crate::config::OffsetReset::Error);
+    harness.progress[0].set_reset(OffsetReset::Error);
     let spec = harness.one_fetch();
     harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::OffsetOutOfRange)]));
     let items = harness.poll_all();
@@ -373,7 +375,7 @@ fn a_new_leader_confirms_its_log_before_it_is_fetched_from() {
     harness.update();
     let question = take_epoch_question(&mut harness);
     assert_eq!((question.leader, question.leader_epoch, question.epoch, question.offset), (TWO, 6, 5, 10));
-    harness.core.on_epoch_end(&question, Ok(Some(10)), harness.now, &mut harness.table);
+    harness.answer_epoch_end(&question, Ok(EpochEnd::At(10)));
     harness.update();
     assert!(harness.fetches().iter().any(|spec| spec.node == TWO && named(spec) == [(0, 10)]));
 }
@@ -388,12 +390,47 @@ fn a_truncated_log_moves_the_position_back_and_drops_what_is_buffered() {
         harness.move_leader(0, TWO, 6);
         harness.update();
         let question = take_epoch_question(&mut harness);
-        harness.core.on_epoch_end(&question, Ok(Some(7)), harness.now, &mut harness.table);
-        harness.perform();
+        harness.answer_epoch_end(&question, Ok(EpochEnd::At(7)));
         assert!(harness.poll_all().is_empty(), "records that the leader does not have");
         harness.update();
         assert!(harness.fetches().iter().any(|spec| named(spec) == [(0, resumed)]), "given to {given}");
     }
+}
+
+/// A leader that answers so was set back to a state before the records that were read. Taking the answer for a confirmation
+/// left the reader at an offset that other records will have.
+#[test]
+fn an_epoch_that_the_leader_does_not_know_resets_the_position() {
+    let mut harness = Harness::new(&[at(0)]);
+    let question = question_of_next_leader(&mut harness);
+    harness.answer_epoch_end(&question, Ok(EpochEnd::Undefined));
+    assert!(harness.poll_all().is_empty(), "records that the leader does not have");
+    harness.update();
+    let starts: Vec<StartAt> = take_questions(&mut harness).iter().map(|(_, start)| *start).collect();
+    assert_eq!(starts, [StartAt::Beginning]);
+}
+
+#[test]
+fn an_epoch_that_the_leader_does_not_know_is_an_error_without_resets() {
+    let mut harness = Harness::new(&[at(0)]);
+    harness.progress[0].set_reset(OffsetReset::Error);
+    let question = question_of_next_leader(&mut harness);
+    harness.poll_all();
+    harness.answer_epoch_end(&question, Ok(EpochEnd::Undefined));
+    let items = harness.poll_all();
+    assert!(
+        matches!(&items[..], [Item::Error(Error::LogTruncated { offset: 10, end: None, .. })]),
+        "{items:?}"
+    );
+}
+
+#[test]
+fn a_leader_without_support_for_epochs_is_fetched_from() {
+    let mut harness = Harness::new(&[at(0)]);
+    let question = question_of_next_leader(&mut harness);
+    harness.answer_epoch_end(&question, Ok(EpochEnd::Unsupported));
+    harness.update();
+    assert!(harness.fetches().iter().any(|spec| spec.node == TWO && named(spec) == [(0, 10)]));
 }
 
 #[test]
@@ -573,6 +610,15 @@ fn first_questions(harness: &mut Harness) -> Vec<(CursorRef, StartAt)> {
     harness.seek(1, StartAt::Beginning);
     harness.update();
     take_questions(harness)
+}
+
+/// Ten records were read from partition 0, whose leader moved then.
+fn question_of_next_leader(harness: &mut Harness) -> EpochQuestion {
+    let spec = harness.one_fetch();
+    harness.answer(&spec, response(SESSION, vec![records(0, 0, 10)]));
+    harness.move_leader(0, TWO, 6);
+    harness.update();
+    take_epoch_question(harness)
 }
 
 fn take_epoch_question(harness: &mut Harness) -> EpochQuestion {
