@@ -323,7 +323,7 @@ impl<'a> RecordIter<'a> {
     }
 
     /// The least offset that the next record can have, relative to the batch's.
-    pub(crate) const fn offset_delta_min(&self) -> u32 {
+    pub const fn offset_delta_min(&self) -> u32 {
         self.offset_delta_min
     }
 

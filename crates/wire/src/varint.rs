@@ -106,12 +106,15 @@ pub fn read_i64(input: &[u8]) -> Result<(i64, usize), VarintError> {
 
 #[inline]
 fn read_u64_within(input: &[u8], bytes_max: usize) -> Result<(u64, usize), VarintError> {
-    // Most record fields are one byte long.
-    match input.first() {
-        Some(&byte) if byte < 0x80 => return Ok((u64::from(byte), 1)),
-        Some(_) => {}
-        None => return Err(VarintError::Truncated),
+    // Most record fields are one byte long. The length of a record and of its value have two from 64 bytes on.
+    match *input {
+        [byte, ..] if byte < 0x80 => Ok((u64::from(byte), 1)),
+        [low, high, ..] if high < 0x80 => Ok((u64::from(low & 0x7f) | u64::from(high) << 7, 2)),
+        _ => read_longer(input, bytes_max),
     }
+}
+
+fn read_longer(input: &[u8], bytes_max: usize) -> Result<(u64, usize), VarintError> {
     let mut value = 0_u64;
     for (at, &byte) in input.iter().take(bytes_max).enumerate() {
         let bits = u64::from(byte & 0x7f);
