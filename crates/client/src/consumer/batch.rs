@@ -353,7 +353,10 @@ pub struct BatchIter<'a> {
 
 impl<'a> BatchIter<'a> {
     /// The next record, and the records that it belongs to.
-    #[expect(clippy::inline_always, reason = "a call copies the record once more: 8 % of a consumer's instructions")]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call copies the record once more: 8 % of a consumer's instructions"
+    )]
     #[inline(always)]
     fn next_of(&mut self) -> Option<Result<(RecordRef<'a>, &'a Records), Error>> {
         // Records after the last one do not belong to this batch and may be unreadable.
