@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_wire::batch::HEADER_BYTES;
-use ottla_wire::{BatchBuilder, Compression, HeaderRef};
+use ottla_wire::{BatchBuilder, Compression};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -19,6 +19,7 @@ use super::memory::Memory;
 use super::unsettled::Unsettled;
 use crate::clock::{Clock, Stamper};
 use crate::config::Config;
+use crate::record::Record;
 use crate::wake_callback::WakeCallback;
 
 /// A batch that takes records, or is full and waits for its request.
@@ -190,23 +191,6 @@ impl State {
     }
 }
 
-/// A record to push, with the application's wishes for its report.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Content<'a> {
-    pub(crate) timestamp_ms: Option<i64>,
-    pub(crate) key: Option<&'a [u8]>,
-    pub(crate) value: Option<&'a [u8]>,
-    /// The value, if it may be shared instead of copied.
-    pub(crate) shared: Option<&'a Bytes>,
-    pub(crate) headers: &'a [HeaderRef<'a>],
-    /// The partition that the application requests; the partitioner chooses one for `None`.
-    pub(crate) partition: Option<i32>,
-    /// Returned in the record's report.
-    pub(crate) tag: u128,
-    /// `true` if the caller wants a [`Delivery`].
-    pub(crate) watched: bool,
-}
-
 impl Queue {
     pub(crate) fn new(topic: Arc<str>, partition: i32, config: Arc<Config>) -> Arc<Self> {
         Arc::new(Self {
@@ -228,16 +212,17 @@ impl Queue {
         self.available.store(available, Ordering::Relaxed);
     }
 
-    /// Encodes a record into the open batch. Returns a [`Delivery`] if `content` wants one.
+    /// Encodes a record into the open batch. Returns a [`Delivery`] if the caller watches it.
     #[inline]
     pub(crate) fn push(
         self: &Arc<Self>,
         queues: &Queues,
         how: Push,
-        content: &Content<'_>,
+        record: &Record<'_>,
+        watched: bool,
     ) -> Result<Option<Delivery>, PushRefused> {
-        let Content { key, value, headers, .. } = *content;
-        let shared = content.shared.filter(|value| value.len() > queues.copy_bytes_max);
+        let Record { key, value, ref headers, .. } = *record;
+        let shared = record.shared.filter(|value| value.len() > queues.copy_bytes_max);
         let inline_value = if shared.is_some() { None } else { value };
         let shared_bytes = shared.map_or(0, Bytes::len);
         let bytes_max = BatchBuilder::record_bytes_max(key, inline_value, headers);
@@ -253,21 +238,21 @@ impl Queue {
             return Err(PushRefused::Closed);
         };
         *credit -= 1;
-        let timestamp_ms = content.timestamp_ms.unwrap_or_else(|| stamper.stamp(&queues.clock));
+        let timestamp_ms = record.timestamp_ms.unwrap_or_else(|| stamper.stamp(&queues.clock));
         let index = open.builder.count();
         match shared {
             None => open.builder.push(timestamp_ms, key, value, headers),
             Some(value) => open.builder.push_shared(timestamp_ms, key, value.clone(), headers),
         }
-        if content.tag != 0 {
-            note(&mut open.targets.tags, index, content.tag, 0, &queues.memory);
+        if !record.tag.is_none() {
+            note(&mut open.targets.tags, index, record.tag.get(), 0, &queues.memory);
         }
         if self.partition < 0
-            && let Some(partition) = content.partition
+            && let Some(partition) = record.partition
         {
             note(&mut open.targets.partitions, index, partition, -1, &queues.memory);
         }
-        let delivery = content.watched.then(|| {
+        let delivery = watched.then(|| {
             let completion = open
                 .targets
                 .completion

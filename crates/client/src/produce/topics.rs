@@ -8,11 +8,12 @@ use ottla_wire::{BatchBuilder, HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
 
 use super::delivery::{Completion, Delivery, Outcome};
-use super::queue::{Content, DeliveryTargets, OpenBatch, Push, PushRefused, Queue, Queues};
+use super::queue::{DeliveryTargets, OpenBatch, Push, PushRefused, Queue, Queues};
 use super::{Produce, RetainedRecords};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::log::Context;
+use crate::record::Record;
 use crate::types::partitioner::{Availability, Choice, Chosen};
 
 /// The number of times that one topic may grow while a client lives. Each growth leaves a list of pointers behind, so
@@ -72,7 +73,8 @@ impl Topic {
     pub(crate) fn push(
         &self,
         queues: &Queues,
-        content: &Content<'_>,
+        record: &Record<'_>,
+        watched: bool,
         how: Push,
     ) -> Result<Option<Delivery>, RecordRefused> {
         if self.forbidden.load(Ordering::Relaxed) {
@@ -81,9 +83,9 @@ impl Topic {
         loop {
             let partitions = self.partitions();
             if !partitions.is_empty() {
-                return self.push_among(partitions, queues, content, how);
+                return self.push_among(partitions, queues, record, watched, how);
             }
-            match self.unassigned.push(queues, how, content) {
+            match self.unassigned.push(queues, how, record, watched) {
                 // The unassigned records are moving to their partitions, which appear soon.
                 Err(PushRefused::Closed) if !self.closed.load(Ordering::Acquire) => {
                     std::thread::yield_now();
@@ -120,18 +122,19 @@ impl Topic {
         &self,
         partitions: &[Arc<Queue>],
         queues: &Queues,
-        content: &Content<'_>,
+        record: &Record<'_>,
+        watched: bool,
         how: Push,
     ) -> Result<Option<Delivery>, RecordRefused> {
         let refused = |refused, partition| RecordRefused::Queue(partition as i32, refused);
-        let chosen = if let Some(partition) = content.partition {
+        let chosen = if let Some(partition) = record.partition {
             let Ok(partition) = u32::try_from(partition) else {
                 return Err(RecordRefused::NoSuchPartition(partition, partitions.len()));
             };
             Chosen::Partition(partition)
         } else {
             let count = partitions.len() as u32;
-            let choice = Choice::new(&self.name, content.key, content.tag, count, &partitions);
+            let choice = Choice::new(&self.name, record.key, record.tag.get(), count, &partitions);
             self.config.partitioner.choose(&choice)
         };
         let partition = match chosen {
@@ -141,7 +144,7 @@ impl Topic {
                 None => {
                     let sticky = (self.sticky.load(Ordering::Relaxed) as u32) % partitions.len() as u32;
                     let into_open = if how == Push::Forced { Push::Forced } else { Push::IntoOpenBatch };
-                    match partitions[sticky as usize].push(queues, into_open, content) {
+                    match partitions[sticky as usize].push(queues, into_open, record, watched) {
                         Err(PushRefused::NewBatch) => self.next_sticky(partitions),
                         other => return other.map_err(|why| refused(why, sticky)),
                     }
@@ -153,7 +156,7 @@ impl Topic {
         let Some(queue) = partitions.get(partition as usize) else {
             return Err(RecordRefused::NoSuchPartition(partition as i32, partitions.len()));
         };
-        queue.push(queues, how, content).map_err(|why| refused(why, partition))
+        queue.push(queues, how, record, watched).map_err(|why| refused(why, partition))
     }
 
     /// The sticky partition; a new one when `linger` has passed since the last choice.
@@ -258,20 +261,20 @@ impl Topic {
             let headers = record.headers.iter();
             let headers: Vec<HeaderRef<'_>> =
                 headers.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
-            let content = Content {
+            let record = Record {
+                topic: &self.name,
                 timestamp_ms: Some(record.timestamp),
                 key: record.key,
                 value: record.value,
                 shared: None,
-                headers: &headers,
+                headers,
                 partition: targets.partitions.get(at).copied().filter(|partition| *partition >= 0),
-                tag: targets.tags.get(at).copied().unwrap_or(0),
-                watched,
+                tag: targets.tags.get(at).copied().unwrap_or(0).into(),
             };
-            match self.push_among(partitions, &produce.queues, &content, Push::Forced) {
+            match self.push_among(partitions, &produce.queues, &record, watched, Push::Forced) {
                 Ok(delivery) => forwarded.extend(delivery),
                 // A record for a partition that does not exist fails alone.
-                Err(refused) => forwarded.extend(self.refuse_alone(produce, refused, &content)),
+                Err(refused) => forwarded.extend(self.refuse_alone(produce, refused, &record, watched)),
             }
         }
         let completion = targets.completion.take();
@@ -286,17 +289,18 @@ impl Topic {
         &self,
         produce: &Produce,
         refused: RecordRefused,
-        content: &Content<'_>,
+        record: &Record<'_>,
+        watched: bool,
     ) -> Option<Delivery> {
-        let completion = content.watched.then(|| Completion::new(self.name.clone(), -1));
+        let completion = watched.then(|| Completion::new(self.name.clone(), -1));
         let delivery = completion.clone().map(|completion| Delivery::new(completion, 0));
         let error = produce.refusal(&self.name, refused);
         let mut batch = BatchBuilder::new();
-        batch.push(content.timestamp_ms.unwrap_or(-1), content.key, content.value, content.headers);
+        batch.push(record.timestamp_ms.unwrap_or(-1), record.key, record.value, &record.headers);
         let records = produce.retains_records().then(|| batch.seal(&Seal::default()).ok()).flatten();
         produce.fail_single(
             &self.unassigned,
-            DeliveryTargets { completion, tags: vec![content.tag], ..DeliveryTargets::default() },
+            DeliveryTargets { completion, tags: vec![record.tag.get()], ..DeliveryTargets::default() },
             Arc::new(error),
             records.and_then(|sealed| RetainedRecords::of(&sealed)),
         );

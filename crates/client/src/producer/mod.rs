@@ -16,7 +16,7 @@ use crate::config::{Config, TopicConfig};
 use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
 use crate::produce::Purge;
 use crate::produce::delivery::Delivery;
-use crate::produce::queue::{Content, Push, PushRefused};
+use crate::produce::queue::{Push, PushRefused};
 use crate::produce::reports::Reports;
 use crate::produce::topics::{RecordRefused, Topic};
 use crate::record::{Record, RecordMetadata};
@@ -557,20 +557,10 @@ impl TopicProducer {
         if !produce.transactions.takes_records() {
             return Err(RecordRefused::NoTransaction);
         }
-        let content = Content {
-            timestamp_ms: record.timestamp_ms,
-            key: record.key,
-            value: record.value,
-            shared: record.shared,
-            headers: &record.headers,
-            partition: record.partition,
-            tag: record.tag.get(),
-            watched,
-        };
-        let pushed = self.topic.push(&produce.queues, &content, how);
+        let pushed = self.topic.push(&produce.queues, record, watched, how);
         match pushed {
             Err(refused) if is_full(refused) && produce.topics.return_credit(&produce.queues) => {
-                self.topic.push(&produce.queues, &content, how)
+                self.topic.push(&produce.queues, record, watched, how)
             }
             pushed => pushed,
         }
