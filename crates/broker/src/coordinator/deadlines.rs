@@ -1,6 +1,7 @@
 //! The timer of a coordinator: it acts when the next deadline passes, or when a change may have moved it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -32,18 +33,26 @@ pub(super) fn is_interval_over(since_ms: i64, interval: Duration, now_ms: i64) -
     !(0..interval_ms).contains(&now_ms.saturating_sub(since_ms))
 }
 
+/// The time of a group's next tick, and the group's name.
+pub(super) type Deadline = (Instant, Arc<str>);
+
+/// The groups by the times of their next ticks.
+pub(super) type Deadlines = BTreeSet<Deadline>;
+
 /// Replaces the deadline of a group in the deadlines of all groups.
 pub(super) fn move_deadline(
-    all: &mut BTreeSet<(Instant, String)>,
+    all: &mut Deadlines,
     group_id: &str,
-    deadline: &mut Option<Instant>,
+    deadline: &mut Option<Deadline>,
     at: Option<Instant>,
 ) {
-    if let Some(before) = deadline.take() {
-        all.remove(&(before, group_id.to_owned()));
+    let before = deadline.take();
+    if let Some(before) = &before {
+        all.remove(before);
     }
     if let Some(at) = at {
-        all.insert((at, group_id.to_owned()));
+        let name = before.map_or_else(|| Arc::from(group_id), |(_, name)| name);
+        all.insert((at, name.clone()));
+        *deadline = Some((at, name));
     }
-    *deadline = at;
 }

@@ -15,6 +15,8 @@ use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::by_name::ByName;
+use super::deadlines::Deadline;
 use super::group_log::StoredGroup;
 use crate::memory::Kept;
 
@@ -170,7 +172,7 @@ pub(crate) struct Group {
     /// The waits that applied to the last join.
     waits: RebalanceWaits,
     /// The time of the group's next tick in the table of groups.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<Deadline>,
     /// The memory of the group itself.
     _kept: Kept,
 }
@@ -203,9 +205,9 @@ impl Group {
         }
     }
 
-    /// The memory of a group with this name. The nodes of a map are at least five elevenths full.
+    /// The memory of a group with this name, and of its deadline, in a set whose nodes can be half empty.
     pub(crate) const fn bytes(name: &str) -> usize {
-        3 * size_of::<(String, Self)>() + name.len()
+        size_of::<Self>() + ByName::<Self>::ENTRY_BYTES + 2 * size_of::<Deadline>() + 2 * name.len()
     }
 
     /// The memory of a member that is expected under this id: a map of one entry has a node for eleven.

@@ -1,7 +1,5 @@
 //! The groups of the cluster, and the task that handles their deadlines.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,8 +8,9 @@ use ottla_protocol::messages::consumer_offsets::GroupMetadataValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::by_name::ByName;
 use super::consumer_group::member::Protocols;
-use super::deadlines::{keep_time, move_deadline};
+use super::deadlines::{Deadlines, keep_time, move_deadline};
 use super::group::{Group, Join, JoinAnswer, Joined, Member, RebalanceWaits, State, Subscribed, SyncAnswer};
 use super::offsets::MembersForExpiry;
 use crate::cluster::Cluster;
@@ -36,20 +35,20 @@ pub(crate) struct Groups {
 /// The groups by name, and the times of their ticks. The work of a tick depends on the groups that are due, not on all.
 #[derive(Debug, Default)]
 struct Table {
-    by_id: BTreeMap<String, Group>,
+    by_id: ByName<Group>,
     /// The groups by a time at which a deadline may have passed. It is not later than the first deadline.
-    deadlines: BTreeSet<(Instant, String)>,
+    deadlines: Deadlines,
 }
 
 impl Table {
     /// Replaces a group, and makes a tick compute its deadline.
-    fn insert(&mut self, group_id: String, group: Group, now: Instant) {
-        self.remove(&group_id);
-        self.by_id.insert(group_id.clone(), group);
-        self.wake_at(&group_id, Some(now));
+    fn insert(&mut self, group_id: &str, group: Group, now: Instant) {
+        self.remove(group_id);
+        self.by_id.insert(group_id, group);
+        self.wake_at(group_id, Some(now));
     }
 
-    fn remove(&mut self, group_id: &str) -> Option<Group> {
+    fn remove(&mut self, group_id: &str) -> Option<Box<Group>> {
         self.wake_at(group_id, None);
         self.by_id.remove(group_id)
     }
@@ -77,7 +76,7 @@ impl Table {
     }
 
     /// Takes the groups whose time has come. Each must get its next time.
-    fn take_due(&mut self, now: Instant) -> Vec<String> {
+    fn take_due(&mut self, now: Instant) -> Vec<Arc<str>> {
         let mut due = Vec::new();
         while self.deadlines.first().is_some_and(|(at, _)| *at <= now) {
             due.extend(self.deadlines.pop_first().map(|(_, group_id)| group_id));
@@ -229,15 +228,10 @@ impl Groups {
     }
 
     /// The group that a member joins. `None` if it is new and there is no room for it.
-    fn group<'a>(
-        &self,
-        groups: &'a mut BTreeMap<String, Group>,
-        group_id: &str,
-        join: &Join,
-    ) -> Option<&'a mut Group> {
-        if !groups.contains_key(group_id) {
+    fn group<'a>(&self, groups: &'a mut ByName<Group>, group_id: &str, join: &Join) -> Option<&'a mut Group> {
+        if !groups.contains(group_id) {
             let kept = self.keep(group_id, join, Group::bytes(group_id))?;
-            groups.insert(group_id.to_owned(), Group::new(kept));
+            groups.insert(group_id, Group::new(kept));
         }
         groups.get_mut(group_id)
     }
@@ -390,7 +384,7 @@ impl Groups {
 
     /// Returns every group that has, or had, members.
     pub(crate) fn list(&self) -> Vec<(String, Description)> {
-        self.lock().by_id.iter().map(|(id, group)| (id.clone(), describe(group))).collect()
+        self.lock().by_id.iter().map(|(id, group)| (id.to_string(), describe(group))).collect()
     }
 
     /// Calls `look` with the state and the number of members of up to `max` groups, by name from the one after `after` on.
@@ -402,16 +396,15 @@ impl Groups {
         mut look: impl FnMut(&'static str, usize),
     ) -> Option<String> {
         let table = self.lock();
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let page = table.by_id.range::<str, _>((from, Bound::Unbounded)).take(max);
+        let page = table.by_id.after(after).take(max);
         page.inspect(|(_, group)| look(group.state.name(), group.members.len()))
             .last()
-            .map(|(id, _)| id.clone())
+            .map(|(id, _)| id.to_string())
     }
 
     /// Returns `true` if a group has, or had, members.
     pub(crate) fn is_known(&self, group_id: &str) -> bool {
-        self.lock().by_id.contains_key(group_id)
+        self.lock().by_id.contains(group_id)
     }
 
     /// Removes a group without members, and its record. Returns what must be durable; `None` if there is no such group.
@@ -467,7 +460,7 @@ impl Groups {
         if rebalances {
             group.rebalance(now);
         }
-        self.lock().insert(group_id.to_owned(), group, now);
+        self.lock().insert(group_id, group, now);
         self.changed.notify_one();
     }
 
@@ -475,7 +468,7 @@ impl Groups {
     pub(crate) fn load(&self, group_id: String, value: GroupMetadataValue) {
         let now = Instant::now();
         let group = Group::from_record(&group_id, value, now, &self.memory);
-        self.lock().insert(group_id, group, now);
+        self.lock().insert(&group_id, group, now);
         self.changed.notify_one();
     }
 
@@ -500,7 +493,7 @@ impl Groups {
         let table = self.lock();
         let empty =
             table.by_id.iter().filter(|(_, group)| group.state == State::Empty && group.is_forgettable());
-        empty.map(|(id, _)| id.clone()).collect()
+        empty.map(|(id, _)| id.to_string()).collect()
     }
 
     /// Removes a group's members, as after a move of its coordinator. The members find the new one and join again.
@@ -557,7 +550,7 @@ mod tests {
         let (mut table, now) = (Table::default(), Instant::now());
         let second = Duration::from_secs(1);
         for number in 0..100 {
-            table.insert(format!("group-{number:02}"), Group::new(memory.keep_known(0)), now);
+            table.insert(&format!("group-{number:02}"), Group::new(memory.keep_known(0)), now);
         }
         let all = table.take_due(now);
         assert_eq!(all.len(), 100, "groups that are new are due at once");
@@ -566,11 +559,11 @@ mod tests {
         }
         assert!(table.take_due(now + second).is_empty());
         table.wake_at("group-07", Some(now));
-        assert_eq!(table.take_due(now + second), ["group-07"]);
+        assert_eq!(table.take_due(now + second), [Arc::from("group-07")]);
         table.wake_at("group-07", None);
         assert!(table.remove("group-08").is_some());
         let due = table.take_due(now + 2 * second);
         assert_eq!(due.len(), 98);
-        assert!(!due.iter().any(|group_id| group_id == "group-07" || group_id == "group-08"));
+        assert!(!due.iter().any(|group_id| matches!(&**group_id, "group-07" | "group-08")));
     }
 }

@@ -1,6 +1,7 @@
 //! The coordinator of groups: their members, their committed offsets, and both in `__consumer_offsets`; and the coordinator
 //! of share-partitions, whose states are in `__share_group_state`, with their leaders.
 
+mod by_name;
 pub(crate) mod consumer_group;
 pub(crate) mod dead_letters;
 mod deadlines;

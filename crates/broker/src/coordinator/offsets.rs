@@ -9,16 +9,15 @@ use crate::coordinator::group::Subscribed;
 use crate::memory::{Kept, KeptMemory};
 
 /// Memory of an offset besides its metadata. The nodes of a map are at least five elevenths full.
-const OFFSET_BYTES: usize = 3 * size_of::<(i32, Stored)>();
+const OFFSET_BYTES: usize = 3 * size_of::<(i32, Box<Stored>)>() + size_of::<Stored>();
 /// Memory of a topic with offsets besides its name: a map of one entry has a node for eleven.
-const TOPIC_BYTES: usize = 3 * size_of::<(String, BTreeMap<i32, Stored>)>() + 11 * size_of::<(i32, Stored)>();
+const TOPIC_BYTES: usize = 3 * size_of::<(String, Partitions)>() + 11 * size_of::<(i32, Box<Stored>)>();
 /// Memory of a group besides its name.
-const GROUP_BYTES: usize =
-    3 * size_of::<(String, GroupOffsets)>() + 11 * size_of::<(String, BTreeMap<i32, Stored>)>();
+const GROUP_BYTES: usize = 3 * size_of::<(String, GroupOffsets)>() + 11 * size_of::<(String, Partitions)>();
 /// Memory of a producer with pending offsets of a group, besides the group's name: nodes of both maps and of the set.
 const PENDING_BYTES: usize = 11
     * (size_of::<(i64, ByPartition)>()
-        + size_of::<(String, BTreeMap<i32, Stored>)>()
+        + size_of::<(String, Partitions)>()
         + size_of::<((i32, i64), BTreeSet<String>)>()
         + size_of::<String>());
 
@@ -51,8 +50,11 @@ struct Stored {
     record: i64,
 }
 
+/// Offsets by partition. Boxed: most groups have few partitions of a topic, and a map of one entry has a node for eleven.
+type Partitions = BTreeMap<i32, Box<Stored>>;
+
 /// Offsets by topic and partition.
-type ByPartition = BTreeMap<String, BTreeMap<i32, Stored>>;
+type ByPartition = BTreeMap<String, Partitions>;
 
 /// The offsets of one group.
 #[derive(Debug, Default)]
@@ -138,7 +140,7 @@ impl Offsets {
         let mut state = self.lock();
         let (group, kept) = state.group(group);
         for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
-            put(&mut group.committed, topic, partition, Stored { committed, record }, kept);
+            put(&mut group.committed, topic, partition, Box::new(Stored { committed, record }), kept);
         }
     }
 
@@ -159,7 +161,7 @@ impl Offsets {
             ByPartition::new()
         });
         for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
-            put(pending, topic, partition, Stored { committed, record }, kept);
+            put(pending, topic, partition, Box::new(Stored { committed, record }), kept);
         }
     }
 
@@ -386,7 +388,7 @@ impl ExpiryRule {
 
 /// The memory of offsets, without that of their group.
 fn bytes_of(offsets: &ByPartition) -> usize {
-    let of_topic = |(topic, known): (&String, &BTreeMap<i32, Stored>)| {
+    let of_topic = |(topic, known): (&String, &Partitions)| {
         let offsets = known.values().map(|stored| offset_bytes(&stored.committed));
         TOPIC_BYTES + topic.len() + offsets.sum::<usize>()
     };
@@ -397,12 +399,12 @@ fn offset_bytes(committed: &Committed) -> usize {
     OFFSET_BYTES + committed.metadata.len()
 }
 
-fn put(offsets: &mut ByPartition, topic: String, partition: i32, stored: Stored, kept: &mut Kept) {
+fn put(offsets: &mut ByPartition, topic: String, partition: i32, stored: Box<Stored>, kept: &mut Kept) {
     let topic_bytes = TOPIC_BYTES + topic.len();
     kept.add(offset_bytes(&stored.committed));
     let known = offsets.entry(topic).or_insert_with(|| {
         kept.add(topic_bytes);
-        BTreeMap::new()
+        Partitions::new()
     });
     if let Some(replaced) = known.insert(partition, stored) {
         kept.release(offset_bytes(&replaced.committed));

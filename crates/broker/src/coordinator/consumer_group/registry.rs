@@ -15,7 +15,7 @@ use super::member::Place;
 use super::records::StoredConsumerGroup;
 use super::settings::settings_of;
 use crate::cluster::Cluster;
-use crate::coordinator::deadlines::{keep_time, move_deadline};
+use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
 use crate::coordinator::group::{Group, Subscribed};
 use crate::coordinator::group_log::group_record;
 use crate::coordinator::offset_log::too_long;
@@ -43,14 +43,14 @@ pub(crate) struct ConsumerGroups {
 struct State {
     by_id: BTreeMap<String, Entry>,
     /// The groups by a time at which a member may be late. It is not later than the first deadline.
-    deadlines: BTreeSet<(Instant, String)>,
+    deadlines: Deadlines,
 }
 
 #[derive(Debug)]
 struct Entry {
     group: ConsumerGroup,
     /// The group's entry in `deadlines`.
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     /// The last write of the group.
     written: Option<Result<Written, ErrorCode>>,
     /// Records that must be written before those of the next change.
@@ -114,14 +114,14 @@ impl ConsumerGroups {
     fn watch(
         &self,
         entry: &mut Entry,
-        deadlines: &mut BTreeSet<(Instant, String)>,
+        deadlines: &mut Deadlines,
         group_id: &str,
         member_id: &str,
         settings: &GroupSettings,
     ) {
         let member = entry.group.members.get(member_id);
         let Some(next) = member.map(|member| member.deadline(settings.session_timeout)) else { return };
-        if entry.deadline.is_none_or(|known| next < known) {
+        if entry.deadline.as_ref().is_none_or(|(known, _)| next < *known) {
             entry.wake_at(deadlines, group_id, Some(next));
             self.changed.notify_one();
         }
@@ -352,7 +352,7 @@ impl ConsumerGroups {
             if at > now {
                 return Some(at);
             }
-            let Some(entry) = by_id.get_mut(&group_id) else {
+            let Some(entry) = by_id.get_mut(&*group_id) else {
                 deadlines.remove(&(at, group_id));
                 continue;
             };
@@ -400,7 +400,7 @@ impl Entry {
     }
 
     /// Replaces the time of the next tick.
-    fn wake_at(&mut self, deadlines: &mut BTreeSet<(Instant, String)>, group_id: &str, at: Option<Instant>) {
+    fn wake_at(&mut self, deadlines: &mut Deadlines, group_id: &str, at: Option<Instant>) {
         move_deadline(deadlines, group_id, &mut self.deadline, at);
     }
 

@@ -16,7 +16,7 @@ use super::settings::settings_of;
 use crate::cluster::{Cluster, OpenError};
 use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::consumer_group::member::Place;
-use crate::coordinator::deadlines::{keep_time, move_deadline};
+use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
 use crate::internal_topics::{InternalTopic, Written};
@@ -35,14 +35,14 @@ pub(crate) struct ShareGroups {
 pub(super) struct State {
     pub(super) by_id: BTreeMap<String, Entry>,
     /// The groups by a time at which a member may be late. It is not later than the first deadline.
-    deadlines: BTreeSet<(Instant, String)>,
+    deadlines: Deadlines,
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) group: ShareGroup,
     /// The group's entry in `deadlines`.
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     /// The last write of the group.
     pub(super) written: Option<Result<Written, ErrorCode>>,
     /// The settings, and the version of the configurations that they were read from.
@@ -121,7 +121,7 @@ impl ShareGroups {
         let deadline =
             entry.group.members.get(&beat.member_id).map(|member| member.deadline(settings.session_timeout));
         if let Some(next) = deadline
-            && entry.deadline.is_none_or(|known| next < known)
+            && entry.deadline.as_ref().is_none_or(|(known, _)| next < *known)
         {
             entry.wake_at(deadlines, group_id, Some(next));
             self.changed.notify_one();
@@ -313,7 +313,7 @@ impl ShareGroups {
             if at > now {
                 return Some(at);
             }
-            let Some(entry) = by_id.get_mut(&group_id) else {
+            let Some(entry) = by_id.get_mut(&*group_id) else {
                 deadlines.remove(&(at, group_id));
                 continue;
             };
@@ -323,7 +323,7 @@ impl ShareGroups {
             let has_left = |id: &String| !entry.group.members.contains_key(id);
             let late: Vec<String> = before.into_iter().filter(has_left).collect();
             if !late.is_empty() {
-                left.push((group_id.clone(), late));
+                left.push((group_id.to_string(), late));
             }
             entry.save(cluster, &group_id);
             entry.wake_at(deadlines, &group_id, next);
@@ -407,7 +407,7 @@ impl Entry {
     }
 
     /// Replaces the time of the next tick.
-    fn wake_at(&mut self, deadlines: &mut BTreeSet<(Instant, String)>, group_id: &str, at: Option<Instant>) {
+    fn wake_at(&mut self, deadlines: &mut Deadlines, group_id: &str, at: Option<Instant>) {
         move_deadline(deadlines, group_id, &mut self.deadline, at);
     }
 
