@@ -330,7 +330,7 @@ impl<T: Transport> Connection<T> {
                 granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
-                read = receive_or_leave(io, frames, charge, limits.share, to_charge.is_some()), if room || to_charge.is_some() => match read? {
+                read = receive_or_leave(io, frames, charge, limits, to_charge.is_some()), if room || to_charge.is_some() => match read? {
                     Received::Bytes(0) => return Ok(Stop::Ended),
                     Received::Bytes(_) => since = Instant::now(),
                     Received::NeedsMemory => {}
@@ -368,7 +368,7 @@ impl<T: Transport> Connection<T> {
         if needed(io, frames, charge.as_ref(), limits).is_some() {
             return Ok(());
         }
-        match poll_fn(|cx| Poll::Ready(pin!(receive(io, frames, charge, limits.share)).poll(cx))).await {
+        match poll_fn(|cx| Poll::Ready(pin!(receive(io, frames, charge, limits)).poll(cx))).await {
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
         }

@@ -10,7 +10,7 @@ use super::input::{Received, receive};
 use super::response_writer::write_response;
 use super::thread::Thread;
 use super::{Closed, Connection, Transport, progress};
-use crate::request_memory::SHARE_MAX;
+use crate::request_memory::Limits;
 use crate::security::sasl::{SaslConnection, Step};
 
 /// The time from the connection to the end of the login.
@@ -61,7 +61,7 @@ impl<T: Transport> Connection<T> {
     async fn authenticate_by_one(&mut self) -> Result<(), Closed> {
         match self.frames.next_frame() {
             Err(error) => Err(Closed::Peer(error.to_string())),
-            Ok(None) => match receive(&mut self.io, &mut self.frames, &mut None, SHARE_MAX).await? {
+            Ok(None) => match receive(&mut self.io, &mut self.frames, &mut None, Limits::LOGIN).await? {
                 Received::Bytes(0) => Err(Closed::Peer("it was closed before authentication".to_owned())),
                 Received::Bytes(_) => {
                     self.io.limit_record(Some(UNAUTHENTICATED_RECORD_BYTES));

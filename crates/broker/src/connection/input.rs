@@ -16,10 +16,6 @@ use super::Transport;
 use crate::memory::Charge;
 use crate::request_memory::{Limits, SHARE_MAX, charge_for};
 
-/// The bytes of a frame that are read at a time. The kernel copies them, which takes as long as some requests: other connections are
-/// served before the next part.
-const READ_PART_BYTES: usize = 512 << 10;
-
 /// The memory of a request that is received, or of a TLS record.
 #[derive(Debug)]
 pub(super) struct Granted {
@@ -74,11 +70,11 @@ pub(super) async fn receive_or_leave<T: Transport>(
     io: &mut T,
     frames: &mut FrameBuffer,
     granted: &mut Option<Granted>,
-    share: usize,
+    limits: Limits,
     waits_for_memory: bool,
 ) -> io::Result<Received> {
     if !waits_for_memory {
-        return receive(io, frames, granted, share).await;
+        return receive(io, frames, granted, limits).await;
     }
     left(io, frames).await;
     Ok(Received::Bytes(0))
@@ -114,10 +110,10 @@ pub(super) async fn receive<T: Transport>(
     io: &mut T,
     frames: &mut FrameBuffer,
     granted: &mut Option<Granted>,
-    share: usize,
+    Limits { share, part: part_max, .. }: Limits,
 ) -> io::Result<Received> {
-    let most =
-        if granted.as_ref().is_some_and(|granted| !granted.is_for_record) { READ_PART_BYTES } else { share };
+    let is_charged = granted.as_ref().is_some_and(|granted| !granted.is_for_record);
+    let most = if is_charged { part_max } else { share };
     let read = poll_fn(|cx| {
         let readiness = io.tcp().map_or(Poll::Ready(Ok(())), |socket| socket.poll_read_ready(cx));
         let read = match readiness {
@@ -139,7 +135,7 @@ pub(super) async fn receive<T: Transport>(
         read => read?,
     };
     granted.take_if(|granted| granted.is_for_record);
-    if read == READ_PART_BYTES {
+    if is_charged && read == part_max {
         // The bytes are in the buffer, even if the wait ends here.
         tokio::task::yield_now().await;
     }
