@@ -10,6 +10,7 @@ pub(crate) mod groups;
 pub(crate) mod lab;
 mod machine;
 mod ottla;
+pub(crate) mod pairs;
 mod table;
 
 use std::path::{Path, PathBuf};

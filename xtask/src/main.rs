@@ -62,6 +62,8 @@ usage: cargo xtask COMMAND
       --requests N          per pass (default 20000)
       --repeat N            passes (default 3)
       --without-kafka       ours alone
+  bench pairs OTHER [OPTIONS]
+                            the CPU of this build next to that of another `ottla`: --count N, --pairs N (default 60)
   compare [OPTIONS]         our client next to librdkafka and franz-go, as tables (bench/compare/README.md)
       --quick               fewer messages and passes: a look, no result
       --only PART,...       only what has a PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
@@ -122,6 +124,10 @@ fn main() -> ExitCode {
         },
         ["bench", "groups", rest @ ..] => match bench::groups::Options::parse(rest) {
             Ok(options) => bench::groups::run_all(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["bench", "pairs", rest @ ..] => match bench::pairs::Options::parse(rest) {
+            Ok(options) => bench::pairs::run_all(&options),
             Err(wrong) => usage_error(&wrong),
         },
         ["bench", rest @ ..] => match bench::Options::parse(rest) {
