@@ -26,7 +26,7 @@ const PART_BYTES: usize = 512 << 10;
 const PART_BYTES_OF_FEW: usize = 1088 << 10;
 /// The number of connections up to which the longer parts do not delay others by much.
 const FEW_CONNECTIONS: usize = 64;
-/// Requests without records requests up to this size are not charged.
+/// Requests without records up to this size are not charged.
 const UNCHARGED_BYTES_MAX: usize = 512;
 /// The memory of a decoded request and of its response, by the size of the request. Names of six bytes need most:
 /// 28 times their size for topics to create, 20 for groups to describe.

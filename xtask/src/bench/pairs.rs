@@ -84,7 +84,8 @@ fn measure(options: &Options) -> Result<String, Failure> {
     }
     let row = |field: &str| {
         let (this, other) = (of_this.of(field), of_other.of(field));
-        let Interval { mean, low, high } = geometric(this.iter().zip(other).map(|(this, other)| this / other));
+        let Interval { mean, low, high } =
+            geometric(this.iter().zip(other).map(|(this, other)| this / other));
         vec![
             field.to_owned(),
             of_this.spread(field),
@@ -156,7 +157,9 @@ mod tests {
     fn options_are_read_and_nonsense_is_refused() {
         let options = Options::parse(&["/old/ottla", "--pairs", "7"]).expect("options");
         assert_eq!((options.pairs, options.count), (7, 4_000_000));
-        for wrong in [&[][..], &["/old/ottla", "--pairs"], &["/old/ottla", "--pairs", "0"], &["/old/ottla", "--no"]] {
+        for wrong in
+            [&[][..], &["/old/ottla", "--pairs"], &["/old/ottla", "--pairs", "0"], &["/old/ottla", "--no"]]
+        {
             assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -16,6 +16,10 @@ pub(super) struct ByName<V> {
 }
 
 impl<V> Default for ByName<V> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the random key protects against chosen names; walks do not depend on it"
+    )]
     fn default() -> Self {
         Self { values: HashMap::new(), names: BTreeSet::new() }
     }
