@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::by_name::ByName;
 use super::deadlines::Deadline;
 use super::group_log::StoredGroup;
+use super::subscribed::Subscribed;
 use crate::memory::Kept;
 
 /// The protocol type of groups whose members say which topics they subscribe to.
@@ -131,25 +132,6 @@ pub(crate) struct RebalanceWaits {
 
 /// The time that a full wait leaves to members: their sessions must not run out while they wait.
 const SESSION_MARGIN: Duration = Duration::from_secs(1);
-
-/// The topics that the members of a group subscribe to.
-#[derive(Debug)]
-pub(crate) enum Subscribed {
-    /// These topics.
-    To(BTreeSet<String>),
-    /// Unknown: there is no protocol yet, or the subscriptions are not in Kafka's format. It may be any topic.
-    Unclear,
-}
-
-impl Subscribed {
-    /// Returns `true` if offsets of this topic may be in use.
-    pub(crate) fn includes(&self, topic: &str) -> bool {
-        match self {
-            Self::To(topics) => topics.contains(topic),
-            Self::Unclear => true,
-        }
-    }
-}
 
 /// A group.
 #[derive(Debug)]

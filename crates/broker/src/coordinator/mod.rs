@@ -15,3 +15,4 @@ pub(crate) mod offsets;
 pub(crate) mod share_group;
 pub(crate) mod share_partition;
 pub(crate) mod share_state;
+mod subscribed;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::coordinator::group::Subscribed;
+use crate::coordinator::subscribed::Subscribed;
 use crate::memory::{Kept, KeptMemory};
 
 /// Memory of an offset besides its metadata. The nodes of a map are at least five elevenths full.

@@ -13,7 +13,7 @@ use super::assignor::{Assignor, Candidate, assign};
 use super::member::{ClassicProfile, LEFT, LEFT_FOR_NOW, Member, MemberState, Place, Profile};
 use super::patterns::ResolvedPattern;
 use crate::coordinator::deadlines::is_interval_over;
-use crate::coordinator::group::Subscribed;
+use crate::coordinator::subscribed::Subscribed;
 use crate::memory::{Kept, KeptMemory};
 
 /// The topics of the cluster.

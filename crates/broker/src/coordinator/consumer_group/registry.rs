@@ -16,10 +16,11 @@ use super::records::StoredConsumerGroup;
 use super::settings::settings_of;
 use crate::cluster::Cluster;
 use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
-use crate::coordinator::group::{Group, Subscribed};
+use crate::coordinator::group::Group;
 use crate::coordinator::group_log::group_record;
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::offsets::MembersForExpiry;
+use crate::coordinator::subscribed::Subscribed;
 use crate::internal_topics::{InternalRecord, InternalTopic, Written};
 use crate::memory::KeptMemory;
 
