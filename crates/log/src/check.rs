@@ -382,3 +382,27 @@ fn set_max_timestamp(batch: &mut [u8], timestamp: i64) {
     let crc = ottla_wire::crc::crc32c(&batch[CRC_FROM..]);
     batch[17..21].copy_from_slice(&crc.to_be_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use ottla_wire::{BatchBuilder, Seal};
+
+    use super::*;
+
+    fn checked(offset_deltas: &[i32]) -> Result<CheckedRecords, RecordError> {
+        let mut builder = BatchBuilder::new();
+        for delta in offset_deltas {
+            builder.push_at(*delta, 5, Some(b"key"), Some(b"value"), &[]);
+        }
+        let batch = builder.seal(&Seal::default()).expect("a batch").to_bytes();
+        check_records(&BatchHeader::parse(&batch).expect("a header"), &batch, 0)
+    }
+
+    #[test]
+    fn records_are_refused_with_a_gap_between_their_offsets_or_before_them() {
+        assert!(checked(&[0, 1, 2]).is_ok());
+        for gaps in [&[0, 2][..], &[1, 2], &[0, 1, 3]] {
+            assert!(matches!(checked(gaps), Err(RecordError::Count { .. })), "{gaps:?}");
+        }
+    }
+}
