@@ -93,6 +93,32 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
+/// Builds `packages` with optimisations and prints the tables of a measurement. Without packages nothing is built: another binary is
+/// as its builder has built it.
+fn print_tables(
+    name: &str,
+    packages: &[&str],
+    measure: impl FnOnce() -> Result<String, Failure>,
+) -> ExitCode {
+    if !packages.is_empty() {
+        let built = shell::run(&mut cargo(&[&["build", "--release"], packages].concat()), BUILD_WITHIN);
+        if !built.is_ok_and(|build| build.status.success()) {
+            eprintln!("bench {name}: no release build");
+            return ExitCode::FAILURE;
+        }
+    }
+    match measure() {
+        Ok(tables) => {
+            println!("{tables}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("bench {name}: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn start_kafka() -> Result<KafkaCluster, Failure> {
     // A node that does not sign off has to wait at its next start until its old session is over, nine seconds.
     let properties = &[("controlled.shutdown.enable", "true")];

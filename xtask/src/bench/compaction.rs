@@ -14,8 +14,7 @@ use ottla_interop::{
     Failure, KafkaCluster, KafkaOptions, Process, console, java_tool, ottla_command, run, target_dir,
 };
 
-use super::{BUILD_WITHIN, number};
-use crate::shell::{self, cargo};
+use super::{number, print_tables};
 
 const TOPIC: &str = "compacted";
 const RECORD_BYTES: [u64; 2] = [100, 1000];
@@ -60,24 +59,9 @@ impl Options {
 }
 
 pub(crate) fn run_all(options: &Options) -> ExitCode {
-    // Another binary is as its builder has built it.
-    if std::env::var_os("OTTLA_BIN").is_none() {
-        let built = shell::run(&mut cargo(&["build", "--release", "--package", "ottla"]), BUILD_WITHIN);
-        if !built.is_ok_and(|build| build.status.success()) {
-            eprintln!("bench: no release build");
-            return ExitCode::FAILURE;
-        }
-    }
-    match measure(options) {
-        Ok(table) => {
-            println!("{table}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("bench compaction: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    let is_given = std::env::var_os("OTTLA_BIN").is_some();
+    let packages: &[&str] = if is_given { &[] } else { &["--package", "ottla"] };
+    print_tables("compaction", packages, || measure(options))
 }
 
 fn measure(options: &Options) -> Result<String, Failure> {

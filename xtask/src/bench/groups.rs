@@ -11,8 +11,7 @@ use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, run, target_dir};
 
 use super::ottla::{Broker, Ottla, Report};
 use super::table::{Samples, markdown, ratio};
-use super::{BUILD_WITHIN, machine, number};
-use crate::shell::{self, cargo};
+use super::{machine, number, print_tables};
 
 /// The variable with the path of another binary.
 const BINARY: &str = "OTTLA_BIN";
@@ -52,25 +51,10 @@ impl Options {
 }
 
 pub(crate) fn run_all(options: &Options) -> ExitCode {
-    let load = ["build", "--release", "--package", "ottla-protocol", "--example", "group_load"];
+    let load = ["--package", "ottla-protocol", "--example", "group_load"];
     let ottla = ["--package", "ottla", "--bin", "ottla"];
-    // Another binary is as its builder has built it.
     let ottla = if std::env::var_os(BINARY).is_none() { &ottla[..] } else { &[] };
-    let built = shell::run(&mut cargo(&[&load[..], ottla].concat()), BUILD_WITHIN);
-    if !built.is_ok_and(|build| build.status.success()) {
-        eprintln!("bench: no release build");
-        return ExitCode::FAILURE;
-    }
-    match measure(options) {
-        Ok(tables) => {
-            println!("{tables}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("bench groups: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    print_tables("groups", &[&load[..], ottla].concat(), || measure(options))
 }
 
 fn measure(options: &Options) -> Result<String, Failure> {

@@ -10,8 +10,7 @@ use ottla_interop::{Failure, target_dir};
 
 use super::ottla::Ottla;
 use super::table::{Samples, markdown};
-use super::{BUILD_WITHIN, machine, number};
-use crate::shell::{self, cargo};
+use super::{machine, number, print_tables};
 
 const TOPIC: &str = "pairs";
 /// Messages before each measured phase.
@@ -44,21 +43,7 @@ impl Options {
 }
 
 pub(crate) fn run_all(options: &Options) -> ExitCode {
-    let built = shell::run(&mut cargo(&["build", "--release", "--package", "ottla"]), BUILD_WITHIN);
-    if !built.is_ok_and(|build| build.status.success()) {
-        eprintln!("bench pairs: no release build");
-        return ExitCode::FAILURE;
-    }
-    match measure(options) {
-        Ok(table) => {
-            println!("{table}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("bench pairs: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    print_tables("pairs", &["--package", "ottla"], || measure(options))
 }
 
 fn measure(options: &Options) -> Result<String, Failure> {
