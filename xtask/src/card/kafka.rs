@@ -13,12 +13,28 @@ use super::toxiproxy::Toxiproxy;
 
 const NODES: usize = 3;
 
-/// The broker version for `TEST_KAFKA_VERSION`.
-const VERSION: &str = "4.1.0";
+/// The version of Apache Kafka below a suite for libraries.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Apache {
+    V4_1,
+    /// The newest, with share groups.
+    Newest,
+}
+
+impl Apache {
+    /// For `TEST_KAFKA_VERSION`.
+    fn version(self) -> &'static str {
+        match self {
+            Self::V4_1 => "4.1.0",
+            Self::Newest => "4.3.1",
+        }
+    }
+}
 
 /// A running cluster with the environment that librdkafka's tests read.
 pub(super) struct Kafka {
     nodes: Nodes,
+    version: Apache,
     /// A directory with `bin/kafka-topics.sh` and others.
     tools: PathBuf,
     /// Proxies in front of the nodes, if the tests need them.
@@ -41,7 +57,7 @@ pub(super) struct ClusterNeeds {
 
 impl Kafka {
     /// Starts the cluster that a scenario of the tests needs; `dir` holds its tools.
-    pub(super) fn start(scenario: &str, dir: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(version: Apache, scenario: &str, dir: &Path) -> Result<Self, Failure> {
         let creates_topics = if scenario == "noautocreate" { "false" } else { "true" };
         let partitions = if scenario == ONE_PARTITION { "1" } else { "4" };
         let of_scenario = [("auto.create.topics.enable", creates_topics), ("num.partitions", partitions)];
@@ -51,12 +67,13 @@ impl Kafka {
             properties: &properties,
             node_properties: &[&racks[0], &racks[1], &racks[2]],
             warm: true,
+            newest: version == Apache::Newest,
             ..KafkaOptions::default()
         };
         let tools = dir.join("kafka");
         write_tools(&tools)?;
         let nodes = Nodes::Apache(KafkaCluster::start_with(NODES, &options)?);
-        Ok(Self { nodes, tools, proxies: None })
+        Ok(Self { nodes, version, tools, proxies: None })
     }
 
     /// Starts Apache Kafka 4.3 or the Ottla broker for a suite that compares them.
@@ -66,7 +83,7 @@ impl Kafka {
             Side::Original => Nodes::Apache(start_apache(needs, first_port)?),
             Side::Ours => Nodes::Ottla(start_ottla(needs, first_port)?),
         };
-        let mut kafka = Self { nodes, tools: dir.to_owned(), proxies: None };
+        let mut kafka = Self { nodes, version: Apache::Newest, tools: dir.to_owned(), proxies: None };
         if let (Some(program), Some(first_port)) = (&needs.toxiproxy, first_port) {
             kafka.proxies = Some(Toxiproxy::start(program, first_port, &kafka.addresses(), dir)?);
         }
@@ -94,7 +111,7 @@ impl Kafka {
 
     /// Sets the variables that the tests' own launcher sets.
     pub(super) fn describe_to(&self, command: &mut Command) {
-        command.env("TEST_KAFKA_VERSION", VERSION).env("KAFKA_PATH", &self.tools);
+        command.env("TEST_KAFKA_VERSION", self.version.version()).env("KAFKA_PATH", &self.tools);
         command.env("BROKERS", self.bootstrap());
         for (address, id) in self.addresses().iter().zip(1..) {
             command.env(format!("BROKER_ADDRESS_{id}"), address.to_string());
@@ -143,6 +160,9 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("default.replication.factor", "3"),
     ("offsets.topic.replication.factor", "3"),
     ("transaction.state.log.replication.factor", "3"),
+    ("share.coordinator.state.topic.replication.factor", "3"),
+    ("share.coordinator.state.topic.min.isr", "2"),
+    ("group.share.min.record.lock.duration.ms", "1000"),
     ("replica.selector.class", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
     ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ("allow.everyone.if.no.acl.found", "true"),

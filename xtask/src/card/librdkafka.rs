@@ -1,4 +1,4 @@
-//! librdkafka's numbered tests: their sources from the npm package `node-rdkafka`, built with the original library.
+//! librdkafka's numbered tests: their sources from packages of npm, built with the original library.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,14 +12,39 @@ use rustix::process::Signal;
 
 use ottla_interop::Failure;
 
-use super::kafka::Kafka;
+use super::kafka::{Apache, Kafka};
 use super::outcome::{Verdict, last_line, without_colours};
-use super::suite::{DEFAULT_SCENARIO, Package, Suite, Test, execute, fetch_npm, suite_dir};
+use super::suite::{DEFAULT_SCENARIO, Package, Side, Suite, Test, execute, fetch_npm, suite_dir};
 
-/// The name of the suite.
-pub(super) const NAME: &str = "librdkafka";
+/// A release of librdkafka whose sources a package of npm contains.
+pub(super) struct Release {
+    /// The name of the suite.
+    pub(super) name: &'static str,
+    version: &'static str,
+    npm: &'static str,
+    npm_version: &'static str,
+    apache: Apache,
+}
 
-/// The release of `node-rdkafka` whose package contains the sources.
+/// The newest release that a package contains.
+pub(super) const NEWEST: Release = Release {
+    name: "librdkafka",
+    version: "2.15.1",
+    npm: "@confluentinc/kafka-javascript",
+    npm_version: "1.10.1",
+    apache: Apache::Newest,
+};
+
+/// The release in `node-rdkafka`.
+pub(super) const OLDER: Release = Release {
+    name: "librdkafka-2.12",
+    version: "2.12.0",
+    npm: "node-rdkafka",
+    npm_version: NODE_RDKAFKA,
+    apache: Apache::V4_1,
+};
+
+/// The version of the package `node-rdkafka`.
 pub(super) const NODE_RDKAFKA: &str = "3.6.1";
 
 const FETCHED_WITHIN: Duration = Duration::from_secs(300);
@@ -34,18 +59,22 @@ pub(super) struct NumberedTests {
     /// The directory of the sources' `tests`, in which the runner must start.
     tests_dir: PathBuf,
     package: Package,
+    apache: Apache,
 }
 
 impl NumberedTests {
     /// Downloads and builds the suite unless the target directory has it.
-    pub(super) fn prepare() -> Result<Self, Failure> {
-        let dir = suite_dir(NAME, NODE_RDKAFKA);
+    pub(super) fn prepare(release: &Release) -> Result<Self, Failure> {
+        let &Release { name, version, npm, npm_version, apache } = release;
+        let dir = suite_dir(name, version);
         let sources = dir.join("package/deps/librdkafka");
         // Written last.
         let complete = dir.join("complete");
         if !complete.is_file() {
-            println!("card: fetching and building librdkafka's tests (node-rdkafka {NODE_RDKAFKA}); minutes");
-            fetch_npm(&dir, "node-rdkafka", NODE_RDKAFKA)?;
+            println!(
+                "card: fetching and building the tests of librdkafka {version} ({npm} {npm_version}); minutes"
+            );
+            fetch_npm(&dir, npm, npm_version)?;
             build(&dir, &sources)?;
             write(&complete, "")?;
         }
@@ -56,14 +85,18 @@ impl NumberedTests {
         if tests.is_empty() {
             return Err(Failure::new(format!("{} lists no tests", table.display())));
         }
-        let package = Package { name: NAME, version: NODE_RDKAFKA, original: dir.join("lib"), tests };
-        Ok(Self { tests_dir: sources.join("tests"), package })
+        let package = Package { name, version, original: dir.join("lib"), tests };
+        Ok(Self { tests_dir: sources.join("tests"), package, apache })
     }
 }
 
 impl Suite for NumberedTests {
     fn package(&self) -> &Package {
         &self.package
+    }
+
+    fn cluster(&self, scenario: &str, _side: Side, dir: &Path) -> Result<Kafka, Failure> {
+        Kafka::start(self.apache, scenario, dir)
     }
 
     fn command(
@@ -96,11 +129,15 @@ impl Suite for NumberedTests {
 }
 
 fn build(dir: &Path, sources: &Path) -> Result<(), Failure> {
-    // As a system directory, because the check for it makes errors of warnings.
-    let include = rapidjson(dir)?;
+    let unpacked = unpacked_packages(dir)?;
+    let include = unpacked.join("include");
+    let libraries = unpacked.join("lib/x86_64-linux-gnu");
     let in_sources = |program: &str, args: &[&str]| {
         let mut command = Command::new(program);
-        command.args(args).current_dir(sources).env("CPLUS_INCLUDE_PATH", &include);
+        command.args(args).current_dir(sources);
+        // As system directories, because the checks for them make errors of warnings.
+        command.env("C_INCLUDE_PATH", &include).env("CPLUS_INCLUDE_PATH", &include);
+        command.env("LIBRARY_PATH", &libraries);
         execute(program, &mut command, BUILT_WITHIN)
     };
     in_sources("./configure", &["--disable-gssapi", "--disable-curl"])?;
@@ -116,14 +153,15 @@ fn build(dir: &Path, sources: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The headers of RapidJSON from Debian's package, unpacked and not installed.
-fn rapidjson(dir: &Path) -> Result<PathBuf, Failure> {
+/// RapidJSON for the tests, and zstd, from Debian's packages, unpacked and not installed: the directory `usr`.
+fn unpacked_packages(dir: &Path) -> Result<PathBuf, Failure> {
     let mut download = Command::new("apt-get");
-    execute("apt-get", download.args(["download", "rapidjson-dev"]).current_dir(dir), FETCHED_WITHIN)?;
+    download.args(["download", "rapidjson-dev", "libzstd-dev", "libzstd1"]).current_dir(dir);
+    execute("apt-get", &mut download, FETCHED_WITHIN)?;
     let mut unpack = Command::new("sh");
-    unpack.args(["-c", "dpkg-deb -x rapidjson-dev_*.deb rapidjson"]).current_dir(dir);
-    execute("dpkg-deb", &mut unpack, FETCHED_WITHIN)?;
-    Ok(dir.join("rapidjson/usr/include"))
+    unpack.args(["-c", "for package in *.deb; do dpkg-deb -x \"$package\" packages || exit; done"]);
+    execute("dpkg-deb", unpack.current_dir(dir), FETCHED_WITHIN)?;
+    Ok(dir.join("packages/usr"))
 }
 
 /// Reads the table `tests[]`, one `_TEST(NAME, FLAGS, .. .scenario = "A,B" ..)` per test. Manual tests are left out.

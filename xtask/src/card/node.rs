@@ -10,7 +10,7 @@ use ottla_interop::{Failure, our_prefix, run};
 use serde_json::Value;
 
 use super::kafka::Kafka;
-use super::librdkafka::{NODE_RDKAFKA, NumberedTests};
+use super::librdkafka::{self, NODE_RDKAFKA, NumberedTests};
 use super::outcome::{Verdict, last_line};
 use super::suite::{ONE_PARTITION, Package, Suite, Test, execute, fetch_npm, suite_dir};
 use crate::install;
@@ -44,7 +44,7 @@ pub(super) struct NodeTests {
 impl NodeTests {
     /// Downloads and builds the package unless the target directory has it.
     pub(super) fn prepare() -> Result<Self, Failure> {
-        let original = NumberedTests::prepare()?.original().to_owned();
+        let original = NumberedTests::prepare(&librdkafka::OLDER)?.original().to_owned();
         let dir = suite_dir(NAME, NODE_RDKAFKA);
         let source = dir.join("package");
         // Written last.

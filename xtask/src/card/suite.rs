@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ottla_interop::{Failure, run, target_dir};
 
-use super::kafka::Kafka;
+use super::kafka::{Apache, Kafka};
 use super::outcome::Verdict;
 
 const COPIED_WITHIN: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ pub(super) trait Suite: Sync {
 
     /// Starts the cluster of a scenario; `dir` holds its files.
     fn cluster(&self, scenario: &str, _side: Side, dir: &Path) -> Result<Kafka, Failure> {
-        Kafka::start(scenario, dir)
+        Kafka::start(Apache::V4_1, scenario, dir)
     }
 
     /// The most tests that may run at a time.
@@ -116,7 +116,9 @@ pub(super) fn fetch_npm(dir: &Path, name: &str, version: &str) -> Result<(), Fai
     npm.args(["pack", "--silent", &format!("{name}@{version}")]).current_dir(dir);
     execute("npm", &mut npm, FETCHED_WITHIN)?;
     let mut tar = Command::new("tar");
-    tar.args(["-xzf", &format!("{name}-{version}.tgz")]).current_dir(dir);
+    // The scope of a name becomes its first part.
+    let file = name.trim_start_matches('@').replace('/', "-");
+    tar.args(["-xzf", &format!("{file}-{version}.tgz")]).current_dir(dir);
     execute("tar", &mut tar, FETCHED_WITHIN)
 }
 

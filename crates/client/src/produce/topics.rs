@@ -70,6 +70,11 @@ impl Topic {
     }
 
     /// Encodes a record into the queue of its partition.
+    #[expect(
+        clippy::inline_always,
+        reason = "each call on the way to the queue moves its result through memory once more"
+    )]
+    #[inline(always)]
     pub(crate) fn push(
         &self,
         queues: &Queues,
@@ -80,6 +85,21 @@ impl Topic {
         if self.forbidden.load(Ordering::Relaxed) {
             return Err(RecordRefused::Forbidden);
         }
+        match self.partitions() {
+            [] => self.push_unassigned(queues, record, watched, how),
+            partitions => self.push_among(partitions, queues, record, watched, how),
+        }
+    }
+
+    /// Encodes a record into the queue of records that have no partition yet, while the topic has no metadata.
+    #[cold]
+    fn push_unassigned(
+        &self,
+        queues: &Queues,
+        record: &Record<'_>,
+        watched: bool,
+        how: Push,
+    ) -> Result<Option<Delivery>, RecordRefused> {
         loop {
             let partitions = self.partitions();
             if !partitions.is_empty() {
@@ -117,7 +137,11 @@ impl Topic {
     }
 
     /// Encodes a record into the queue of one of these partitions.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "each call on the way to the queue moves its result through memory once more"
+    )]
+    #[inline(always)]
     fn push_among(
         &self,
         partitions: &[Arc<Queue>],

@@ -557,13 +557,26 @@ impl TopicProducer {
         if !produce.transactions.takes_records() {
             return Err(RecordRefused::NoTransaction);
         }
-        let pushed = self.topic.push(&produce.queues, record, watched, how);
-        match pushed {
-            Err(refused) if is_full(refused) && produce.topics.return_credit(&produce.queues) => {
-                self.topic.push(&produce.queues, record, watched, how)
-            }
+        match self.topic.push(&produce.queues, record, watched, how) {
+            Err(refused) if is_full(refused) => self.push_with_returned_credit(refused, record, watched, how),
             pushed => pushed,
         }
+    }
+
+    /// Tries again a record that found the memory full, if other partitions return room they had booked.
+    #[cold]
+    fn push_with_returned_credit(
+        &self,
+        refused: RecordRefused,
+        record: &Record<'_>,
+        watched: bool,
+        how: Push,
+    ) -> Result<Option<Delivery>, RecordRefused> {
+        let produce = self.client.produce();
+        if !produce.topics.return_credit(&produce.queues) {
+            return Err(refused);
+        }
+        self.topic.push(&produce.queues, record, watched, how)
     }
 
     #[cold]
