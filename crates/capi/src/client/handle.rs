@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{Client, Config, Error, GroupHabits, Metadata, Producer, Rebalance};
@@ -32,6 +32,7 @@ use crate::produce::transaction_calls::TransactionCalls;
 use crate::queue::background_thread::Background;
 use crate::queue::op::Op;
 use crate::queue::op_queue::OpQueue;
+use crate::share::share_handle::Share;
 
 /// Default time limit of a close for leaving the group and for commits.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,6 +59,8 @@ pub(crate) struct Handle {
     pub(crate) reports: bool,
     background: Mutex<Option<Background>>,
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
+    /// The share consumer that owns this client.
+    pub(crate) share: OnceLock<Weak<Share>>,
     cluster: Mutex<Option<(String, i32)>>,
     ending: AtomicBool,
     /// Counts the engine's thread.
@@ -202,6 +205,7 @@ impl Handle {
             reports,
             background: Mutex::default(),
             fatal: OnceLock::new(),
+            share: OnceLock::new(),
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),
             engine_thread: Mutex::new(Some(Counted::new())),
@@ -389,6 +393,11 @@ impl Handle {
             error => (code_of(error), error.to_string()),
         };
         self.main.push(Op::Error { code, text: c_string(&text), fatal: false });
+    }
+
+    /// Records a fatal error that its caller reports.
+    pub(crate) fn note_fatal(&self, code: rd_kafka_resp_err_t, text: &str) {
+        let _ = self.fatal.set((code, text.to_owned()));
     }
 
     /// Records the fatal error and reports it once.

@@ -1,7 +1,7 @@
 //! The configuration of a share consumer.
 
 use ottla_client::properties::{self, Scope};
-use ottla_client::{Config, Error};
+use ottla_client::{Config, Error, GroupProtocol};
 
 use crate::conf::{property_names, rd_kafka_conf_t};
 use crate::ffi::RD_KAFKA_EVENT_REBALANCE;
@@ -56,6 +56,8 @@ impl rd_kafka_conf_t {
                 config.set(name, text)?;
             }
         }
+        // The checks of the classic protocol's times do not apply.
+        config.group_protocol = GroupProtocol::Consumer;
         Ok(())
     }
 

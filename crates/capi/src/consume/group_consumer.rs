@@ -17,6 +17,7 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
 use crate::messages::partition_list::rd_kafka_topic_partition_list_new;
+use crate::share::share_handle::Share;
 
 /// Runs `body` with the consumer, or returns the error if there is none.
 pub(super) fn with(
@@ -208,6 +209,12 @@ pub unsafe extern "C" fn rd_kafka_assignment(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or writable
     // (rdkafka.h, `rd_kafka_assignment`).
     unsafe {
+        if let Some(share) = Handle::of(rk, FUNCTION).and_then(|handle| Share::of_client(&handle)) {
+            let Some(place) = partitions.as_mut() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+            let assigned = share.assignment().unwrap_or_default();
+            *place = list_conversion::list(assigned.iter().map(|at| (at, RD_KAFKA_OFFSET_INVALID)));
+            return RD_KAFKA_RESP_ERR_NO_ERROR;
+        }
         with(rk, FUNCTION, |_, consuming| {
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
             let assigned = consuming.assigned_offsets();

@@ -113,6 +113,20 @@ impl<T> HandleTable<T> {
         found
     }
 
+    /// As [`find`](Self::find), with the handle that belongs to C's pointer.
+    pub(crate) fn find_handle<C>(
+        &'static self,
+        handle: u64,
+        raw: *const C,
+        function: &str,
+    ) -> Option<InUse<T>> {
+        let found = self.slots.find(handle);
+        if found.is_none() {
+            self.report_ended(raw.addr() as u64, function);
+        }
+        found
+    }
+
     /// Ends a handle. The object is dropped when no call uses it. Returns `false` for a handle that was stale before.
     pub(crate) fn retire(&'static self, handle: u64) -> bool {
         self.slots.retire(handle)
@@ -130,15 +144,20 @@ impl<T> HandleTable<T> {
                 let problem = format!("the {name} {handle:#x} is a {}", other.name());
                 report(function, &problem, "pass the handle that the function's parameter names");
             }
-            Some(_) => {
-                let problem = format!("the {name} {handle:#x} is destroyed or was taken over");
-                report(function, &problem, self.kind.advice());
-            }
+            Some(_) => self.report_ended(handle, function),
             None => {
                 let problem = format!("the {name} {handle:#x} is not a handle of this library");
                 report(function, &problem, "pass a handle that the library returned");
             }
         }
+    }
+}
+
+impl<T> HandleTable<T> {
+    #[cold]
+    fn report_ended(&self, value: u64, function: &str) {
+        let problem = format!("the {} {value:#x} is destroyed or was taken over", self.kind.name());
+        report(function, &problem, self.kind.advice());
     }
 }
 

@@ -17,10 +17,10 @@ fn acknowledge(
     place: Option<(TopicPartition, i64)>,
     kind: rd_kafka_share_AcknowledgeType_t,
 ) -> rd_kafka_resp_err_t {
-    let Some((at, offset)) = place.filter(|(at, offset)| at.partition >= 0 && *offset >= 0) else {
-        return RD_KAFKA_RESP_ERR__INVALID_ARG;
-    };
     let outcome = ShareCall::begin_open(rkshare, function).and_then(|call| {
+        let (at, offset) = place
+            .filter(|(at, offset)| at.partition >= 0 && *offset >= 0)
+            .ok_or_else(|| Refused::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "no such record"))?;
         let is_explicit = call.client.config.share_acknowledgement_mode == ShareAcknowledgementMode::Explicit;
         let kind = match kind {
             RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_RELEASE => AcknowledgeType::Release,

@@ -44,6 +44,10 @@ pub unsafe extern "C" fn rd_kafka_share_consumer_new(
     // Without a group there is no consumer. The original creates one nevertheless, and refuses to subscribe.
     let has_group = client.config.group_id.is_some();
     let consumer = client.client().filter(|_| has_group).and_then(|client| client.share_consumer().ok());
+    if let Some(consumer) = &consumer {
+        // As the original: what no poll has asked for stays at the broker, for other members.
+        consumer.fetch_for_polls_only();
+    }
     if let Some(share) = Share::publish(client.clone(), consumer) {
         return share;
     }

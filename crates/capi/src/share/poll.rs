@@ -52,7 +52,8 @@ impl SharePoll {
             return Err(Refused::new(RD_KAFKA_RESP_ERR__STATE, "Share consumer is closed"));
         }
         share.filled.store(false, Ordering::Release);
-        let messages = share.state().take_messages(client)?;
+        let taken = share.state().take_messages(client);
+        let messages = taken.map_err(|error| share.refused(client, error))?;
         Ok((!messages.is_empty()).then(|| MessageBatch::new(messages)))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ottla_client::{Error, ShareConsumer};
 
 use crate::callbacks::trampoline::Step;
+use crate::client::handle::Handle;
 use crate::errors::error_mapping;
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::*;
@@ -105,6 +106,17 @@ impl ShareCall {
         let mut state = self.state();
         let consumer = state.consumer.as_mut().ok_or_else(without_group)?;
         body(consumer)
+    }
+
+    /// The reason why a poll returns an error. A member that its group refuses has a fatal error.
+    pub(super) fn refused(&self, client: &Handle, error: Error) -> Refused {
+        if self.state().consumer.as_ref().is_none_or(|consumer| consumer.refusal().is_none()) {
+            return error.into();
+        }
+        let code = error_mapping::of(&error);
+        let text = format!("ShareGroupHeartbeat fatal error: {error}");
+        client.note_fatal(code, &text);
+        Refused(rd_kafka_error_t::new(code, &text).fatal(true))
     }
 
     /// The step for an operation of the client's queue.

@@ -1,24 +1,26 @@
 //! The object behind C's `rd_kafka_share_t *`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use ottla_client::{Error, ShareConsumer};
+use ottla_client::{Error, ShareConsumer, TopicPartition};
 
 use crate::client::handle::Handle;
+use crate::consume::consumer_state::ENGINE_TIMEOUT;
 use crate::ffi::*;
-use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
+use crate::handles::handle_table::{HandleKind, HandleTable};
 use crate::handles::slot_table::InUse;
 use crate::messages::message::OwnedMessage;
 use crate::messages::message_slab::MessageFiller;
 use crate::share::commit_callback::CommitCallback;
 use crate::share::share_call::Access;
+use crate::share::share_pointers::{self, SharePointer};
 
 /// A share consumer with its client.
 pub(crate) struct Share {
-    /// The value of C's `rd_kafka_share_t *`.
-    id: u64,
+    /// C's `rd_kafka_share_t *`.
+    pointer: SharePointer,
     pub(crate) client: Arc<Handle>,
     pub(super) access: Mutex<Access>,
     state: Mutex<ShareState>,
@@ -58,8 +60,9 @@ impl Share {
         consumer: Option<ShareConsumer>,
     ) -> Option<*mut rd_kafka_share_t> {
         let reserved = SHARES.reserve()?;
+        let pointer = share_pointers::pointer_to(client.raw().addr() as u64, reserved.handle())?;
         let share = Arc::new(Self {
-            id: reserved.handle(),
+            pointer,
             client,
             access: Mutex::default(),
             state: Mutex::new(ShareState {
@@ -73,22 +76,42 @@ impl Share {
             progress: Mutex::default(),
         });
         share.listen();
-        Some(as_pointer(reserved.publish(share)))
+        let _ = share.client.share.set(Arc::downgrade(&share));
+        reserved.publish(share);
+        Some(pointer.raw())
     }
 
     /// Returns the share consumer, unless it is destroyed or was created by a parent of this process.
     pub(super) fn of(rkshare: *const rd_kafka_share_t, function: &str) -> Option<InUse<Self>> {
-        SHARES.find(rkshare, function).filter(|share| share.client.is_usable())
+        let found = match share_pointers::share_of(rkshare) {
+            Some(share) => SHARES.find_handle(share, rkshare, function),
+            None => SHARES.find(rkshare, function),
+        };
+        found.filter(|share| share.client.is_usable())
     }
 
     /// Returns C's pointer to the share consumer.
     pub(super) fn raw(&self) -> *mut rd_kafka_share_t {
-        as_pointer(self.id)
+        self.pointer.raw()
     }
 
     /// Ends the handle.
     pub(super) fn retire(&self) {
-        SHARES.retire(self.id);
+        if SHARES.retire(self.pointer.share()) {
+            self.pointer.release();
+        }
+    }
+
+    /// Returns the share consumer of a client; `None` for other clients.
+    pub(crate) fn of_client(client: &Handle) -> Option<Arc<Self>> {
+        client.share.get().and_then(Weak::upgrade)
+    }
+
+    /// Returns the assigned partitions.
+    pub(crate) fn assignment(&self) -> Result<Vec<TopicPartition>, Error> {
+        self.state().consumer.as_ref().map_or(Ok(Vec::new()), |consumer| {
+            consumer.assignment_blocking(ENGINE_TIMEOUT)
+        })
     }
 
     /// Wakes a waiting poll when there is something to poll.

@@ -66,8 +66,8 @@ pub(super) enum ShareAction {
     Fetch(FetchRequest),
     /// Send this ShareAcknowledge. The result goes into [`ShareCore::on_acknowledged`].
     Acknowledge(AcknowledgeRequest),
-    /// Give these records to the polling thread.
-    Deliver(AcquiredChunk),
+    /// Give the records of one response to the polling thread.
+    Deliver(Vec<AcquiredChunk>),
     /// Acknowledgements are settled.
     Settle(AckOutcome),
     /// The leader has released its records: remove those that no poll has returned.
@@ -214,7 +214,12 @@ impl ShareCore {
     /// Decides which requests are sent now.
     pub(super) fn update(&mut self, now: Instant, demand: Demand, view: &dyn ShareView) {
         for acks in demand.acks {
-            self.leaders.entry(acks.node).or_default().pending.push(acks);
+            if view.leader(acks.key, &acks.at).is_none_or(|leader| leader == acks.node) {
+                self.leaders.entry(acks.node).or_default().pending.push(acks);
+            } else {
+                // The records were released with the leadership.
+                self.actions.push_back(lost_leader(acks));
+            }
         }
         self.wake_at = None;
         let wanted = self.wanted_by_leader(view);
@@ -355,6 +360,12 @@ impl ShareCore {
             self.actions.push_back(settled(acks, Err(Error::Broker { what, code })));
         }
     }
+}
+
+/// The action that settles acknowledgements of records whose leader has changed.
+fn lost_leader(acks: PartitionAcks) -> ShareAction {
+    let what = format!("acknowledging records of {}", acks.at);
+    settled(acks, Err(Error::Broker { what, code: ottla_protocol::ErrorCode::NotLeaderOrFollower }))
 }
 
 /// The action that settles acknowledgements.

@@ -61,6 +61,8 @@ pub(crate) enum ShareItem {
     /// The result of acknowledgements that renew records.
     Renewed(AckOutcome),
     Error(Error),
+    /// The group refuses the member.
+    Refused(Error),
 }
 
 /// The polling thread's part of the exchange since the engine's last look.
@@ -147,9 +149,16 @@ impl ShareQueue {
 
     /// Adds an item for the polling thread.
     pub(super) fn push(&self, item: ShareItem) {
+        self.lock().items.push_back(item);
+        self.filled.notify_one();
+        self.wake_callback.notify();
+    }
+
+    /// Adds the chunks of one response at once, so that one poll can take all of them.
+    pub(super) fn push_chunks(&self, chunks: Vec<AcquiredChunk>) {
         let mut state = self.lock();
-        state.is_waiting &= !matches!(item, ShareItem::Chunk(_));
-        state.items.push_back(item);
+        state.is_waiting = false;
+        state.items.extend(chunks.into_iter().map(ShareItem::Chunk));
         drop(state);
         self.filled.notify_one();
         self.wake_callback.notify();

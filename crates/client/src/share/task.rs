@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::share_acknowledge::ShareAcknowledgeResponse;
 use ottla_protocol::messages::share_fetch::ShareFetchResponse;
 use tokio::sync::{mpsc, oneshot};
@@ -55,6 +56,8 @@ struct ShareTask {
     commits: Vec<WaitingCommit>,
     /// The results of acknowledgements that no commit has reported.
     results: CommitResults,
+    /// The errors of assigned topics that the application knows.
+    unavailable: BTreeMap<Arc<str>, ErrorCode>,
 }
 
 struct View {
@@ -93,6 +96,7 @@ pub(crate) async fn run(
         requests: FuturesUnordered::new(),
         commits: Vec::new(),
         results: CommitResults::new(),
+        unavailable: BTreeMap::new(),
     };
     let mut membership = JoinSet::new();
     let mut timer = LoopTimer::new();
@@ -117,6 +121,7 @@ pub(crate) async fn run(
                     let _ = done.send(Ok(()));
                 }
                 Some(ShareCommand::Subscribe(topics, done)) => {
+                    task.unavailable.clear();
                     member.subscribe(topics);
                     while membership.try_join_next().is_some() {}
                     if membership.is_empty() {
@@ -143,7 +148,7 @@ pub(crate) async fn run(
             Some(event) = task.requests.next() => task.on_event(event),
             () = member.changed.notified() => task.core.assign(member.assigned()),
             () = links.queue.demand.notified() => {}
-            () = changes.changed() => {}
+            () = changes.changed() => task.report_unavailable_topics(),
             () = timer.expired() => {}
         }
     }
@@ -159,6 +164,27 @@ impl ShareTask {
         self.core.update(now, demand, &self.view);
         self.perform_actions();
         self.answer_commits();
+    }
+
+    /// Reports the errors of assigned topics, each once until it changes.
+    fn report_unavailable_topics(&mut self) {
+        let View { cluster, queue } = &self.view;
+        let mut current = BTreeMap::new();
+        for at in self.core.assigned().values() {
+            let code = cluster.lasting_error(&at.topic).filter(|code| {
+                matches!(code, ErrorCode::InvalidTopicException | ErrorCode::TopicAuthorizationFailed)
+            });
+            if let Some(code) = code {
+                current.insert(at.topic.clone(), code);
+            }
+        }
+        for (topic, code) in &current {
+            if self.unavailable.get(topic) != Some(code) {
+                let what = format!("reading the subscribed topic {topic}");
+                queue.push(ShareItem::Error(Error::Broker { what, code: *code }));
+            }
+        }
+        self.unavailable = current;
     }
 
     fn on_event(&mut self, event: Event) {
@@ -210,7 +236,7 @@ impl ShareTask {
                     Event::Acknowledged(node, send_acknowledge(&cluster, identity, request).await)
                 }));
             }
-            ShareAction::Deliver(chunk) => queue.push(ShareItem::Chunk(chunk)),
+            ShareAction::Deliver(chunks) => queue.push_chunks(chunks),
             ShareAction::Settle(outcome) => self.settle(outcome),
             ShareAction::DropChunks { node } => {
                 let expired = queue.drop_chunks_of(node);

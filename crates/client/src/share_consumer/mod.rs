@@ -102,6 +102,7 @@ pub struct ShareConsumer {
     renewing: Vec<Renewing>,
     next_id: u64,
     is_subscribed: bool,
+    refused: Option<Error>,
 }
 
 /// A batch whose renewed records a poll returns again.
@@ -153,6 +154,7 @@ impl Client {
             renewing: Vec::new(),
             next_id: 1,
             is_subscribed: false,
+            refused: None,
         })
     }
 }
@@ -182,11 +184,17 @@ impl ShareConsumer {
     /// Joins the group `group.id` for these topics, in place of the previous ones. Without topics, it leaves the group.
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid topic name. [`poll`](Self::poll) returns later errors of the group.
+    /// [`Error::Config`] for an empty name. [`poll`](Self::poll) returns later errors of the group and of topics.
     pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
-        check_all(topics.iter().copied())?;
+        if topics.iter().any(|topic| topic.is_empty()) {
+            return Err(Error::Config("a share consumer is to subscribe to a topic without a name".into()));
+        }
+        if let Err(error) = check_all(topics.iter().copied()) {
+            tracing::warn!(%error, "a share consumer subscribes to a name that no topic can have");
+        }
         let topics: BTreeSet<Arc<str>> = topics.iter().map(|topic| Arc::from(*topic)).collect();
         self.is_subscribed = !topics.is_empty();
+        self.refused = None;
         self.ask(|reply| ShareCommand::Subscribe(topics, reply)).await
     }
 
@@ -218,6 +226,25 @@ impl ShareConsumer {
     /// [`Error::Closed`] after the client has stopped.
     pub async fn assignment(&self) -> Result<Vec<TopicPartition>, Error> {
         self.ask(ShareCommand::Assignment).await
+    }
+
+    /// [`ShareConsumer::assignment`] for threads without a runtime.
+    ///
+    /// # Errors
+    /// The errors of [`ShareConsumer::assignment`]; [`Error::TimedOut`] if the engine does not respond within `timeout`.
+    pub fn assignment_blocking(&self, timeout: Duration) -> Result<Vec<TopicPartition>, Error> {
+        blocking::block_on(timeout, self.assignment()).unwrap_or_else(|| {
+            Err(Error::TimedOut {
+                what: "reading the assignment of a share consumer".into(),
+                waited_ms: timeout.as_millis(),
+            })
+        })
+    }
+
+    /// Returns the reason why the group refuses this member, if it does: for instance, it is not authorized, or the group is full.
+    /// Every poll returns it, until the application subscribes again.
+    pub fn refusal(&self) -> Option<&Error> {
+        self.refused.as_ref()
     }
 
     /// Returns the next records, all of one partition; `None` after `timeout`.
@@ -546,11 +573,18 @@ impl ShareConsumer {
         &mut self,
         mut next: impl FnMut(&ShareQueue) -> Option<ShareItem>,
     ) -> Result<Option<ShareBatch>, Error> {
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
         loop {
             let batch = match next(&self.links.queue) {
                 Some(ShareItem::Chunk(chunk)) => self.open(chunk),
                 Some(ShareItem::Renewed(outcome)) => self.renewed(&outcome),
                 Some(ShareItem::Error(error)) => return Err(error),
+                Some(ShareItem::Refused(error)) => {
+                    self.refused = Some(error.clone());
+                    return Err(error);
+                }
                 None => return Ok(None),
             };
             let Some((key, batch)) = batch else { continue };

@@ -38,7 +38,8 @@ impl ShareCore {
         let due = in_flight.due;
         let mut unsettled = in_flight.acks;
         let locked_until = lock_end(now, response.acquisition_lock_timeout_ms);
-        let (mut with_records, mut with_error) = (false, false);
+        let mut chunks = Vec::new();
+        let mut with_error = false;
         for topic in response.responses {
             for partition in topic.partitions {
                 let key = TopicIdPartition { topic_id: topic.topic_id, partition: partition.partition_index };
@@ -51,12 +52,15 @@ impl ShareCore {
                 } else if let Some(at) = self.names.get(&key)
                     && let Some(chunk) = chunk_of(node, key, at.clone(), partition, locked_until)
                 {
-                    with_records = true;
-                    self.actions.push_back(ShareAction::Deliver(chunk));
+                    chunks.push(chunk);
                 }
             }
         }
         self.settle_unmentioned(unsettled);
+        let with_records = !chunks.is_empty();
+        if with_records {
+            self.actions.push_back(ShareAction::Deliver(chunks));
+        }
         self.bound_rate(node, with_records, with_error, now < due, now);
     }
 
@@ -120,14 +124,9 @@ impl ShareCore {
             )
         );
         let InFlight { closes, is_fetch, acks: sent, .. } = in_flight;
-        for mut acks in sent {
-            acks.attempts += 1;
-            match self.leaders.get_mut(&node) {
-                Some(leader) if is_about_session && !closes && acks.attempts < ATTEMPTS_MAX => {
-                    leader.pending.push(acks);
-                }
-                _ => self.actions.push_back(settled(acks, Err(error.clone()))),
-            }
+        // With the session the broker has released the records, so that another attempt has nothing to acknowledge.
+        for acks in sent {
+            self.actions.push_back(settled(acks, Err(error.clone())));
         }
         if !is_fetch && !closes && matches!(error, Error::Unsupported { .. }) {
             // The broker does not renew locks: the request was not sent, and the session continues.
@@ -169,7 +168,9 @@ impl ShareCore {
         let error = refusal(node, &format!("ShareFetch of {what}"), code, partition.error_message.clone());
         let Some(leader) = self.leaders.get_mut(&node) else { return };
         let is_new = leader.last_error.replace(StallReason::of(&error)).is_none();
-        if !error.is_retriable() && is_new && leader.useless_responses == 0 {
+        // A topic that was just deleted is answered like that, too; the assignment changes soon.
+        let may_pass = error.is_retriable() || code == ErrorCode::UnknownServerError;
+        if !may_pass && is_new && leader.useless_responses == 0 {
             self.actions.push_back(ShareAction::Report(error));
         }
     }
@@ -177,6 +178,8 @@ impl ShareCore {
     fn learn_leader(&mut self, node: i32, key: TopicIdPartition, (leader, leader_epoch): (i32, i32)) {
         if let Some(at) = self.names.get(&key).cloned() {
             self.actions.push_back(ShareAction::LearnLeader { at, named_by: node, leader, leader_epoch });
+            // Other partitions may have moved as well.
+            self.actions.push_back(ShareAction::RefreshMetadata);
         }
     }
 
