@@ -87,6 +87,12 @@ impl Cluster {
         });
     }
 
+    /// Answers the next ShareFetch or ShareAcknowledge of a partition with this error for it; further errors follow in turn.
+    pub fn add_share_error(&self, api: ApiKey, topic: &str, partition: i32, code: ErrorCode) {
+        let key = (api.code(), topic.to_owned(), partition);
+        self.overrides.arrange(|state| state.share_errors.entry(key).or_default().push_back(code));
+    }
+
     /// Removes all faults.
     pub fn clear_intercepts(&self) {
         self.intercepts.clear(None);

@@ -72,6 +72,8 @@ pub(crate) struct State {
     pub(crate) versions: BTreeMap<i16, (i16, i16)>,
     /// Errors that every fetch answer carries for these partitions, requested or not.
     pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
+    /// Errors that partitions get once each in answers to ShareFetch and ShareAcknowledge.
+    pub(crate) share_errors: BTreeMap<(i16, String, i32), VecDeque<ErrorCode>>,
     pub(crate) approves_transactions: bool,
     pub(crate) commits_have_leader_epoch: bool,
     pub(crate) mock_fetches: bool,
@@ -99,6 +101,11 @@ impl TestOverrides {
     /// The error of a topic in metadata.
     pub(crate) fn topic_error(&self, topic: &str) -> ErrorCode {
         self.look(|state| state.topic_errors.get(topic).copied()).unwrap_or(ErrorCode::None)
+    }
+
+    /// Takes the next error of a partition for this API.
+    pub(crate) fn take_share_error(&self, api: ApiKey, topic: &str, partition: i32) -> Option<ErrorCode> {
+        self.look(|state| state.share_errors.get_mut(&(api.code(), topic.to_owned(), partition))?.pop_front())
     }
 
     pub(crate) fn rack(&self, node: i32) -> Option<String> {

@@ -86,7 +86,9 @@ impl Client {
             let asked = tokio::time::timeout(timeout, answered).await;
             let what = || "metadata".to_owned();
             let timed_out = Error::TimedOut { what: what(), waited_ms: timeout.as_millis() };
-            asked.unwrap_or(Err(timed_out)).map(metadata_of)
+            let metadata = metadata_of(asked.unwrap_or(Err(timed_out))?);
+            cluster.compare(metadata.topics.iter().map(|topic| (&*topic.name, topic.error)));
+            Ok(metadata)
         })
         .await
         .inspect(|metadata| self.apply_permissions(metadata))

@@ -8,11 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ottla_log::{ColdRead, Grown};
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::share_fetch::{
     AcknowledgementBatch, AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchRequest,
     ShareFetchResponse, ShareFetchableTopicResponse,
 };
+use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Chain;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
@@ -287,6 +287,11 @@ impl Fetch<'_> {
                     continue;
                 }
             };
+            let arranged = cluster.overrides.take_share_error(ApiKey::ShareFetch, &partition.topic, place.1);
+            if let Some(code) = arranged {
+                targets.failed.push((*place, code));
+                continue;
+            }
             let key =
                 SharePartitionKey { group: self.session.group.clone(), topic: place.0, partition: place.1 };
             match cluster.share_leader.load(cluster, &key, &partition, self.settings).await {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ottla_protocol::ErrorCode;
+use ottla_protocol::{ApiKey, ErrorCode};
 use tokio::time::Instant;
 
 use super::{ConnectionContext, RequestContext};
@@ -133,6 +133,10 @@ fn start(
     let batches = checked(batches, has_renewals)?;
     let partition = find(context, place)?;
     let cluster = context.cluster();
+    let arranged = cluster.overrides.take_share_error(ApiKey::ShareAcknowledge, &partition.topic, place.1);
+    if let Some(code) = arranged {
+        return Err(code);
+    }
     let key = SharePartitionKey { group: session.group.clone(), topic: place.0, partition: place.1 };
     let led = cluster.share_leader.loaded(&key, partition.leader_epoch());
     // A share partition that is not loaded has no locks.

@@ -78,14 +78,23 @@ unsafe extern "C" fn mock_errors(
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 unsafe extern "C" fn mock_partition_errors(
-    _mcluster: *mut rd_kafka_mock_cluster_t,
-    _topic: *const c_char,
-    _partition: i32,
-    _api_key: i16,
-    _cnt: usize,
-    _errors: *const rd_kafka_resp_err_t,
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: i32,
+    api_key: i16,
+    cnt: usize,
+    errors: *const rd_kafka_resp_err_t,
 ) -> rd_kafka_resp_err_t {
-    RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
+    #[cfg(feature = "mock")]
+    // SAFETY: the application's cluster and text, and our array.
+    return unsafe {
+        crate::mock::requests::push_at_partition(mcluster, topic, partition, api_key, cnt, errors)
+    };
+    #[cfg(not(feature = "mock"))]
+    {
+        let _ = (mcluster, topic, partition, api_key, cnt, errors);
+        RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
+    }
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]

@@ -1,12 +1,13 @@
 //! The mock cluster's requests: which are to fail, and which came.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, ErrorCode, Fault};
 
-use super::with;
+use super::{PARTITIONS_DEFAULT, with};
+use crate::ffi::c_strings::text;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 
@@ -85,6 +86,48 @@ pub(crate) unsafe fn push_at_broker(
     }
 }
 
+/// Arranges errors of one partition. The topic is created, as by a request for its metadata.
+pub(crate) unsafe fn push_at_partition(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: i32,
+    api_key: i16,
+    cnt: usize,
+    errors: *const rd_kafka_resp_err_t,
+) -> rd_kafka_resp_err_t {
+    let api = ApiKey::from_i16(api_key);
+    if !matches!(api, ApiKey::ShareFetch | ApiKey::ShareAcknowledge) {
+        return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED;
+    }
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string; `errors` points to `cnt`
+    // elements (required by the C function that calls this).
+    unsafe {
+        let Some(topic) = text(topic) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        let codes = array(errors, cnt);
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
+            let cluster = it.cluster();
+            if cluster.partitions_of(&topic).is_none()
+                && cluster.add_topic(&topic, PARTITIONS_DEFAULT).is_err()
+            {
+                return RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+            }
+            let count = cluster.partitions_of(&topic).unwrap_or_default();
+            if usize::try_from(partition).is_ok_and(|index| index < count) {
+                for code in codes {
+                    cluster.add_share_error(
+                        api,
+                        &topic,
+                        partition,
+                        i16::try_from(*code).map_or(ErrorCode::UnknownServerError, ErrorCode::from_i16),
+                    );
+                }
+                return RD_KAFKA_RESP_ERR_NO_ERROR;
+            }
+            RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
+        })
+    }
+}
+
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_clear_request_errors(
@@ -120,7 +163,13 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
 pub unsafe extern "C" fn rd_kafka_mock_start_request_tracking(mcluster: *mut rd_kafka_mock_cluster_t) {
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
     // `rd_kafka_mock_start_request_tracking`).
-    unsafe { with(mcluster, (), |it| it.cluster().track_requests(true)) };
+    // The requests of an earlier time are forgotten.
+    unsafe {
+        with(mcluster, (), |it| {
+            it.cluster().forget_tracked_requests();
+            it.cluster().track_requests(true);
+        })
+    };
 }
 
 #[on_panic(())]

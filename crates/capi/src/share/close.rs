@@ -4,6 +4,8 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use ottla_client::Error;
+
 use crate::callbacks::running_calls;
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
@@ -32,7 +34,11 @@ impl Share {
         let consumer = self.state().consumer.take();
         let closed =
             consumer.map_or(Ok(()), |consumer| consumer.close_blocking(self.client.config.socket_timeout));
-        closed.map_err(Refused::from)
+        match closed {
+            // As in the original, a coordinator that does not answer is no error of the close.
+            Err(Error::TimedOut { .. }) => Ok(()),
+            closed => closed.map_err(Refused::from),
+        }
     }
 }
 

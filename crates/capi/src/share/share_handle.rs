@@ -109,9 +109,10 @@ impl Share {
 
     /// Returns the assigned partitions.
     pub(crate) fn assignment(&self) -> Result<Vec<TopicPartition>, Error> {
-        self.state().consumer.as_ref().map_or(Ok(Vec::new()), |consumer| {
-            consumer.assignment_blocking(ENGINE_TIMEOUT)
-        })
+        self.state()
+            .consumer
+            .as_ref()
+            .map_or(Ok(Vec::new()), |consumer| consumer.assignment_blocking(ENGINE_TIMEOUT))
     }
 
     /// Wakes a waiting poll when there is something to poll.

@@ -127,8 +127,8 @@ impl Brokers {
             }
             moved_brokers.extend(known.map(|peer| MovedBroker {
                 node: broker.node_id,
-                from: format!("{}:{}", peer.host, peer.port),
-                to: format!("{}:{port}", broker.host),
+                from: address_of(&peer.host, peer.port),
+                to: address_of(&broker.host, port),
             }));
             nodes.insert(broker.node_id, BrokerConnections::new(broker.host.clone(), port));
         }

@@ -204,6 +204,11 @@ impl TopicLayout {
         self.error == ErrorCode::None && !self.partitions.is_empty()
     }
 
+    /// The topic's error.
+    pub(crate) fn error(&self) -> ErrorCode {
+        self.error
+    }
+
     /// The topic's error, unless it is a temporary one of an existing topic.
     pub(crate) fn lasting_error(&self) -> Option<ErrorCode> {
         (self.error != ErrorCode::None && !is_temporary(self.error)).then_some(self.error)

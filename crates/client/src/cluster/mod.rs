@@ -244,6 +244,16 @@ impl Cluster {
         }
     }
 
+    /// Compares the state of topics in a response to the application's own request: news about wanted ones lead to a refresh.
+    pub(crate) fn compare<'a>(&self, mut topics: impl Iterator<Item = (&'a str, ErrorCode)>) {
+        let is_news = |(topic, error): (&str, ErrorCode)| {
+            self.layout.borrow().topics.get(topic).is_some_and(|layout| layout.error() != error)
+        };
+        if topics.any(is_news) {
+            self.refresh();
+        }
+    }
+
     /// The number of known topics.
     pub(crate) fn topic_count(&self) -> usize {
         self.layout.borrow().topics.len()

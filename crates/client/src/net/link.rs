@@ -476,7 +476,11 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
                 },
                 _ => None,
             },
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                let reason = format!("Invalid response size: {error}: increase receive.message.max.bytes");
+                link.observer.unreadable(&reason);
+                Some(reason)
+            }
         };
         if link.answered.get() == 0
             && let Some(error) = link.on_strange_start(frames.spare())

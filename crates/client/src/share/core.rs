@@ -214,11 +214,13 @@ impl ShareCore {
     /// Decides which requests are sent now.
     pub(super) fn update(&mut self, now: Instant, demand: Demand, view: &dyn ShareView) {
         for acks in demand.acks {
-            if view.leader(acks.key, &acks.at).is_none_or(|leader| leader == acks.node) {
-                self.leaders.entry(acks.node).or_default().pending.push(acks);
-            } else {
-                // The records were released with the leadership.
+            let session = self.leaders.get_mut(&acks.node).filter(|leader| leader.session.is_open());
+            if view.leader(acks.key, &acks.at).is_some_and(|leader| leader != acks.node) {
                 self.actions.push_back(lost_leader(acks));
+            } else if let Some(leader) = session {
+                leader.pending.push(acks);
+            } else {
+                self.actions.push_back(without_session(acks));
             }
         }
         self.wake_at = None;
@@ -354,15 +356,17 @@ impl ShareCore {
     /// The session is lost and none follows: the broker has released the records.
     fn fail_pending(&mut self, node: i32) {
         let Some(leader) = self.leaders.get_mut(&node) else { return };
-        for acks in std::mem::take(&mut leader.pending) {
-            let what = format!("acknowledging records of {}", acks.at);
-            let code = ottla_protocol::ErrorCode::ShareSessionNotFound;
-            self.actions.push_back(settled(acks, Err(Error::Broker { what, code })));
-        }
+        self.actions.extend(std::mem::take(&mut leader.pending).into_iter().map(without_session));
     }
 }
 
-/// The action that settles acknowledgements of records whose leader has changed.
+/// The action that settles acknowledgements of records that the broker has released with their session.
+fn without_session(acks: PartitionAcks) -> ShareAction {
+    let what = format!("acknowledging records of {}", acks.at);
+    settled(acks, Err(Error::Broker { what, code: ottla_protocol::ErrorCode::InvalidShareSessionEpoch }))
+}
+
+/// The action that settles acknowledgements of records that the broker has released with the leadership.
 fn lost_leader(acks: PartitionAcks) -> ShareAction {
     let what = format!("acknowledging records of {}", acks.at);
     settled(acks, Err(Error::Broker { what, code: ottla_protocol::ErrorCode::NotLeaderOrFollower }))

@@ -1,9 +1,12 @@
 //! Sending the requests of share sessions.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use ottla_protocol::messages::share_acknowledge::{ShareAcknowledgeRequest, ShareAcknowledgeResponse};
 use ottla_protocol::messages::share_fetch::{ShareFetchRequest, ShareFetchResponse};
+
+use tokio::time::Instant;
 
 use super::core::{AcknowledgeRequest, FetchRequest};
 use crate::cluster::Cluster;
@@ -53,7 +56,8 @@ pub(super) async fn send_fetch(
         forgotten_topics_data: session.forgotten,
     };
     let pending = connection.begin_in(FETCH_VERSION_MAX, make, Some(reservation.clone()))?;
-    let response = pending.answer(config.socket_timeout + wait);
+    let (timeout, sent_at) = (config.socket_timeout + wait, Instant::now());
+    let response = pending.answer(timeout);
     tokio::pin!(response);
     if let Some(patience) = config.patience(unanswered) {
         let patience = patience + wait;
@@ -64,7 +68,7 @@ pub(super) async fn send_fetch(
             Err(_) => {}
         }
     }
-    response.await
+    response.await.map_err(|error| timed_out(error, "ShareFetch", node, sent_at, timeout))
 }
 
 /// Sends a ShareAcknowledge and returns its response.
@@ -90,5 +94,16 @@ pub(super) async fn send_acknowledge(
         is_renew_ack: renews,
         topics: session.topics,
     };
-    connection.call(ACKNOWLEDGE_VERSION_MAX, cluster.config.socket_timeout, make).await
+    let (timeout, sent_at) = (cluster.config.socket_timeout, Instant::now());
+    let result = connection.call(ACKNOWLEDGE_VERSION_MAX, timeout, make).await;
+    result.map_err(|error| timed_out(error, "ShareAcknowledge", node, sent_at, timeout))
+}
+
+/// The error of a request: the end of its time is another one than the loss of the connection.
+fn timed_out(error: Error, request: &str, node: i32, sent_at: Instant, timeout: Duration) -> Error {
+    if matches!(error, Error::Transport { .. }) && sent_at.elapsed() >= timeout {
+        let what = format!("{request} at node {node}");
+        return Error::TimedOut { what, waited_ms: timeout.as_millis() };
+    }
+    error
 }

@@ -58,7 +58,12 @@ struct ShareTask {
     results: CommitResults,
     /// The errors of assigned topics that the application knows.
     unavailable: BTreeMap<Arc<str>, ErrorCode>,
+    /// The time of the last log line about leaders that cannot be reached.
+    stall_logged_at: Option<Instant>,
 }
+
+/// The interval of log lines about leaders that cannot be reached.
+const STALL_LOGGED_EVERY: Duration = Duration::from_secs(5);
 
 struct View {
     cluster: Rc<Cluster>,
@@ -97,6 +102,7 @@ pub(crate) async fn run(
         commits: Vec::new(),
         results: CommitResults::new(),
         unavailable: BTreeMap::new(),
+        stall_logged_at: None,
     };
     let mut membership = JoinSet::new();
     let mut timer = LoopTimer::new();
@@ -166,6 +172,15 @@ impl ShareTask {
         self.answer_commits();
     }
 
+    fn log_stall(&mut self, node: i32, error: &Error, now: Instant) {
+        if self.stall_logged_at.is_none_or(|at| now >= at + STALL_LOGGED_EVERY) {
+            self.stall_logged_at = Some(now);
+            self.view.cluster.observer.log.debug(Context::Consumer, "FETCHMORE", || {
+                format!("Fetch stalled: no eligible broker: node {node}: {error}")
+            });
+        }
+    }
+
     /// Reports the errors of assigned topics, each once until it changes.
     fn report_unavailable_topics(&mut self) {
         let View { cluster, queue } = &self.view;
@@ -191,12 +206,16 @@ impl ShareTask {
         let now = Instant::now();
         match event {
             Event::Fetched(node, result) => {
-                if let Ok(response) = &result {
-                    self.view.cluster.observer.throttled(node, response.throttle_time_ms);
-                    self.links.counters.set_lock_timeout(response.acquisition_lock_timeout_ms);
-                    for node in &response.node_endpoints {
-                        self.view.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
+                match &result {
+                    Ok(response) => {
+                        self.stall_logged_at = None;
+                        self.view.cluster.observer.throttled(node, response.throttle_time_ms);
+                        self.links.counters.set_lock_timeout(response.acquisition_lock_timeout_ms);
+                        for node in &response.node_endpoints {
+                            self.view.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
+                        }
                     }
+                    Err(error) => self.log_stall(node, error, now),
                 }
                 self.core.on_fetched(node, result, now);
             }

@@ -331,6 +331,12 @@ impl ConnectionObserver {
         });
     }
 
+    /// Reports a response that this client cannot read. The connection closes for this reason.
+    pub(crate) fn unreadable(&self, reason: &str) {
+        let (address, reason) = (self.address.to_string(), reason.to_owned());
+        self.observer.errors.push(Error::Protocol { address, reason });
+    }
+
     /// Records that the connection is closed, and drops its requests in flight.
     pub(crate) fn closed(&self, reason: &str) {
         if self.is_open.replace(false) {

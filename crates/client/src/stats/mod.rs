@@ -454,7 +454,7 @@ impl Observer {
     /// A connection attempt starts.
     pub(crate) fn connecting(&self, host: &str, port: u16) {
         let address = address_of(host, port);
-        self.log.debug(Context::Broker, "CONNECT", || format!("{address}: connecting"));
+        self.log.debug(Context::Broker, "CONNECT", || format!("{address}: Connecting to {address}"));
         self.broker(&address, Broker::connecting);
     }
 

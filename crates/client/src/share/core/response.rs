@@ -7,7 +7,7 @@ use ottla_protocol::messages::share_acknowledge::ShareAcknowledgeResponse;
 use ottla_protocol::messages::share_fetch::{PartitionData, ShareFetchResponse};
 use tokio::time::Instant;
 
-use super::{ATTEMPTS_MAX, InFlight, ShareAction, ShareCore, settled};
+use super::{ATTEMPTS_MAX, InFlight, ShareAction, ShareCore, settled, without_session};
 use crate::error::Error;
 use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
 use crate::share::queue::{AcquiredChunk, AcquiredRange};
@@ -143,6 +143,7 @@ impl ShareCore {
         }
         let Some(leader) = self.leaders.get_mut(&node) else { return };
         leader.session.restart();
+        let pending = std::mem::take(&mut leader.pending);
         let is_final = !error.is_retriable();
         let pause = if is_final { REFUSED_PAUSE } else { self.settings.pause(leader.failures) };
         // A session that the broker dropped is opened again at once.
@@ -156,13 +157,16 @@ impl ShareCore {
         if is_final && leader.failures == 1 {
             self.actions.push_back(ShareAction::Report(error));
         }
+        self.actions.extend(pending.into_iter().map(without_session));
     }
 
     fn on_partition_error(&mut self, node: i32, key: TopicIdPartition, partition: &PartitionData) {
         let code = partition.error_code;
         if code.needs_metadata_refresh() {
             let leader = (partition.current_leader.leader_id, partition.current_leader.leader_epoch);
-            return self.learn_leader(node, key, leader);
+            self.learn_leader(node, key, leader);
+            // Other partitions may have moved as well.
+            return self.actions.push_back(ShareAction::RefreshMetadata);
         }
         let what = self.names.get(&key).map_or_else(|| "a partition".into(), TopicPartition::to_string);
         let error = refusal(node, &format!("ShareFetch of {what}"), code, partition.error_message.clone());
@@ -178,8 +182,6 @@ impl ShareCore {
     fn learn_leader(&mut self, node: i32, key: TopicIdPartition, (leader, leader_epoch): (i32, i32)) {
         if let Some(at) = self.names.get(&key).cloned() {
             self.actions.push_back(ShareAction::LearnLeader { at, named_by: node, leader, leader_epoch });
-            // Other partitions may have moved as well.
-            self.actions.push_back(ShareAction::RefreshMetadata);
         }
     }
 
@@ -194,9 +196,14 @@ impl ShareCore {
         let (of_it, others) = std::mem::take(unsettled).into_iter().partition(|acks| acks.key == key);
         *unsettled = others;
         for mut acks in of_it {
-            // The coordinator of the share group's state may be moving. A leader that moved has lost the acquisition.
+            // The coordinator of the share group's state may be moving.
             acks.attempts += 1;
-            let may_pass = code.is_retriable() && !code.needs_metadata_refresh();
+            let may_pass = matches!(
+                code,
+                ErrorCode::CoordinatorLoadInProgress
+                    | ErrorCode::CoordinatorNotAvailable
+                    | ErrorCode::NotCoordinator
+            );
             if may_pass && acks.attempts < ATTEMPTS_MAX && !self.closes {
                 self.leaders.entry(acks.node).or_default().pending.push(acks);
                 continue;
