@@ -27,6 +27,7 @@ mod failure;
 mod foreign;
 mod jars;
 mod kafka;
+mod kerberos;
 mod librdkafka;
 mod old_kafka;
 mod ottla;
@@ -51,6 +52,7 @@ pub use jars::{
     KafkaJars, application_jars, flink_jars, jars, java_client, newest_jars, old_jars, spring_jars,
 };
 pub use kafka::{KafkaCluster, KafkaOptions};
+pub use kerberos::Kdc;
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;
 pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};

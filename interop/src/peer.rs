@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub enum Peer {
     Node,
     /// The build of librdkafka's own tests: npm for their sources, make, compilers, OpenSSL's headers; and Java.
     NumberedTests,
+    /// MIT's Kerberos server and `kinit`.
+    Kerberos,
     /// valgrind.
     Valgrind,
     /// The address `::1`: containers may not have it.
@@ -64,7 +66,7 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order of lists.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Java,
         Self::NewestJava,
         Self::Applications,
@@ -78,6 +80,7 @@ impl Peer {
         Self::Rust,
         Self::Node,
         Self::NumberedTests,
+        Self::Kerberos,
         Self::Valgrind,
         Self::Ipv6,
     ];
@@ -98,6 +101,7 @@ impl Peer {
             Self::Rust => "rust-rdkafka",
             Self::Node => "Node",
             Self::NumberedTests => "librdkafka's numbered tests",
+            Self::Kerberos => "Kerberos",
             Self::Valgrind => "valgrind",
             Self::Ipv6 => "IPv6",
         }
@@ -141,7 +145,13 @@ impl Peer {
                 self.openssl_headers()?;
                 crate::jars()
             }
-            Self::Kcat | Self::Python | Self::Go | Self::Rust | Self::Node | Self::Valgrind => {
+            Self::Kcat
+            | Self::Python
+            | Self::Go
+            | Self::Rust
+            | Self::Node
+            | Self::Kerberos
+            | Self::Valgrind => {
                 return Ok(());
             }
             Self::Librdkafka => {
@@ -228,6 +238,9 @@ impl Peer {
                 ("java", "openjdk-17-jre-headless"),
                 ("mvn", "maven"),
             ],
+            Self::Kerberos => {
+                &[("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")]
+            }
             Self::Valgrind => &[("valgrind", "valgrind"), ("cc", "gcc")],
             Self::Ipv6 => &[],
         }
@@ -302,10 +315,11 @@ pub(crate) fn locked<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -
     outcome
 }
 
-/// `true` if `program` is in a directory of `PATH`.
+/// `true` if `program` is in a directory of `PATH`, or in the one of servers, which users may not have in theirs.
 fn on_path(program: &str) -> bool {
-    let Some(path) = std::env::var_os("PATH") else { return false };
-    std::env::split_paths(&path).any(|dir| is_executable(&dir.join(program)))
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let servers = PathBuf::from("/usr/sbin");
+    std::env::split_paths(&path).chain([servers]).any(|dir| is_executable(&dir.join(program)))
 }
 
 fn is_executable(path: &Path) -> bool {

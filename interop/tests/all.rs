@@ -44,6 +44,7 @@ mod foreign;
 mod frameworks;
 mod group_load;
 mod groups;
+mod gssapi;
 mod guide;
 mod guide_c;
 mod harness;

@@ -39,8 +39,8 @@ pub(crate) struct SecurityArgs {
 }
 
 fn mechanism(text: &str) -> Result<Mechanism, String> {
-    let with_password = Mechanism::ALL.into_iter().filter(|mechanism| *mechanism != Mechanism::OauthBearer);
-    let found = with_password.into_iter().find(|mechanism| mechanism.name().eq_ignore_ascii_case(text));
+    let mut with_password = Mechanism::ALL.into_iter().filter(|mechanism| mechanism.has_password());
+    let found = with_password.find(|mechanism| mechanism.name().eq_ignore_ascii_case(text));
     found.ok_or_else(|| {
         format!(
             "`{text}` is no mechanism with a password: use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 (and -X for others)"
@@ -83,7 +83,7 @@ impl SecurityArgs {
         if let Some(path) = &self.sasl_password_file {
             sasl.password = Some(password::read_file(path)?);
         }
-        let has_password = sasl.mechanism.is_some_and(|mechanism| mechanism != Mechanism::OauthBearer);
+        let has_password = sasl.mechanism.is_some_and(Mechanism::has_password);
         if !security.protocol.is_sasl() || !has_password || sasl.password.is_some() {
             return Ok(());
         }

@@ -287,14 +287,12 @@ impl Client {
     /// [`Error::Config`] for other values of `sasl.mechanism`, or for a `security.protocol` without SASL.
     pub fn set_sasl_credentials(&self, username: &str, password: Secret) -> Result<(), Error> {
         let security = &self.shared.config.security;
-        match security.sasl.mechanism.filter(|_| security.protocol.is_sasl()) {
-            Some(Mechanism::Plain | Mechanism::ScramSha256 | Mechanism::ScramSha512) => {}
-            mechanism => {
-                let name = mechanism.map_or("none", Mechanism::name);
-                return Err(Error::Config(format!(
-                    "username and password are for sasl.mechanism PLAIN and SCRAM; this client's is {name}"
-                )));
-            }
+        let mechanism = security.protocol.is_sasl().then(|| security.sasl.mechanism.unwrap_or_default());
+        if !mechanism.is_some_and(Mechanism::has_password) {
+            let name = mechanism.map_or("none", Mechanism::name);
+            return Err(Error::Config(format!(
+                "username and password are for sasl.mechanism PLAIN and SCRAM; this client's is {name}"
+            )));
         }
         let username = username.to_owned();
         self.start(|cluster| async move {

@@ -71,7 +71,10 @@ impl Engine {
                     tasks.spawn_local(cluster.clone().keep_learned_broker());
                 }
                 if let Some(authenticator) = cluster.brokers.authenticator().cloned() {
-                    tasks.spawn_local(async move { authenticator.keep_token_fresh().await });
+                    let observer = cluster.observer.clone();
+                    tasks.spawn_local(async move {
+                        authenticator.keep_fresh(|reason| observer.no_ticket(&reason)).await;
+                    });
                 }
                 tasks.spawn_local(crate::collector::run(cluster.clone(), produce.clone()));
                 tasks.spawn_local(Sender::run(cluster.clone(), produce.clone(), threads));

@@ -110,7 +110,7 @@ pub mod statistics {
 }
 pub use error::transaction::{TransactionError, TransactionErrorKind};
 pub use security::{
-    AssertionAlgorithm, Assertions, CertificateProblem, CertificateVerifier, Keystore, Mechanism,
+    AssertionAlgorithm, Assertions, CertificateProblem, CertificateVerifier, Kerberos, Keystore, Mechanism,
     OauthBearer, OauthCloud, OauthGrant, OauthMethod, PresentedCertificate, SaslSettings, Secret, Security,
     SecurityProtocol, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider, open_keystore,
 };

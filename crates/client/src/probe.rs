@@ -135,7 +135,7 @@ impl SecurityProbe {
         config.security.validate()?;
         let connector: Arc<dyn Connector> = Arc::new(TcpConnector::new(config));
         let authenticator = Authenticator::of(config, &connector)?;
-        let mechanism = config.security.sasl.mechanism.filter(|_| authenticator.is_some());
+        let mechanism = authenticator.as_deref().map(Authenticator::mechanism);
         Ok(Self { tls: TlsFiles::of(&config.security, &config.clock)?, authenticator, mechanism })
     }
 

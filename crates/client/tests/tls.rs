@@ -380,8 +380,11 @@ fn contradictions_and_missing_halves_are_named() {
         config.security.tls.key_pem = Some(authority.sign(&["other.test"]).key_pem.into());
     });
     assert!(pair.contains("certificate and private key cannot be used"), "{pair}");
-    let mechanism = refused(&|config| config.security.protocol = SecurityProtocol::SaslSsl);
-    assert!(mechanism.contains("sasl.mechanism is not set"), "{mechanism}");
+    let service = refused(&|config| {
+        config.security.protocol = SecurityProtocol::SaslSsl;
+        config.security.sasl.kerberos.service_name = String::new();
+    });
+    assert!(service.contains("sasl.mechanism=GSSAPI needs sasl.kerberos.service.name"), "{service}");
 }
 
 pub(crate) fn encrypted_key(certificate: &Certificate, password: &str) -> String {

@@ -78,7 +78,10 @@ fn command(artefacts: &Artefacts) -> Result<Package, Failure> {
             "The package has a systemd service that is not started: systemctl enable\n \
              --now ottla. Its data is in /var/lib/ottla, and stays when the package is purged.",
         ],
-        relations: vec![("Depends", "libc6 (>= 2.28)".to_owned())],
+        relations: vec![
+            ("Depends", "libc6 (>= 2.28)".to_owned()),
+            ("Suggests", "libgssapi-krb5-2".to_owned()),
+        ],
         conffiles: &["/etc/default/ottla", "/etc/ottla/server.properties"],
         scripts: &[
             ("postinst", include_str!("../../dist/postinst")),
@@ -106,7 +109,7 @@ fn library(artefacts: &Artefacts) -> Result<Package, Failure> {
         ],
         relations: vec![
             ("Depends", "libc6 (>= 2.28), libgcc-s1 | libgcc1, libstdc++6 (>= 8)".to_owned()),
-            ("Suggests", "libottla-rdkafka-default".to_owned()),
+            ("Suggests", "libottla-rdkafka-default, libgssapi-krb5-2".to_owned()),
         ],
         conffiles: &[],
         scripts: &[],

@@ -14,6 +14,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/capi/", "C's pointers come and go here, and nowhere else"),
     ("crates/client/tests/allocations.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("crates/client/tests/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
+    (
+        "crates/client/src/security/gssapi/library.rs",
+        "loads the system's library of Kerberos at run time and calls its functions",
+    ),
     ("fuzz/src/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("interop/tests/c_admin.rs", "calls the C interface as C does"),
     ("crates/cli/src/allocator.rs", "sets the number of the allocator's heaps, which only the C library can"),

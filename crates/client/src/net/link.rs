@@ -165,16 +165,18 @@ impl Link {
             return Err(self.closed_error());
         }
         let (answer, received) = oneshot::channel();
-        let mut frame = BytesMut::with_capacity(4 + token.len());
-        frame.put_i32(token.len() as i32);
-        frame.put_slice(token);
-        let outgoing = OutgoingFrame { correlation_id: None, frame: frame.freeze().into(), written: None };
-        self.enqueue(
-            outgoing,
-            Some(PendingResponse { correlation_id: None, answer: answer.into() }),
-            Urgency::Now,
-        );
+        let waiting = PendingResponse { correlation_id: None, answer: answer.into() };
+        self.enqueue(bare_frame(token), Some(waiting), Urgency::Now);
         received.await.map_err(|_| self.closed_error())
+    }
+
+    /// Sends such bytes without a response.
+    pub(super) fn send_unanswered(&self, token: &[u8]) -> Result<(), Error> {
+        if !self.is_open() {
+            return Err(self.closed_error());
+        }
+        self.enqueue(bare_frame(token), None, Urgency::Now);
+        Ok(())
     }
 
     fn enqueue(&self, outgoing: OutgoingFrame, waiting: Option<PendingResponse>, urgency: Urgency) {
@@ -379,6 +381,14 @@ impl Link {
         }
         None
     }
+}
+
+/// Length-prefixed bytes that are not a Kafka request.
+fn bare_frame(token: &[u8]) -> OutgoingFrame {
+    let mut frame = BytesMut::with_capacity(4 + token.len());
+    frame.put_i32(token.len() as i32);
+    frame.put_slice(token);
+    OutgoingFrame { correlation_id: None, frame: frame.freeze().into(), written: None }
 }
 
 /// Writes frames from the outbox until the connection is closed.

@@ -1,6 +1,8 @@
 //! Security settings: TLS and SASL.
 
 pub(crate) mod assertion;
+pub(crate) mod gssapi;
+pub(crate) mod kerberos;
 pub(crate) mod keys;
 pub(crate) mod openssl;
 pub(crate) mod roots;
@@ -16,6 +18,7 @@ mod verifier;
 use std::path::PathBuf;
 
 pub use assertion::{AssertionAlgorithm, Assertions};
+pub use kerberos::Kerberos;
 pub use keys::{Keystore, open_keystore};
 pub use secret::Secret;
 pub use token::{Token, TokenCallback, TokenFuture, TokenProvider};
@@ -135,7 +138,7 @@ impl Default for TlsSettings {
 /// SASL settings: the mechanism and the credentials.
 #[derive(Clone, Debug, Default)]
 pub struct SaslSettings {
-    /// `sasl.mechanism`, `sasl.mechanisms`. Needed with SASL: there is no default.
+    /// `sasl.mechanism`, `sasl.mechanisms`. `None` is Kafka's default, [`Mechanism::Gssapi`].
     pub mechanism: Option<Mechanism>,
     /// `sasl.username`, of PLAIN and SCRAM.
     pub username: Option<String>,
@@ -143,10 +146,12 @@ pub struct SaslSettings {
     pub password: Option<Secret>,
     /// The source of OAUTHBEARER tokens.
     pub oauthbearer: OauthBearer,
+    /// The names and the command of GSSAPI.
+    pub kerberos: Kerberos,
 }
 
 /// The values of `sasl.mechanism`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mechanism {
     /// `PLAIN`: the client sends the password itself. Use it only inside TLS.
     Plain,
@@ -156,11 +161,20 @@ pub enum Mechanism {
     ScramSha512,
     /// `OAUTHBEARER`: the client sends a token. Use it only inside TLS.
     OauthBearer,
+    /// `GSSAPI`: Kerberos, with the system's library, which is loaded at run time.
+    #[default]
+    Gssapi,
 }
 
 impl Mechanism {
     /// All mechanisms.
-    pub const ALL: [Self; 4] = [Self::Plain, Self::ScramSha256, Self::ScramSha512, Self::OauthBearer];
+    pub const ALL: [Self; 5] =
+        [Self::Plain, Self::ScramSha256, Self::ScramSha512, Self::OauthBearer, Self::Gssapi];
+
+    /// Returns `true` if the mechanism needs `sasl.username` and `sasl.password`.
+    pub const fn has_password(self) -> bool {
+        matches!(self, Self::Plain | Self::ScramSha256 | Self::ScramSha512)
+    }
 
     /// The name on the wire and in the configuration.
     pub const fn name(self) -> &'static str {
@@ -169,6 +183,7 @@ impl Mechanism {
             Self::ScramSha256 => "SCRAM-SHA-256",
             Self::ScramSha512 => "SCRAM-SHA-512",
             Self::OauthBearer => "OAUTHBEARER",
+            Self::Gssapi => "GSSAPI",
         }
     }
 }
@@ -249,7 +264,6 @@ pub enum OauthMethod {
 impl Security {
     /// Checks for missing and contradictory settings.
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        let refuse = |text: &str| Err(Error::Config(text.to_owned()));
         if self.protocol.is_tls() {
             self.tls.validate()?;
         }
@@ -257,18 +271,17 @@ impl Security {
             return Ok(());
         }
         let sasl = &self.sasl;
-        match sasl.mechanism {
-            None => {
-                refuse("sasl.mechanism is not set: one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER")
-            }
-            Some(Mechanism::OauthBearer) => sasl.oauthbearer.validate(),
-            Some(mechanism) => {
+        match sasl.mechanism.unwrap_or_default() {
+            Mechanism::Gssapi => sasl.kerberos.validate(),
+            Mechanism::OauthBearer => sasl.oauthbearer.validate(),
+            mechanism @ (Mechanism::Plain | Mechanism::ScramSha256 | Mechanism::ScramSha512) => {
                 for (name, missing) in [
                     ("sasl.username", sasl.username.as_ref().is_none_or(String::is_empty)),
                     ("sasl.password", sasl.password.is_none()),
                 ] {
                     if missing {
-                        return refuse(&format!("sasl.mechanism={} needs {name}", mechanism.name()));
+                        let text = format!("sasl.mechanism={} needs {name}", mechanism.name());
+                        return Err(Error::Config(text));
                     }
                 }
                 Ok(())

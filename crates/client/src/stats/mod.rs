@@ -481,6 +481,13 @@ impl Observer {
         self.look_whether_all_are_down(error);
     }
 
+    /// Getting or renewing a Kerberos ticket failed.
+    pub(crate) fn no_ticket(&self, reason: &str) {
+        self.log.say(ERROR, "SASLREFRESH", format!("Kerberos: {reason}"));
+        let address = "Kerberos".to_owned();
+        self.errors.push(crate::Error::Authentication { address, reason: reason.into() });
+    }
+
     /// Reports once that no broker is connected any more.
     fn look_whether_all_are_down(&self, error: &crate::Error) {
         let mut state = self.state();

@@ -307,13 +307,19 @@ impl Connection {
         self.exchange_frame(&frame)
     }
 
-    /// Sends a frame and waits for a frame.
-    pub(super) fn exchange_frame(&mut self, frame: &[u8]) -> Result<Bytes, ProbeError> {
+    /// Sends a frame that has no response.
+    pub(super) fn send_frame(&mut self, frame: &[u8]) -> Result<(), ProbeError> {
         self.stream.tcp().set_write_timeout(Some(self.settings.answer))?;
         let pieces = if self.in_pieces { frame.split_at(4) } else { (&[][..], frame) };
         for piece in [pieces.0, pieces.1] {
             self.stream.write_all(piece)?;
         }
+        Ok(())
+    }
+
+    /// Sends a frame and waits for a frame.
+    pub(super) fn exchange_frame(&mut self, frame: &[u8]) -> Result<Bytes, ProbeError> {
+        self.send_frame(frame)?;
         let deadline = Instant::now() + self.settings.answer;
         let mut prefix = [0; 4];
         self.fill(&mut prefix, deadline)?;

@@ -201,6 +201,9 @@ fn advice(mechanism: Mechanism, probe_error: &ProbeError) -> &'static str {
             "check sasl.username and sasl.password, and that the user has a password for this mechanism (kafka-configs --describe --entity-type users)"
         }
         Mechanism::OauthBearer => "check the source of the token, its expiry, and both machines' clocks",
+        Mechanism::Gssapi => {
+            "check sasl.kerberos.principal and sasl.kerberos.keytab, that the broker's principal has the host name of its address, and both machines' clocks"
+        }
     }
 }
 
@@ -215,12 +218,13 @@ pub(super) fn authenticate(
     }
     // A token may be fetched over HTTP, which needs a runtime.
     let runtime = runtime().map_err(|failure| ProbeError::InvalidResponse(failure.to_string()))?;
-    let line = SaslConnection { address: peer.to_string(), connection: RefCell::new(connection) };
+    let line = SaslConnection { peer, address: peer.to_string(), connection: RefCell::new(connection) };
     runtime.block_on(settings.security.authenticate(&line)).map(|_| ()).map_err(ProbeError::Authentication)
 }
 
 /// A connection, as the SASL mechanisms access it.
 struct SaslConnection<'a> {
+    peer: &'a Reachable,
     address: String,
     connection: RefCell<&'a mut Connection>,
 }
@@ -236,6 +240,10 @@ impl SaslChannel for SaslConnection<'_> {
         &self.address
     }
 
+    fn host(&self) -> &str {
+        &self.peer.host
+    }
+
     fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error> {
         self.connection.borrow().version_of::<R>(version_max).map_err(|probe_error| self.failed(&probe_error))
     }
@@ -246,11 +254,21 @@ impl SaslChannel for SaslConnection<'_> {
     }
 
     async fn ask_bare(&self, token: &[u8]) -> Result<Bytes, Error> {
-        let mut frame = BytesMut::with_capacity(4 + token.len());
-        frame.put_i32(token.len() as i32);
-        frame.put_slice(token);
-        self.connection.borrow_mut().exchange_frame(&frame).map_err(|probe_error| self.failed(&probe_error))
+        let answer = self.connection.borrow_mut().exchange_frame(&bare_frame(token));
+        answer.map_err(|probe_error| self.failed(&probe_error))
     }
+
+    fn send_bare(&self, token: &[u8]) -> Result<(), Error> {
+        let sent = self.connection.borrow_mut().send_frame(&bare_frame(token));
+        sent.map_err(|probe_error| self.failed(&probe_error))
+    }
+}
+
+fn bare_frame(token: &[u8]) -> BytesMut {
+    let mut frame = BytesMut::with_capacity(4 + token.len());
+    frame.put_i32(token.len() as i32);
+    frame.put_slice(token);
+    frame
 }
 
 #[cfg(test)]

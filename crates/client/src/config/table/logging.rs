@@ -34,6 +34,7 @@ const FEATURES: &[&str] = &[
     "sasl",
     "regex",
     "lz4",
+    "sasl_gssapi",
     "sasl_plain",
     "sasl_scram",
     "plugins",
@@ -43,8 +44,7 @@ const FEATURES: &[&str] = &[
     "oidc",
 ];
 
-const ALL_FEATURES: &str =
-    "gzip,snappy,ssl,sasl,regex,lz4,sasl_plain,sasl_scram,plugins,zstd,sasl_oauthbearer,http,oidc";
+const ALL_FEATURES: &str = "gzip,snappy,ssl,sasl,regex,lz4,sasl_gssapi,sasl_plain,sasl_scram,plugins,zstd,sasl_oauthbearer,http,oidc";
 
 const FEATURES_ACCESS: Access = Access { set: |_, _| Ok(()), get: |_| ALL_FEATURES.to_owned() };
 

@@ -1,27 +1,27 @@
 //! Authentication.
 
 use crate::config::property::{
-    Access, Property, choice, flag, optional_path, optional_string, seconds, secret, string,
+    Access, Property, choice, flag, millis, optional_path, optional_string, seconds, secret, string,
 };
 use crate::security::assertion::JWT_BEARER;
+use crate::security::kerberos::KINIT;
 use crate::security::{AssertionAlgorithm, Mechanism, OauthCloud, OauthGrant, OauthMethod};
 
-/// Kafka's names of the SASL mechanisms, including librdkafka's default, Kerberos.
+/// Kafka's names of the SASL mechanisms.
 const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"];
 
 const LOGINS: &str = "every_way_in_and_every_refusal";
 const UNSECURED: &str = "an_unsecured_token_has_the_configured_claims";
-const GSSAPI: &str = "only GSSAPI asks for it, and a client that is to log in by GSSAPI is refused";
+const KERBEROS: &str = "a_client_logs_in_with_a_keytab_and_a_wrong_one_is_named";
+const COMMAND: &str = "a_kinit_command_gets_the_values_of_properties";
 const ASSERTIONS: &str = "a_token_endpoint_gets_an_assertion_in_place_of_a_secret";
 const CLAIMS: &str = "an_assertion_has_the_configured_claims_and_a_signature_that_verifies";
-/// librdkafka's default command.
-const KINIT: &str = r#"kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal} || kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}"#;
 
 pub(super) const ROWS: &[Property] = &[
     Property::choice("sasl.mechanism", MECHANISMS, "GSSAPI")
         .alias(&["sasl.mechanisms"])
         .high()
-        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. It must be set with SASL: librdkafka's default, GSSAPI (Kerberos), is not supported.")
+        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI (Kerberos). GSSAPI needs the system's library `libgssapi_krb5.so.2` (Debian's package `libgssapi-krb5-2`) or Heimdal's `libgssapi.so.3`, which are loaded when a client is created.")
         .effective(
             LOGINS,
             Access {
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Property] = &[
                     config.security.sasl.mechanism = Mechanism::ALL.into_iter().find(named);
                     Ok(())
                 },
-                get: |config| config.security.sasl.mechanism.map_or("GSSAPI", Mechanism::name).to_owned(),
+                get: |config| config.security.sasl.mechanism.unwrap_or_default().name().to_owned(),
             },
         ),
     Property::string("sasl.username", "").high().text("The name for PLAIN and SCRAM.").effective(LOGINS, optional_string!(security.sasl.username)),
@@ -40,18 +40,20 @@ pub(super) const ROWS: &[Property] = &[
         .text("The password for PLAIN and SCRAM.")
         .effective(LOGINS, secret!(security.sasl.password)),
     Property::string("sasl.kerberos.service.name", "kafka")
-        .text("The brokers' Kerberos name.")
-        .accepted(GSSAPI),
+        .text("The brokers' Kerberos name: the part before the slash. The part behind it is the host name of the broker's address.")
+        .effective(KERBEROS, string!(security.sasl.kerberos.service_name)),
     Property::string("sasl.kerberos.principal", "kafkaclient")
-        .text("This client's Kerberos name.")
-        .accepted(GSSAPI),
+        .text("This client's Kerberos name. The client uses its tickets, or those of the default cache if no cache has them.")
+        .effective(KERBEROS, string!(security.sasl.kerberos.principal)),
     Property::string("sasl.kerberos.kinit.cmd", KINIT)
-        .text("The command that gets a Kerberos ticket.")
-        .accepted(GSSAPI),
-    Property::string("sasl.kerberos.keytab", "").text("File of Kerberos keys.").accepted(GSSAPI),
+        .text("The shell command that gets or renews a Kerberos ticket. The client runs it when it is created, and again after each `sasl.kerberos.min.time.before.relogin`. `%{NAME}` is replaced by the value of the property NAME, as it is: the shell interprets it. If empty, the client uses the tickets that it finds.")
+        .effective(COMMAND, string!(security.sasl.kerberos.kinit_command)),
+    Property::string("sasl.kerberos.keytab", "")
+        .text("File of Kerberos keys, for `sasl.kerberos.kinit.cmd`.")
+        .effective(KERBEROS, string!(security.sasl.kerberos.keytab)),
     Property::int("sasl.kerberos.min.time.before.relogin", 0, 86_400_000, "60000")
-        .text("The minimum time between two renewals of the ticket.")
-        .accepted(GSSAPI),
+        .text("The time between two runs of `sasl.kerberos.kinit.cmd`. With 0, the command runs only until it has succeeded once.")
+        .effective("a_command_runs_at_the_start_and_after_each_interval", millis!(security.sasl.kerberos.min_time_before_relogin)),
     Property::string("sasl.oauthbearer.config", "")
         .secret()
         .text("The claims of unsigned tokens, as `key=value` separated by spaces: principal (needed), principalClaimName, scope, scopeClaimName, lifeSeconds, extension_NAME.")

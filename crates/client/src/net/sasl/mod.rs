@@ -2,6 +2,7 @@
 //!
 //! Each mechanism is one async function for the whole exchange; [`SaslExchange`] connects it to the broker.
 
+mod gssapi;
 mod oauthbearer;
 pub(crate) mod oidc;
 mod plain;
@@ -15,6 +16,7 @@ use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
 use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
 use ottla_protocol::{ErrorCode, Request};
 
+use self::gssapi::KerberosLogin;
 use self::oidc::Endpoint;
 use self::scram::SaltedPassword;
 use super::connector::Connector;
@@ -44,6 +46,7 @@ pub(crate) struct Authenticator {
     /// Held while a token is requested: connections that need one at the same time share it.
     requesting: tokio::sync::Mutex<()>,
     salted: Mutex<Option<SaltedPassword>>,
+    kerberos: Option<KerberosLogin>,
 }
 
 /// The credentials for PLAIN and SCRAM.
@@ -71,10 +74,10 @@ impl Authenticator {
     /// `connector` connects to the OIDC token endpoint, with its own TLS.
     fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
         let settings = &config.security.sasl;
-        let mechanism =
-            settings.mechanism.ok_or_else(|| Error::Config("sasl.mechanism is not set".into()))?;
+        let mechanism = settings.mechanism.unwrap_or_default();
         let tokens =
             if mechanism == Mechanism::OauthBearer { Some(token_source(config, connector)?) } else { None };
+        let kerberos = if mechanism == Mechanism::Gssapi { Some(KerberosLogin::new(config)?) } else { None };
         Ok(Self {
             mechanism,
             credentials: Mutex::new(Credentials {
@@ -86,6 +89,7 @@ impl Authenticator {
             token: Mutex::default(),
             requesting: tokio::sync::Mutex::default(),
             salted: Mutex::default(),
+            kerberos,
         })
     }
 
@@ -132,9 +136,21 @@ impl Authenticator {
         Some((token, Duration::from_millis(left_ms)))
     }
 
-    /// Requests the first token before there is a connection, and each later one before the last expires, until it is
-    /// dropped. Returns at once for mechanisms without tokens.
-    pub(crate) async fn keep_token_fresh(&self) {
+    /// The mechanism of all connections.
+    pub(crate) fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Gets tokens or Kerberos tickets before there is a connection, and later ones before the last expires, until it is
+    /// dropped. Returns at once for mechanisms with a password. `on_failure` gets the reason of a missing ticket.
+    pub(crate) async fn keep_fresh(&self, on_failure: impl Fn(String)) {
+        match &self.kerberos {
+            Some(kerberos) => kerberos.keep_ticket_fresh(on_failure).await,
+            None => self.keep_token_fresh().await,
+        }
+    }
+
+    async fn keep_token_fresh(&self) {
         if !matches!(self.tokens, Some(TokenSource::Callback(_) | TokenSource::Oidc(_))) {
             return;
         }
@@ -206,6 +222,11 @@ pub trait SaslChannel {
     /// The peer's name in errors.
     fn address(&self) -> &str;
 
+    /// The peer's host name, which is a part of its Kerberos name.
+    fn host(&self) -> &str {
+        host_of(self.address())
+    }
+
     /// The highest version of `R` that both sides support, at most `version_max`.
     fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error>;
 
@@ -214,6 +235,15 @@ pub trait SaslChannel {
 
     /// Sends length-prefixed bytes that are not a Kafka request, and waits for such a response: brokers before 1.0.
     fn ask_bare(&self, token: &[u8]) -> impl Future<Output = Result<Bytes, Error>>;
+
+    /// Sends such bytes that have no response.
+    fn send_bare(&self, token: &[u8]) -> Result<(), Error>;
+}
+
+/// The host of `HOST:PORT`.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 impl SaslChannel for Link {
@@ -233,6 +263,10 @@ impl SaslChannel for Link {
     async fn ask_bare(&self, token: &[u8]) -> Result<Bytes, Error> {
         self.exchange_bare(token).await
     }
+
+    fn send_bare(&self, token: &[u8]) -> Result<(), Error> {
+        self.send_unanswered(token)
+    }
 }
 
 /// Runs the whole exchange. Returns the session lifetime if the broker limits it.
@@ -246,6 +280,7 @@ pub(crate) async fn authenticate<L: SaslChannel>(
         Mechanism::Plain => plain::prove(&mut exchange, &authenticator.credentials()).await,
         Mechanism::ScramSha256 | Mechanism::ScramSha512 => scram::prove(&mut exchange, authenticator).await,
         Mechanism::OauthBearer => oauthbearer::prove(&mut exchange, authenticator).await,
+        Mechanism::Gssapi => gssapi::prove(&mut exchange, authenticator.kerberos.as_ref()).await,
     }?;
     tracing::debug!(
         address = line.address(),
@@ -306,10 +341,29 @@ impl<L: SaslChannel> SaslExchange<'_, L> {
         Ok(response.auth_bytes)
     }
 
+    /// Sends the last message of a mechanism whose server has no reply to it. With Kafka's framing there is one.
+    async fn say_last(&mut self, message: Vec<u8>) -> Result<(), Error> {
+        if self.bare { self.line.send_bare(&message) } else { self.say(message).await.map(|_| ()) }
+    }
+
     fn refused(&self, reason: &str) -> Error {
         Error::Authentication {
             address: self.line.address().to_owned(),
             reason: format!("{}: {reason}", self.mechanism.name()).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_an_address_has_no_port_and_no_brackets() {
+        for (address, host) in
+            [("broker.example:9093", "broker.example"), ("[::1]:9093", "::1"), ("10.0.0.1:1", "10.0.0.1")]
+        {
+            assert_eq!(host_of(address), host);
         }
     }
 }

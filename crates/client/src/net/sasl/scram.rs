@@ -108,7 +108,7 @@ pub(crate) fn salted_password(
     match mechanism {
         Mechanism::ScramSha256 => Some(salt::<Sha256>(password, with, iterations)),
         Mechanism::ScramSha512 => Some(salt::<Sha512>(password, with, iterations)),
-        Mechanism::Plain | Mechanism::OauthBearer => None,
+        Mechanism::Plain | Mechanism::OauthBearer | Mechanism::Gssapi => None,
     }
 }
 
