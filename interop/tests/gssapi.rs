@@ -113,6 +113,11 @@ fn our_client(world: &World, keytab: &Path, stale: &Path) -> Result<(), Failure>
     let consume = ["consume", "-t", "tickets", "-o", "beginning", "-e", "-f", "%s\n"];
     let consumed = world.ottla(&consume, &alice, "client", b"")?.succeeded()?;
     assert_eq!(consumed.lines(), ["one", "two"]);
+    // SaslHandshake 0: tokens without Kafka's framing, and no response to the last one.
+    let old = [&alice[..], &["api.version.request=false".to_owned()]].concat();
+    world.ottla(&["produce", "-t", "tickets"], &old, "client", b"old\n")?.succeeded()?;
+    let examined = world.ottla(&["doctor"], &alice, "client", b"")?.succeeded()?.stdout_text();
+    assert!(examined.contains("sasl.mechanism=GSSAPI, the broker offers GSSAPI"), "{examined}");
     // The ticket of the last run is enough.
     world.ottla(&["produce", "-t", "tickets"], &no_command(), "client", b"three\n")?.succeeded()?;
 
