@@ -184,7 +184,8 @@ impl Library {
         let (mut minor, mut handle) = (0, null_mut());
         let mut text = Buffer::reading(name.as_bytes());
         // SAFETY: all pointers are to values that outlive the call (RFC 2744, 5.16).
-        let major = unsafe { (self.import_name)(&mut minor, &mut text, name_type.as_ptr(), &mut handle) };
+        let major =
+            unsafe { (self.import_name)(&raw mut minor, &raw mut text, name_type.as_ptr(), &raw mut handle) };
         self.check(major, minor)?;
         Ok(Name { library: self, handle })
     }
@@ -198,12 +199,12 @@ impl Library {
         // where RFC 2744, 5.2 permits it.
         let major = unsafe {
             (self.acquire_cred)(
-                &mut minor,
+                &raw mut minor,
                 name.handle,
                 0,
-                &mut mechanisms,
+                &raw mut mechanisms,
                 INITIATE,
-                &mut handle,
+                &raw mut handle,
                 null_mut(),
                 null_mut(),
             )
@@ -229,7 +230,14 @@ impl Library {
             let mut text = Buffer::EMPTY;
             // SAFETY: all pointers are to values that outlive the call (RFC 2744, 5.11).
             let major = unsafe {
-                (self.display_status)(&mut minor, status, kind, KERBEROS.as_ptr(), &mut more, &mut text)
+                (self.display_status)(
+                    &raw mut minor,
+                    status,
+                    kind,
+                    KERBEROS.as_ptr(),
+                    &raw mut more,
+                    &raw mut text,
+                )
             };
             let text = String::from_utf8_lossy(&self.taken(text)).trim().to_owned();
             if major & ERROR_BITS != 0 {
@@ -253,7 +261,7 @@ impl Library {
         };
         let mut minor = 0;
         // SAFETY: the library allocated the buffer, or it is empty (RFC 2744, 5.26).
-        unsafe { (self.release_buffer)(&mut minor, &mut buffer) };
+        unsafe { (self.release_buffer)(&raw mut minor, &raw mut buffer) };
         bytes
     }
 }
@@ -296,7 +304,7 @@ impl Drop for Name {
     fn drop(&mut self) {
         let mut minor = 0;
         // SAFETY: the handle is from `gss_import_name` and is not used any more (RFC 2744, 5.28).
-        unsafe { (self.library.release_name)(&mut minor, &mut self.handle) };
+        unsafe { (self.library.release_name)(&raw mut minor, &raw mut self.handle) };
     }
 }
 
@@ -310,7 +318,7 @@ impl Drop for Credential {
     fn drop(&mut self) {
         let mut minor = 0;
         // SAFETY: the handle is from `gss_acquire_cred` and is not used any more (RFC 2744, 5.27).
-        unsafe { (self.library.release_cred)(&mut minor, &mut self.handle) };
+        unsafe { (self.library.release_cred)(&raw mut minor, &raw mut self.handle) };
     }
 }
 
@@ -350,17 +358,17 @@ impl SecurityContext for KerberosContext {
         // to values that outlive the call, or null for results that are not wanted.
         let major = unsafe {
             (self.library.init_sec_context)(
-                &mut minor,
+                &raw mut minor,
                 credential,
-                &mut self.handle,
+                &raw mut self.handle,
                 self.target.handle,
                 KERBEROS.as_ptr(),
                 FLAGS,
                 0,
                 null_mut(),
-                &mut input,
+                &raw mut input,
                 null_mut(),
-                &mut output,
+                &raw mut output,
                 null_mut(),
                 null_mut(),
             )
@@ -376,7 +384,15 @@ impl SecurityContext for KerberosContext {
         // SAFETY: the context is from `gss_init_sec_context`; all pointers are to values that outlive the call, or null
         // for a result that is not wanted (RFC 2744, 5.33).
         let major = unsafe {
-            (self.library.wrap)(&mut minor, self.handle, 0, 0, &mut input, null_mut(), &mut output)
+            (self.library.wrap)(
+                &raw mut minor,
+                self.handle,
+                0,
+                0,
+                &raw mut input,
+                null_mut(),
+                &raw mut output,
+            )
         };
         let wrapped = self.library.taken(output);
         self.library.check(major, minor).map(|()| wrapped)
@@ -387,7 +403,14 @@ impl SecurityContext for KerberosContext {
         let mut input = Buffer::reading(message);
         // SAFETY: as in `wrap` (RFC 2744, 5.31).
         let major = unsafe {
-            (self.library.unwrap)(&mut minor, self.handle, &mut input, &mut output, null_mut(), null_mut())
+            (self.library.unwrap)(
+                &raw mut minor,
+                self.handle,
+                &raw mut input,
+                &raw mut output,
+                null_mut(),
+                null_mut(),
+            )
         };
         let message = self.library.taken(output);
         self.library.check(major, minor).map(|()| message)
@@ -402,7 +425,7 @@ impl Drop for KerberosContext {
         let mut minor = 0;
         // SAFETY: the handle is from `gss_init_sec_context` and is not used any more; no token is wanted (RFC 2744,
         // 5.9).
-        unsafe { (self.library.delete_sec_context)(&mut minor, &mut self.handle, null_mut()) };
+        unsafe { (self.library.delete_sec_context)(&raw mut minor, &raw mut self.handle, null_mut()) };
     }
 }
 
