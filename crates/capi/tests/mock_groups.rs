@@ -18,6 +18,7 @@ use std::time::Duration;
 use rdkafka::client::handle::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::group_metadata::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
@@ -28,11 +29,27 @@ use rdkafka::mock::topics::*;
 use rdkafka::mock::*;
 use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
+use rdkafka::share::commit::*;
+use rdkafka::share::poll::*;
 
 use crate::common::{conf, list, new, produce, subscribe, until};
 use crate::sharing::{Consumer, EXPLICIT, OK, RELEASE};
 
 const SHARE_GROUP_HEARTBEAT: i16 = 76;
+const SHARE_FETCH: i16 = 78;
+const SHARE_ACKNOWLEDGE: i16 = 79;
+
+unsafe extern "C" {
+    /// Has a variable number of errors, so that C defines it.
+    fn rd_kafka_mock_partition_push_request_errors(
+        mcluster: *mut rd_kafka_mock_cluster_t,
+        topic: *const c_char,
+        partition: i32,
+        api_key: i16,
+        cnt: usize,
+        ...
+    ) -> rd_kafka_resp_err_t;
+}
 
 /// A cluster with share groups and a topic `orders`, whose groups begin at its first record.
 struct Stage {
@@ -371,5 +388,82 @@ fn null_is_ignored() {
         let code =
             rd_kafka_mock_sharegroup_get_member_ids(stage.cluster, c"g".as_ptr(), &raw mut ids, null_mut());
         assert_eq!(code, RD_KAFKA_RESP_ERR__INVALID_ARG);
+    }
+}
+
+#[test]
+fn the_client_of_a_share_consumer_is_the_first_word_behind_its_pointer_and_knows_its_assignment() {
+    let stage = Stage::of(3);
+    let consumer = stage.member(&[]);
+    let client = unsafe { *consumer.0.cast::<*mut rd_kafka_t>() };
+    until("an assignment", || {
+        let mut partitions = null_mut();
+        assert_eq!(unsafe { rd_kafka_assignment(client, &raw mut partitions) }, OK);
+        crate::sharing::entries(partitions).len() == 3
+    });
+}
+
+#[test]
+fn a_refused_member_of_a_share_group_has_a_fatal_error_and_gets_no_more_records() {
+    let stage = Stage::of(1);
+    let consumer = stage.member(&[]);
+    let refusal = RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED;
+    until("the first heartbeat", || !stage.members(c"g").unwrap_or_default().is_empty());
+    unsafe {
+        rd_kafka_mock_push_request_errors_array(stage.cluster, SHARE_GROUP_HEARTBEAT, 1, &raw const refusal)
+    };
+    until("the refusal", || {
+        let mut batch = null_mut();
+        unsafe {
+            let error = rd_kafka_share_poll(consumer.0, 100, &raw mut batch);
+            let is_fatal = !error.is_null() && rd_kafka_error_is_fatal(error) == 1;
+            crate::sharing::code_of(error).err() == Some(refusal) && is_fatal
+        }
+    });
+    let client = unsafe { *consumer.0.cast::<*mut rd_kafka_t>() };
+    assert_eq!(unsafe { rd_kafka_fatal_error(client, null_mut(), 0) }, refusal);
+    stage.produce(0, 0..3);
+    assert_eq!(consumer.poll(1000).err(), Some(refusal), "no records");
+}
+
+#[test]
+fn errors_of_single_partitions_are_answered_in_turn_and_leave_the_others_alone() {
+    let stage = Stage::of(2);
+    let push = |partition: i32, api: i16, error: rd_kafka_resp_err_t| unsafe {
+        rd_kafka_mock_partition_push_request_errors(
+            stage.cluster,
+            c"orders".as_ptr(),
+            partition,
+            api,
+            1,
+            error,
+        )
+    };
+    assert_eq!(
+        push(9, SHARE_FETCH, RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR),
+        RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
+    );
+    assert_eq!(push(1, SHARE_FETCH, RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR), OK);
+    stage.produce(0, 0..1);
+    stage.produce(1, 1..2);
+    let consumer = stage.member(&[EXPLICIT]);
+    let mut seen = 0;
+    while seen < 2 {
+        let batch = consumer.batch();
+        for message in batch.messages() {
+            let is_second = unsafe { (*message).partition } == 1;
+            let error = RD_KAFKA_RESP_ERR_INVALID_RECORD_STATE;
+            if is_second {
+                assert_eq!(push(1, SHARE_ACKNOWLEDGE, error), OK);
+            }
+            assert_eq!(consumer.acknowledge(message, RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT), OK);
+            let mut results = null_mut();
+            let outcome = unsafe { rd_kafka_share_commit_sync(consumer.0, 60_000, &raw mut results) };
+            assert_eq!(crate::sharing::code_of(outcome), Ok(()));
+            let codes: Vec<_> =
+                crate::sharing::entries(results).into_iter().map(|(_, at, code)| (at, code)).collect();
+            assert_eq!(codes, [if is_second { (1, error) } else { (0, OK) }]);
+            seen += 1;
+        }
     }
 }

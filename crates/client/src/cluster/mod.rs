@@ -100,8 +100,15 @@ impl Cluster {
         // Responses in a row after which a wanted topic is unknown or has no leader.
         let mut incomplete = 0;
         let mut fresh_at = Instant::now();
-        // The first request waits for the first use.
-        self.refresh.notified().await;
+        // The first request waits for the first use. A topic that another request has brought ages from now on.
+        tokio::select! {
+            biased;
+            () = self.refresh.notified() => {}
+            () = self.in_use.notified() => {
+                let age_max = self.config.metadata_max_age.min(self.config.topic_metadata_refresh_interval);
+                let _ = tokio::time::timeout(age_max, self.refresh.notified()).await;
+            }
+        }
         loop {
             let asked_at = Instant::now();
             self.urgent.set(false);
@@ -193,7 +200,12 @@ impl Cluster {
     /// Adds a topic to the topics whose metadata is kept fresh.
     pub(crate) fn want(&self, topic: &Arc<str>) {
         // Responses to other calls may have brought the topic's error. Only a request of this task creates the topic.
-        if self.wanted.borrow_mut().insert(topic.clone()) && !self.layout.borrow().is_whole(topic) {
+        if !self.wanted.borrow_mut().insert(topic.clone()) {
+            return;
+        }
+        if self.layout.borrow().is_whole(topic) {
+            self.in_use.notify_one();
+        } else {
             self.urgent.set(true);
             self.refresh();
         }

@@ -276,6 +276,8 @@ impl Link {
         self.unanswered.set(unanswered);
         let max = self.config.net.max_fails;
         if max > 0 && unanswered >= max {
+            // The request's sender has the error; as in librdkafka, the application gets no other.
+            self.observer.gave_up();
             self.close(reason);
             return self.closed_error();
         }

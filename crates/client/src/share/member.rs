@@ -264,6 +264,10 @@ impl Member {
         for at in assigned.values() {
             self.cluster.want(&at.topic);
         }
+        // A partition is assigned as soon as the broker has it.
+        if assigned.values().any(|at| self.cluster.leader(&at.topic, at.partition).is_none()) {
+            self.cluster.refresh();
+        }
         let group = self.coordinator.group();
         self.cluster.observer.assigned(Some(group), assigned.len());
         self.assigned.replace(assigned);

@@ -201,6 +201,7 @@ pub(crate) struct ConnectionObserver {
     address: Arc<str>,
     id: u64,
     is_open: Cell<bool>,
+    has_given_up: Cell<bool>,
 }
 
 impl ConnectionObserver {
@@ -217,7 +218,7 @@ impl ConnectionObserver {
 
     pub(super) fn new(observer: Arc<Observer>, address: Arc<str>, id: u64) -> Self {
         observer.broker(&address, |broker, _| broker.open += 1);
-        Self { observer, address, id, is_open: Cell::new(true) }
+        Self { observer, address, id, is_open: Cell::new(true), has_given_up: Cell::new(false) }
     }
 
     /// The connection in log lines, with librdkafka's form: `ssl://host:port/id`. Plaintext has no scheme, and a broker whose
@@ -337,6 +338,11 @@ impl ConnectionObserver {
         self.observer.errors.push(Error::Protocol { address, reason });
     }
 
+    /// The client closes the connection itself, because a response is missing.
+    pub(crate) fn gave_up(&self) {
+        self.has_given_up.set(true);
+    }
+
     /// Records that the connection is closed, and drops its requests in flight.
     pub(crate) fn closed(&self, reason: &str) {
         if self.is_open.replace(false) {
@@ -349,7 +355,7 @@ impl ConnectionObserver {
                 broker.enter(ConnectionState::Down, now);
                 waited_for
             });
-            if waited_for > 0 {
+            if waited_for > 0 && !self.has_given_up.get() {
                 let reason = format!("{reason}, with {waited_for} requests under way").into();
                 self.observer.errors.push(Error::Transport { address: self.address.to_string(), reason });
             }

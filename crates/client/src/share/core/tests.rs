@@ -187,25 +187,23 @@ fn renewals_and_commits_do_not_wait_for_records() {
 }
 
 #[test]
-fn a_lost_session_keeps_acknowledgements_for_the_next_one() {
+fn a_lost_session_fails_acknowledgements_because_the_broker_has_released_the_records() {
     let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
     story.open(1, KEY);
-    let acks = story.acks(1, KEY, 1);
-    story.round(true, &[], vec![acks]);
+    let (sent, waiting, late) = (story.acks(1, KEY, 1), story.acks(1, KEY, 1), story.acks(1, KEY, 1));
+    story.round(true, &[], vec![sent]);
+    story.round(true, &[], vec![waiting]);
     let lost = ShareFetchResponse { error_code: ErrorCode::ShareSessionNotFound, ..Default::default() };
     story.core.on_fetched(1, Ok(lost), story.now);
     let actions: Vec<_> = std::iter::from_fn(|| story.core.poll_action()).collect();
-    assert!(matches!(actions[..], [ShareAction::DropChunks { node: 1 }]), "{actions:?}");
-    let actions = story.round(true, &[], Vec::new());
+    let of_session = Some(ErrorCode::InvalidShareSessionEpoch);
+    assert_eq!(settled(&actions), [Some(ErrorCode::ShareSessionNotFound), of_session]);
+    assert!(actions.iter().any(|action| matches!(action, ShareAction::DropChunks { node: 1 })));
+    let actions = story.round(true, &[], vec![late]);
+    assert_eq!(settled(&actions), [of_session]);
     let opening = fetch(&actions).expect("a new session, at once");
-    assert_eq!((opening.session.epoch, opening.wait), (0, Duration::ZERO));
+    assert_eq!(opening.session.epoch, 0);
     assert!(opening.session.topics[0].partitions[0].acknowledgement_batches.is_empty());
-    story.fetched(1, KEY, false, ErrorCode::None);
-    let actions = story.round(true, &[], Vec::new());
-    let second = fetch(&actions).expect("the acknowledgements");
-    assert_eq!(second.session.topics[0].partitions[0].acknowledgement_batches.len(), 1);
-    let results = story.fetched(1, KEY, false, ErrorCode::InvalidRecordState);
-    assert_eq!(settled(&results), [Some(ErrorCode::InvalidRecordState)]);
 }
 
 #[test]
@@ -225,13 +223,14 @@ fn a_broken_connection_fails_what_was_sent_and_pauses() {
 }
 
 #[test]
-fn a_moved_partition_is_fetched_from_its_leader_and_acknowledged_where_it_was_acquired() {
+fn a_moved_partition_is_fetched_from_its_leader_and_its_records_cannot_be_acknowledged() {
     let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
     story.open(1, KEY);
     story.leaders.of_first = Some(2);
     let acks = story.acks(1, KEY, 1);
     let actions = story.round(true, &[], vec![acks]);
-    assert_eq!(acknowledge(&actions).map(|request| request.node), Some(1));
+    assert_eq!(settled(&actions), [Some(ErrorCode::NotLeaderOrFollower)]);
+    assert!(acknowledge(&actions).is_none());
     assert_eq!(fetch(&actions).map(|request| request.node), Some(2));
 }
 
