@@ -41,6 +41,8 @@ pub(crate) struct Cluster {
     /// Topics in use by producers and consumers.
     wanted: RefCell<BTreeSet<Arc<str>>>,
     refresh: Notify,
+    /// Notified when a topic is wanted that another request has brought.
+    in_use: Notify,
     urgent: Cell<bool>,
     /// The progress of requests for the metadata of all topics.
     all: Cell<AllTopics>,
@@ -85,6 +87,7 @@ impl Cluster {
             layout: RefCell::default(),
             wanted: RefCell::default(),
             refresh: Notify::new(),
+            in_use: Notify::new(),
             urgent: Cell::new(false),
             all: Cell::default(),
             reported_id: RefCell::default(),
