@@ -3,10 +3,10 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ottla_client::{Client, Config, Error, GroupHabits, Metadata, Producer, Rebalance};
+use ottla_client::{Client, Config, Error, GroupHabits, Metadata, Producer, Rebalance, TopicPartition};
 
 use crate::admin::PendingRequests;
 use crate::client::client_interceptors::InterceptorSetup;
@@ -32,7 +32,6 @@ use crate::produce::transaction_calls::TransactionCalls;
 use crate::queue::background_thread::Background;
 use crate::queue::op::Op;
 use crate::queue::op_queue::OpQueue;
-use crate::share::share_handle::Share;
 
 /// Default time limit of a close for leaving the group and for commits.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,8 +58,8 @@ pub(crate) struct Handle {
     pub(crate) reports: bool,
     background: Mutex<Option<Background>>,
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
-    /// The share consumer that owns this client.
-    pub(crate) share: OnceLock<Weak<Share>>,
+    /// Returns the assignment of the share consumer that owns this client.
+    pub(crate) share_assignment: OnceLock<AssignmentSource>,
     cluster: Mutex<Option<(String, i32)>>,
     ending: AtomicBool,
     /// Counts the engine's thread.
@@ -104,6 +103,9 @@ impl Role {
         }
     }
 }
+
+/// A function that returns assigned partitions.
+type AssignmentSource = Box<dyn Fn() -> Vec<TopicPartition> + Send + Sync>;
 
 /// The running client, with its producer or its consumer.
 struct Live {
@@ -205,7 +207,7 @@ impl Handle {
             reports,
             background: Mutex::default(),
             fatal: OnceLock::new(),
-            share: OnceLock::new(),
+            share_assignment: OnceLock::new(),
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),
             engine_thread: Mutex::new(Some(Counted::new())),

@@ -17,7 +17,6 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
 use crate::messages::partition_list::rd_kafka_topic_partition_list_new;
-use crate::share::share_handle::Share;
 
 /// Runs `body` with the consumer, or returns the error if there is none.
 pub(super) fn with(
@@ -209,12 +208,14 @@ pub unsafe extern "C" fn rd_kafka_assignment(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or writable
     // (rdkafka.h, `rd_kafka_assignment`).
     unsafe {
-        if let Some(share) = Handle::of(rk, FUNCTION).and_then(|handle| Share::of_client(&handle)) {
+        let handle = Handle::of(rk, FUNCTION);
+        if let Some(assignment) = handle.as_deref().and_then(|handle| handle.share_assignment.get()) {
             let Some(place) = partitions.as_mut() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-            let assigned = share.assignment().unwrap_or_default();
+            let assigned = assignment();
             *place = list_conversion::list(assigned.iter().map(|at| (at, RD_KAFKA_OFFSET_INVALID)));
             return RD_KAFKA_RESP_ERR_NO_ERROR;
         }
+        drop(handle);
         with(rk, FUNCTION, |_, consuming| {
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
             let assigned = consuming.assigned_offsets();

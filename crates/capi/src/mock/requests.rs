@@ -168,7 +168,7 @@ pub unsafe extern "C" fn rd_kafka_mock_start_request_tracking(mcluster: *mut rd_
         with(mcluster, (), |it| {
             it.cluster().forget_tracked_requests();
             it.cluster().track_requests(true);
-        })
+        });
     };
 }
 

@@ -10,6 +10,6 @@ pub mod partition_offsets;
 pub mod poll;
 pub mod security;
 mod share_call;
-pub(crate) mod share_handle;
+mod share_handle;
 mod share_pointers;
 pub mod subscription;

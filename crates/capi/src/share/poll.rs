@@ -70,7 +70,7 @@ impl SharePoll {
     }
 
     fn end(&self, outcome: Result<Option<MessageBatch>, Refused>) -> Step {
-        // Without records, the engine goes on fetching for the next poll, as the original does.
+        // Without records, the engine continues to fetch for the next poll, as the original does.
         let error = match outcome {
             Ok(None) => null_mut(),
             Ok(Some(batch)) => self.store(batch),

@@ -1,7 +1,7 @@
 //! The object behind C's `rd_kafka_share_t *`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use ottla_client::{Error, ShareConsumer, TopicPartition};
@@ -76,7 +76,11 @@ impl Share {
             progress: Mutex::default(),
         });
         share.listen();
-        let _ = share.client.share.set(Arc::downgrade(&share));
+        let of_share = Arc::downgrade(&share);
+        let _ = share
+            .client
+            .share_assignment
+            .set(Box::new(move || of_share.upgrade().map(|share| share.assignment()).unwrap_or_default()));
         reserved.publish(share);
         Some(pointer.raw())
     }
@@ -102,17 +106,11 @@ impl Share {
         }
     }
 
-    /// Returns the share consumer of a client; `None` for other clients.
-    pub(crate) fn of_client(client: &Handle) -> Option<Arc<Self>> {
-        client.share.get().and_then(Weak::upgrade)
-    }
-
     /// Returns the assigned partitions.
-    pub(crate) fn assignment(&self) -> Result<Vec<TopicPartition>, Error> {
-        self.state()
-            .consumer
-            .as_ref()
-            .map_or(Ok(Vec::new()), |consumer| consumer.assignment_blocking(ENGINE_TIMEOUT))
+    fn assignment(&self) -> Vec<TopicPartition> {
+        let state = self.state();
+        let assigned = state.consumer.as_ref().map(|consumer| consumer.assignment_blocking(ENGINE_TIMEOUT));
+        assigned.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Wakes a waiting poll when there is something to poll.

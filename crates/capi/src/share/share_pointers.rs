@@ -14,7 +14,7 @@ use crate::ffi::rd_kafka_share_t;
 /// The cells of a process: 16 MiB of address space, of which only the pages of used cells take memory.
 const CELLS: usize = 1 << 20;
 
-/// What C's pointer refers to.
+/// The memory behind C's pointer.
 #[repr(C)]
 struct Cell {
     /// C's `rd_kafka_t *` of the share consumer.
