@@ -281,6 +281,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns `false` with librdkafka's defaults.
+    pub(crate) fn is_native(&self) -> bool {
+        self.defaults == Defaults::Native
+    }
+
     /// Creates a configuration with defaults for these bootstrap servers.
     pub fn new(bootstrap_servers: impl Into<String>) -> Self {
         Self { bootstrap_servers: bootstrap_servers.into(), ..Self::default() }

@@ -25,6 +25,8 @@ use crate::watchdog::cause::StallReason;
 const VERSION_MAX: i16 = 1;
 const JOINS: i32 = 0;
 const LEAVES: i32 = -1;
+/// The pause after the coordinator refused the member.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// The longest interval between two checks whether the application polls.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 
@@ -113,9 +115,16 @@ impl Member {
                     let reason = StallReason::of(&error);
                     self.status.step(MembershipStep::Refused(reason), Some(&self.coordinator));
                     self.coordinator.leaves(false);
-                    self.queue.push(ShareItem::Refused(error));
-                    // Until the application subscribes again.
-                    self.hurry.notified().await;
+                    if self.cluster.config.is_native() {
+                        self.queue.push(ShareItem::Error(error));
+                        // A refused request may be granted later; the application's next poll triggers another attempt.
+                        self.await_poll().await;
+                        tokio::time::sleep(REFUSED_PAUSE).await;
+                    } else {
+                        self.queue.push(ShareItem::Refused(error));
+                        // Until the application subscribes again.
+                        self.hurry.notified().await;
+                    }
                 }
             }
         }

@@ -241,8 +241,9 @@ impl ShareConsumer {
         })
     }
 
-    /// Returns the reason why the group refuses this member, if it does: for instance, it is not authorized, or the group is full.
-    /// Every poll returns it, until the application subscribes again.
+    /// With librdkafka's defaults, returns the reason why the group refuses this member, if it does: for instance, it is not
+    /// authorized, or the group is full. Every poll returns it, until the application subscribes again. With the native defaults
+    /// there is none: the poll after the error tries again.
     pub fn refusal(&self) -> Option<&Error> {
         self.refused.as_ref()
     }
