@@ -42,6 +42,9 @@ fn on_purpose(call: &str, original: &str, ours: &str, refused: &BTreeSet<String>
     if value.starts_with(' ') && original.replace(' ', "") == ours.replace(' ', "") {
         return Some("a space before a text is part of passwords, and of nothing else");
     }
+    if call.ends_with(" builtin.features") && original == ours.replace("sasl_gssapi,", "") {
+        return Some("the original in the wheel is built without Kerberos");
+    }
     CALLS.iter().find(|(beginning, _)| call.starts_with(beginning)).map(|&(_, reason)| reason)
 }
 
