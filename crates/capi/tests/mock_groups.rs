@@ -411,7 +411,7 @@ fn a_refused_member_of_a_share_group_has_a_fatal_error_and_gets_no_more_records(
     until("the first heartbeat", || !stage.members(c"g").unwrap_or_default().is_empty());
     unsafe {
         rd_kafka_mock_push_request_errors_array(stage.cluster, SHARE_GROUP_HEARTBEAT, 1, &raw const refusal);
-    };
+    }
     until("the refusal", || {
         let mut batch = null_mut();
         unsafe {
