@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::share_group_heartbeat::{ShareGroupHeartbeatRequest, TopicPartitions};
 use tokio::sync::Notify;
@@ -122,7 +123,8 @@ impl Member {
                         tokio::time::sleep(REFUSED_PAUSE).await;
                     } else {
                         self.queue.push(ShareItem::Refused(error));
-                        // Until the application subscribes again.
+                        // Until the application subscribes again: the refused subscription may have left its notification.
+                        let _ = self.hurry.notified().now_or_never();
                         self.hurry.notified().await;
                     }
                 }
