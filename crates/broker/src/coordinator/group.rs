@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::by_name::ByName;
 use super::deadlines::Deadline;
 use super::group_log::StoredGroup;
+use super::small_map::SmallMap;
 use super::subscribed::Subscribed;
 use crate::memory::Kept;
 
@@ -105,6 +106,8 @@ pub(crate) struct Member {
     pub(super) session_timeout: Duration,
     pub(super) rebalance_timeout: Duration,
     pub(super) heard_at: Instant,
+    /// Members that joined before it have lower numbers. The lowest becomes the leader.
+    pub(super) number: u64,
     pub(crate) assignment: Bytes,
     pub(super) joining: Option<oneshot::Sender<JoinAnswer>>,
     pub(super) syncing: Option<oneshot::Sender<SyncAnswer>>,
@@ -141,10 +144,10 @@ pub(crate) struct Group {
     pub(crate) protocol_type: String,
     pub(crate) protocol: String,
     pub(super) leader: Option<String>,
-    /// Boxed: most groups have few members, and a map of one entry has a node for eleven.
-    pub(crate) members: BTreeMap<String, Box<Member>>,
-    /// In the order of joining: the first is the leader.
-    pub(super) order: Vec<String>,
+    /// Boxed: an insertion moves those after it.
+    pub(crate) members: SmallMap<String, Box<Member>>,
+    /// The number of members that have joined so far.
+    joined: u64,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
     pending: BTreeMap<String, ExpectedMember>,
     /// The memory of the assignments.
@@ -177,8 +180,8 @@ impl Group {
             protocol_type: String::new(),
             protocol: String::new(),
             leader: None,
-            members: BTreeMap::new(),
-            order: Vec::new(),
+            members: SmallMap::default(),
+            joined: 0,
             pending: BTreeMap::new(),
             assignments: None,
             stored: StoredGroup::default(),
@@ -262,7 +265,6 @@ impl Group {
                 let _ = old.send(Err(ErrorCode::UnknownMemberId));
             }
         } else {
-            self.order.push(member_id.clone());
             let member = Member {
                 instance_id,
                 client_id,
@@ -272,11 +274,12 @@ impl Group {
                 session_timeout,
                 rebalance_timeout,
                 heard_at: now,
+                number: 0,
                 assignment: assignment.unwrap_or_default(),
                 joining: Some(answer),
                 syncing: None,
             };
-            self.members.insert(member_id.clone(), Box::new(member));
+            self.add(member_id.clone(), member);
         }
         match self.state {
             State::Joining { .. } => {}
@@ -406,7 +409,8 @@ impl Group {
         }
         self.protocol = self.choose_protocol();
         if self.leader.as_ref().is_none_or(|leader| !self.members.contains_key(leader)) {
-            self.leader = self.order.first().cloned();
+            let first = self.members.iter().min_by_key(|(_, member)| member.number);
+            self.leader = first.map(|(id, _)| id.clone());
         }
         self.state = State::Syncing { until: now + self.rebalance_timeout() };
         self.assignments = None;
@@ -591,9 +595,15 @@ impl Group {
         Ok(())
     }
 
+    /// Adds a member after those that have joined before.
+    pub(super) fn add(&mut self, member_id: String, mut member: Member) {
+        member.number = self.joined;
+        self.joined += 1;
+        self.members.insert(member_id, Box::new(member));
+    }
+
     /// Removes a member and answers its pending requests with `code`.
     fn remove(&mut self, member_id: &str, code: ErrorCode) {
-        self.order.retain(|id| id != member_id);
         if let Some(member) = self.members.remove(member_id) {
             if let Some(joining) = member.joining {
                 let _ = joining.send(Err(code));

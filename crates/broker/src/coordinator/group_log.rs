@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_offsets::{
     GroupMetadataKey, GroupMetadataValue, GroupMetadataValueMember,
@@ -93,17 +94,18 @@ impl Group {
                 instance_id: member.group_instance_id,
                 client_id: member.client_id,
                 client_host: member.client_host,
-                protocols: vec![(protocol.clone(), member.subscription)],
+                // Copied: slices would keep the whole record in memory.
+                protocols: vec![(protocol.clone(), Bytes::copy_from_slice(&member.subscription))],
                 kept: memory.keep_known(bytes),
                 session_timeout: ms(member.session_timeout),
                 rebalance_timeout: ms(member.rebalance_timeout),
                 heard_at: now,
-                assignment: member.assignment,
+                number: 0,
+                assignment: Bytes::copy_from_slice(&member.assignment),
                 joining: None,
                 syncing: None,
             };
-            group.order.push(member.member_id.clone());
-            group.members.insert(member.member_id, Box::new(known));
+            group.add(member.member_id, known);
         }
         group.state = if group.members.is_empty() { State::Empty } else { State::Stable };
         group.generation = generation;
@@ -120,7 +122,7 @@ impl Group {
     pub(super) fn put_protocols(
         &mut self,
         member_id: &str,
-        protocols: Vec<(String, bytes::Bytes)>,
+        protocols: Vec<(String, Bytes)>,
         memory: &KeptMemory,
     ) {
         let Some(member) = self.members.get_mut(member_id) else { return };

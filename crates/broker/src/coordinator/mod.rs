@@ -15,4 +15,5 @@ pub(crate) mod offsets;
 pub(crate) mod share_group;
 pub(crate) mod share_partition;
 pub(crate) mod share_state;
+mod small_map;
 mod subscribed;

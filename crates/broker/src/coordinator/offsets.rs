@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::coordinator::small_map::SmallMap;
 use crate::coordinator::subscribed::Subscribed;
 use crate::memory::{Kept, KeptMemory};
 
-/// Memory of an offset besides its metadata. The nodes of a map are at least five elevenths full.
-const OFFSET_BYTES: usize = 3 * size_of::<(i32, Box<Stored>)>() + size_of::<Stored>();
-/// Memory of a topic with offsets besides its name: a map of one entry has a node for eleven.
-const TOPIC_BYTES: usize = 3 * size_of::<(String, Partitions)>() + 11 * size_of::<(i32, Box<Stored>)>();
-/// Memory of a group besides its name.
-const GROUP_BYTES: usize = 3 * size_of::<(String, GroupOffsets)>() + 11 * size_of::<(String, Partitions)>();
+/// Memory of an offset besides its metadata.
+const OFFSET_BYTES: usize = Partitions::ENTRY_BYTES + size_of::<Stored>();
+/// Memory of a topic with offsets besides its name.
+const TOPIC_BYTES: usize = ByPartition::ENTRY_BYTES;
+/// Memory of a group besides its name. The nodes of a map are at least five elevenths full.
+const GROUP_BYTES: usize = 3 * size_of::<(String, GroupOffsets)>();
 /// Memory of a producer with pending offsets of a group, besides the group's name: nodes of both maps and of the set.
 const PENDING_BYTES: usize = 11
     * (size_of::<(i64, ByPartition)>()
@@ -50,11 +51,11 @@ struct Stored {
     record: i64,
 }
 
-/// Offsets by partition. Boxed: most groups have few partitions of a topic, and a map of one entry has a node for eleven.
-type Partitions = BTreeMap<i32, Box<Stored>>;
+/// Offsets by partition. Boxed: an insertion moves those after it.
+type Partitions = SmallMap<i32, Box<Stored>>;
 
 /// Offsets by topic and partition.
-type ByPartition = BTreeMap<String, Partitions>;
+type ByPartition = SmallMap<String, Partitions>;
 
 /// The offsets of one group.
 #[derive(Debug, Default)]
@@ -158,7 +159,7 @@ impl Offsets {
         let (group, kept) = state.group(group);
         let pending = group.pending.entry(producer_id).or_insert_with(|| {
             kept.add(PENDING_BYTES + name_bytes);
-            ByPartition::new()
+            ByPartition::default()
         });
         for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
             put(pending, topic, partition, Box::new(Stored { committed, record }), kept);
@@ -172,8 +173,8 @@ impl Offsets {
             let (group, kept) = state.group(&name);
             let Some(pending) = group.pending.remove(&producer_id) else { continue };
             kept.release(PENDING_BYTES + name.len() + bytes_of(&pending));
-            for (topic, offsets) in pending.into_iter().filter(|_| committed) {
-                for (index, stored) in offsets {
+            for (topic, offsets) in pending.into_entries().filter(|_| committed) {
+                for (index, stored) in offsets.into_entries() {
                     let known = group.committed.get(&topic).and_then(|known| known.get(&index));
                     if known.is_none_or(|known| known.record < stored.record) {
                         put(&mut group.committed, topic.clone(), index, stored, kept);
@@ -231,7 +232,7 @@ impl Offsets {
     pub(crate) fn of_group(&self, group: &str) -> BTreeMap<At, Committed> {
         let state = self.lock();
         let committed = state.groups.get(group).map(|group| &group.committed);
-        let all = committed.into_iter().flatten().flat_map(|(topic, offsets)| {
+        let all = committed.into_iter().flat_map(SmallMap::iter).flat_map(|(topic, offsets)| {
             offsets.iter().map(|(partition, stored)| ((topic.clone(), *partition), stored.committed.clone()))
         });
         all.collect()
@@ -298,8 +299,8 @@ impl Offsets {
         let state = self.lock();
         let Some(group) = state.groups.get(group) else { return (Vec::new(), true) };
         let (mut expired, mut are_all) = (Vec::new(), group.pending.is_empty());
-        for (topic, offsets) in &group.committed {
-            for (partition, stored) in offsets {
+        for (topic, offsets) in group.committed.iter() {
+            for (partition, stored) in offsets.iter() {
                 let is_pending = |offsets: &ByPartition| {
                     offsets.get(topic).is_some_and(|known| known.contains_key(partition))
                 };
@@ -344,7 +345,7 @@ impl GroupOffsets {
     }
 
     fn keys(&self) -> BTreeSet<At> {
-        let all = std::iter::once(&self.committed).chain(self.pending.values()).flatten();
+        let all = std::iter::once(&self.committed).chain(self.pending.values()).flat_map(SmallMap::iter);
         all.flat_map(|(topic, offsets)| offsets.keys().map(|partition| (topic.clone(), *partition))).collect()
     }
 }
@@ -402,9 +403,9 @@ fn offset_bytes(committed: &Committed) -> usize {
 fn put(offsets: &mut ByPartition, topic: String, partition: i32, stored: Box<Stored>, kept: &mut Kept) {
     let topic_bytes = TOPIC_BYTES + topic.len();
     kept.add(offset_bytes(&stored.committed));
-    let known = offsets.entry(topic).or_insert_with(|| {
+    let known = offsets.get_or_insert_with(topic, || {
         kept.add(topic_bytes);
-        Partitions::new()
+        Partitions::default()
     });
     if let Some(replaced) = known.insert(partition, stored) {
         kept.release(offset_bytes(&replaced.committed));

@@ -37,7 +37,7 @@ impl ConsumerGroup {
         let mut group = Self::new(memory.clone(), memory.keep_known(Self::bytes(group_id)));
         group.epoch = classic.generation.max(1);
         group.assignment_epoch = group.epoch;
-        for (id, member) in &classic.members {
+        for (id, member) in classic.members.iter() {
             let converted = member_of(id, member, (classic, group.epoch), now, memory, lookup);
             let converted = converted.map_err(refuse)?;
             group.adopt(id.clone(), converted, now);
