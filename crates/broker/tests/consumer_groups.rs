@@ -383,7 +383,8 @@ fn of_group(group: &str, request: ConsumerGroupHeartbeatRequest) -> ConsumerGrou
 
 #[test]
 fn the_heartbeat_interval_of_a_group_is_told_to_its_members() {
-    let (_broker, mut connection) = start(&MemStorage::new());
+    let properties = [("group.consumer.rebalance.heartbeat.interval.ms", "7500")];
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &properties);
     configure_group(&mut connection, "billing", &[("consumer.heartbeat.interval.ms", "7000")]);
     let first = beat(&mut connection, &join_request("a"));
     assert_eq!((first.error_code, first.heartbeat_interval_ms), (ErrorCode::None, 7000));
@@ -391,7 +392,10 @@ fn the_heartbeat_interval_of_a_group_is_told_to_its_members() {
     assert_eq!((other.error_code, other.heartbeat_interval_ms), (ErrorCode::None, 5000));
     configure_group(&mut connection, "billing", &[("consumer.heartbeat.interval.ms", "8000")]);
     let later = stay(&mut connection, "a", first.member_epoch);
-    assert_eq!((later.error_code, later.heartbeat_interval_ms), (ErrorCode::None, 8000), "a change applies");
+    assert_eq!((later.error_code, later.heartbeat_interval_ms), (ErrorCode::None, 7500), "the group changes");
+    configure_group(&mut connection, "billing", &[("consumer.heartbeat.interval.ms", "6000")]);
+    let later = stay(&mut connection, "a", first.member_epoch);
+    assert_eq!((later.error_code, later.heartbeat_interval_ms), (ErrorCode::None, 6000), "a change applies");
 }
 
 #[test]

@@ -16,6 +16,10 @@ pub struct ConsumerGroupConfig {
     pub heartbeat_interval: Duration,
     /// `group.consumer.min.heartbeat.interval.ms` and `group.consumer.max.heartbeat.interval.ms`. 5 and 15 seconds by default.
     pub heartbeat_interval_range: (Duration, Duration),
+    /// `group.consumer.rebalance.heartbeat.interval.ms`: the heartbeat interval, if it is less, while a group changes: of members
+    /// that are not in the last assignment yet, and of all until each can have learned of it. So a rebalance ends in seconds. 1
+    /// second by default.
+    pub rebalance_heartbeat_interval: Duration,
     /// `group.consumer.assignment.interval.ms`: the least time between two target assignments of a group. 1 second by
     /// default.
     pub assignment_interval: Duration,
@@ -73,6 +77,7 @@ impl Default for ConsumerGroupConfig {
             session_timeout_range: (seconds(45), seconds(60)),
             heartbeat_interval: seconds(5),
             heartbeat_interval_range: (seconds(5), seconds(15)),
+            rebalance_heartbeat_interval: seconds(1),
             assignment_interval: seconds(1),
             assignment_interval_range: (Duration::ZERO, seconds(15)),
             members_max: 10_000,
@@ -95,6 +100,7 @@ impl ConsumerGroupConfig {
             "group.consumer.heartbeat.interval.ms" => self.heartbeat_interval = ms(1)?,
             "group.consumer.min.heartbeat.interval.ms" => self.heartbeat_interval_range.0 = ms(1)?,
             "group.consumer.max.heartbeat.interval.ms" => self.heartbeat_interval_range.1 = ms(1)?,
+            "group.consumer.rebalance.heartbeat.interval.ms" => self.rebalance_heartbeat_interval = ms(1)?,
             "group.consumer.assignment.interval.ms" => self.assignment_interval = ms(0)?,
             "group.consumer.min.assignment.interval.ms" => self.assignment_interval_range.0 = ms(0)?,
             "group.consumer.max.assignment.interval.ms" => self.assignment_interval_range.1 = ms(0)?,

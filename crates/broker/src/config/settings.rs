@@ -225,6 +225,12 @@ const OWN: &[(&str, Kind, &str, &str)] = &[
         "With an authorizer, everyone may use a resource that has no ACLs.",
     ),
     (
+        "group.consumer.rebalance.heartbeat.interval.ms",
+        Kind::Long,
+        "1000",
+        "The heartbeat interval, if it is less, of a group of the new protocol while it changes.",
+    ),
+    (
         "log.scrub.bytes.per.second",
         Kind::Long,
         "8388608",

@@ -31,6 +31,8 @@ pub(crate) trait TopicLookup {
 pub(crate) struct GroupSettings {
     pub(crate) session_timeout: Duration,
     pub(crate) heartbeat_interval: Duration,
+    /// The interval of members that have to learn of changes: see [`BeatAnswer::is_rebalancing`].
+    pub(crate) rebalance_heartbeat_interval: Duration,
     /// The least time between two target assignments.
     pub(crate) assignment_interval: Duration,
     pub(crate) members_max: usize,
@@ -74,6 +76,8 @@ pub(crate) struct BeatAnswer {
     pub(crate) epoch: i32,
     /// The partitions of the member, if they are news for it.
     pub(crate) assignment: Option<BTreeSet<Place>>,
+    /// The member has steps to its target before it, or the group has changed so lately that other members have.
+    pub(crate) is_rebalancing: bool,
 }
 
 /// The reason why a request of a member is refused.
@@ -119,6 +123,10 @@ pub(crate) struct ConsumerGroup {
     pub(super) changed: BTreeSet<Change>,
     /// The version of the topics that `metadata_hash` was computed from.
     seen_topics: Option<u64>,
+    /// The epoch at the last heartbeat.
+    seen_epoch: Option<i32>,
+    /// By this time every member has sent a heartbeat in the group's epoch.
+    known_to_all_at: Option<Instant>,
     /// The time since which the group has its number of members.
     pub(super) empty_since_ms: i64,
     memory: KeptMemory,
@@ -143,6 +151,8 @@ impl ConsumerGroup {
             patterns: BTreeMap::new(),
             changed: BTreeSet::new(),
             seen_topics: None,
+            seen_epoch: None,
+            known_to_all_at: None,
             empty_since_ms: 0,
             memory,
             kept,
@@ -197,7 +207,23 @@ impl ConsumerGroup {
         let epoch = member.map_or(0, |member| member.epoch);
         let assignment =
             is_news.then(|| member.into_iter().flat_map(|it| it.assigned.keys().copied()).collect());
-        Ok(BeatAnswer { member_id: beat.member_id, epoch, assignment })
+        let is_rebalancing = self.is_rebalancing(now, &beat.member_id, settings);
+        Ok(BeatAnswer { member_id: beat.member_id, epoch, assignment, is_rebalancing })
+    }
+
+    /// Returns whether a member, or others of the group, may have steps to their target before them.
+    fn is_rebalancing(&mut self, now: Instant, member_id: &str, settings: &GroupSettings) -> bool {
+        if self.seen_epoch.replace(self.epoch) != Some(self.epoch) {
+            self.known_to_all_at = Some(now + settings.heartbeat_interval);
+        }
+        let is_settled = |member: &Member| member.state == MemberState::Stable && member.epoch == self.epoch;
+        self.known_to_all_at.is_some_and(|at| now < at)
+            || self.members.get(member_id).is_some_and(|member| !is_settled(member))
+    }
+
+    /// A group that was loaded has not changed.
+    pub(super) fn set_epoch_seen(&mut self) {
+        self.seen_epoch = Some(self.epoch);
     }
 
     /// Updates a member, the target assignment, and the member's own assignment. A heartbeat without news touches only its
@@ -507,7 +533,7 @@ impl ConsumerGroup {
             self.dismiss(now_ms, std::slice::from_ref(id));
         }
         let epoch = if beat.epoch == LEFT_FOR_NOW { LEFT_FOR_NOW } else { LEFT };
-        Ok(BeatAnswer { member_id: id.clone(), epoch, assignment: None })
+        Ok(BeatAnswer { member_id: id.clone(), epoch, assignment: None, is_rebalancing: false })
     }
 
     /// Removes members, and requests a new assignment.

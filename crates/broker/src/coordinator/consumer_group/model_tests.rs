@@ -80,6 +80,7 @@ impl World {
         let settings = GroupSettings {
             session_timeout: SESSION,
             heartbeat_interval: Duration::from_secs(5),
+            rebalance_heartbeat_interval: Duration::from_secs(1),
             assignment_interval: Duration::from_secs(rng.u64(0..2)),
             members_max: 100,
             assignors: vec![first],
@@ -433,6 +434,30 @@ fn a_member_that_does_not_give_up_in_time_is_removed() {
     world.advance(5);
     assert_eq!(world.send(beat("a", 2)), Err(ErrorCode::UnknownMemberId));
     assert_eq!(world.send(beat("b", 3)), Ok((4, Some(4))));
+}
+
+/// With the interval of five seconds, a start of many members takes ten: most learn twice that others have changed.
+#[test]
+fn heartbeats_are_frequent_until_every_member_has_its_target() {
+    let mut world = world_of_four();
+    let is_frequent = |world: &mut World, beat: Beat| {
+        let answer = world.group.heartbeat(world.now, world.now_ms, beat, &world.settings, &world.topics);
+        answer.expect("a member").is_rebalancing
+    };
+    let beat = |id: &str, epoch| Beat { member_id: id.into(), epoch, ..Beat::default() };
+    assert!(is_frequent(&mut world, join("a", None)), "others may join as well");
+    world.advance(5);
+    assert!(!is_frequent(&mut world, beat("a", 2)));
+    assert!(is_frequent(&mut world, join("b", None)), "it has no partitions yet");
+    world.advance(5);
+    assert!(is_frequent(&mut world, beat("b", 3)), "it still has none");
+    assert!(is_frequent(&mut world, beat("a", 2)), "it has to give up two");
+    let kept = world.group.members["a"].assigned.keys().copied().collect();
+    assert!(!is_frequent(&mut world, Beat { owned: Some(kept), ..beat("a", 2) }));
+    assert!(!is_frequent(&mut world, beat("b", 3)), "it has both");
+    world.save();
+    world.restart();
+    assert!(!is_frequent(&mut world, beat("a", 3)), "a group that was loaded has not changed");
 }
 
 #[test]

@@ -106,6 +106,7 @@ impl ConsumerGroup {
         if let Some(value) = stored.group {
             group.epoch = value.epoch;
             group.metadata_hash = value.metadata_hash;
+            group.set_epoch_seen();
         }
         group.empty_since_ms = now_ms;
         for (pattern, value) in stored.patterns {

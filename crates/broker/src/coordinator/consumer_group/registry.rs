@@ -108,7 +108,11 @@ impl ConsumerGroups {
         if leaves {
             Self::downgrade(&mut state, cluster, group_id, true);
         }
-        answer.map(|answer| (answer, settings.heartbeat_interval))
+        let GroupSettings { heartbeat_interval, rebalance_heartbeat_interval, .. } = *settings;
+        answer.map(|answer| {
+            let is_rebalancing = answer.is_rebalancing;
+            (answer, if is_rebalancing { rebalance_heartbeat_interval } else { heartbeat_interval })
+        })
     }
 
     /// Wakes the group up at a member's deadline.

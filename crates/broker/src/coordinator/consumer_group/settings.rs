@@ -16,17 +16,16 @@ pub(super) fn settings_of(cluster: &Cluster, group_id: &str) -> GroupSettings {
         let own = own.get(name).and_then(|value| value.trim().parse().ok()).map(Duration::from_millis);
         own.unwrap_or(default).max(min).min(max)
     };
+    let heartbeat_interval =
+        ms("consumer.heartbeat.interval.ms", config.heartbeat_interval, config.heartbeat_interval_range);
     GroupSettings {
         session_timeout: ms(
             "consumer.session.timeout.ms",
             config.session_timeout,
             config.session_timeout_range,
         ),
-        heartbeat_interval: ms(
-            "consumer.heartbeat.interval.ms",
-            config.heartbeat_interval,
-            config.heartbeat_interval_range,
-        ),
+        heartbeat_interval,
+        rebalance_heartbeat_interval: heartbeat_interval.min(config.rebalance_heartbeat_interval),
         assignment_interval: ms(
             "consumer.assignment.interval.ms",
             config.assignment_interval,
