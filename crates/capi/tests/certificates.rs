@@ -208,6 +208,33 @@ fn our_own_certificate_comes_from_memory_in_every_encoding() {
     }
 }
 
+/// librdkafka's test 0097.
+#[test]
+fn a_chain_with_a_malformed_certificate_is_refused_and_a_key_may_be_missing() {
+    let certificate = Authority::new("authority").sign(&["client.test"]).pem;
+    let malformed = format!("{certificate}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let create = |pem: &str| {
+        let conf = conf(&[("security.protocol", "SSL"), ("ssl.certificate.pem", pem)]);
+        let mut text = [0; 512];
+        let rk = unsafe { rd_kafka_new(RD_KAFKA_PRODUCER, conf, text.as_mut_ptr(), text.len()) };
+        let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+        if rk.is_null() {
+            unsafe { rd_kafka_conf_destroy(conf) };
+            return Err(text);
+        }
+        unsafe { rd_kafka_destroy(rk) };
+        Ok(())
+    };
+    assert_eq!(create(&certificate), Ok(()));
+    let refused = create(&malformed).unwrap_err();
+    assert!(refused.contains("error reading certificate chain, certificate 2 of 2: error: "), "{refused}");
+    let conf = unsafe { rd_kafka_conf_new() };
+    let pem = malformed.as_bytes();
+    let refused = try_give(conf, RD_KAFKA_CERT_PUBLIC_KEY, RD_KAFKA_CERT_ENC_PEM, pem).unwrap_err();
+    assert!(refused.contains("certificate 2 of 2"), "{refused}");
+    unsafe { rd_kafka_conf_destroy(conf) };
+}
+
 fn keystore(certificate: &Certificate, key: &[u8], password: &str) -> Vec<u8> {
     use p12_keystore::{KeyStore, KeyStoreEntry, PrivateKey, PrivateKeyChain};
     let leaf = p12_keystore::Certificate::from_der(&certificate.der).unwrap();

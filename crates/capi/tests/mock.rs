@@ -303,6 +303,9 @@ fn metadata_says_what_the_test_wants_it_to_say() {
         assert_eq!(rd_kafka_mock_broker_remove_from_metadata(stage.cluster, 3), OK);
         assert_eq!(described(rk, c"orders").3, 2);
         rd_kafka_mock_set_controller_id(stage.cluster, 2);
+        // The controller is that of the last metadata, as brokers with KRaft name any.
+        assert_ne!(rd_kafka_controllerid(rk, 30_000), 2);
+        assert_eq!(described(rk, c"orders").3, 2);
         assert_eq!(rd_kafka_controllerid(rk, 30_000), 2);
         assert_eq!(rd_kafka_mock_broker_decommission(stage.cluster, 1), OK);
         assert_eq!(described(rk, c"orders").3, 1);
@@ -403,6 +406,11 @@ fn an_api_can_be_missing_and_records_can_be_gone() {
     let (mut low, mut high) = (-1, -1);
     unsafe {
         assert_eq!(rd_kafka_mock_partition_delete_records(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
+        // Neither is created.
+        for (topic, partition) in [(c"none", 0), (c"orders", 9)] {
+            let code = rd_kafka_mock_partition_delete_records(stage.cluster, topic.as_ptr(), partition, 1);
+            assert_eq!(code, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, "{topic:?} {partition}");
+        }
         let asked = |low, high| {
             let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
             let asked = rd_kafka_query_watermark_offsets(rk, c"orders".as_ptr(), 0, low, high, 5_000);

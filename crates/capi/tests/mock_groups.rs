@@ -426,6 +426,40 @@ fn a_refused_member_of_a_share_group_has_a_fatal_error_and_gets_no_more_records(
     assert_eq!(consumer.poll(1000).err(), Some(refusal), "no records");
 }
 
+/// librdkafka's test 0157. On a broker a move of the leader releases the records that are in flight.
+#[test]
+fn records_stay_in_flight_when_the_leader_moves() {
+    let stage = Stage::of(1);
+    unsafe { rd_kafka_mock_sharegroup_set_max_record_locks(stage.cluster, 3) };
+    stage.produce(0, 0..6);
+    let consumer = stage.member(&[]);
+    assert_eq!(consumer.read(3).len(), 3);
+    unsafe {
+        assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
+        rd_kafka_mock_sharegroup_set_max_record_locks(stage.cluster, 0);
+    }
+    assert_eq!(consumer.read(3).len(), 3, "the first three are not delivered again");
+}
+
+/// librdkafka's test 0179: it must not wait for a broker.
+#[test]
+fn a_destroy_after_a_fatal_error_sends_neither_acknowledgements_nor_a_leave_request() {
+    let stage = Stage::of(1);
+    stage.produce(0, 0..2);
+    let consumer = stage.member(&[EXPLICIT]);
+    let batch = consumer.batch();
+    for message in batch.messages() {
+        assert_eq!(consumer.acknowledge(message, RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT), OK);
+    }
+    drop(batch);
+    unsafe {
+        let client = *consumer.0.cast::<*mut rd_kafka_t>();
+        assert_eq!(rd_kafka_test_fatal_error(client, RD_KAFKA_RESP_ERR__FATAL, c"any".as_ptr()), OK);
+    }
+    drop(consumer);
+    assert_eq!(stage.members(c"g").map(|ids| ids.into_iter().inspect(|id| free(*id)).count()), Ok(1));
+}
+
 #[test]
 fn errors_of_single_partitions_are_answered_in_turn_and_leave_the_others_alone() {
     let stage = Stage::of(2);

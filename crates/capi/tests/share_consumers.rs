@@ -409,6 +409,10 @@ fn null_is_refused() {
         assert_eq!(code_of(rd_kafka_share_consumer_close(null_mut())), state);
         assert_eq!(code_of(rd_kafka_share_destroy(null_mut())), state);
         assert_eq!(rd_kafka_share_consumer_closed(null_mut()), 0);
+        // A message is not read without a share consumer: this one is not of the library (librdkafka's test 0172).
+        let foreign: rd_kafka_message_t = std::mem::zeroed();
+        assert_eq!(rd_kafka_share_acknowledge(null_mut(), &raw const foreign), STATE);
+        assert_eq!(rd_kafka_share_acknowledge_type(null_mut(), &raw const foreign, ACCEPT), STATE);
         assert_eq!(rd_kafka_messages_count(null()), 0);
         assert!(rd_kafka_messages_get(null(), 0).is_null());
         rd_kafka_messages_destroy(null_mut());
@@ -555,6 +559,22 @@ fn a_token_is_requested_in_a_poll_or_by_the_thread_for_it() {
             assert_eq!(rd_kafka_share_oauthbearer_set_token_failure(consumer.0, c"none".as_ptr()), OK);
         }
     }
+}
+
+/// librdkafka's test 0022: the first poll after the creation, without a subscription, is enough.
+#[test]
+fn a_poll_without_a_subscription_requests_a_token() {
+    REQUESTS.store(0, Ordering::Relaxed);
+    let conf = conf(&[
+        ("bootstrap.servers", "127.0.0.1:1"),
+        ("group.id", "g"),
+        ("security.protocol", "sasl_plaintext"),
+        ("sasl.mechanisms", "OAUTHBEARER"),
+    ]);
+    unsafe { rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_request)) };
+    let consumer = Consumer::of(conf);
+    assert_eq!(consumer.poll(1000).err(), Some(STATE), "it has no subscription");
+    assert_eq!(REQUESTS.load(Ordering::Relaxed), 1);
 }
 
 /// After the callback is removed, results are dropped.

@@ -112,7 +112,8 @@ pub use error::transaction::{TransactionError, TransactionErrorKind};
 pub use security::{
     AssertionAlgorithm, Assertions, CertificateProblem, CertificateVerifier, Kerberos, Keystore, Mechanism,
     OauthBearer, OauthCloud, OauthGrant, OauthMethod, PresentedCertificate, SaslSettings, Secret, Security,
-    SecurityProtocol, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider, open_keystore,
+    SecurityProtocol, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider, check_certificate_chain,
+    open_keystore,
 };
 pub use types::topic_name::check_topic_name;
 pub use types::{AcknowledgeType, AcknowledgementResult, GroupMetadata};

@@ -138,7 +138,7 @@ fn start(
         return Err(code);
     }
     let key = SharePartitionKey { group: session.group.clone(), topic: place.0, partition: place.1 };
-    let led = cluster.share_leader.loaded(&key, partition.leader_epoch());
+    let led = cluster.share_leader.loaded(cluster, &key, &partition);
     // A share partition that is not loaded has no locks.
     let led = led.ok_or(ErrorCode::InvalidRecordState)?;
     led.acknowledge(cluster, Instant::now(), &session.member, &batches, settings)

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_client::{Client, Config, Error, GroupHabits, Metadata, Producer, Rebalance, TopicPartition};
 
@@ -60,7 +60,8 @@ pub(crate) struct Handle {
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
     /// Returns the assignment of the share consumer that owns this client.
     pub(crate) share_assignment: OnceLock<AssignmentSource>,
-    cluster: Mutex<Option<(String, i32)>>,
+    /// The time is that of the answer.
+    cluster: Mutex<Option<((String, i32), Instant)>>,
     ending: AtomicBool,
     /// Counts the engine's thread.
     engine_thread: Mutex<Option<Counted>>,
@@ -598,15 +599,20 @@ pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_i
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> i32 {
-    let handle = Handle::of(rk, FUNCTION);
-    let cluster = handle.and_then(|handle| handle.ask_cluster(timeout_ms).or_else(|| handle.known_cluster()));
+    let Some(handle) = Handle::of(rk, FUNCTION) else { return -1 };
+    // With KRaft every broker may name another one.
+    let max_age = handle.config.metadata_max_age;
+    let is_fresh = lock(&handle.cluster).as_ref().is_some_and(|(_, at)| at.elapsed() < max_age);
+    let fresh = handle.known_cluster().filter(|_| is_fresh);
+    let cluster = fresh.or_else(|| handle.ask_cluster(timeout_ms)).or_else(|| handle.known_cluster());
     cluster.map_or(-1, |(_, controller)| controller)
 }
 
 impl Handle {
     /// The cluster's id and controller from the last metadata response.
     fn known_cluster(&self) -> Option<(String, i32)> {
-        lock(&self.cluster).clone().filter(|_| self.brokers_name_cluster())
+        let known = lock(&self.cluster).as_ref().map(|(cluster, _)| cluster.clone());
+        known.filter(|_| self.brokers_name_cluster())
     }
 
     /// Returns `false` if the application says that the brokers are too old to name their cluster: this came with
@@ -631,7 +637,7 @@ impl Handle {
     /// Stores the cluster's metadata, because a later call may have no time to request it.
     pub(crate) fn note_cluster(&self, told: &Metadata) {
         if let Some(id) = &told.cluster_id {
-            *lock(&self.cluster) = Some((id.clone(), told.controller));
+            *lock(&self.cluster) = Some(((id.clone(), told.controller), Instant::now()));
         }
     }
 }

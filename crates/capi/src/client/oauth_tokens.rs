@@ -1,6 +1,7 @@
 //! Tokens for SASL/OAUTHBEARER that the application gets.
 
 use std::ffi::c_char;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ use crate::queue::op_queue::OpQueue;
 /// Token requests to the application, and its answer.
 #[derive(Default)]
 pub(crate) struct OauthTokens {
+    /// `sasl.oauthbearer.config`, for the application.
+    config: String,
+    /// A request is in the queue, and the engine has not asked yet.
+    is_asked: AtomicBool,
     answer: Mutex<Option<Result<Token, String>>>,
     answered: Notify,
     /// The queue of the requests: the main queue, unless `rd_kafka_conf_enable_sasl_queue` was called.
@@ -34,12 +39,12 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 struct ApplicationTokens {
     tokens: Arc<OauthTokens>,
-    config: String,
 }
 
 impl TokenProvider for ApplicationTokens {
     fn token(&self) -> TokenFuture<'_> {
         Box::pin(async {
+            let mut must_ask = !self.tokens.is_asked.swap(false, Ordering::AcqRel);
             loop {
                 if let Some(answer) = self.tokens.answer().take() {
                     return answer;
@@ -49,8 +54,11 @@ impl TokenProvider for ApplicationTokens {
                     self.tokens.has_queue.notified().await;
                     continue;
                 };
-                queue.push(Op::TokenRefresh(c_string(&self.config)));
-                let _ = tokio::time::timeout(ASK_AGAIN, self.tokens.answered.notified()).await;
+                if must_ask {
+                    queue.push(Op::TokenRefresh(c_string(&self.tokens.config)));
+                }
+                // An answer that was there before the question has left a notification.
+                must_ask = tokio::time::timeout(ASK_AGAIN, self.tokens.answered.notified()).await.is_err();
             }
         })
     }
@@ -66,7 +74,10 @@ impl OauthTokens {
         self.answered.notify_one();
     }
 
+    /// Sets the queue of the requests. The first request is there at once: an application may poll right after the creation.
     pub(crate) fn set_queue(&self, queue: Arc<OpQueue>) {
+        self.is_asked.store(true, Ordering::Release);
+        queue.push(Op::TokenRefresh(c_string(&self.config)));
         let _ = self.queue.set(queue);
         self.has_queue.notify_one();
     }
@@ -86,9 +97,9 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> Option<Arc<
     if !asks || !is_application {
         return None;
     }
-    let tokens = Arc::<OauthTokens>::default();
-    let text = oauth.config.as_ref().map_or_else(String::new, |config| config.expose().to_owned());
-    oauth.callback = Some(TokenCallback::new(ApplicationTokens { tokens: tokens.clone(), config: text }));
+    let config = oauth.config.as_ref().map_or_else(String::new, |config| config.expose().to_owned());
+    let tokens = Arc::new(OauthTokens { config, ..OauthTokens::default() });
+    oauth.callback = Some(TokenCallback::new(ApplicationTokens { tokens: tokens.clone() }));
     Some(tokens)
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use ottla_client::{Secret, open_keystore};
+use ottla_client::{Secret, check_certificate_chain, open_keystore};
 
 use super::{NotSet, rd_kafka_conf_t};
 use crate::conf::topic_conf::answer;
@@ -61,7 +61,12 @@ impl rd_kafka_conf_t {
             RD_KAFKA_CERT_ENC_PKCS12 => return self.set_from_keystore(property, bytes),
             other => return Err(NotSet::Invalid(format!("invalid certificate encoding {other}"))),
         };
-        self.set(property, Some(pem.trim_end_matches('\0')))
+        let pem = pem.trim_end_matches('\0');
+        if cert_type == RD_KAFKA_CERT_PUBLIC_KEY {
+            check_certificate_chain(property, pem.as_bytes())
+                .map_err(|error| NotSet::Invalid(error.to_string()))?;
+        }
+        self.set(property, Some(pem))
     }
 
     /// The keystore's part for this property. `ssl.key.password` is its password and must be set before.

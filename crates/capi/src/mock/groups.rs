@@ -18,6 +18,8 @@ pub(super) fn without_limits(config: &mut ottla_broker::BrokerConfig) {
     let groups = &mut config.consumer_groups;
     (groups.session_timeout_range, groups.heartbeat_interval_range) = (any, any);
     groups.assignment_interval = Duration::ZERO;
+    // The interval of the application applies always.
+    groups.rebalance_heartbeat_interval = NEVER;
     let groups = &mut config.share_groups;
     (groups.session_timeout_range, groups.heartbeat_interval_range) = (any, any);
     groups.assignment_interval = Duration::ZERO;

@@ -199,7 +199,8 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_delete_records(
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
     // `rd_kafka_mock_partition_delete_records`).
     unsafe {
-        with_partition(mcluster, topic, partition, |cluster, topic| {
+        // A topic that does not exist is not created.
+        with_topic(mcluster, topic, |cluster, topic| {
             cluster.delete_records(topic, partition, before_offset).map(drop)
         })
     }

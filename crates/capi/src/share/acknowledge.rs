@@ -10,15 +10,15 @@ use crate::ffi::*;
 use crate::messages::message::place_of;
 use crate::share::share_call::{Refused, ShareCall};
 
-/// Acknowledges the record at a place.
+/// Acknowledges the record at a place, which is not read without a share consumer.
 fn acknowledge(
     rkshare: *mut rd_kafka_share_t,
     function: &str,
-    place: Option<(TopicPartition, i64)>,
+    place: impl FnOnce() -> Option<(TopicPartition, i64)>,
     kind: rd_kafka_share_AcknowledgeType_t,
 ) -> rd_kafka_resp_err_t {
     let outcome = ShareCall::begin_open(rkshare, function).and_then(|call| {
-        let (at, offset) = place
+        let (at, offset) = place()
             .filter(|(at, offset)| at.partition >= 0 && *offset >= 0)
             .ok_or_else(|| Refused::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "no such record"))?;
         let is_explicit = call.client.config.share_acknowledgement_mode == ShareAcknowledgementMode::Explicit;
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn rd_kafka_share_acknowledge(
     rkmessage: *const rd_kafka_message_t,
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rkmessage` is NULL or a message of this library (rdkafka.h, `rd_kafka_share_acknowledge`).
-    let place = unsafe { place_of(rkmessage, FUNCTION) };
+    let place = || unsafe { place_of(rkmessage, FUNCTION) };
     acknowledge(rkshare, FUNCTION, place, RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT)
 }
 
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn rd_kafka_share_acknowledge_type(
     type_: rd_kafka_share_AcknowledgeType_t,
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rkmessage` is NULL or a message of this library (rdkafka.h, `rd_kafka_share_acknowledge_type`).
-    let place = unsafe { place_of(rkmessage, FUNCTION) };
+    let place = || unsafe { place_of(rkmessage, FUNCTION) };
     acknowledge(rkshare, FUNCTION, place, type_)
 }
 
@@ -71,6 +71,6 @@ pub unsafe extern "C" fn rd_kafka_share_acknowledge_offset(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_share_acknowledge_offset`).
     let topic = unsafe { text(topic) };
-    let place = topic.map(|topic| (TopicPartition::new(&topic, partition), offset));
+    let place = || topic.map(|topic| (TopicPartition::new(&topic, partition), offset));
     acknowledge(rkshare, FUNCTION, place, type_)
 }

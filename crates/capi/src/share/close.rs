@@ -160,7 +160,9 @@ unsafe extern "C" fn begin_share_destroy(
     let client = call.client.clone();
     running_calls::forget_abandoned(&client);
     call.join_close();
-    if flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0 {
+    // After a fatal error, the requests of a close could take the whole time-out.
+    let closes = flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0 && client.fatal.get().is_none();
+    if closes {
         // A failed close ends the consumer too.
         drop(call.leave());
     }

@@ -33,7 +33,7 @@ called_from_c! {
     "ottla_begin_share_poll" begin_share_poll,
 }
 
-/// Serves the operations of the client's queue, and then takes records. Records that were taken reach the application, because
+/// Serves the operations of the client's queue, also without a subscription, and then takes records. Records that were taken reach the application, because
 /// no callback follows.
 struct SharePoll {
     call: ShareCall,
@@ -42,9 +42,19 @@ struct SharePoll {
     /// The application's place for the batch.
     out: *mut *mut rd_kafka_messages_t,
     ops_left: usize,
+    /// The operations that were there at the call are served, and the consumer knows of the poll.
+    has_begun: bool,
 }
 
 impl SharePoll {
+    /// Tells the consumer of the poll, once.
+    fn begin(&mut self) -> Result<(), Refused> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.call.with(|consumer| Ok(consumer.begin_poll()?))?;
+        }
+        Ok(())
+    }
+
     /// Returns a batch if records have arrived.
     fn take(&self, client: &Arc<Handle>) -> Result<Option<MessageBatch>, Refused> {
         let share = &self.call;
@@ -90,6 +100,9 @@ impl Task for SharePoll {
                 self.ops_left -= 1;
                 return self.call.step(op);
             }
+            if let Err(refused) = self.begin() {
+                return self.end(Err(refused));
+            }
             let taken = self.take(client);
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if !matches!(taken, Ok(None)) || left == Some(Duration::ZERO) || self.ops_left == 0 {
@@ -125,15 +138,12 @@ unsafe extern "C" fn begin_share_poll(
     };
     *out = null_mut();
     running_calls::abandon_deeper(state.frame);
-    let begun = ShareCall::begin_open(rkshare, FUNCTION).and_then(|call| {
-        call.with(|consumer| Ok(consumer.begin_poll()?))?;
-        Ok(call)
-    });
-    match begun {
+    match ShareCall::begin_open(rkshare, FUNCTION) {
         Ok(call) => {
             let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
             let client = call.client.clone();
-            start(state, client, SharePoll { call, deadline, out: rkmessages, ops_left: OPS_PER_POLL_MAX });
+            let ops_left = OPS_PER_POLL_MAX;
+            start(state, client, SharePoll { call, deadline, out: rkmessages, ops_left, has_begun: false });
         }
         Err(refused) => state.returns(Returns::Pointer(refused.into_raw().cast())),
     }

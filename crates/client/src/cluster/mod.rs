@@ -507,8 +507,12 @@ impl Cluster {
             self.observer
                 .unlisted_brokers(|node| response.brokers.iter().any(|broker| broker.node_id == node));
         }
-        for moved in self.brokers.merge(response) {
+        let moved_brokers = self.brokers.merge(response);
+        for moved in &moved_brokers {
             self.observer.log.debug(Context::Broker, "UPDATE", || moved.to_string());
+        }
+        if !moved_brokers.is_empty() {
+            self.changed.raise();
         }
     }
 

@@ -8,6 +8,7 @@ use p12_keystore::{KeyStore, KeyStoreEntry, Pkcs12ImportPolicy};
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use x509_cert::der::Decode;
 
 use super::{Secret, TlsSettings};
 use crate::error::Error;
@@ -29,11 +30,15 @@ pub(crate) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, Error
         return Ok(None);
     };
     let chain = certificates(name, pem.expose().as_bytes())?;
+    check_chain(name, &chain)?;
     let key = text(
         ("ssl.key.location", settings.key_location.as_deref()),
         ("ssl.key.pem", settings.key_pem.as_ref().map(Secret::expose)),
     )?;
-    let (name, pem) = key.ok_or_else(|| Error::Config("ssl.key.location is missing".into()))?;
+    let Some((name, pem)) = key else {
+        tracing::warn!("{name} is set without ssl.key.location or ssl.key.pem: brokers get no certificate");
+        return Ok(None);
+    };
     let password = ("ssl.key.password", settings.key_password.as_ref());
     Ok(Some((chain, private_key(name, pem.expose().as_bytes(), password)?)))
 }
@@ -66,6 +71,27 @@ pub(crate) fn certificates(property: &str, pem: &[u8]) -> Result<Vec<Certificate
         Ok(_) => Err(Error::Config(format!("{property}: no `BEGIN CERTIFICATE` in it: expected PEM"))),
         Err(error) => Err(Error::Config(format!("{property}: not readable as PEM: {error}"))),
     }
+}
+
+/// Refuses a chain that the broker could not read.
+fn check_chain(property: &str, chain: &[CertificateDer<'static>]) -> Result<(), Error> {
+    for (at, certificate) in (1..).zip(chain) {
+        x509_cert::Certificate::from_der(certificate).map_err(|error| {
+            let count = chain.len();
+            Error::Config(format!(
+                "{property}: error reading certificate chain, certificate {at} of {count}: error: {error}"
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// Checks a client certificate, with its issuers, in PEM.
+///
+/// # Errors
+/// [`Error::Config`] with the property's name, if there is none or one is malformed.
+pub fn check_certificate_chain(property: &str, pem: &[u8]) -> Result<(), Error> {
+    check_chain(property, &certificates(property, pem)?)
 }
 
 /// The only private key in a PEM text.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 pub use assertion::{AssertionAlgorithm, Assertions};
 pub use kerberos::Kerberos;
-pub use keys::{Keystore, open_keystore};
+pub use keys::{Keystore, check_certificate_chain, open_keystore};
 pub use secret::Secret;
 pub use token::{Token, TokenCallback, TokenFuture, TokenProvider};
 pub use verifier::{CertificateProblem, CertificateVerifier, PresentedCertificate};
@@ -322,13 +322,9 @@ impl TlsSettings {
         }
         let has_chain = self.certificate_location.is_some() || self.certificate_pem.is_some();
         let has_key = self.key_location.is_some() || self.key_pem.is_some();
-        if has_chain != has_key {
-            let (set, missing) = if has_chain {
-                ("certificate", "ssl.key.location or ssl.key.pem")
-            } else {
-                ("key", "ssl.certificate.location or ssl.certificate.pem")
-            };
-            return Err(Error::Config(format!("an SSL {set} is set without its other half: set {missing}")));
+        if has_key && !has_chain {
+            let text = "an SSL key is set without its certificate: set ssl.certificate.location or ssl.certificate.pem";
+            return Err(Error::Config(text.into()));
         }
         Ok(())
     }

@@ -104,6 +104,11 @@ impl Acknowledging {
     }
 }
 
+/// The epoch of a share partition's leader. In librdkafka's mock cluster, records that are in flight stay so when the leader moves.
+fn epoch_of(cluster: &Cluster, partition: &Partition) -> i32 {
+    if cluster.overrides.mock_fetches() { 0 } else { partition.leader_epoch() }
+}
+
 impl ShareLeader {
     /// A number for a connection that has sessions.
     pub(crate) fn next_connection(&self) -> u64 {
@@ -126,7 +131,7 @@ impl ShareLeader {
         partition: &Arc<Partition>,
         settings: &ShareSettings,
     ) -> Result<Arc<LedPartition>, ErrorCode> {
-        let leader_epoch = partition.leader_epoch();
+        let leader_epoch = epoch_of(cluster, partition);
         let incarnation = cluster.share_states.incarnation(key);
         let slot = self.slot(key, leader_epoch, incarnation);
         let load = async || {
@@ -168,8 +173,14 @@ impl ShareLeader {
         slot
     }
 
-    /// The share partition, if it is loaded under this epoch.
-    pub(crate) fn loaded(&self, key: &SharePartitionKey, leader_epoch: i32) -> Option<Arc<LedPartition>> {
+    /// The share partition, if it is loaded under the partition's epoch.
+    pub(crate) fn loaded(
+        &self,
+        cluster: &Cluster,
+        key: &SharePartitionKey,
+        partition: &Partition,
+    ) -> Option<Arc<LedPartition>> {
+        let leader_epoch = epoch_of(cluster, partition);
         let partitions = lock(&self.partitions);
         let slot = partitions.get(key).filter(|slot| slot.is_usable(leader_epoch))?;
         slot.loaded.get().cloned()
