@@ -228,7 +228,7 @@ fn a_chain_with_a_malformed_certificate_is_refused_and_a_key_may_be_missing() {
     assert_eq!(create(&certificate), Ok(()));
     let refused = create(&malformed).unwrap_err();
     assert!(refused.contains("error reading certificate chain, certificate 2 of 2: error: "), "{refused}");
-    let conf = unsafe { rd_kafka_conf_new() };
+    let conf = rd_kafka_conf_new();
     let pem = malformed.as_bytes();
     let refused = try_give(conf, RD_KAFKA_CERT_PUBLIC_KEY, RD_KAFKA_CERT_ENC_PEM, pem).unwrap_err();
     assert!(refused.contains("certificate 2 of 2"), "{refused}");

@@ -23,6 +23,7 @@ use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::mock::brokers::*;
 use rdkafka::mock::groups::*;
 use rdkafka::mock::requests::*;
 use rdkafka::mock::topics::*;
@@ -33,7 +34,7 @@ use rdkafka::share::commit::*;
 use rdkafka::share::poll::*;
 
 use crate::common::{conf, list, new, produce, subscribe, until};
-use crate::sharing::{Consumer, EXPLICIT, OK, RELEASE};
+use crate::sharing::{Consumer, EXPLICIT, OK, RELEASE, Seen};
 
 const SHARE_GROUP_HEARTBEAT: i16 = 76;
 const SHARE_FETCH: i16 = 78;
@@ -46,6 +47,13 @@ unsafe extern "C" {
         topic: *const c_char,
         partition: i32,
         api_key: i16,
+        cnt: usize,
+        ...
+    ) -> rd_kafka_resp_err_t;
+    fn rd_kafka_mock_broker_push_request_error_rtts(
+        mcluster: *mut rd_kafka_mock_cluster_t,
+        broker_id: i32,
+        api_key: c_int,
         cnt: usize,
         ...
     ) -> rd_kafka_resp_err_t;
@@ -458,6 +466,46 @@ fn a_destroy_after_a_fatal_error_sends_neither_acknowledgements_nor_a_leave_requ
     }
     drop(consumer);
     assert_eq!(stage.members(c"g").map(|ids| ids.into_iter().inspect(|id| free(*id)).count()), Ok(1));
+}
+
+/// librdkafka's test 0179: the commit waited for the answer until `socket.timeout.ms`.
+#[test]
+fn acknowledgements_fail_when_their_broker_leaves_the_cluster() {
+    let stage = Stage::of(1);
+    unsafe { rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 1) };
+    stage.produce(0, 0..1);
+    let seen = Seen::default();
+    let consumer = stage.member(&[EXPLICIT, ("topic.metadata.refresh.interval.ms", "100")]);
+    consumer.observe(&seen);
+    let batch = consumer.batch();
+    assert_eq!(consumer.acknowledge(batch.messages()[0], RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT), OK);
+    drop(batch);
+    let is_sent = || unsafe {
+        let mut count = 0;
+        let all = rd_kafka_mock_get_requests(stage.cluster, &raw mut count);
+        let is_sent =
+            (0..count).any(|index| rd_kafka_mock_request_api_key(*all.add(index)) == SHARE_ACKNOWLEDGE);
+        rd_kafka_mock_request_destroy_array(all, count);
+        is_sent
+    };
+    unsafe {
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+        let api = c_int::from(SHARE_ACKNOWLEDGE);
+        let never: c_int = 600_000;
+        rd_kafka_mock_broker_push_request_error_rtts(stage.cluster, 1, api, 1, OK, never);
+        assert_eq!(crate::sharing::code_of(rd_kafka_share_commit_async(consumer.0)), Ok(()));
+    }
+    until("the request is sent", is_sent);
+    unsafe {
+        assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
+        assert_eq!(rd_kafka_mock_broker_remove_from_metadata(stage.cluster, 1), OK);
+    }
+    until("the result", || {
+        drop(consumer.poll(50));
+        let results = seen.take();
+        assert!(results.iter().all(|(_, _, _, code)| *code == RD_KAFKA_RESP_ERR__TRANSPORT), "{results:?}");
+        !results.is_empty()
+    });
 }
 
 #[test]

@@ -86,9 +86,9 @@ impl Client {
             let asked = tokio::time::timeout(timeout, answered).await;
             let what = || "metadata".to_owned();
             let timed_out = Error::TimedOut { what: what(), waited_ms: timeout.as_millis() };
-            let metadata = metadata_of(asked.unwrap_or(Err(timed_out))?);
-            cluster.compare(metadata.topics.iter().map(|topic| (&*topic.name, topic.error)));
-            Ok(metadata)
+            let response = asked.unwrap_or(Err(timed_out))?;
+            cluster.compare(&response);
+            Ok(metadata_of(response))
         })
         .await
         .inspect(|metadata| self.apply_permissions(metadata))

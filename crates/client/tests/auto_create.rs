@@ -65,6 +65,21 @@ fn a_topic_whose_offsets_were_asked_for_in_vain_is_created_by_a_record() {
     produce_one(&client, "payments");
 }
 
+/// librdkafka's test 0184: the producer waited for the next refresh to learn of partitions that its own application had read.
+#[test]
+fn partitions_that_the_application_has_read_can_be_produced_to() {
+    let broker = broker();
+    let (producing, other) = (client(&broker, &[]), client(&broker, &[]));
+    produce_one(&producing, "orders");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async { other.admin().create_partitions("orders", 3).await }).expect("created");
+    let described = producing.metadata_blocking(Some(&["orders"]), PATIENCE).expect("an answer");
+    assert_eq!(described.topics[0].partitions.len(), 3);
+    let record = Record::to("orders").partition(2).value("one");
+    let delivery = producing.producer().enqueue_blocking(record).expect("taken");
+    assert_eq!(delivery.wait(PATIENCE).expect("in time").expect("written").partition, 2);
+}
+
 #[test]
 fn a_record_creates_its_topic_while_all_topics_are_requested() {
     let broker = broker();

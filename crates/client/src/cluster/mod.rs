@@ -259,12 +259,27 @@ impl Cluster {
         }
     }
 
-    /// Compares the state of topics in a response to the application's own request: news about wanted ones lead to a refresh.
-    pub(crate) fn compare<'a>(&self, mut topics: impl Iterator<Item = (&'a str, ErrorCode)>) {
-        let is_news = |(topic, error): (&str, ErrorCode)| {
-            self.layout.borrow().topics.get(topic).is_some_and(|layout| layout.error() != error)
-        };
-        if topics.any(is_news) {
+    /// Compares known topics with a response to the application's own request. One with other partitions is taken from it, as the
+    /// application uses what it has read; another error leads to a refresh.
+    pub(crate) fn compare(&self, response: &MetadataResponse) {
+        let (mut other, mut has_other_error) = (Vec::new(), false);
+        for topic in &response.topics {
+            let layout = self.layout.borrow();
+            let Some(known) = topic.name.as_deref().and_then(|name| layout.topics.get(name)) else {
+                continue;
+            };
+            has_other_error |= known.error() != topic.error_code;
+            let is_same = known.id == topic.topic_id && known.partitions.len() == topic.partitions.len();
+            if topic.error_code == ErrorCode::None && !is_same {
+                other.push(topic.clone());
+            }
+        }
+        if !other.is_empty() {
+            let (brokers, controller_id) = (response.brokers.clone(), response.controller_id);
+            self.merge(MetadataResponse { brokers, controller_id, topics: other, ..Default::default() });
+            self.changed.raise();
+        }
+        if has_other_error {
             self.refresh();
         }
     }

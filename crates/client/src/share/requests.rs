@@ -99,6 +99,28 @@ pub(super) async fn send_acknowledge(
     result.map_err(|error| timed_out(error, "ShareAcknowledge", node, sent_at, timeout))
 }
 
+/// The answer of a broker, unless it leaves the cluster before: then no answer may ever come.
+pub(super) async fn while_listed<T>(
+    cluster: &Cluster,
+    node: i32,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let mut changes = cluster.changes();
+    let removed = async {
+        while cluster.brokers.knows(node) {
+            changes.changed().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = answer => answer,
+        () = removed => {
+            let reason = "the broker has left the cluster".into();
+            Err(Error::Transport { address: format!("node {node}"), reason })
+        }
+    }
+}
+
 /// The error of a request: the end of its time is another one than the loss of the connection.
 fn timed_out(error: Error, request: &str, node: i32, sent_at: Instant, timeout: Duration) -> Error {
     if matches!(error, Error::Transport { .. }) && sent_at.elapsed() >= timeout {

@@ -21,7 +21,7 @@ use super::core::{ShareAction, ShareCore, ShareSettings, ShareView};
 use super::links::ShareLinks;
 use super::member::Member;
 use super::queue::{AckOutcome, ShareItem, ShareQueue};
-use super::requests::{ShareIdentity, send_acknowledge, send_fetch};
+use super::requests::{ShareIdentity, send_acknowledge, send_fetch, while_listed};
 use super::watch::ShareWatch;
 use crate::cluster::Cluster;
 use crate::error::Error;
@@ -246,13 +246,15 @@ impl ShareTask {
                 let (cluster, identity, node) = (cluster.clone(), self.identity.clone(), request.node);
                 let reservation = Rc::new(queue.budget.reserve(request.bytes));
                 self.requests.push(Box::pin(async move {
-                    Event::Fetched(node, send_fetch(&cluster, identity, request, reservation).await)
+                    let fetched = send_fetch(&cluster, identity, request, reservation);
+                    Event::Fetched(node, while_listed(&cluster, node, fetched).await)
                 }));
             }
             ShareAction::Acknowledge(request) => {
                 let (cluster, identity, node) = (cluster.clone(), self.identity.clone(), request.node);
                 self.requests.push(Box::pin(async move {
-                    Event::Acknowledged(node, send_acknowledge(&cluster, identity, request).await)
+                    let acknowledged = send_acknowledge(&cluster, identity, request);
+                    Event::Acknowledged(node, while_listed(&cluster, node, acknowledged).await)
                 }));
             }
             ShareAction::Deliver(chunks) => queue.push_chunks(chunks),

@@ -359,7 +359,7 @@ impl ConnectionObserver {
                 let reason = format!("{reason}, with {waited_for} requests under way").into();
                 self.observer.errors.push(Error::Transport { address: self.address.to_string(), reason });
             }
-            self.observer.log.debug(Context::Broker, "DISCONNECT", || format!("{}: {reason}", self.address));
+            self.observer.log.debug(Context::Broker, "FAIL", || format!("{}: {reason}", self.address));
         }
     }
 

@@ -16,6 +16,8 @@ use crate::watchdog::cause::{Cause, StallReason};
 
 /// The pause after an error that an administrator has to mend.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// So many errors without a known cause in a row are not reported: with the back-off they are about ten seconds.
+const UNKNOWN_ERRORS_PASSED: u32 = 10;
 
 impl ShareCore {
     /// Handles the end of a ShareFetch.
@@ -144,7 +146,9 @@ impl ShareCore {
         let Some(leader) = self.leaders.get_mut(&node) else { return };
         leader.session.restart();
         let pending = std::mem::take(&mut leader.pending);
-        let is_final = !error.is_retriable();
+        // A broker of which a topic was just deleted answers so for a while.
+        let may_pass = code == Some(ErrorCode::UnknownServerError) && leader.failures < UNKNOWN_ERRORS_PASSED;
+        let is_final = !error.is_retriable() && !may_pass;
         let pause = if is_final { REFUSED_PAUSE } else { self.settings.pause(leader.failures) };
         // A session that the broker dropped is opened again at once.
         let is_first_loss = is_about_session && leader.failures == 0;
@@ -154,7 +158,8 @@ impl ShareCore {
         leader.unanswered = if is_unanswered { leader.unanswered + 1 } else { 0 };
         leader.failures += 1;
         // Reported once in a row; the requests are repeated.
-        if is_final && leader.failures == 1 {
+        let passed = if code == Some(ErrorCode::UnknownServerError) { UNKNOWN_ERRORS_PASSED } else { 0 };
+        if is_final && leader.failures == passed + 1 {
             self.actions.push_back(ShareAction::Report(error));
         }
         self.actions.extend(pending.into_iter().map(without_session));
