@@ -36,6 +36,9 @@ impl Network {
     ) -> Result<Self, Error> {
         let security = &config.security;
         security.validate()?;
+        if config.is_native() && security.protocol.is_tls() {
+            security.tls.require_key()?;
+        }
         let authenticator = Authenticator::of(config, &connector)?;
         let connector = match TlsFiles::of(security, &config.clock)? {
             Some(files) => Arc::new(Tls::over(connector, Arc::new(files))),

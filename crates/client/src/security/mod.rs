@@ -298,6 +298,20 @@ impl TlsSettings {
             || self.keystore_location.is_some()
     }
 
+    fn has_key(&self) -> bool {
+        self.key_location.is_some() || self.key_pem.is_some()
+    }
+
+    /// Refuses a certificate without its key, which brokers would not get. librdkafka accepts it.
+    pub(crate) fn require_key(&self) -> Result<(), Error> {
+        let has_chain = self.certificate_location.is_some() || self.certificate_pem.is_some();
+        if has_chain && !self.has_key() {
+            let text = "an SSL certificate is set without its key: set ssl.key.location or ssl.key.pem";
+            return Err(Error::Config(text.into()));
+        }
+        Ok(())
+    }
+
     fn validate(&self) -> Result<(), Error> {
         let pairs = [
             ("ssl.ca.location", self.ca_location.is_some(), "ssl.ca.pem", self.ca_pem.is_some()),
@@ -321,8 +335,7 @@ impl TlsSettings {
             }
         }
         let has_chain = self.certificate_location.is_some() || self.certificate_pem.is_some();
-        let has_key = self.key_location.is_some() || self.key_pem.is_some();
-        if has_key && !has_chain {
+        if self.has_key() && !has_chain {
             let text = "an SSL key is set without its certificate: set ssl.certificate.location or ssl.certificate.pem";
             return Err(Error::Config(text.into()));
         }
