@@ -47,7 +47,7 @@ struct SharePoll {
 }
 
 impl SharePoll {
-    /// Tells the consumer of the poll, once.
+    /// Reports the poll to the consumer, once.
     fn begin(&mut self) -> Result<(), Refused> {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.call.with(|consumer| Ok(consumer.begin_poll()?))?;
