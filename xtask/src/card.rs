@@ -253,8 +253,7 @@ fn some(suite: &dyn Suite, options: &Options) -> Result<Checked, Failure> {
     run.run(&tests, |test| deadline(&original, test), &mut results)?;
     if options.record {
         let name = suite.name();
-        let mut table = read_table(name)
-            .ok_or_else(|| Failure::new(format!("{} is missing: run cargo xtask card", table_file(name))))?;
+        let mut table = read_table(name).unwrap_or_else(|| Table::new(suite, &original, &results));
         table.record(&results);
         write(&table_file(name), &table.text())?;
         write(REPORT, &report_of_tables()?)?;

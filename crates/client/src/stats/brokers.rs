@@ -338,7 +338,7 @@ impl ConnectionObserver {
         self.observer.errors.push(Error::Protocol { address, reason });
     }
 
-    /// The client closes the connection itself, because a response is missing.
+    /// The client closes the connection itself: a response is missing, or it is no longer used.
     pub(crate) fn gave_up(&self) {
         self.has_given_up.set(true);
     }
@@ -397,6 +397,8 @@ impl ConnectionObserver {
 
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
+        // The client itself ends the connection, and whatever it has requested: no broker has failed.
+        self.gave_up();
         self.closed("no longer used");
     }
 }
@@ -408,4 +410,29 @@ pub(super) fn idle_us(at: Option<Instant>, now: Instant) -> i64 {
 
 pub(super) fn micros(duration: Duration) -> i64 {
     duration.as_micros() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// librdkafka's test 0045 failed in some runs: a consumer was assigned a partition and gave it up at once.
+    #[test]
+    fn a_connection_that_is_no_longer_used_is_no_error_although_requests_are_under_way() {
+        let observer = Observer::new(&Config::new("b"), 1);
+        let requests = |connection: &ConnectionObserver| {
+            connection.enqueued(ApiKey::Fetch, 12, 1, 100, true);
+            connection.written(1);
+        };
+        let unused = observer.connection("b:9092");
+        requests(&unused);
+        drop(unused);
+        assert!(observer.errors.try_next().is_none());
+        let lost = observer.connection("b:9092");
+        requests(&lost);
+        lost.closed("reset by the peer");
+        let error = observer.errors.try_next().expect("a broker has failed").to_string();
+        assert!(error.contains("reset by the peer, with 1 requests under way"), "{error}");
+    }
 }
