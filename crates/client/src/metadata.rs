@@ -87,7 +87,7 @@ impl Client {
             let what = || "metadata".to_owned();
             let timed_out = Error::TimedOut { what: what(), waited_ms: timeout.as_millis() };
             let response = asked.unwrap_or(Err(timed_out))?;
-            cluster.compare(&response);
+            cluster.compare(&response).await;
             Ok(metadata_of(response))
         })
         .await

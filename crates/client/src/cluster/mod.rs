@@ -260,8 +260,8 @@ impl Cluster {
     }
 
     /// Compares known topics with a response to the application's own request. One with other partitions is taken from it, as the
-    /// application uses what it has read; another error leads to a refresh.
-    pub(crate) fn compare(&self, response: &MetadataResponse) {
+    /// application uses what it has read; another error leads to a refresh. Returns once the other tasks know the partitions.
+    pub(crate) async fn compare(&self, response: &MetadataResponse) {
         let (mut other, mut has_other_error) = (Vec::new(), false);
         for topic in &response.topics {
             let layout = self.layout.borrow();
@@ -274,13 +274,15 @@ impl Cluster {
                 other.push(topic.clone());
             }
         }
+        if has_other_error {
+            self.refresh();
+        }
         if !other.is_empty() {
             let (brokers, controller_id) = (response.brokers.clone(), response.controller_id);
             self.merge(MetadataResponse { brokers, controller_id, topics: other, ..Default::default() });
             self.changed.raise();
-        }
-        if has_other_error {
-            self.refresh();
+            // The tasks that wait for changes run before this one continues.
+            tokio::task::yield_now().await;
         }
     }
 

@@ -58,11 +58,11 @@ struct ShareTask {
     results: CommitResults,
     /// The errors of assigned topics that the application knows.
     unavailable: BTreeMap<Arc<str>, ErrorCode>,
-    /// The time of the last log line about leaders that cannot be reached.
+    /// The time of the last log line about a poll that cannot get records.
     stall_logged_at: Option<Instant>,
 }
 
-/// The interval of log lines about leaders that cannot be reached.
+/// The interval of log lines about polls that cannot get records.
 const STALL_LOGGED_EVERY: Duration = Duration::from_secs(5);
 
 struct View {
@@ -167,17 +167,19 @@ fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 impl ShareTask {
     fn update(&mut self, now: Instant) {
         let demand = self.links.queue.take_demand();
+        if demand.is_waiting && self.core.assigned().is_empty() {
+            self.log_stall(now, || "no partitions are assigned".to_owned());
+        }
         self.core.update(now, demand, &self.view);
         self.perform_actions();
         self.answer_commits();
     }
 
-    fn log_stall(&mut self, node: i32, error: &Error, now: Instant) {
+    fn log_stall(&mut self, now: Instant, reason: impl FnOnce() -> String) {
         if self.stall_logged_at.is_none_or(|at| now >= at + STALL_LOGGED_EVERY) {
             self.stall_logged_at = Some(now);
-            self.view.cluster.observer.log.debug(Context::Consumer, "FETCHMORE", || {
-                format!("Fetch stalled: no eligible broker: node {node}: {error}")
-            });
+            let log = &self.view.cluster.observer.log;
+            log.debug(Context::Consumer, "FETCHMORE", || format!("Fetch stalled: {}", reason()));
         }
     }
 
@@ -215,7 +217,9 @@ impl ShareTask {
                             self.view.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
                         }
                     }
-                    Err(error) => self.log_stall(node, error, now),
+                    Err(error) => {
+                        self.log_stall(now, || format!("no eligible broker: node {node}: {error}"));
+                    }
                 }
                 self.core.on_fetched(node, result, now);
             }
