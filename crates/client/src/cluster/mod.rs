@@ -270,7 +270,8 @@ impl Cluster {
             };
             has_other_error |= known.error() != topic.error_code;
             let is_same = known.id == topic.topic_id && known.partitions.len() == topic.partitions.len();
-            if topic.error_code == ErrorCode::None && !is_same {
+            let exists = topic.error_code == ErrorCode::None && known.error() == ErrorCode::None;
+            if exists && !is_same {
                 other.push(topic.clone());
             }
         }
