@@ -16,7 +16,7 @@ use crate::watchdog::cause::{Cause, StallReason};
 
 /// The pause after an error that an administrator has to mend.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// So many errors without a known cause in a row are not reported: with the back-off they are about ten seconds.
+/// So many errors without a known cause in a row are not reported. With the default back-off they take eight seconds.
 const UNKNOWN_ERRORS_PASSED: u32 = 10;
 
 impl ShareCore {

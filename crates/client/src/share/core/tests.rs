@@ -222,6 +222,25 @@ fn a_broken_connection_fails_what_was_sent_and_pauses() {
     assert!(fetch(&story.round(true, &[], Vec::new())).is_some());
 }
 
+/// librdkafka's test 0181: brokers return it for a while after they have deleted a topic of the session.
+#[test]
+fn an_error_without_a_known_cause_is_reported_once_when_it_does_not_pass() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    let mut reported = Vec::new();
+    for attempt in 1..=13 {
+        story.now += Duration::from_secs(2);
+        assert!(fetch(&story.round(true, &[], Vec::new())).is_some(), "attempt {attempt}");
+        let code = ErrorCode::UnknownServerError;
+        let refused = ShareFetchResponse { error_code: code, ..Default::default() };
+        story.core.on_fetched(1, Ok(refused), story.now);
+        let actions = std::iter::from_fn(|| story.core.poll_action());
+        let reports = actions.filter(|action| matches!(action, ShareAction::Report(_))).count();
+        reported.extend(std::iter::repeat_n(attempt, reports));
+    }
+    assert_eq!(reported, [11]);
+}
+
 #[test]
 fn a_moved_partition_is_fetched_from_its_leader_and_its_records_cannot_be_acknowledged() {
     let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
