@@ -269,7 +269,10 @@ impl Cluster {
                 continue;
             };
             has_other_error |= known.error() != topic.error_code;
-            let is_same = known.id == topic.topic_id && known.partitions.len() == topic.partitions.len();
+            // Old versions of the response have no ids.
+            let has_no_id = known.id.is_zero() || topic.topic_id.is_zero();
+            let is_same =
+                (has_no_id || known.id == topic.topic_id) && known.partitions.len() == topic.partitions.len();
             let exists = topic.error_code == ErrorCode::None && known.error() == ErrorCode::None;
             if exists && !is_same {
                 other.push(topic.clone());
