@@ -53,7 +53,7 @@ unsafe extern "C" {
         cnt: usize,
         ...
     );
-    fn rd_kafka_mock_broker_push_request_error_rtts(
+    pub(crate) fn rd_kafka_mock_broker_push_request_error_rtts(
         mcluster: *mut rd_kafka_mock_cluster_t,
         broker_id: i32,
         api_key: c_int,

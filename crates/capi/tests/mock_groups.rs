@@ -34,6 +34,7 @@ use rdkafka::share::commit::*;
 use rdkafka::share::poll::*;
 
 use crate::common::{conf, list, new, produce, subscribe, until};
+use crate::mock::rd_kafka_mock_broker_push_request_error_rtts;
 use crate::sharing::{Consumer, EXPLICIT, OK, RELEASE, Seen};
 
 const SHARE_GROUP_HEARTBEAT: i16 = 76;
@@ -47,13 +48,6 @@ unsafe extern "C" {
         topic: *const c_char,
         partition: i32,
         api_key: i16,
-        cnt: usize,
-        ...
-    ) -> rd_kafka_resp_err_t;
-    fn rd_kafka_mock_broker_push_request_error_rtts(
-        mcluster: *mut rd_kafka_mock_cluster_t,
-        broker_id: i32,
-        api_key: c_int,
         cnt: usize,
         ...
     ) -> rd_kafka_resp_err_t;

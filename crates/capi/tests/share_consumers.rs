@@ -514,19 +514,25 @@ fn the_functions_of_sasl_are_those_of_the_client() {
     }
 }
 
+/// A configuration without a broker, whose application is asked for tokens.
+fn with_requests_for_tokens() -> *mut rd_kafka_conf_t {
+    let conf = conf(&[
+        ("bootstrap.servers", "127.0.0.1:1"),
+        ("group.id", "g"),
+        ("security.protocol", "sasl_plaintext"),
+        ("sasl.mechanisms", "OAUTHBEARER"),
+    ]);
+    unsafe { rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_request)) };
+    conf
+}
+
 /// A poll runs the callback for tokens, which sets one through the client that it gets.
 #[test]
 fn a_token_is_requested_in_a_poll_or_by_the_thread_for_it() {
     for in_background in [false, true] {
         REQUESTS.store(0, Ordering::Relaxed);
-        let conf = conf(&[
-            ("bootstrap.servers", "127.0.0.1:1"),
-            ("group.id", "g"),
-            ("security.protocol", "sasl_plaintext"),
-            ("sasl.mechanisms", "OAUTHBEARER"),
-        ]);
+        let conf = with_requests_for_tokens();
         unsafe {
-            rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_request));
             rd_kafka_conf_enable_sasl_queue(conf, in_background.into());
             let consumer = Consumer::of(conf);
             assert_eq!(consumer.subscribe(&[c"orders"]), OK);
@@ -565,14 +571,7 @@ fn a_token_is_requested_in_a_poll_or_by_the_thread_for_it() {
 #[test]
 fn a_poll_without_a_subscription_requests_a_token() {
     REQUESTS.store(0, Ordering::Relaxed);
-    let conf = conf(&[
-        ("bootstrap.servers", "127.0.0.1:1"),
-        ("group.id", "g"),
-        ("security.protocol", "sasl_plaintext"),
-        ("sasl.mechanisms", "OAUTHBEARER"),
-    ]);
-    unsafe { rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_request)) };
-    let consumer = Consumer::of(conf);
+    let consumer = Consumer::of(with_requests_for_tokens());
     assert_eq!(consumer.poll(1000).err(), Some(STATE), "it has no subscription");
     assert_eq!(REQUESTS.load(Ordering::Relaxed), 1);
 }

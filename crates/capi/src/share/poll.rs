@@ -33,8 +33,8 @@ called_from_c! {
     "ottla_begin_share_poll" begin_share_poll,
 }
 
-/// Serves the operations of the client's queue, also without a subscription, and then takes records. Records that were taken reach the application, because
-/// no callback follows.
+/// Serves the operations of the client's queue, also without a subscription, and then takes records. Records that were taken reach the
+/// application, because no callback follows.
 struct SharePoll {
     call: ShareCall,
     /// `None` without a limit.
