@@ -18,7 +18,7 @@ impl<K, V> Default for SmallMap<K, V> {
 }
 
 impl<K: Ord, V> SmallMap<K, V> {
-    /// The memory of an entry: the allocation doubles when it is full.
+    /// The memory of an entry: the allocation doubles when it is full. After removals it can be twice that.
     pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(K, V)>();
     /// The allocation shrinks when it has room for so many times the entries.
     const SHRINKS_AT: usize = 4;

@@ -211,7 +211,7 @@ impl ConsumerGroup {
         Ok(BeatAnswer { member_id: beat.member_id, epoch, assignment, is_rebalancing })
     }
 
-    /// Returns whether a member, or others of the group, may have steps to their target before them.
+    /// Notes a new epoch, and returns whether a member, or others of the group, may have steps to their target before them.
     fn is_rebalancing(&mut self, now: Instant, member_id: &str, settings: &GroupSettings) -> bool {
         if self.seen_epoch.replace(self.epoch) != Some(self.epoch) {
             self.known_to_all_at = Some(now + settings.heartbeat_interval);

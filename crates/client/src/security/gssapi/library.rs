@@ -196,7 +196,7 @@ impl Library {
         let (mut minor, mut handle) = (0, null_mut());
         let mut mechanisms = OidSet { count: 1, elements: KERBEROS.as_ptr() };
         // SAFETY: `name` is from `gss_import_name`; the other pointers are to values that outlive the call, or null
-        // where RFC 2744, 5.2 allows it.
+        // (RFC 2744, 5.2).
         let major = unsafe {
             (self.acquire_cred)(
                 &raw mut minor,
