@@ -413,6 +413,44 @@ fn the_background_thread_calls_the_functions_of_an_application_without_one_for_e
     }
 }
 
+/// confluent-kafka-go asks for the event in every producer, and counts what is in its queue as undelivered.
+#[test]
+fn a_client_that_authenticates_without_tokens_asks_for_none() {
+    let others: [&[(&str, &str)]; 3] = [
+        &[],
+        &[("sasl.mechanism", "OAUTHBEARER")],
+        &[
+            ("security.protocol", "SASL_PLAINTEXT"),
+            ("sasl.mechanism", "PLAIN"),
+            ("sasl.username", "u"),
+            ("sasl.password", "p"),
+        ],
+    ];
+    for properties in others {
+        let seen = Seen::default();
+        let conf = conf(&seen, properties);
+        unsafe {
+            rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH);
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            let main = rd_kafka_queue_get_main(rk);
+            assert_eq!(rd_kafka_queue_length(main), 0, "{properties:?}");
+            let refused = rd_kafka_oauthbearer_set_token(
+                rk,
+                c"token".as_ptr(),
+                i64::MAX,
+                c"principal".as_ptr(),
+                std::ptr::null_mut(),
+                0,
+                std::ptr::null_mut(),
+                0,
+            );
+            assert_eq!(refused, RD_KAFKA_RESP_ERR__STATE, "{properties:?}");
+            rd_kafka_queue_destroy(main);
+            rd_kafka_destroy(rk);
+        }
+    }
+}
+
 #[test]
 fn a_thread_of_the_library_serves_the_background_queue() {
     let (broker, seen) = (broker(), Seen::default());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ottla_client::{
-    Config, OauthCloud, OauthMethod, Secret, Token, TokenCallback, TokenFuture, TokenProvider,
+    Config, Mechanism, OauthCloud, OauthMethod, Secret, Token, TokenCallback, TokenFuture, TokenProvider,
 };
 use tokio::sync::Notify;
 
@@ -87,14 +87,17 @@ impl OauthTokens {
     }
 }
 
-/// Has the client ask the application for tokens, if the application says that it has any.
+/// Has the client ask the application for tokens, if the client authenticates with them and the application says that it
+/// has any. Bindings want the event whatever the configuration: an event without a need would stay in their queues.
 pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> Option<Arc<OauthTokens>> {
     let asks = callbacks.oauthbearer_token_refresh.is_some()
         || callbacks.events & RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH != 0;
+    let uses_tokens = config.security.protocol.is_sasl()
+        && config.security.sasl.mechanism.unwrap_or_default() == Mechanism::OauthBearer;
     let oauth = &mut config.security.sasl.oauthbearer;
     // Bindings get AWS tokens in their own callback.
     let is_application = oauth.method == OauthMethod::Default || oauth.cloud == OauthCloud::AwsIam;
-    if !asks || !is_application {
+    if !asks || !uses_tokens || !is_application {
         return None;
     }
     let config = oauth.config.as_ref().map_or_else(String::new, |config| config.expose().to_owned());
