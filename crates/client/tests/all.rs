@@ -23,6 +23,7 @@ mod documents;
 mod executor;
 mod fetching;
 mod groups;
+mod leaving;
 mod network;
 mod offsets;
 mod produce_errors;

@@ -15,12 +15,12 @@ use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 use tokio::time::Instant;
 
-use super::Shared;
 use super::application::{Application, Late};
-use super::coordinator::Coordinator;
+use super::coordinator::{Coordinator, Identity};
 use super::heartbeat::{GenerationEnd, HeartbeatTask};
 use super::membership_status::MembershipStep;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
+use super::{Shared, first_join};
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
 use crate::cluster::brokers::Lane;
 use crate::cluster::metadata::PartitionRacks;
@@ -30,7 +30,7 @@ use crate::log::Context;
 use crate::types::TopicPartition;
 use crate::watchdog::cause::StallReason;
 
-const JOIN_GROUP_VERSION_MAX: i16 = 9;
+pub(super) const JOIN_GROUP_VERSION_MAX: i16 = 9;
 const SYNC_GROUP_VERSION_MAX: i16 = 5;
 const LEAVE_GROUP_VERSION_MAX: i16 = 5;
 const PROTOCOL_TYPE: &str = "consumer";
@@ -255,7 +255,7 @@ impl Member {
         loop {
             let config = self.config();
             let identity = coordinator.identity();
-            let request = |_version: i16| JoinGroupRequest {
+            let request = JoinGroupRequest {
                 group_id: coordinator.group().to_owned(),
                 session_timeout_ms: config.session_timeout.as_millis() as i32,
                 rebalance_timeout_ms: config.max_poll_interval.as_millis() as i32,
@@ -267,7 +267,12 @@ impl Member {
             };
             // The coordinator responds when every member has joined, or when the rebalance timeout elapses.
             let timeout = config.max_poll_interval + config.socket_timeout;
-            let joined = coordinator.call_on(Lane::Join, JOIN_GROUP_VERSION_MAX, timeout, request).await?;
+            let joined = if identity.member_id.is_empty() && identity.instance_id.is_none() {
+                first_join::send(&self.shared, timeout, request).await?
+            } else {
+                let request = |_version: i16| request.clone();
+                coordinator.call_on(Lane::Join, JOIN_GROUP_VERSION_MAX, timeout, request).await?
+            };
             if joined.error_code == ErrorCode::MemberIdRequired {
                 coordinator.is_known_as(&joined.member_id);
                 continue;
@@ -434,21 +439,31 @@ impl Member {
 /// Leaves the group with one attempt, so that the other members need not wait for the session timeout. A static
 /// member that will return does not leave (KIP-345).
 pub(super) async fn leave(coordinator: &Coordinator, returns: bool, reason: &str) -> Result<(), Error> {
-    let identity = coordinator.identity();
-    if identity.member_id.is_empty() || (returns && identity.instance_id.is_some()) {
+    let Identity { member_id, instance_id, .. } = coordinator.identity();
+    if member_id.is_empty() || (returns && instance_id.is_some()) {
         return Ok(());
     }
+    leave_as(coordinator, &member_id, instance_id.as_deref(), reason).await
+}
+
+/// Sends one LeaveGroup request for this member.
+pub(super) async fn leave_as(
+    coordinator: &Coordinator,
+    member_id: &str,
+    instance_id: Option<&str>,
+    reason: &str,
+) -> Result<(), Error> {
     let request = |version: i16| {
         let mut request =
             LeaveGroupRequest { group_id: coordinator.group().to_owned(), ..Default::default() };
         if version >= 3 {
             request.members = vec![MemberIdentity {
-                member_id: identity.member_id.clone(),
-                group_instance_id: identity.instance_id.clone(),
+                member_id: member_id.to_owned(),
+                group_instance_id: instance_id.map(str::to_owned),
                 reason: (version >= 5).then(|| reason.to_owned()),
             }];
         } else {
-            request.member_id.clone_from(&identity.member_id);
+            member_id.clone_into(&mut request.member_id);
         }
         request
     };

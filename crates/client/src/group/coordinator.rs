@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::{ApiKey, ErrorCode, Request};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
@@ -91,6 +92,15 @@ impl Drop for ProgressGuard<'_> {
     }
 }
 
+/// A JoinGroup request without a member id, which is in flight.
+pub(crate) struct NamelessGuard<'a>(&'a Coordinator);
+
+impl Drop for NamelessGuard<'_> {
+    fn drop(&mut self) {
+        self.0.nameless.send_modify(|count| *count -= 1);
+    }
+}
+
 /// A group's coordinator, and this consumer's identity there.
 pub(crate) struct Coordinator {
     cluster: Rc<Cluster>,
@@ -106,6 +116,12 @@ pub(crate) struct Coordinator {
     unanswered: Cell<u32>,
     identity: RefCell<Identity>,
     is_member: Cell<bool>,
+    /// The number of memberships that have begun or ended.
+    memberships: Cell<u64>,
+    /// A heartbeat that joins the group was sent, and has no response yet.
+    has_asked_to_join: Cell<bool>,
+    /// The JoinGroup requests that were sent without a member id and have no response yet.
+    nameless: watch::Sender<usize>,
 }
 
 impl Coordinator {
@@ -122,6 +138,9 @@ impl Coordinator {
             unanswered: Cell::new(0),
             identity: RefCell::new(Identity { instance_id, ..Identity::default() }),
             is_member: Cell::new(false),
+            memberships: Cell::new(0),
+            has_asked_to_join: Cell::new(false),
+            nameless: watch::Sender::new(0),
         };
         coordinator.debug("MEMBERID", || "updating member id \"(not-set)\" -> \"\"".into());
         coordinator
@@ -143,6 +162,7 @@ impl Coordinator {
     /// Starts or ends the membership; both clear the previous identity.
     pub(crate) fn set_member(&self, is_member: bool) {
         self.is_member.set(is_member);
+        self.memberships.set(self.memberships.get() + 1);
         self.went_well();
         self.leaves(true);
     }
@@ -162,11 +182,39 @@ impl Coordinator {
 
     /// The member is in no generation any more; with `is_unknown`, its member id is invalid too.
     pub(crate) fn leaves(&self, is_unknown: bool) {
+        self.has_asked_to_join.set(false);
         let mut identity = self.identity.borrow_mut();
         identity.epoch = None;
         if is_unknown {
             identity.member_id.clear();
         }
+    }
+
+    /// Records that a heartbeat that joins the group is sent.
+    pub(crate) fn asks_to_join(&self) {
+        self.has_asked_to_join.set(true);
+    }
+
+    /// Returns `true` if the coordinator knows this member, or will when it has processed the last heartbeat.
+    pub(crate) fn may_know_member(&self) -> bool {
+        self.has_asked_to_join.get() || self.identity.borrow().epoch.is_some()
+    }
+
+    /// The number of the current membership.
+    pub(crate) fn membership(&self) -> u64 {
+        self.memberships.get()
+    }
+
+    /// Counts a JoinGroup request without a member id until the result is dropped.
+    pub(crate) fn count_nameless(&self) -> NamelessGuard<'_> {
+        self.nameless.send_modify(|count| *count += 1);
+        NamelessGuard(self)
+    }
+
+    /// Waits until no JoinGroup request without a member id is in flight.
+    pub(crate) async fn wait_for_names(&self) {
+        // The sender is part of `self`, so that this cannot fail.
+        let _ = self.nameless.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// The generation or epoch and the member id for commits; `None` outside any membership.

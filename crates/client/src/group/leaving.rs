@@ -25,7 +25,7 @@ pub(super) async fn run(
     membership::send_leave(&shared, leaving_for, timeout).await;
     if application.has_subscribed() {
         if let Some(coordinator) = &shared.coordinator {
-            coordinator.leaves(true);
+            coordinator.set_member(true);
         }
         return membership::live(shared, application).await;
     }

@@ -126,6 +126,10 @@ pub(super) async fn send_leave(shared: &Shared, leaving_for: LeavingFor, timeout
     let leaving = async {
         match shared.cluster.config.group_protocol {
             GroupProtocol::Classic => {
+                if leaving_for == LeavingFor::Close {
+                    // Nothing answers after the close.
+                    coordinator.wait_for_names().await;
+                }
                 classic::leave(coordinator, returns, "the consumer unsubscribed or was closed").await
             }
             GroupProtocol::Consumer => next_gen::leave(coordinator).await,

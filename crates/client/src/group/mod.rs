@@ -6,6 +6,7 @@ pub(crate) mod commands;
 pub(crate) mod commit;
 mod control;
 pub(crate) mod coordinator;
+mod first_join;
 mod heartbeat;
 mod leaving;
 mod member_commit;
@@ -470,6 +471,9 @@ async fn leave(
     }
     if let Some(membership) = membership {
         membership.leave(leaving_for, timeout / 2).await;
+    } else if let (LeavingFor::Close, Some(coordinator)) = (leaving_for, &shared.coordinator) {
+        // Members of earlier subscriptions may still be about to leave.
+        let _ = tokio::time::timeout(timeout / 2, coordinator.wait_for_names()).await;
     }
     result
 }

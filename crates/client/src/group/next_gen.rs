@@ -290,6 +290,9 @@ async fn beat_once(
     let subscription = state.subscription.borrow().clone();
     let joins = identity.epoch.is_none();
     let request = |version: i16| {
+        if joins {
+            coordinator.asks_to_join();
+        }
         let knows_itself = version >= OWN_ID_VERSION || !joins;
         let mut request = ConsumerGroupHeartbeatRequest {
             group_id: coordinator.group().to_owned(),
@@ -330,10 +333,10 @@ async fn beat_once(
 
 /// Leaves the group with one attempt. A static member keeps its membership until its session times out (epoch -2).
 pub(super) async fn leave(coordinator: &Coordinator) -> Result<(), Error> {
-    let identity = coordinator.identity();
-    if identity.epoch.is_none() {
+    if !coordinator.may_know_member() {
         return Ok(());
     }
+    let identity = coordinator.identity();
     let request = |_version: i16| ConsumerGroupHeartbeatRequest {
         group_id: coordinator.group().to_owned(),
         member_id: identity.member_id.clone(),

@@ -134,10 +134,10 @@ impl Member {
 
     /// Leaves the group with one attempt.
     pub(super) async fn leave(&self) {
-        let identity = self.coordinator.identity();
-        if identity.epoch.is_none() {
+        if !self.coordinator.may_know_member() {
             return;
         }
+        let identity = self.coordinator.identity();
         let request = |_version: i16| ShareGroupHeartbeatRequest {
             group_id: self.coordinator.group().to_owned(),
             member_id: identity.member_id.clone(),
@@ -223,12 +223,17 @@ impl Member {
         let identity = self.coordinator.identity();
         let rack = Some(self.cluster.config.client_rack.clone()).filter(|rack| !rack.is_empty());
         let topics: Vec<String> = self.topics.borrow().iter().map(ToString::to_string).collect();
-        let request = |_version: i16| ShareGroupHeartbeatRequest {
-            group_id: self.coordinator.group().to_owned(),
-            member_id: identity.member_id.clone(),
-            member_epoch: identity.epoch.unwrap_or(JOINS),
-            rack_id: rack.clone().filter(|_| in_full),
-            subscribed_topic_names: in_full.then(|| topics.clone()),
+        let request = |_version: i16| {
+            if identity.epoch.is_none() {
+                self.coordinator.asks_to_join();
+            }
+            ShareGroupHeartbeatRequest {
+                group_id: self.coordinator.group().to_owned(),
+                member_id: identity.member_id.clone(),
+                member_epoch: identity.epoch.unwrap_or(JOINS),
+                rack_id: rack.clone().filter(|_| in_full),
+                subscribed_topic_names: in_full.then(|| topics.clone()),
+            }
         };
         let timeout = self.cluster.config.socket_timeout;
         let response = self.coordinator.call_once(VERSION_MAX, timeout, request).await?;
