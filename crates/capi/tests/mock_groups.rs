@@ -462,6 +462,30 @@ fn a_destroy_after_a_fatal_error_sends_neither_acknowledgements_nor_a_leave_requ
     assert_eq!(stage.members(c"g").map(|ids| ids.into_iter().inspect(|id| free(*id)).count()), Ok(1));
 }
 
+/// librdkafka's test 0179: the records of a decommissioned broker were delivered again.
+#[test]
+fn acknowledgements_are_taken_by_a_node_that_leads_no_longer() {
+    let stage = Stage::of(1);
+    unsafe { rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 1) };
+    stage.produce(0, 0..1);
+    let seen = Seen::default();
+    let consumer = stage.member(&[EXPLICIT]);
+    consumer.observe(&seen);
+    let batch = consumer.batch();
+    assert_eq!(consumer.acknowledge(batch.messages()[0], RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT), OK);
+    drop(batch);
+    unsafe {
+        assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
+        assert_eq!(crate::sharing::code_of(rd_kafka_share_commit_async(consumer.0)), Ok(()));
+    }
+    until("the result", || {
+        drop(consumer.poll(50));
+        let results = seen.take();
+        assert!(results.iter().all(|(_, _, _, code)| *code == OK), "{results:?}");
+        !results.is_empty()
+    });
+}
+
 /// librdkafka's test 0179: the commit waited for the answer until `socket.timeout.ms`.
 #[test]
 fn acknowledgements_fail_when_their_broker_leaves_the_cluster() {

@@ -77,15 +77,25 @@ pub(super) fn open_session(
 
 /// The partition at a place, if this node leads it and the client may read its topic.
 pub(super) fn find(context: &RequestContext, place: Place) -> Result<Arc<Partition>, ErrorCode> {
+    let partition = find_on_any(context, place)?;
+    partition.check_leader(context.node(), -1)?;
+    Ok(partition)
+}
+
+/// The partition whose records are acknowledged. Any node of librdkafka's mock cluster takes acknowledgements.
+fn find_acknowledged(context: &RequestContext, place: Place) -> Result<Arc<Partition>, ErrorCode> {
+    let any = context.cluster().overrides.mock_fetches();
+    if any { find_on_any(context, place) } else { find(context, place) }
+}
+
+fn find_on_any(context: &RequestContext, place: Place) -> Result<Arc<Partition>, ErrorCode> {
     let (topic, index) = place;
     let topic = context.cluster().topic_by_id(topic).ok_or(ErrorCode::UnknownTopicId)?;
     if !context.may(Operation::Read, ResourceType::Topic, &topic.name) {
         return Err(ErrorCode::TopicAuthorizationFailed);
     }
     let partition = usize::try_from(index).ok().and_then(|index| topic.partitions.get(index));
-    let partition = partition.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    partition.check_leader(context.node(), -1)?;
-    Ok(partition.clone())
+    partition.cloned().ok_or(ErrorCode::UnknownTopicOrPartition)
 }
 
 /// The leader of a partition that this node does not lead, with its epoch, for the response.
@@ -131,7 +141,7 @@ fn start(
     has_renewals: bool,
 ) -> Result<Acknowledging, ErrorCode> {
     let batches = checked(batches, has_renewals)?;
-    let partition = find(context, place)?;
+    let partition = find_acknowledged(context, place)?;
     let cluster = context.cluster();
     let arranged = cluster.overrides.take_share_error(ApiKey::ShareAcknowledge, &partition.topic, place.1);
     if let Some(code) = arranged {
