@@ -12,6 +12,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A broker whose topic `orders` has this many records in one partition, and a member of a group that reads them.
 fn sharing(records: i32) -> (BrokerThread, ShareConsumer) {
+    sharing_with(records, &[])
+}
+
+fn sharing_with(records: i32, properties: &[(&str, &str)]) -> (BrokerThread, ShareConsumer) {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let mut config = Config::new(broker.bootstrap_servers());
     let producer = Producer::new(config.clone()).expect("a producer");
@@ -20,6 +24,7 @@ fn sharing(records: i32) -> (BrokerThread, ShareConsumer) {
     }
     producer.flush_blocking(PATIENCE).expect("written");
     config.set_all([("group.id", "workers"), ("share.acknowledgement.mode", "explicit")]).expect("known");
+    config.set_all(properties.iter().copied()).expect("known");
     let client = Client::new(config).expect("a client");
     let earliest = ("share.auto.offset.reset".to_owned(), ConfigChange::Set("earliest".into()));
     let changes = [(ConfigResource::group("workers"), vec![earliest])];
@@ -86,4 +91,18 @@ fn records_are_acknowledged_by_ranges_up_to_one_that_is_not_delivered() {
     let again = take(&mut consumer);
     let delivered: Vec<_> = again.ranges().collect();
     assert_eq!(delivered, [(0..=6, 2)], "the released records; records 7 to 9 were accepted");
+}
+
+/// librdkafka's test 0180. Heartbeats open six connections in this time at most.
+#[test]
+fn an_idle_connection_to_a_leader_with_a_session_is_opened_again_at_once() {
+    let (broker, mut consumer) = sharing_with(1, &[("connections.max.idle.ms", "100")]);
+    consumer.begin_poll().expect("begun");
+    assert_eq!(take(&mut consumer).len(), 1);
+    let connections = || broker.cluster().requests(ApiKey::ApiVersions);
+    let (before, deadline) = (connections(), Instant::now() + PATIENCE / 2);
+    while connections() < before + 10 {
+        assert!(Instant::now() < deadline, "{} connections", connections() - before);
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -248,6 +248,11 @@ impl Connection {
         Error::TimedOut { what, waited_ms: ms }
     }
 
+    /// Waits until it is closed.
+    pub(crate) async fn closed(&self) {
+        self.link.closed().await;
+    }
+
     /// Returns `true` while it can carry requests.
     pub(crate) fn is_open(&self) -> bool {
         self.link.is_open()

@@ -53,6 +53,8 @@ pub(super) struct Link {
     answered: Cell<u64>,
     /// The error that closed the connection.
     closed: RefCell<Option<Error>>,
+    /// Notified when `closed` is set.
+    ended: Notify,
 }
 
 /// A request that is held back, and the receiver of its response.
@@ -121,11 +123,22 @@ impl Link {
             unanswered: Cell::new(0),
             answered: Cell::new(0),
             closed: RefCell::default(),
+            ended: Notify::new(),
         })
     }
 
     pub(super) fn is_open(&self) -> bool {
         self.closed.borrow().is_none()
+    }
+
+    /// Waits until it is closed.
+    pub(super) async fn closed(&self) {
+        let ended = self.ended.notified();
+        tokio::pin!(ended);
+        ended.as_mut().enable();
+        if self.is_open() {
+            ended.await;
+        }
     }
 
     /// Encodes a request and puts it in the outbox.
@@ -313,6 +326,7 @@ impl Link {
         self.outbox.borrow_mut().clear();
         self.held.take();
         self.outbox_filled.notify_one();
+        self.ended.notify_waiters();
     }
 
     pub(super) fn closed_error(&self) -> Error {

@@ -178,6 +178,11 @@ impl ShareCore {
         &self.assigned
     }
 
+    /// The leaders that have a session, in ascending order.
+    pub(super) fn leaders_with_session(&self) -> impl Iterator<Item = i32> + Clone {
+        self.leaders.iter().filter(|(_, leader)| leader.session.is_open()).map(|(node, _)| *node)
+    }
+
     /// Sends pending acknowledgements without waiting for a fetch, until all are settled.
     pub(super) fn commit(&mut self) {
         self.commits = true;

@@ -6,6 +6,7 @@
 pub(crate) mod acknowledgements;
 pub(crate) mod commands;
 mod core;
+mod kept_connections;
 pub(crate) mod links;
 mod member;
 pub(crate) mod queue;

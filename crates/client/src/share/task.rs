@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::acknowledgements::{AckRange, TopicIdPartition};
 use super::commands::{CommitResults, ShareCommand};
 use super::core::{ShareAction, ShareCore, ShareSettings, ShareView};
+use super::kept_connections::KeptConnections;
 use super::links::ShareLinks;
 use super::member::Member;
 use super::queue::{AckOutcome, ShareItem, ShareQueue};
@@ -49,6 +50,7 @@ struct WaitingCommit {
 struct ShareTask {
     core: ShareCore,
     member: Rc<Member>,
+    connections: KeptConnections,
     links: ShareLinks,
     view: View,
     identity: ShareIdentity,
@@ -95,6 +97,7 @@ pub(crate) async fn run(
     let mut task = ShareTask {
         core: ShareCore::new(ShareSettings::new(&cluster.config)),
         member: member.clone(),
+        connections: KeptConnections::new(cluster.clone()),
         view: View { cluster, queue: links.queue.clone() },
         links: links.clone(),
         identity,
@@ -173,6 +176,7 @@ impl ShareTask {
         self.core.update(now, demand, &self.view);
         self.perform_actions();
         self.answer_commits();
+        self.connections.keep(self.core.leaders_with_session());
     }
 
     fn log_stall(&mut self, now: Instant, reason: impl FnOnce() -> String) {

@@ -454,6 +454,8 @@ impl Observer {
     /// A connection attempt starts.
     pub(crate) fn connecting(&self, host: &str, port: u16) {
         let address = address_of(host, port);
+        // Programs search for either word.
+        self.log.debug(Context::Broker, "CONNECT", || format!("{address}: broker is down: connecting"));
         self.log.debug(Context::Broker, "CONNECT", || format!("{address}: Connecting to {address}"));
         self.broker(&address, Broker::connecting);
     }
