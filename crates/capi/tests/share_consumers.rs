@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Fault};
+use rdkafka::client::client_interceptors::rd_kafka_interceptor_add_on_consume;
 use rdkafka::client::handle::*;
+use rdkafka::conf::conf_interceptors::rd_kafka_conf_interceptor_add_on_new;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
@@ -387,6 +389,31 @@ fn a_configuration_that_no_share_consumer_can_have_is_refused() {
     let mut text = [0; 512];
     assert!(unsafe { rd_kafka_share_consumer_new(null_mut(), text.as_mut_ptr(), text.len()) }.is_null());
     assert_ne!(text[0], 0);
+}
+
+unsafe extern "C" fn add_interceptor(
+    rk: *mut rd_kafka_t,
+    _conf: *const rd_kafka_conf_t,
+    code: *mut c_void,
+    _text: *mut c_char,
+    _len: usize,
+) -> rd_kafka_resp_err_t {
+    let added = unsafe { rd_kafka_interceptor_add_on_consume(rk, c"any".as_ptr(), None, null_mut()) };
+    unsafe { *code.cast() = added };
+    RD_KAFKA_RESP_ERR_NO_ERROR
+}
+
+/// librdkafka's test 0180.
+#[test]
+fn a_share_consumer_takes_no_interceptors_of_its_client() {
+    let conf = conf(&[("bootstrap.servers", "127.0.0.1:1"), ("group.id", "g")]);
+    let mut code = RD_KAFKA_RESP_ERR_NO_ERROR;
+    unsafe {
+        let result = (&raw mut code).cast();
+        rd_kafka_conf_interceptor_add_on_new(conf, c"any".as_ptr(), Some(add_interceptor), result);
+    }
+    drop(Consumer::of(conf));
+    assert_eq!(code, RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
 }
 
 #[test]

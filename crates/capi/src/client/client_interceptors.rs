@@ -268,7 +268,7 @@ fn is_answered_in_its_thread(api_key: i16) -> bool {
     )
 }
 
-/// Functions that `on_new` calls to add others.
+/// Functions that `on_new` calls to add others. As in the original, share consumers take none.
 macro_rules! adders {
     ($($function:ident $chain:ident: $type:ty,)*) => {
         $(
@@ -281,6 +281,9 @@ macro_rules! adders {
                 ic_opaque: *mut c_void,
             ) -> rd_kafka_resp_err_t {
                 let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+                if handle.is_share_consumer {
+                    return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED;
+                }
                 let mut open = handle.client_interceptors.open.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(interceptors) = open.as_mut() else { return RD_KAFKA_RESP_ERR__STATE };
                 // SAFETY: `ic_name` is NULL or a C string (rdkafka.h, every function of this macro).

@@ -58,6 +58,7 @@ pub(crate) struct Handle {
     pub(crate) reports: bool,
     background: Mutex<Option<Background>>,
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
+    pub(crate) is_share_consumer: bool,
     /// Returns the assignment of the share consumer that owns this client.
     pub(crate) share_assignment: OnceLock<AssignmentSource>,
     /// The time is that of the answer.
@@ -208,6 +209,7 @@ impl Handle {
             reports,
             background: Mutex::default(),
             fatal: OnceLock::new(),
+            is_share_consumer: role == Role::ShareConsumer,
             share_assignment: OnceLock::new(),
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),

@@ -120,9 +120,13 @@ impl ShareQueue {
         item
     }
 
-    /// Takes the next item, if there is one. The engine does not fetch for it.
-    pub(crate) fn take_arrived(&self) -> Option<ShareItem> {
-        let item = self.lock().items.pop_front();
+    /// Takes the next item, if there is one and it is not of another leader than this one. The engine does not fetch for it.
+    pub(crate) fn take_arrived(&self, leader: Option<i32>) -> Option<ShareItem> {
+        let is_of = |item: &mut ShareItem| match item {
+            ShareItem::Chunk(chunk) => leader.is_none_or(|leader| chunk.node == leader),
+            _ => true,
+        };
+        let item = self.lock().items.pop_front_if(is_of);
         if item.is_some() {
             self.demand.notify_one();
         }
@@ -209,5 +213,38 @@ impl ShareQueue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_protocol::Uuid;
+
+    use super::*;
+
+    fn chunk(node: i32) -> AcquiredChunk {
+        AcquiredChunk {
+            key: TopicIdPartition { topic_id: Uuid::ONE, partition: node },
+            at: TopicPartition::new("orders", node),
+            node,
+            records: Bytes::new(),
+            acquired: Vec::new(),
+            locked_until: None,
+        }
+    }
+
+    /// librdkafka's test 0179: a poll returns the records of one response.
+    #[test]
+    fn more_records_are_those_of_the_same_leader() {
+        let queue = ShareQueue::new(1 << 20);
+        queue.push_chunks([1, 1, 2].map(chunk).into());
+        let node = |item: Option<ShareItem>| match item {
+            Some(ShareItem::Chunk(chunk)) => Some(chunk.node),
+            _ => None,
+        };
+        assert_eq!(node(queue.exchange(Vec::new())), Some(1));
+        assert_eq!(node(queue.take_arrived(Some(1))), Some(1));
+        assert_eq!(node(queue.take_arrived(Some(1))), None);
+        assert_eq!(node(queue.exchange(Vec::new())), Some(2), "the next poll");
     }
 }

@@ -101,6 +101,8 @@ pub struct ShareConsumer {
     /// Batches with records whose renewal is not settled.
     renewing: Vec<Renewing>,
     next_id: u64,
+    /// The leader of the last records.
+    last_leader: Option<i32>,
     is_subscribed: bool,
     refused: Option<Error>,
 }
@@ -153,6 +155,7 @@ impl Client {
             unsent: Vec::new(),
             renewing: Vec::new(),
             next_id: 1,
+            last_leader: None,
             is_subscribed: false,
             refused: None,
         })
@@ -332,14 +335,15 @@ impl ShareConsumer {
         self.take()
     }
 
-    /// Returns further records of the poll that have arrived. Unlike [`take_ready`](Self::take_ready), the engine does not fetch for it.
+    /// Returns further records that have arrived from the leader of the last ones. Unlike [`take_ready`](Self::take_ready), the engine does not fetch for it.
     /// A poll that lasts calls one of both within `max.poll.interval.ms`.
     ///
     /// # Errors
     /// Errors of the group and of partitions, as from [`poll`](Self::poll).
     pub fn take_more(&mut self) -> Result<Option<ShareBatch>, Error> {
         self.links.polls.pass();
-        self.take_from(ShareQueue::take_arrived)
+        let leader = self.last_leader;
+        self.take_from(|queue| queue.take_arrived(leader))
     }
 
     /// Ends a poll that has begun: the engine begins no further fetch that waits for records.
@@ -614,6 +618,7 @@ impl ShareConsumer {
             let acks = PartitionAcks { id, key, at, node, ranges: unreadable, attempts: 0 };
             self.links.queue.acknowledge(vec![acks]);
         }
+        self.last_leader = Some(node);
         Some((key, batch?))
     }
 
