@@ -218,8 +218,11 @@ async fn a_token_function_is_asked_for_tokens() {
     let proof = world.proof_of(config.clone()).await;
     assert!(proof.contains(&jwt("given")), "{proof:?}");
     config.security.sasl.oauthbearer.callback = None;
-    let refused = Client::new(config).map(|_| ()).expect_err("nobody calls the service").to_string();
-    assert!(refused.contains("authentication.type=aws_iam needs a token callback"), "{refused}");
+    let refused = Client::new(config.clone()).map(|_| ()).expect_err("no region").to_string();
+    assert!(refused.contains("sasl.oauthbearer.config: region"), "{refused}");
+    config.set("sasl.oauthbearer.method", "default").expect("a method");
+    let refused = Client::new(config).map(|_| ()).expect_err("not its method").to_string();
+    assert!(refused.contains("needs sasl.oauthbearer.method=oidc"), "{refused}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Security settings: TLS and SASL.
 
 pub(crate) mod assertion;
+pub(crate) mod aws_iam;
 pub(crate) mod gssapi;
 pub(crate) mod kerberos;
 pub(crate) mod keys;
@@ -237,7 +238,10 @@ pub enum OauthCloud {
     /// `azure_imds`: with [`OauthMethod::Oidc`], the metadata service of an Azure machine issues the token, for the parameters
     /// after `query=` in `sasl.oauthbearer.config`. `sasl.oauthbearer.token.endpoint.url` replaces its address, and may be `http`.
     AzureImds,
-    /// `aws_iam`. The client does not call AWS STS: a token callback must, as librdkafka's bindings bring one.
+    /// `aws_iam`: with [`OauthMethod::Oidc`], AWS's Security Token Service issues the token (`GetWebIdentityToken`) for the program's
+    /// own identity at AWS. `sasl.oauthbearer.config` has the parameters `region` and `audience`, and optionally
+    /// `duration_seconds`, `signing_algorithm`, `sts_endpoint` and `tag_NAME`. Credentials are looked up as AWS's libraries do,
+    /// except for files of profiles.
     AwsIam,
 }
 
@@ -376,14 +380,15 @@ impl OauthBearer {
         if self.callback.is_some() {
             return Ok(());
         }
-        if self.cloud == OauthCloud::AwsIam {
-            return refuse(
-                "sasl.oauthbearer.metadata.authentication.type=aws_iam needs a token callback: this version does not \
-                 call AWS STS"
-                    .into(),
-            );
-        }
         match self.method {
+            OauthMethod::Oidc if self.cloud == OauthCloud::AwsIam => {
+                token::parse_extensions(&self.extensions)?;
+                aws_iam::AwsIam::parse(self.config()).map(|_| ())
+            }
+            OauthMethod::Default if self.cloud == OauthCloud::AwsIam => refuse(
+                "sasl.oauthbearer.metadata.authentication.type=aws_iam needs sasl.oauthbearer.method=oidc"
+                    .into(),
+            ),
             OauthMethod::Oidc if self.cloud == OauthCloud::AzureImds => {
                 token::parse_extensions(&self.extensions)?;
                 self.azure_endpoint().map(|_| ())

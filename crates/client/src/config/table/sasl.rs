@@ -141,6 +141,6 @@ pub(super) const ROWS: &[Property] = &[
         &["none", "azure_imds", "aws_iam"],
         "none",
     )
-    .text("The cloud provider whose service issues the token. `azure_imds` asks the metadata service of an Azure machine with the parameters after `query=` in `sasl.oauthbearer.config`; `aws_iam` needs a token callback.")
+    .text("The cloud provider whose service issues the token. `azure_imds` asks the metadata service of an Azure machine with the parameters after `query=` in `sasl.oauthbearer.config`; `aws_iam` asks AWS STS (`GetWebIdentityToken`) with the parameters `region` and `audience` in `sasl.oauthbearer.config`, and optionally `duration_seconds`, `signing_algorithm`, `sts_endpoint` and `tag_NAME`; the credentials are those of the environment, the pod, the container or the machine.")
     .effective("a_token_function_is_asked_for_tokens", choice!(security.sasl.oauthbearer.cloud, [("none", OauthCloud::None), ("azure_imds", OauthCloud::AzureImds), ("aws_iam", OauthCloud::AwsIam)])),
 ];

@@ -2,7 +2,9 @@
 //!
 //! Each mechanism is one async function for the whole exchange; [`SaslExchange`] connects it to the broker.
 
+mod aws;
 mod gssapi;
+mod http;
 mod oauthbearer;
 pub(crate) mod oidc;
 mod plain;
@@ -16,6 +18,7 @@ use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
 use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
 use ottla_protocol::{ErrorCode, Request};
 
+use self::aws::AwsTokens;
 use self::gssapi::KerberosLogin;
 use self::oidc::Endpoint;
 use self::scram::SaltedPassword;
@@ -25,12 +28,13 @@ use super::tls::Tls;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::Error;
+use crate::security::aws_iam::AwsIam;
 use crate::security::tls::TlsFiles;
 use crate::security::token::parse_extensions;
 use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::unsecured_jwt::UnsecuredClaims;
 use crate::security::{
-    Mechanism, OauthCloud, OauthGrant, OauthMethod, Secret, TlsSettings, Token, TokenCallback,
+    Mechanism, OauthBearer, OauthCloud, OauthGrant, OauthMethod, Secret, TlsSettings, Token, TokenCallback,
 };
 
 /// The pause after a failed request for a token.
@@ -59,6 +63,7 @@ struct Credentials {
 enum TokenSource {
     Callback(TokenCallback),
     Oidc(Arc<Endpoint>),
+    Aws(Arc<AwsTokens>),
     Unsecured(UnsecuredClaims),
 }
 
@@ -116,6 +121,7 @@ impl Authenticator {
         let token = match self.tokens.as_ref() {
             Some(TokenSource::Callback(callback)) => callback.token().await?,
             Some(TokenSource::Oidc(endpoint)) => endpoint.token(now).await?,
+            Some(TokenSource::Aws(tokens)) => tokens.token(now).await?,
             Some(TokenSource::Unsecured(claims)) => claims.token(now),
             None => return Err("no source of tokens".into()),
         };
@@ -151,7 +157,8 @@ impl Authenticator {
     }
 
     async fn keep_token_fresh(&self) {
-        if !matches!(self.tokens, Some(TokenSource::Callback(_) | TokenSource::Oidc(_))) {
+        if !matches!(self.tokens, Some(TokenSource::Callback(_) | TokenSource::Oidc(_) | TokenSource::Aws(_)))
+        {
             return;
         }
         loop {
@@ -182,6 +189,12 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
     }
     match settings.method {
         OauthMethod::Default => Ok(TokenSource::Unsecured(UnsecuredClaims::parse(settings.config())?)),
+        OauthMethod::Oidc if settings.cloud == OauthCloud::AwsIam => {
+            let (aws, secure) = (AwsIam::parse(settings.config())?, https(config, connector.clone())?);
+            let extensions = parse_extensions(&settings.extensions)?;
+            let claim = principal_claim(settings);
+            Ok(TokenSource::Aws(Arc::new(AwsTokens::new(aws, connector, secure, claim, extensions))))
+        }
         OauthMethod::Oidc => {
             let is_azure = settings.cloud == OauthCloud::AzureImds;
             let url = if is_azure {
@@ -189,17 +202,7 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
             } else {
                 TokenEndpoint::parse(settings.token_endpoint_url.as_deref().unwrap_or_default())?
             };
-            let connector = if url.is_tls {
-                let tls = TlsSettings {
-                    ca_location: settings.https_ca_location.clone(),
-                    ca_pem: settings.https_ca_pem.clone(),
-                    ..TlsSettings::default()
-                };
-                let files = TlsFiles::load(tls, config.clock.clone())?;
-                Arc::new(Tls::over(connector, Arc::new(files)))
-            } else {
-                connector
-            };
+            let connector = if url.is_tls { https(config, connector)? } else { connector };
             let mut endpoint = Endpoint::new(url);
             endpoint.connector = Some(connector);
             endpoint.is_azure_imds = is_azure;
@@ -208,13 +211,27 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
             endpoint.assertions =
                 (settings.grant == OauthGrant::JwtBearer).then(|| settings.assertions.clone());
             endpoint.scope.clone_from(&settings.scope);
-            if !settings.sub_claim_name.is_empty() {
-                endpoint.principal_claim.clone_from(&settings.sub_claim_name);
-            }
+            endpoint.principal_claim = principal_claim(settings);
             endpoint.extensions = parse_extensions(&settings.extensions)?;
             Ok(TokenSource::Oidc(Arc::new(endpoint)))
         }
     }
+}
+
+/// Connects with the certificates for `https`.
+fn https(config: &Config, connector: Arc<dyn Connector>) -> Result<Arc<dyn Connector>, Error> {
+    let settings = &config.security.sasl.oauthbearer;
+    let tls = TlsSettings {
+        ca_location: settings.https_ca_location.clone(),
+        ca_pem: settings.https_ca_pem.clone(),
+        ..TlsSettings::default()
+    };
+    let files = TlsFiles::load(tls, config.clock.clone())?;
+    Ok(Arc::new(Tls::over(connector, Arc::new(files))))
+}
+
+fn principal_claim(settings: &OauthBearer) -> String {
+    if settings.sub_claim_name.is_empty() { "sub".into() } else { settings.sub_claim_name.clone() }
 }
 
 /// The channel that carries the SASL exchange to a broker.

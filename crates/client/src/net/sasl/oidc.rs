@@ -1,23 +1,19 @@
 //! Tokens from an OpenID Connect endpoint, with client credentials (RFC 6749, section 4.4) or an assertion (RFC 7523).
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
+use super::http::{bracketed, exchange, percent_encoded};
 use crate::net::connector::Connector;
 use crate::security::assertion::{Assertions, JWT_BEARER};
 use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::{Secret, Token};
-
-/// Tokens have a few thousand bytes.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// A token endpoint and the client's credentials.
 pub(crate) struct Endpoint {
@@ -88,32 +84,14 @@ impl Endpoint {
     }
 
     async fn ask(&self, now_ms: i64) -> Result<(StatusCode, Bytes), String> {
-        let connector = self.connector.as_ref().ok_or("no way to connect")?;
-        let io = connector.connect(&self.url.host, self.url.port).await.map_err(|error| error.to_string())?;
-        let http = hyper::client::conn::http1::handshake(TokioIo::new(io)).await;
-        let (mut sender, connection) = http.map_err(|error| error.to_string())?;
-        let asking = async {
-            let response =
-                sender.send_request(self.request(now_ms)?).await.map_err(|error| error.to_string())?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
-        };
-        tokio::pin!(asking);
-        tokio::select! {
-            biased;
-            answer = &mut asking => answer,
-            // The server closed the connection after the response, which is read to its end.
-            _ = connection => asking.await,
-        }
+        let connector = self.connector.as_deref().ok_or("no way to connect")?;
+        exchange(connector, &self.url, self.request(now_ms)?).await
     }
 
     fn request(&self, now_ms: i64) -> Result<Request<Full<Bytes>>, String> {
-        let host =
-            if self.url.host.contains(':') { format!("[{}]", self.url.host) } else { self.url.host.clone() };
         let request = Request::builder()
             .uri(&self.url.path)
-            .header(header::HOST, format!("{host}:{}", self.url.port))
+            .header(header::HOST, format!("{}:{}", bracketed(&self.url.host), self.url.port))
             .header(header::ACCEPT, "application/json")
             .header(header::CONNECTION, "close");
         let request = if self.is_azure_imds {
@@ -161,32 +139,14 @@ impl Endpoint {
 }
 
 /// The claims of a JWT; null if the token is not a JWT.
-fn claims(token: &str) -> Value {
+pub(super) fn claims(token: &str) -> Value {
     let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     payload.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
-}
-
-fn percent_encoded(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte as char),
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_scope_is_encoded_for_a_form() {
-        assert_eq!(percent_encoded("a b&c=d"), "a%20b%26c%3Dd");
-    }
 
     #[test]
     fn the_principal_is_in_the_claim_that_is_named() {
