@@ -439,9 +439,9 @@ fn a_client_that_authenticates_without_tokens_asks_for_none() {
                 c"token".as_ptr(),
                 i64::MAX,
                 c"principal".as_ptr(),
-                std::ptr::null_mut(),
+                null_mut(),
                 0,
-                std::ptr::null_mut(),
+                null_mut(),
                 0,
             );
             assert_eq!(refused, RD_KAFKA_RESP_ERR__STATE, "{properties:?}");

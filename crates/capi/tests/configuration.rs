@@ -7,6 +7,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 
+use rdkafka::client::handle::*;
 use rdkafka::conf::conf_interceptors::*;
 use rdkafka::conf::topic_conf::*;
 use rdkafka::conf::*;
@@ -63,6 +64,26 @@ fn what_is_set_is_read_back_and_dumped_by_librdkafkas_names() {
     assert!(dump.iter().all(|(name, _)| name != "linger.ms"), "aliases are not dumped");
     // SAFETY: made above.
     unsafe { rd_kafka_conf_destroy(conf) };
+}
+
+/// librdkafka's test 0180. A share consumer may have any number.
+#[test]
+fn a_consumer_fetches_at_least_one_byte_and_at_most_100_megabytes() {
+    for (value, is_refused) in [("0", true), ("1", false), ("100000000", false), ("100000001", true)] {
+        let conf = crate::common::conf(&[("fetch.min.bytes", value)]);
+        let mut text = [0; 512];
+        unsafe {
+            let rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text.as_mut_ptr(), text.len());
+            let reason = CStr::from_ptr(text.as_ptr()).to_str().unwrap();
+            assert_eq!(rk.is_null(), is_refused, "{value}: {reason}");
+            if is_refused {
+                assert!(reason.contains(&format!("fetch.min.bytes ({value}) is outside")), "{reason}");
+                rd_kafka_conf_destroy(conf);
+            } else {
+                rd_kafka_destroy(rk);
+            }
+        }
+    }
 }
 
 #[test]

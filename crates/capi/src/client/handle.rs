@@ -13,6 +13,7 @@ use crate::client::client_interceptors::InterceptorSetup;
 pub use crate::client::destroy::{rd_kafka_destroy, rd_kafka_destroy_flags};
 use crate::client::log_routing::{EarlyLogLines, LogRouter};
 use crate::client::oauth_tokens::OauthTokens;
+use crate::client::role::Role;
 use crate::client::socket_callbacks::ApplicationSockets;
 use crate::client::thread_count::{Counted, LivingClient};
 use crate::client::topic_handle::{Topic, TopicRegistry};
@@ -80,32 +81,6 @@ pub(crate) struct Handle {
     _living: LivingClient,
 }
 
-/// The kinds of clients.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Producer,
-    Consumer,
-    /// A consumer for C, without a consumer's functions: `rd_kafka_share_t` has them.
-    ShareConsumer,
-}
-
-impl Role {
-    fn of(kind: rd_kafka_type_t) -> Option<Self> {
-        match kind {
-            RD_KAFKA_PRODUCER => Some(Self::Producer),
-            RD_KAFKA_CONSUMER => Some(Self::Consumer),
-            _ => None,
-        }
-    }
-
-    fn kind(self) -> rd_kafka_type_t {
-        match self {
-            Self::Producer => RD_KAFKA_PRODUCER,
-            Self::Consumer | Self::ShareConsumer => RD_KAFKA_CONSUMER,
-        }
-    }
-}
-
 /// A function that returns assigned partitions.
 type AssignmentSource = Box<dyn Fn() -> Vec<TopicPartition> + Send + Sync>;
 
@@ -166,7 +141,7 @@ impl Handle {
         let (kind, callbacks) = (role.kind(), *conf.callbacks());
         let later: Arc<EarlyLogLines> = Arc::default();
         let mut config = Self::client_config(kind, &conf, &callbacks);
-        if let Err(error) = Self::apply_role(role, &conf, &mut config) {
+        if let Err(error) = role.apply(&conf, &mut config) {
             return Err((conf, error));
         }
         let name = config.name.clone().unwrap_or_default();
@@ -233,23 +208,6 @@ impl Handle {
         let _ = judging.set(Arc::downgrade(&handle));
         handle.begin(client, role);
         Ok(handle)
-    }
-
-    /// Applies and checks the properties that depend on the kind of client.
-    fn apply_role(role: Role, conf: &rd_kafka_conf_t, config: &mut Config) -> Result<(), Error> {
-        match role {
-            Role::Producer => {
-                let is_lifo = conf.get("queuing.strategy").as_deref() == Some("lifo");
-                if config.enable_idempotence && is_lifo {
-                    let reason =
-                        "queuing.strategy=`lifo`: enable.idempotence keeps records in order; use `fifo`";
-                    return Err(Error::Config(reason.into()));
-                }
-                Ok(())
-            }
-            Role::Consumer => Ok(()),
-            Role::ShareConsumer => conf.apply_to_share_consumer(config),
-        }
     }
 
     /// The configuration of the engine, with the properties that the C interface decides.

@@ -28,6 +28,7 @@ const NOT_APPLICABLE: &[&str] = &[
     "queued.max.messages.kbytes",
     "queued.min.messages",
     "session.timeout.ms",
+    "socket.max.fails",
     "topic.blacklist",
 ];
 

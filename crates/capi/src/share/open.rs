@@ -3,7 +3,8 @@
 use std::ffi::c_char;
 use std::ptr::null_mut;
 
-use crate::client::handle::{Handle, Role};
+use crate::client::handle::Handle;
+use crate::client::role::Role;
 use crate::conf::rd_kafka_conf_t;
 use crate::errors::error_object::set_last_error_and_errno;
 use crate::ffi::c_strings::write_errstr;
