@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use ottla_wire::{Chain, FileSlice, Piece, WriteQueue};
+use rustix::net::SendFlags;
 use tokio::io::{AsyncWriteExt, Interest};
 
 use super::Transport;
@@ -79,12 +80,31 @@ impl<T: Transport> ResponseWriter<'_, T> {
             match piece {
                 Piece::Memory(bytes) => memory.push(bytes),
                 Piece::File(slice) => {
-                    self.write_memory(&mut memory).await?;
+                    self.write_before_file(&mut memory).await?;
                     self.write_file(slice).await?;
                 }
             }
         }
         self.write_memory(&mut memory).await
+    }
+
+    /// Writes memory that a range of a file follows. On a plain socket the kernel keeps it for the segment with the file's first
+    /// bytes: a segment of its own would wake the peer for nothing.
+    async fn write_before_file(&mut self, memory: &mut WriteQueue) -> io::Result<()> {
+        self.pace.begin();
+        while let (Some(socket), Some(bytes)) = (self.io.tcp(), memory.single(MEMORY_PART_BYTES)) {
+            self.pace.keep(socket.writable()).await?;
+            let more = SendFlags::MORE | SendFlags::NOSIGNAL;
+            match socket.try_io(Interest::WRITABLE, || Ok(rustix::net::send(socket, bytes, more)?)) {
+                Ok(n) => {
+                    memory.written(n)?;
+                    self.pace.add_sent(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.write_memory(memory).await
     }
 
     async fn write_memory(&mut self, memory: &mut WriteQueue) -> io::Result<()> {
