@@ -80,6 +80,23 @@ fn a_node_is_added_to_the_running_broker() {
     assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
+/// `sendfile` to a client that has left raises SIGPIPE, which ends programs that do not ignore it.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_threads_of_a_broker_block_sigpipe_and_those_of_the_program_do_not() {
+    let blocks_sigpipe = |thread: &std::path::Path| {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        let mask = mask.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).expect("a mask"));
+        mask >> (libc::SIGPIPE - 1) & 1 == 1
+    };
+    let broker = start("").expect("a broker");
+    let threads = std::fs::read_dir("/proc/self/task").expect("threads");
+    assert!(threads.filter_map(Result::ok).any(|thread| blocks_sigpipe(&thread.path())));
+    assert!(!blocks_sigpipe("/proc/thread-self".as_ref()));
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
 #[test]
 fn data_of_a_directory_outlives_the_broker() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@
 //! [`ottla_broker_control`]: the requests of a control address, so that C needs no second interface for them.
 
 mod settings;
+mod signals;
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -17,6 +18,7 @@ use crate::ffi::*;
 use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
 
 use self::settings::Described;
+use self::signals::SigpipeBlocked;
 
 /// The handle of a broker.
 #[repr(C)]
@@ -40,7 +42,10 @@ fn find(broker: *const ottla_broker_t, function: &str) -> Option<Arc<Running>> {
 
 fn start(settings: &str) -> Result<u64, String> {
     let reserved = BROKERS.reserve().ok_or("too many brokers exist: destroy some first")?;
-    let broker = Described::parse(settings)?.start()?;
+    let described = Described::parse(settings)?;
+    let blocked = SigpipeBlocked::new();
+    let broker = described.start()?;
+    drop(blocked);
     Ok(reserved.publish(Arc::new(Running { process: std::process::id(), broker })))
 }
 
