@@ -63,7 +63,7 @@ usage: cargo xtask COMMAND
       --repeat N            passes (default 3)
       --without-kafka       ours alone
   bench pairs OTHER [OPTIONS]
-                            the CPU of this build next to that of another `ottla`: --count N, --pairs N (default 60)
+                            the CPU of this build next to that of another `ottla`: --count N, --pairs N (default 60), --cpu N (default 0)
   compare [OPTIONS]         our client next to librdkafka and franz-go, as tables (bench/compare/README.md)
       --quick               fewer messages and passes: a look, no result
       --only PART,...       only what has a PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...

@@ -2,9 +2,13 @@
 //!
 //! Each pair starts a broker of each build on an empty directory, in random order, and writes and reads the same number of messages.
 //! The memory that a process gets from the system differs from process to process, so a ratio needs many starts.
+//!
+//! All processes share a CPU. On two, the kernel wakes a sleeping client with an interrupt to its CPU, or finds it awake: reading costs
+//! the same broker 9 or 49 ns per record, and which of both a run gets is chance. On one, the kernel still does the loopback's work in
+//! the time of either process, so a broker that is read is compared together with its client.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use ottla_interop::{Failure, target_dir};
 
@@ -15,26 +19,33 @@ use super::{machine, number, print_tables};
 const TOPIC: &str = "pairs";
 /// Messages before each measured phase.
 const WARMUP: u64 = 100_000;
-/// Consumers one after the other: the system counts most of the copies between the processes now for one of them, now for the other.
-const READS: u32 = 6;
-const FIELDS: [&str; 4] = ["broker, produce", "broker, consume", "client, produce", "client, consume"];
+/// Consumers one after the other, of which the median counts: one in ten finds the records in the processor's cache, at two thirds of the
+/// cost.
+const READS: usize = 7;
+const FIELDS: [&str; 4] =
+    ["broker, produce", "broker and its client, consume", "client, produce", "client, consume"];
 
 pub(crate) struct Options {
     other: PathBuf,
     count: u64,
     pairs: usize,
+    /// The CPU of all processes.
+    cpu: u32,
 }
 
 impl Options {
     pub(crate) fn parse(args: &[&str]) -> Result<Self, String> {
         let (other, args) = args.split_first().ok_or("bench pairs needs the path of another ottla")?;
-        let mut options = Self { other: other.into(), count: 4_000_000, pairs: 60 };
+        let mut options = Self { other: other.into(), count: 4_000_000, pairs: 60, cpu: 0 };
         let mut args = args.iter();
         while let Some(&arg) = args.next() {
             let value = args.next().copied().ok_or_else(|| format!("{arg} needs a value"))?;
             match arg {
                 "--count" => options.count = number(arg, value)?,
                 "--pairs" => options.pairs = number::<u32>(arg, value)? as usize,
+                "--cpu" => {
+                    options.cpu = value.parse().map_err(|_| format!("{arg}: {value} is no CPU's number"))?
+                }
                 unknown => return Err(format!("bench pairs does not know {unknown}")),
             }
         }
@@ -49,6 +60,7 @@ pub(crate) fn run_all(options: &Options) -> ExitCode {
 fn measure(options: &Options) -> Result<String, Failure> {
     let this = Ottla { binary: target_dir().join("release/ottla") };
     let other = Ottla { binary: options.other.clone() };
+    stay_on(options.cpu)?;
     let mut rng = fastrand::Rng::new();
     let (mut of_this, mut of_other) = (Samples::default(), Samples::default());
     for pair in 0..=options.pairs {
@@ -83,7 +95,19 @@ fn measure(options: &Options) -> Result<String, Failure> {
     Ok(markdown(&title, &["", "this build", "the other", "ratio, 95 % interval"], &rows))
 }
 
-/// Produces and consumes with a client at a broker. Returns the broker's CPU for both, and the client's.
+/// Restricts this process, and those that it starts from now on, to one CPU.
+fn stay_on(cpu: u32) -> Result<(), Failure> {
+    let (cpu, id) = (cpu.to_string(), std::process::id().to_string());
+    let done = Command::new("taskset").args(["--pid", "--cpu-list", &cpu, &id]).output();
+    let done = done.map_err(|error| Failure::new(format!("taskset (util-linux): {error}")))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("taskset: CPU {cpu}: {}", String::from_utf8_lossy(&done.stderr).trim())))
+}
+
+/// Produces and consumes with a client at a broker. Returns the broker's CPU for the first and that of both processes for the second,
+/// and the client's for each.
 fn pass(broker: &Ottla, client: &Ottla, count: u64) -> Result<[f64; 4], Failure> {
     let scratch = tempfile::Builder::new().prefix("ottla-pairs-").tempdir_in(target_dir());
     let scratch = scratch.map_err(|error| Failure::new(format!("a directory to measure in: {error}")))?;
@@ -99,14 +123,19 @@ fn pass(broker: &Ottla, client: &Ottla, count: u64) -> Result<[f64; 4], Failure>
         Ok::<_, Failure>((of_broker, report.number("/cpu_ns_per_msg")?))
     };
     let (broker_produce, client_produce) = phase("produce")?;
-    let (mut broker_consume, mut client_consume) = (0.0, 0.0);
+    let (mut both_consume, mut client_consume) = (Vec::new(), Vec::new());
     for _ in 0..READS {
         let (broker, client) = phase("consume")?;
-        broker_consume += broker / f64::from(READS);
-        client_consume += client / f64::from(READS);
+        both_consume.push(broker + client);
+        client_consume.push(client);
     }
     running.stop()?;
-    Ok([broker_produce, broker_consume, client_produce, client_consume])
+    Ok([broker_produce, median(both_consume), client_produce, median(client_consume)])
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// A geometric mean and its 95 % interval.
@@ -141,7 +170,7 @@ mod tests {
     #[test]
     fn options_are_read_and_nonsense_is_refused() {
         let options = Options::parse(&["/old/ottla", "--pairs", "7"]).expect("options");
-        assert_eq!((options.pairs, options.count), (7, 4_000_000));
+        assert_eq!((options.pairs, options.count, options.cpu), (7, 4_000_000, 0));
         for wrong in
             [&[][..], &["/old/ottla", "--pairs"], &["/old/ottla", "--pairs", "0"], &["/old/ottla", "--no"]]
         {
