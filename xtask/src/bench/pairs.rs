@@ -44,7 +44,7 @@ impl Options {
                 "--count" => options.count = number(arg, value)?,
                 "--pairs" => options.pairs = number::<u32>(arg, value)? as usize,
                 "--cpu" => {
-                    options.cpu = value.parse().map_err(|_| format!("{arg}: {value} is no CPU's number"))?
+                    options.cpu = value.parse().map_err(|_| format!("{arg}: {value} is no CPU's number"))?;
                 }
                 unknown => return Err(format!("bench pairs does not know {unknown}")),
             }
