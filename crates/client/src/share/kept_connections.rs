@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
+
+/// The shortest pause before a connection is opened again, also with `reconnect.backoff.ms=0`.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Dropping it keeps nothing open any more; open connections stay.
 pub(super) struct KeptConnections {
@@ -37,10 +41,12 @@ impl KeptConnections {
 }
 
 async fn keep_open(cluster: Rc<Cluster>, node: i32) {
+    // A broker may close each connection as soon as it is open.
+    let pause = cluster.config.reconnect_backoff.max(PAUSE_MIN);
     loop {
-        match cluster.brokers.connection(node, Lane::Share).await {
-            Ok(connection) => connection.closed().await,
-            Err(_) => tokio::time::sleep(cluster.config.reconnect_backoff).await,
+        if let Ok(connection) = cluster.brokers.connection(node, Lane::Share).await {
+            connection.closed().await;
         }
+        tokio::time::sleep(pause).await;
     }
 }
