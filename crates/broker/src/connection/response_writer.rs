@@ -99,6 +99,9 @@ impl<T: Transport> ResponseWriter<'_, T> {
                 Ok(n) => {
                     memory.written(n)?;
                     self.pace.add_sent(n);
+                    if n >= MEMORY_PART_BYTES / 2 {
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
