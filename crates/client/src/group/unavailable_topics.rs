@@ -1,11 +1,14 @@
-//! Subscribed topics that cannot be read: each is reported once per error, and again when its error changes.
+//! Subscribed topics that cannot be read: each is reported once per error, and again when its error changes. A pattern
+//! without a topic is reported after a second look only: programs often subscribe just before they create the first topic.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::subscription::Subscription;
@@ -13,11 +16,16 @@ use crate::cluster::Cluster;
 use crate::fetch::inbox::Item;
 use crate::types::Event;
 
+/// The time for which a pattern may be without a topic before it is reported.
+const PATTERN_GRACE: Duration = Duration::from_millis(500);
+
 /// The subscription, and the errors of its topics that the application knows.
 #[derive(Debug, Default)]
 pub(super) struct UnavailableTopics {
     subscription: RefCell<Option<Subscription>>,
     reported: RefCell<BTreeMap<Arc<str>, ErrorCode>>,
+    /// Patterns without a topic, with the time from which they are reported.
+    lonely_patterns: RefCell<BTreeMap<Arc<str>, Instant>>,
 }
 
 impl UnavailableTopics {
@@ -28,6 +36,7 @@ impl UnavailableTopics {
         }
         if subscription.is_none() {
             self.reported.borrow_mut().clear();
+            self.lonely_patterns.borrow_mut().clear();
         }
         *self.subscription.borrow_mut() = subscription;
     }
@@ -35,68 +44,135 @@ impl UnavailableTopics {
     /// The errors that are not reported yet. A topic that has become available may be reported again later.
     fn news(
         &self,
-        error_of: impl Fn(&Subscription) -> BTreeMap<Arc<str>, ErrorCode>,
+        now: Instant,
+        current: impl FnOnce(&Subscription) -> Errors,
     ) -> Vec<(Arc<str>, ErrorCode)> {
         let subscription = self.subscription.borrow();
         let Some(subscription) = &*subscription else { return Vec::new() };
-        let current = error_of(subscription);
+        let Errors { mut topics, patterns } = current(subscription);
+        let mut lonely = self.lonely_patterns.borrow_mut();
+        lonely.retain(|pattern, _| patterns.contains(pattern));
+        for pattern in patterns {
+            if now >= *lonely.entry(pattern.clone()).or_insert(now + PATTERN_GRACE) {
+                topics.insert(pattern, ErrorCode::UnknownTopicOrPartition);
+            }
+        }
         let mut reported = self.reported.borrow_mut();
         let is_new = |(topic, code): &(&Arc<str>, &ErrorCode)| reported.get(*topic) != Some(*code);
-        let news = current.iter().filter(is_new).map(|(topic, code)| (topic.clone(), *code)).collect();
-        *reported = current;
+        let news = topics.iter().filter(is_new).map(|(topic, code)| (topic.clone(), *code)).collect();
+        *reported = topics;
         news
+    }
+
+    /// When to look again at the patterns without a topic that are not reported yet.
+    fn second_look(&self) -> Option<Instant> {
+        let reported = self.reported.borrow();
+        let lonely = self.lonely_patterns.borrow();
+        lonely.iter().filter(|(pattern, _)| !reported.contains_key(*pattern)).map(|(_, at)| *at).min()
     }
 }
 
 /// Reports the errors of subscribed topics after each metadata response, until its owner drops it.
 pub(super) async fn run(shared: Rc<Shared>) {
     let mut changes = shared.cluster.changes();
+    let mut asked_for = None;
     loop {
-        changes.changed().await;
-        for (topic, error) in shared.unavailable.news(|subscription| errors(subscription, &shared.cluster)) {
-            shared.inbox.push(Item::Event(Event::TopicUnavailable { topic, error }));
+        // One request per second look: without a response there is nothing to report.
+        let second_look = shared.unavailable.second_look().filter(|at| asked_for != Some(*at));
+        tokio::select! {
+            () = changes.changed() => {
+                let current = |subscription: &Subscription| errors(subscription, &shared.cluster);
+                for (topic, error) in shared.unavailable.news(Instant::now(), current) {
+                    shared.inbox.push(Item::Event(Event::TopicUnavailable { topic, error }));
+                }
+            }
+            () = tokio::time::sleep_until(second_look.unwrap_or_else(Instant::now)), if second_look.is_some() => {
+                asked_for = second_look;
+                shared.cluster.refresh();
+            }
         }
     }
 }
 
-fn errors(subscription: &Subscription, cluster: &Cluster) -> BTreeMap<Arc<str>, ErrorCode> {
-    if subscription.has_patterns() && !cluster.lists_all_topics() {
+/// The parts of a subscription that cannot be read.
+#[derive(Debug, Default)]
+struct Errors {
+    topics: BTreeMap<Arc<str>, ErrorCode>,
+    /// The patterns that no topic matches.
+    patterns: Vec<Arc<str>>,
+}
+
+fn errors(subscription: &Subscription, cluster: &Cluster) -> Errors {
+    let has_patterns = subscription.has_patterns();
+    if has_patterns && !cluster.lists_all_topics() {
         // The list of all topics decides, and it has not arrived.
-        return BTreeMap::new();
+        return Errors::default();
     }
     let names = subscription.names().iter();
-    let mut errors: BTreeMap<_, _> =
-        names.filter_map(|topic| Some((topic.clone(), cluster.lasting_error(topic)?))).collect();
-    if subscription.has_patterns() && cluster.lists_all_topics() {
+    let error_of = |topic: &Arc<str>| {
+        let code = cluster.lasting_error(topic)?;
         // The list of all topics does not contain those that this client may not see.
-        for code in errors.values_mut() {
-            *code = ErrorCode::UnknownTopicOrPartition;
-        }
-        let visible = cluster.visible_topics();
-        for pattern in subscription.patterns_without(&visible) {
-            errors.insert(pattern, ErrorCode::UnknownTopicOrPartition);
-        }
-    }
-    errors
+        Some((topic.clone(), if has_patterns { ErrorCode::UnknownTopicOrPartition } else { code }))
+    };
+    let topics = names.filter_map(error_of).collect();
+    let patterns =
+        if has_patterns { subscription.patterns_without(&cluster.visible_topics()) } else { Vec::new() };
+    Errors { topics, patterns }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const UNKNOWN: ErrorCode = ErrorCode::UnknownTopicOrPartition;
+    const FORBIDDEN: ErrorCode = ErrorCode::TopicAuthorizationFailed;
+
+    fn topics(errors: &[(&str, ErrorCode)]) -> Errors {
+        let topics = errors.iter().map(|(topic, code)| (Arc::from(*topic), *code)).collect();
+        Errors { topics, patterns: Vec::new() }
+    }
+
+    fn patterns(patterns: &[&str]) -> Errors {
+        Errors {
+            topics: BTreeMap::new(),
+            patterns: patterns.iter().map(|pattern| Arc::from(*pattern)).collect(),
+        }
+    }
+
     #[test]
     fn an_error_is_reported_once_and_again_after_a_change() {
-        let topics = UnavailableTopics::default();
-        let state = |errors: &[(&str, ErrorCode)]| -> BTreeMap<Arc<str>, ErrorCode> {
-            errors.iter().map(|(topic, code)| (Arc::from(*topic), *code)).collect()
-        };
-        let (unknown, forbidden) = (ErrorCode::UnknownTopicOrPartition, ErrorCode::TopicAuthorizationFailed);
-        assert!(topics.news(|_| state(&[("a", unknown)])).is_empty(), "nothing is subscribed");
-        *topics.subscription.borrow_mut() = Some(Subscription::default());
-        let both = [("a", unknown), ("b", forbidden)];
-        assert_eq!(topics.news(|_| state(&both)).len(), 2);
-        assert!(topics.news(|_| state(&both)).is_empty());
-        assert_eq!(topics.news(|_| state(&[("a", forbidden)])), [(Arc::from("a"), forbidden)]);
-        assert_eq!(topics.news(|_| state(&[("a", forbidden), ("b", forbidden)])).len(), 1, "b again");
+        let (unavailable, now) = (UnavailableTopics::default(), Instant::now());
+        assert!(unavailable.news(now, |_| topics(&[("a", UNKNOWN)])).is_empty(), "nothing is subscribed");
+        *unavailable.subscription.borrow_mut() = Some(Subscription::default());
+        let both = [("a", UNKNOWN), ("b", FORBIDDEN)];
+        assert_eq!(unavailable.news(now, |_| topics(&both)).len(), 2);
+        assert!(unavailable.news(now, |_| topics(&both)).is_empty());
+        assert_eq!(unavailable.news(now, |_| topics(&[("a", FORBIDDEN)])), [(Arc::from("a"), FORBIDDEN)]);
+        let again = unavailable.news(now, |_| topics(&[("a", FORBIDDEN), ("b", FORBIDDEN)]));
+        assert_eq!(again, [(Arc::from("b"), FORBIDDEN)]);
+    }
+
+    #[test]
+    fn a_pattern_without_a_topic_is_reported_at_the_second_look() {
+        let (unavailable, now) = (UnavailableTopics::default(), Instant::now());
+        *unavailable.subscription.borrow_mut() = Some(Subscription::default());
+        assert!(unavailable.news(now, |_| patterns(&["^a"])).is_empty());
+        assert_eq!(unavailable.second_look(), Some(now + PATTERN_GRACE));
+        assert!(unavailable.news(now + PATTERN_GRACE / 2, |_| patterns(&["^a"])).is_empty(), "too early");
+        let late = now + PATTERN_GRACE;
+        assert_eq!(unavailable.news(late, |_| patterns(&["^a"])), [(Arc::from("^a"), UNKNOWN)]);
+        assert_eq!(unavailable.second_look(), None, "it is reported");
+        assert!(unavailable.news(late, |_| patterns(&["^a"])).is_empty(), "once");
+    }
+
+    #[test]
+    fn a_pattern_that_finds_its_first_topic_in_time_is_not_reported() {
+        let (unavailable, now) = (UnavailableTopics::default(), Instant::now());
+        *unavailable.subscription.borrow_mut() = Some(Subscription::default());
+        assert!(unavailable.news(now, |_| patterns(&["^a"])).is_empty());
+        assert!(unavailable.news(now, |_| patterns(&[])).is_empty());
+        assert_eq!(unavailable.second_look(), None);
+        let late = now + PATTERN_GRACE;
+        assert!(unavailable.news(late, |_| patterns(&["^a"])).is_empty(), "its grace begins again");
     }
 }
