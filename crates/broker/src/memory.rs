@@ -180,8 +180,11 @@ impl MemoryBudget {
 
 /// The memory of data that clients leave at the broker until they leave themselves. More than the maximum is refused.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptMemory {
-    used: Arc<AtomicUsize>,
+pub(crate) struct KeptMemory(Arc<KeptTotal>);
+
+#[derive(Debug)]
+struct KeptTotal {
+    used: AtomicUsize,
     max: usize,
 }
 
@@ -194,18 +197,18 @@ pub(crate) struct Kept {
 
 impl KeptMemory {
     pub(crate) fn new(max: usize) -> Self {
-        Self { used: Arc::default(), max }
+        Self(Arc::new(KeptTotal { used: AtomicUsize::new(0), max }))
     }
 
     /// The bytes that are counted.
     pub(crate) fn used_bytes(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.0.used.load(Ordering::Relaxed)
     }
 
     /// Counts so many bytes; `None` if they do not fit.
     pub(crate) fn keep(&self, bytes: usize) -> Option<Kept> {
-        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.0.max);
+        self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         Some(Kept { memory: self.clone(), bytes })
     }
 }
@@ -220,7 +223,7 @@ impl Kept {
 
     /// Counts so many bytes more, even if they do not fit: they were reserved, or kept before.
     pub(crate) fn add(&mut self, bytes: usize) {
-        self.memory.used.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.0.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
     }
 
@@ -228,7 +231,7 @@ impl Kept {
     pub(crate) fn release(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.bytes, "{bytes} bytes of {} are released", self.bytes);
         let bytes = bytes.min(self.bytes);
-        self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.memory.0.used.fetch_sub(bytes, Ordering::Relaxed);
         self.bytes -= bytes;
     }
 
@@ -241,14 +244,14 @@ impl Kept {
 impl KeptMemory {
     /// Counts so many bytes of data that was kept before: it may exceed the maximum, if that was lowered.
     pub(crate) fn keep_known(&self, bytes: usize) -> Kept {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.0.used.fetch_add(bytes, Ordering::Relaxed);
         Kept { memory: self.clone(), bytes }
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.memory.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

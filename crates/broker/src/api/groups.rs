@@ -20,6 +20,7 @@ use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsRespons
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
+use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::classic::ClassicRequest;
 use crate::coordinator::group::{CONSUMER, Join, Joined, Synced};
@@ -119,16 +120,16 @@ fn joined_response(joined: Joined, version: i16) -> JoinGroupResponse {
     let Joined { generation, protocol_type, protocol, leader, member_id, members, skip_assignment } = joined;
     let members =
         members.into_iter().map(|(member_id, group_instance_id, metadata)| JoinGroupResponseMember {
-            member_id,
+            member_id: member_id.to_string(),
             group_instance_id: group_instance_id.filter(|_| version >= 5),
             metadata,
         });
     JoinGroupResponse {
         generation_id: generation,
-        protocol_type: (version >= 7).then_some(protocol_type),
-        protocol_name: Some(protocol),
-        leader,
-        member_id,
+        protocol_type: (version >= 7).then(|| protocol_type.to_string()),
+        protocol_name: Some(protocol.to_string()),
+        leader: leader.to_string(),
+        member_id: member_id.to_string(),
         members: members.collect(),
         skip_assignment,
         ..Default::default()
@@ -152,8 +153,8 @@ impl Api for SyncGroupRequest {
         }
         match sync(self, &context).await {
             Ok(synced) => SyncGroupResponse {
-                protocol_type: Some(synced.protocol_type).filter(|_| context.version >= 5),
-                protocol_name: Some(synced.protocol).filter(|_| context.version >= 5),
+                protocol_type: (context.version >= 5).then(|| synced.protocol_type.to_string()),
+                protocol_name: (context.version >= 5).then(|| synced.protocol.to_string()),
                 assignment: synced.assignment,
                 ..Default::default()
             },
@@ -276,7 +277,7 @@ fn empty(protocol_type: &str) -> Description {
 
 impl Api for DescribeGroupsRequest {
     async fn handle(self, context: RequestContext) -> DescribeGroupsResponse {
-        let groups = self.groups.into_iter().map(|group_id| {
+        let groups = without_repeats(self.groups, String::clone).into_iter().map(|group_id| {
             if let Err(error_code) = check_coordinator(&context, &group_id) {
                 return DescribedGroup { error_code, group_id, ..Default::default() };
             }

@@ -33,6 +33,7 @@ mod offsets;
 mod produce;
 mod quorum;
 mod reassignments;
+mod repeats;
 mod sasl;
 mod scram_credentials;
 mod share_acknowledge;

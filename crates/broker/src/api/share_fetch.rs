@@ -1,6 +1,6 @@
 //! ShareFetch: acknowledges records, acquires the next ones, and waits if there are none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ fn select(
         }
         epoch => {
             let forgotten = request.forgotten_topics_data.iter();
-            let forgotten: Vec<Place> = forgotten
+            let forgotten: BTreeSet<Place> = forgotten
                 .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)))
                 .collect();
             let mut places =

@@ -39,6 +39,11 @@ impl<V> ByName<V> {
         self.values.get_mut(name).map(|value| &mut **value)
     }
 
+    /// The name of an entry, in the memory that the map has for it.
+    pub(super) fn name(&self, name: &str) -> Option<&Arc<str>> {
+        self.values.get_key_value(name).map(|(name, _)| name)
+    }
+
     pub(super) fn contains(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
@@ -91,6 +96,8 @@ mod tests {
         assert_eq!(walk(None), ["a", "B", "d!"]);
         assert_eq!(walk(Some("a")), ["B", "d!"]);
         assert_eq!(walk(Some("c")), ["d!"]);
+        assert_eq!(map.name("d").map(|name| &**name), Some("d"));
+        assert!(map.name("c").is_none());
         assert!(map.contains("d") && !map.contains("c"));
     }
 }

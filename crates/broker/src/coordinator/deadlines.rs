@@ -39,10 +39,10 @@ pub(super) type Deadline = (Instant, Arc<str>);
 /// The groups by the times of their next ticks.
 pub(super) type Deadlines = BTreeSet<Deadline>;
 
-/// Replaces the deadline of a group in the deadlines of all groups.
+/// Replaces the deadline of a group in the deadlines of all groups. `name` is asked for if the group has no deadline yet.
 pub(super) fn move_deadline(
     all: &mut Deadlines,
-    group_id: &str,
+    name: impl FnOnce() -> Arc<str>,
     deadline: &mut Option<Deadline>,
     at: Option<Instant>,
 ) {
@@ -51,7 +51,7 @@ pub(super) fn move_deadline(
         all.remove(before);
     }
     if let Some(at) = at {
-        let name = before.map_or_else(|| Arc::from(group_id), |(_, name)| name);
+        let name = before.map_or_else(name, |(_, name)| name);
         all.insert((at, name.clone()));
         *deadline = Some((at, name));
     }

@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,8 +17,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::by_name::ByName;
+use super::classic_member::{Member, PROTOCOLS_MAX, known_to_all, preferred, shared};
 use super::deadlines::Deadline;
 use super::group_log::StoredGroup;
+use super::shared_names::SharedNames;
 use super::small_map::SmallMap;
 use super::subscribed::Subscribed;
 use crate::memory::Kept;
@@ -34,12 +37,12 @@ pub(crate) type SyncAnswer = Result<Synced, ErrorCode>;
 #[derive(Clone, Debug)]
 pub(crate) struct Joined {
     pub(crate) generation: i32,
-    pub(crate) protocol_type: String,
-    pub(crate) protocol: String,
-    pub(crate) leader: String,
-    pub(crate) member_id: String,
+    pub(crate) protocol_type: Arc<str>,
+    pub(crate) protocol: Arc<str>,
+    pub(crate) leader: Arc<str>,
+    pub(crate) member_id: Arc<str>,
     /// Id, instance id and subscription of every member: for the leader only.
-    pub(crate) members: Vec<(String, Option<String>, Bytes)>,
+    pub(crate) members: Vec<(Arc<str>, Option<String>, Bytes)>,
     /// The leader receives the members but must not assign: the generation has its assignment (KIP-814).
     pub(crate) skip_assignment: bool,
 }
@@ -47,8 +50,8 @@ pub(crate) struct Joined {
 /// The answer to a sync.
 #[derive(Clone, Debug)]
 pub(crate) struct Synced {
-    pub(crate) protocol_type: String,
-    pub(crate) protocol: String,
+    pub(crate) protocol_type: Arc<str>,
+    pub(crate) protocol: Arc<str>,
     pub(crate) assignment: Bytes,
 }
 
@@ -94,36 +97,6 @@ impl State {
     }
 }
 
-/// A member.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) instance_id: Option<String>,
-    pub(crate) client_id: String,
-    pub(crate) client_host: String,
-    pub(super) protocols: Vec<(String, Bytes)>,
-    /// The memory of `protocols`.
-    pub(super) kept: Kept,
-    pub(super) session_timeout: Duration,
-    pub(super) rebalance_timeout: Duration,
-    pub(super) heard_at: Instant,
-    /// Members that joined before it have lower numbers. The lowest becomes the leader.
-    pub(super) number: u64,
-    pub(crate) assignment: Bytes,
-    pub(super) joining: Option<oneshot::Sender<JoinAnswer>>,
-    pub(super) syncing: Option<oneshot::Sender<SyncAnswer>>,
-}
-
-impl Member {
-    /// The subscription under a protocol.
-    pub(crate) fn metadata(&self, protocol: &str) -> Bytes {
-        self.protocols
-            .iter()
-            .find(|(name, _)| name == protocol)
-            .map(|(_, bytes)| bytes.clone())
-            .unwrap_or_default()
-    }
-}
-
 /// The times that groups wait for members.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RebalanceWaits {
@@ -141,11 +114,11 @@ const SESSION_MARGIN: Duration = Duration::from_secs(1);
 pub(crate) struct Group {
     pub(crate) state: State,
     pub(crate) generation: i32,
-    pub(crate) protocol_type: String,
-    pub(crate) protocol: String,
-    pub(super) leader: Option<String>,
+    pub(crate) protocol_type: Arc<str>,
+    pub(crate) protocol: Arc<str>,
+    pub(super) leader: Option<Arc<str>>,
     /// Boxed: an insertion moves those after it.
-    pub(crate) members: SmallMap<String, Box<Member>>,
+    pub(crate) members: SmallMap<Arc<str>, Box<Member>>,
     /// The number of members that have joined so far.
     joined: u64,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
@@ -177,8 +150,8 @@ impl Group {
             _kept: kept,
             state: State::Empty,
             generation: 0,
-            protocol_type: String::new(),
-            protocol: String::new(),
+            protocol_type: Arc::default(),
+            protocol: Arc::default(),
             leader: None,
             members: SmallMap::default(),
             joined: 0,
@@ -211,7 +184,7 @@ impl Group {
     }
 
     /// The member that has this instance id.
-    pub(crate) fn member_of_instance(&self, instance_id: &str) -> Option<String> {
+    pub(crate) fn member_of_instance(&self, instance_id: &str) -> Option<Arc<str>> {
         let same = |member: &Member| member.instance_id.as_deref() == Some(instance_id);
         self.members.iter().find(|(_, member)| same(member)).map(|(id, _)| id.clone())
     }
@@ -219,17 +192,18 @@ impl Group {
     /// Returns `true` if another member has taken over this member's instance.
     pub(crate) fn is_fenced(&self, instance_id: Option<&str>, member_id: &str) -> bool {
         let current = instance_id.and_then(|instance_id| self.member_of_instance(instance_id));
-        current.is_some_and(|current| current != member_id)
+        current.is_some_and(|current| &*current != member_id)
     }
 
     /// Handles a member that joins. The response is sent when the group has formed.
-    pub(crate) fn join(
+    pub(super) fn join(
         &mut self,
         now: Instant,
         (join, kept): (Join, Kept),
         answer: oneshot::Sender<JoinAnswer>,
         waits: RebalanceWaits,
         members_max: usize,
+        names: &SharedNames,
     ) {
         self.waits = waits;
         let Join {
@@ -247,10 +221,11 @@ impl Group {
             let _ = answer.send(Err(code));
             return;
         }
+        let (member_id, protocols) = (Arc::<str>::from(member_id), shared(protocols, names));
         let was_empty = self.members.is_empty();
         let (replaced, assignment) = self.replace_instance(instance_id.as_deref(), &member_id).unzip();
-        self.pending.remove(&member_id);
-        self.protocol_type = protocol_type;
+        self.pending.remove(&*member_id);
+        self.protocol_type = names.get(&protocol_type);
         let known = self.members.get_mut(&member_id);
         let unchanged = known.as_ref().is_some_and(|member| member.protocols == protocols);
         let is_leader = self.leader.as_deref() == Some(&member_id);
@@ -267,8 +242,8 @@ impl Group {
         } else {
             let member = Member {
                 instance_id,
-                client_id,
-                client_host,
+                client_id: names.get(&client_id),
+                client_host: names.get(&client_host),
                 protocols,
                 kept,
                 session_timeout,
@@ -290,7 +265,7 @@ impl Group {
                 self.answer_join(&member_id, Ok(joined));
                 return;
             }
-            State::Stable if replaced.is_some() && self.choose_protocol() == self.protocol => {
+            State::Stable if replaced.is_some() && self.preferred_protocol() == self.protocol => {
                 let joined = self.joined_instead(replaced.as_deref(), &member_id, knows_skip_assignment);
                 self.stored.is_stale = true;
                 self.answer_join(&member_id, Ok(joined));
@@ -305,8 +280,8 @@ impl Group {
 
     /// Removes the member that has the same instance under another id: the old incarnation is fenced, and the new one gets its
     /// assignment (KIP-345). Returns the old id and the assignment.
-    fn replace_instance(&mut self, instance_id: Option<&str>, member_id: &str) -> Option<(String, Bytes)> {
-        let old = self.member_of_instance(instance_id?).filter(|old| old != member_id)?;
+    fn replace_instance(&mut self, instance_id: Option<&str>, member_id: &str) -> Option<(Arc<str>, Bytes)> {
+        let old = self.member_of_instance(instance_id?).filter(|old| &**old != member_id)?;
         let assignment = self.members.get(&old).map(|old| old.assignment.clone()).unwrap_or_default();
         self.remove(&old, ErrorCode::FencedInstanceId);
         Some((old, assignment))
@@ -317,7 +292,7 @@ impl Group {
         if self.members.is_empty() {
             return Ok(Subscribed::To(BTreeSet::new()));
         }
-        if self.protocol_type != CONSUMER {
+        if &*self.protocol_type != CONSUMER {
             return Err(ErrorCode::NonEmptyGroup);
         }
         let mut topics = BTreeSet::new();
@@ -343,11 +318,15 @@ impl Group {
         if !self.members.contains_key(member_id) && self.members.len() >= members_max {
             return Err(ErrorCode::GroupMaxSizeReached);
         }
-        let others = || self.members.iter().filter(|(id, _)| *id != member_id).map(|(_, member)| member);
-        let common = protocols
-            .iter()
-            .any(|(name, _)| others().all(|member| member.protocols.iter().any(|(other, _)| other == name)));
-        if others().next().is_some() && (self.protocol_type != protocol_type || !common) {
+        if protocols.len() > PROTOCOLS_MAX {
+            let (count, max) = (protocols.len(), PROTOCOLS_MAX);
+            tracing::warn!(member_id, count, max, "a member is refused: it has too many protocols");
+            return Err(ErrorCode::InvalidRequest);
+        }
+        let others =
+            || self.members.iter().filter(|(id, _)| &***id != member_id).map(|(_, member)| &**member);
+        let has_common = || !known_to_all(protocols.iter().map(|(name, _)| &**name), others()).is_empty();
+        if others().next().is_some() && (&*self.protocol_type != protocol_type || !has_common()) {
             return Err(ErrorCode::InconsistentGroupProtocol);
         }
         Ok(())
@@ -391,7 +370,7 @@ impl Group {
 
     /// Forms the group of the members that have joined.
     fn form(&mut self, now: Instant) {
-        let absent: Vec<String> = self
+        let absent: Vec<Arc<str>> = self
             .members
             .iter()
             .filter(|(_, member)| member.joining.is_none())
@@ -407,14 +386,14 @@ impl Group {
             self.stored.is_stale = true;
             return;
         }
-        self.protocol = self.choose_protocol();
+        self.protocol = self.preferred_protocol();
         if self.leader.as_ref().is_none_or(|leader| !self.members.contains_key(leader)) {
             let first = self.members.iter().min_by_key(|(_, member)| member.number);
             self.leader = first.map(|(id, _)| id.clone());
         }
         self.state = State::Syncing { until: now + self.rebalance_timeout() };
         self.assignments = None;
-        let ids: Vec<String> = self.members.keys().cloned().collect();
+        let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
         for member_id in ids {
             let joined = self.joined(&member_id);
             if let Some(member) = self.members.get_mut(&member_id) {
@@ -425,24 +404,14 @@ impl Group {
         }
     }
 
-    /// Returns the protocol that every member supports and most members prefer.
-    fn choose_protocol(&self) -> String {
-        let known_to_all = |name: &str| {
-            self.members.values().all(|member| member.protocols.iter().any(|(other, _)| other == name))
-        };
-        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
-        for member in self.members.values() {
-            if let Some((name, _)) = member.protocols.iter().find(|(name, _)| known_to_all(name)) {
-                *votes.entry(name).or_default() += 1;
-            }
-        }
-        votes.into_iter().max_by_key(|(_, count)| *count).map(|(name, _)| name.to_owned()).unwrap_or_default()
+    fn preferred_protocol(&self) -> Arc<str> {
+        preferred(&self.members).cloned().unwrap_or_default()
     }
 
-    fn joined(&self, member_id: &str) -> Joined {
+    fn joined(&self, member_id: &Arc<str>) -> Joined {
         let leader = self.leader.clone().unwrap_or_default();
-        let members = if leader == member_id {
-            let of = |id: &String, member: &Member| {
+        let members = if leader == *member_id {
+            let of = |id: &Arc<str>, member: &Member| {
                 (id.clone(), member.instance_id.clone(), member.metadata(&self.protocol))
             };
             self.members.iter().map(|(id, member)| of(id, member)).collect()
@@ -454,7 +423,7 @@ impl Group {
             protocol_type: self.protocol_type.clone(),
             protocol: self.protocol.clone(),
             leader,
-            member_id: member_id.to_owned(),
+            member_id: member_id.clone(),
             members,
             skip_assignment: false,
         }
@@ -466,12 +435,12 @@ impl Group {
     fn joined_instead(
         &mut self,
         old_id: Option<&str>,
-        member_id: &str,
+        member_id: &Arc<str>,
         knows_skip_assignment: bool,
     ) -> Joined {
-        let old_leader = self.leader.clone().filter(|leader| Some(leader.as_str()) == old_id);
+        let old_leader = self.leader.clone().filter(|leader| Some(&**leader) == old_id);
         if old_leader.is_some() {
-            self.leader = Some(member_id.to_owned());
+            self.leader = Some(member_id.clone());
         }
         let joined = self.joined(member_id);
         match old_leader {
@@ -536,14 +505,14 @@ impl Group {
     fn assign(&mut self, now: Instant, assignments: Vec<(String, Bytes)>, kept: Kept) {
         self.assignments = Some(kept);
         for (member_id, assignment) in assignments {
-            if let Some(member) = self.members.get_mut(&member_id) {
+            if let Some(member) = self.members.get_mut(&*member_id) {
                 // Copied: a slice would keep the leader's whole request in memory.
                 member.assignment = Bytes::copy_from_slice(&assignment);
             }
         }
         self.state = State::Stable;
         self.stored.is_stale = true;
-        let ids: Vec<String> = self.members.keys().cloned().collect();
+        let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
         for member_id in ids {
             let synced = self.synced(&member_id);
             if let Some(member) = self.members.get_mut(&member_id)
@@ -596,7 +565,7 @@ impl Group {
     }
 
     /// Adds a member after those that have joined before.
-    pub(super) fn add(&mut self, member_id: String, mut member: Member) {
+    pub(super) fn add(&mut self, member_id: Arc<str>, mut member: Member) {
         member.number = self.joined;
         self.joined += 1;
         self.members.insert(member_id, Box::new(member));
@@ -644,7 +613,7 @@ impl Group {
     pub(crate) fn tick(&mut self, now: Instant) -> Option<Instant> {
         self.pending.retain(|_, expected| expected.until > now);
         // A member that waits for a response cannot send heartbeats.
-        let silent: Vec<String> = self
+        let silent: Vec<Arc<str>> = self
             .members
             .iter()
             .filter(|(_, member)| member.joining.is_none() && member.syncing.is_none())
@@ -652,7 +621,7 @@ impl Group {
             .map(|(id, _)| id.clone())
             .collect();
         for member_id in &silent {
-            tracing::debug!(member_id, "session ran out");
+            tracing::debug!(member_id = &**member_id, "session ran out");
             self.remove(member_id, ErrorCode::UnknownMemberId);
         }
         if !silent.is_empty() {

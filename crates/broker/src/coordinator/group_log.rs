@@ -13,8 +13,10 @@ use ottla_protocol::messages::consumer_offsets::{
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::coordinator::group::{Group, Member, State};
+use crate::coordinator::classic_member::{Member, shared};
+use crate::coordinator::group::{Group, State};
 use crate::coordinator::offset_log::too_long;
+use crate::coordinator::shared_names::SharedNames;
 use crate::internal_topics::{InternalRecord, InternalTopic, Written};
 use crate::memory::KeptMemory;
 
@@ -56,20 +58,20 @@ impl Group {
     fn to_record(&self, now_ms: i64) -> GroupMetadataValue {
         let ms = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
         let members = self.members.iter().map(|(id, member)| GroupMetadataValueMember {
-            member_id: id.clone(),
+            member_id: id.to_string(),
             group_instance_id: member.instance_id.clone(),
-            client_id: member.client_id.clone(),
-            client_host: member.client_host.clone(),
+            client_id: member.client_id.to_string(),
+            client_host: member.client_host.to_string(),
             rebalance_timeout: ms(member.rebalance_timeout),
             session_timeout: ms(member.session_timeout),
             subscription: member.metadata(&self.protocol),
             assignment: member.assignment.clone(),
         });
         GroupMetadataValue {
-            protocol_type: self.protocol_type.clone(),
+            protocol_type: self.protocol_type.to_string(),
             generation: self.generation,
-            protocol: Some(self.protocol.clone()).filter(|_| !self.members.is_empty()),
-            leader: self.leader.clone(),
+            protocol: Some(self.protocol.to_string()).filter(|_| !self.members.is_empty()),
+            leader: self.leader.as_deref().map(str::to_owned),
             current_state_timestamp: now_ms,
             members: members.collect(),
         }
@@ -81,22 +83,22 @@ impl Group {
         value: GroupMetadataValue,
         now: Instant,
         memory: &KeptMemory,
+        names: &SharedNames,
     ) -> Self {
         let GroupMetadataValue { protocol_type, generation, protocol, leader, members, .. } = value;
-        let protocol = protocol.unwrap_or_default();
+        let protocol = names.get(&protocol.unwrap_or_default());
         let ms = |ms: i32| Duration::from_millis(ms.max(0) as u64);
         let mut group = Self::new(memory.keep_known(Self::bytes(group_id)));
         let assigned = members.iter().map(|member| member.assignment.len()).sum();
         group.assignments = Some(memory.keep_known(assigned));
         for member in members {
-            let bytes = protocol.len() + member.subscription.len();
-            let known = Member {
+            let mut known = Member {
                 instance_id: member.group_instance_id,
-                client_id: member.client_id,
-                client_host: member.client_host,
+                client_id: names.get(&member.client_id),
+                client_host: names.get(&member.client_host),
                 // Copied: slices would keep the whole record in memory.
                 protocols: vec![(protocol.clone(), Bytes::copy_from_slice(&member.subscription))],
-                kept: memory.keep_known(bytes),
+                kept: memory.keep_known(0),
                 session_timeout: ms(member.session_timeout),
                 rebalance_timeout: ms(member.rebalance_timeout),
                 heard_at: now,
@@ -105,13 +107,16 @@ impl Group {
                 joining: None,
                 syncing: None,
             };
-            group.add(member.member_id, known);
+            known.kept.add(known.bytes(&member.member_id));
+            group.add(member.member_id.into(), known);
         }
         group.state = if group.members.is_empty() { State::Empty } else { State::Stable };
         group.generation = generation;
-        group.protocol_type = protocol_type;
+        group.protocol_type = names.get(&protocol_type);
         group.protocol = protocol;
-        group.leader = leader;
+        // The name of a member is in memory once.
+        let known = |leader: &String| group.members.get_key(&**leader).cloned();
+        group.leader = leader.map(|leader| known(&leader).unwrap_or_else(|| leader.into()));
         group.stored.state_since_ms = value.current_state_timestamp;
         group
     }
@@ -124,10 +129,11 @@ impl Group {
         member_id: &str,
         protocols: Vec<(String, Bytes)>,
         memory: &KeptMemory,
+        names: &SharedNames,
     ) {
         let Some(member) = self.members.get_mut(member_id) else { return };
-        let bytes = protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
-        (member.protocols, member.kept) = (protocols, memory.keep_known(bytes));
+        member.protocols = shared(protocols, names);
+        member.kept = memory.keep_known(member.bytes(member_id));
     }
 }
 

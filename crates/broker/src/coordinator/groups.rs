@@ -9,10 +9,12 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::by_name::ByName;
+use super::classic_member::Member;
 use super::consumer_group::member::Protocols;
 use super::deadlines::{Deadlines, keep_time, move_deadline};
-use super::group::{Group, Join, JoinAnswer, Joined, Member, RebalanceWaits, State, SyncAnswer};
+use super::group::{Group, Join, JoinAnswer, Joined, RebalanceWaits, State, SyncAnswer};
 use super::offsets::MembersForExpiry;
+use super::shared_names::SharedNames;
 use super::subscribed::Subscribed;
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
@@ -31,6 +33,7 @@ pub(crate) struct Groups {
     members_max: usize,
     /// The memory of the members' subscriptions and assignments.
     memory: KeptMemory,
+    names: SharedNames,
 }
 
 /// The groups by name, and the times of their ticks. The work of a tick depends on the groups that are due, not on all.
@@ -56,8 +59,13 @@ impl Table {
 
     /// Replaces the time of a group's next tick.
     fn wake_at(&mut self, group_id: &str, at: Option<Instant>) {
+        let Some(mut deadline) = self.by_id.get_mut(group_id).map(|group| group.deadline.take()) else {
+            return;
+        };
+        let name = || self.by_id.name(group_id).map_or_else(|| Arc::from(group_id), Arc::clone);
+        move_deadline(&mut self.deadlines, name, &mut deadline, at);
         if let Some(group) = self.by_id.get_mut(group_id) {
-            move_deadline(&mut self.deadlines, group_id, &mut group.deadline, at);
+            group.deadline = deadline;
         }
     }
 
@@ -131,6 +139,7 @@ impl Groups {
             session_timeouts: (config.session_timeout_min, config.session_timeout_max),
             members_max: config.group_members_max,
             memory: KeptMemory::new(Parts::of(config.memory_bytes_max).groups),
+            names: SharedNames::default(),
         }
     }
 
@@ -189,15 +198,14 @@ impl Groups {
                 Some(_) | None => return Joining::Refused(ErrorCode::UnknownMemberId),
             }
         }
-        let bytes: usize = join.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
-        let Some(kept) = self.keep(group_id, &join, bytes) else {
+        let Some(kept) = self.keep(group_id, &join, join.member_bytes()) else {
             return Joining::Refused(ErrorCode::GroupMaxSizeReached);
         };
         let Some(group) = self.group(&mut table.by_id, group_id, &join) else {
             return Joining::Refused(ErrorCode::GroupMaxSizeReached);
         };
         let (answer, receiver) = oneshot::channel();
-        group.join(now, (join, kept), answer, self.waits(), self.members_max);
+        group.join(now, (join, kept), answer, self.waits(), self.members_max, &self.names);
         self.tick_soon(&mut table, group_id, now);
         Joining::Wait(receiver)
     }
@@ -309,12 +317,12 @@ impl Groups {
             let member_id = match instance_id {
                 Some(instance_id) => {
                     let current = group.member_of_instance(instance_id).ok_or(ErrorCode::UnknownMemberId)?;
-                    if !member_id.is_empty() && member_id != current {
+                    if !member_id.is_empty() && member_id != &*current {
                         return Err(ErrorCode::FencedInstanceId);
                     }
                     current
                 }
-                None => member_id.to_owned(),
+                None => Arc::from(member_id),
             };
             let left = group.leave(Instant::now(), &member_id);
             group.save(cluster, group_id);
@@ -453,9 +461,9 @@ impl Groups {
         rebalances: bool,
     ) {
         let now = Instant::now();
-        let mut group = Group::from_record(group_id, value, now, &self.memory);
+        let mut group = Group::from_record(group_id, value, now, &self.memory, &self.names);
         for (id, protocols) in protocols {
-            group.put_protocols(&id, protocols, &self.memory);
+            group.put_protocols(&id, protocols, &self.memory, &self.names);
         }
         group.stored.written = Some(Ok(written));
         if rebalances {
@@ -468,7 +476,7 @@ impl Groups {
     /// Takes a group from its record at the start. Sessions of its members begin again.
     pub(crate) fn load(&self, group_id: String, value: GroupMetadataValue) {
         let now = Instant::now();
-        let group = Group::from_record(&group_id, value, now, &self.memory);
+        let group = Group::from_record(&group_id, value, now, &self.memory, &self.names);
         self.lock().insert(&group_id, group, now);
         self.changed.notify_one();
     }
@@ -523,18 +531,18 @@ impl Groups {
 
 fn describe(group: &Group) -> Description {
     let stable = group.state == State::Stable;
-    let describe = |id: &String, member: &Member| MemberDescription {
-        id: id.clone(),
+    let describe = |id: &Arc<str>, member: &Member| MemberDescription {
+        id: id.to_string(),
         instance_id: member.instance_id.clone(),
-        client_id: member.client_id.clone(),
-        client_host: member.client_host.clone(),
+        client_id: member.client_id.to_string(),
+        client_host: member.client_host.to_string(),
         metadata: if stable { member.metadata(&group.protocol) } else { bytes::Bytes::new() },
         assignment: if stable { member.assignment.clone() } else { bytes::Bytes::new() },
     };
     Description {
         state: group.state.name(),
-        protocol_type: group.protocol_type.clone(),
-        protocol: if stable { group.protocol.clone() } else { String::new() },
+        protocol_type: group.protocol_type.to_string(),
+        protocol: if stable { group.protocol.to_string() } else { String::new() },
         members: group.members.iter().map(|(id, member)| describe(id, member)).collect(),
         is_new_protocol: false,
     }

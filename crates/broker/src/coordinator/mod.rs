@@ -2,6 +2,7 @@
 //! of share-partitions, whose states are in `__share_group_state`, with their leaders.
 
 mod by_name;
+pub(crate) mod classic_member;
 pub(crate) mod consumer_group;
 pub(crate) mod dead_letters;
 mod deadlines;
@@ -15,5 +16,6 @@ pub(crate) mod offsets;
 pub(crate) mod share_group;
 pub(crate) mod share_partition;
 pub(crate) mod share_state;
+mod shared_names;
 mod small_map;
 mod subscribed;

@@ -39,6 +39,15 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.entries.get(at).map(|(_, value)| value)
     }
 
+    /// The key of the map that is equal to this one.
+    pub(crate) fn get_key<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&K>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.find(key).ok()?;
+        self.entries.get(at).map(|(key, _)| key)
+    }
+
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,

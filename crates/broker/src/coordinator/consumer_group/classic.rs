@@ -6,6 +6,7 @@
 //! Heartbeat --> REBALANCE_IN_PROGRESS --> JoinGroup: the next step to the target --> SyncGroup: the partitions
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -63,11 +64,11 @@ impl ConsumerGroup {
         (member.join_by, member.sync_by) = (None, Some(until));
         let joined = Joined {
             generation: member.epoch,
-            protocol_type: CONSUMER.to_owned(),
-            protocol,
+            protocol_type: CONSUMER.into(),
+            protocol: protocol.into(),
             // No member assigns.
-            leader: String::new(),
-            member_id: beat.member_id,
+            leader: Arc::default(),
+            member_id: beat.member_id.into(),
             members: Vec::new(),
             skip_assignment: false,
         };
@@ -121,7 +122,7 @@ impl ConsumerGroup {
         }
         (member.sync_by, member.heard_at) = (None, now);
         let assignment = encode_assignment(&member.assigned, &metadata, lookup);
-        Ok(Synced { protocol_type: CONSUMER.to_owned(), protocol: name, assignment })
+        Ok(Synced { protocol_type: CONSUMER.into(), protocol: name.into(), assignment })
     }
 
     /// Handles Heartbeat: the member must join again if there is a step for it towards its target.

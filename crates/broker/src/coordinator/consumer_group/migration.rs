@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::classic::{encode_assignment, places_of};
 use super::group::{Change, ConsumerGroup, Refusal, TopicLookup};
 use super::member::{Assigned, ClassicProfile, Member, MemberState, Profile, Protocols};
-use crate::coordinator::group::{self, CONSUMER, Group};
+use crate::coordinator::classic_member;
+use crate::coordinator::group::{CONSUMER, Group};
 use crate::memory::KeptMemory;
 
 impl ConsumerGroup {
@@ -31,7 +32,7 @@ impl ConsumerGroup {
             let message = format!("classic group `{group_id}` cannot be upgraded: {why}");
             Refusal::new(ErrorCode::GroupIdNotFound, message)
         };
-        if classic.protocol_type != CONSUMER {
+        if &*classic.protocol_type != CONSUMER {
             return Err(refuse("it does not have the protocol type `consumer`"));
         }
         let mut group = Self::new(memory.clone(), memory.keep_known(Self::bytes(group_id)));
@@ -40,9 +41,9 @@ impl ConsumerGroup {
         for (id, member) in classic.members.iter() {
             let converted = member_of(id, member, (classic, group.epoch), now, memory, lookup);
             let converted = converted.map_err(refuse)?;
-            group.adopt(id.clone(), converted, now);
-            let target = group.members.get(id).map(|member| member.assigned.keys().copied().collect());
-            group.targets.insert(id.clone(), target.unwrap_or_default());
+            group.adopt(id.to_string(), converted, now);
+            let target = group.members.get(&**id).map(|member| member.assigned.keys().copied().collect());
+            group.targets.insert(id.to_string(), target.unwrap_or_default());
             group.note_member(id);
         }
         group.count_targets(0);
@@ -100,7 +101,7 @@ impl ConsumerGroup {
 
 fn member_of(
     id: &str,
-    member: &group::Member,
+    member: &classic_member::Member,
     (classic, epoch): (&Group, i32),
     now: Instant,
     memory: &KeptMemory,
@@ -127,15 +128,15 @@ fn member_of(
     let profile = Profile {
         instance_id: member.instance_id.clone(),
         rack_id: subscription.rack_id,
-        client_id: member.client_id.clone(),
-        client_host: member.client_host.clone(),
+        client_id: member.client_id.to_string(),
+        client_host: member.client_host.to_string(),
         names: subscription.topics.into_iter().collect(),
         pattern: None,
         rebalance_timeout_ms: i32::try_from(member.rebalance_timeout.as_millis()).unwrap_or(i32::MAX),
         assignor: None,
         classic: Some(ClassicProfile {
             session_timeout: member.session_timeout,
-            protocols: member.protocols.clone(),
+            protocols: member.named_protocols(),
         }),
     };
     let kept = memory.keep_known(Member::bytes(id, &profile));

@@ -408,7 +408,7 @@ impl Entry {
 
     /// Replaces the time of the next tick.
     fn wake_at(&mut self, deadlines: &mut Deadlines, group_id: &str, at: Option<Instant>) {
-        move_deadline(deadlines, group_id, &mut self.deadline, at);
+        move_deadline(deadlines, || Arc::from(group_id), &mut self.deadline, at);
     }
 
     /// Writes the records of what changed. After a failure the next call writes them again, and members get no answer

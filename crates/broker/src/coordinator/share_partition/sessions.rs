@@ -3,7 +3,7 @@
 //! A request of epoch 0 begins a session, the next ones have the epochs 1, 2 and so on, and one of epoch -1 ends it. A session
 //! also ends with its connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ottla_protocol::{ErrorCode, Uuid};
@@ -70,7 +70,7 @@ impl ShareSessions {
         key: &SessionKey,
         epoch: i32,
         added: Vec<Place>,
-        forgotten: &[Place],
+        forgotten: &BTreeSet<Place>,
     ) -> Result<Vec<Place>, ErrorCode> {
         let total = self.total;
         let session = self.step(key, epoch)?;
@@ -148,7 +148,7 @@ impl ShareSessions {
 }
 
 fn add(partitions: &mut Vec<Place>, added: Vec<Place>) {
-    let known: std::collections::BTreeSet<Place> = partitions.iter().copied().collect();
+    let known: BTreeSet<Place> = partitions.iter().copied().collect();
     let mut seen = known;
     partitions.extend(added.into_iter().filter(|place| seen.insert(*place)));
 }
@@ -176,7 +176,10 @@ mod tests {
         let mut sessions = ShareSessions::default();
         assert_eq!(sessions.advance(&key("a"), 1), Err(ErrorCode::ShareSessionNotFound));
         sessions.open(key("a"), 7, PLACES.to_vec(), 2000).expect("there is room");
-        assert_eq!(sessions.update(&key("a"), 1, Vec::new(), &PLACES[..1]), Ok(PLACES[1..].to_vec()));
+        assert_eq!(
+            sessions.update(&key("a"), 1, Vec::new(), &BTreeSet::from([PLACES[0]])),
+            Ok(PLACES[1..].to_vec())
+        );
         assert_eq!(sessions.advance(&key("a"), 1), Err(ErrorCode::InvalidShareSessionEpoch));
         sessions.advance(&key("a"), 2).expect("the next epoch");
         assert_eq!(sessions.close(&key("a")), Ok(PLACES[1..].to_vec()));

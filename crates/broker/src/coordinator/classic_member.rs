@@ -1,0 +1,121 @@
+//! A member of a group with the classic protocol.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::consumer_group::member::Protocols;
+use super::group::{Join, JoinAnswer, SyncAnswer};
+use super::shared_names::SharedNames;
+use super::small_map::SmallMap;
+use crate::memory::Kept;
+
+/// Protocols of one member. Clients have one for each of their assignors, which are a few; each join compares them.
+pub(super) const PROTOCOLS_MAX: usize = 100;
+
+/// The memory of a protocol in the list of a member, besides its name and subscription. The name has two counters.
+const PROTOCOL_BYTES: usize = size_of::<(Arc<str>, Bytes)>() + 2 * size_of::<usize>();
+
+/// A member.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) instance_id: Option<String>,
+    pub(crate) client_id: Arc<str>,
+    pub(crate) client_host: Arc<str>,
+    pub(super) protocols: Vec<(Arc<str>, Bytes)>,
+    /// The memory of the member without its assignment.
+    pub(super) kept: Kept,
+    pub(super) session_timeout: Duration,
+    pub(super) rebalance_timeout: Duration,
+    pub(super) heard_at: Instant,
+    /// Members that joined before it have lower numbers. The lowest becomes the leader.
+    pub(super) number: u64,
+    pub(crate) assignment: Bytes,
+    pub(super) joining: Option<oneshot::Sender<JoinAnswer>>,
+    pub(super) syncing: Option<oneshot::Sender<SyncAnswer>>,
+}
+
+impl Member {
+    /// The protocols with their names.
+    pub(crate) fn named_protocols(&self) -> Protocols {
+        self.protocols.iter().map(|(name, metadata)| (name.to_string(), metadata.clone())).collect()
+    }
+
+    /// The subscription under a protocol.
+    pub(crate) fn metadata(&self, protocol: &str) -> Bytes {
+        self.protocols
+            .iter()
+            .find(|(name, _)| &**name == protocol)
+            .map(|(_, bytes)| bytes.clone())
+            .unwrap_or_default()
+    }
+}
+
+impl Join {
+    /// The memory of the member that joins.
+    pub(super) fn member_bytes(&self) -> usize {
+        let texts = [Some(&self.client_id), Some(&self.client_host), self.instance_id.as_ref()];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        let protocols: usize =
+            self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
+        bytes(self.member_id.len() + texts, self.protocols.len(), protocols)
+    }
+}
+
+impl Member {
+    /// The memory of the member with this id, without its assignment.
+    pub(super) fn bytes(&self, id: &str) -> usize {
+        let instance_id = self.instance_id.as_ref().map_or(0, String::len);
+        let texts = self.client_id.len() + self.client_host.len() + instance_id;
+        let protocols: usize =
+            self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
+        bytes(id.len() + texts, self.protocols.len(), protocols)
+    }
+}
+
+fn bytes(texts: usize, protocol_count: usize, protocol_bytes: usize) -> usize {
+    let member = size_of::<Member>() + SmallMap::<Arc<str>, Box<Member>>::ENTRY_BYTES;
+    member + texts + protocol_count * PROTOCOL_BYTES + protocol_bytes
+}
+
+/// The protocol that all members know and most of them prefer.
+pub(super) fn preferred(members: &SmallMap<Arc<str>, Box<Member>>) -> Option<&Arc<str>> {
+    let of_first = members.values().next()?.protocols.iter().map(|(name, _)| &**name);
+    let candidates = known_to_all(of_first, members.values().map(|member| &**member));
+    let mut votes: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+    for member in members.values() {
+        if let Some((name, _)) = member.protocols.iter().find(|(name, _)| candidates.contains(&**name)) {
+            *votes.entry(name).or_default() += 1;
+        }
+    }
+    votes.into_iter().max_by_key(|(_, count)| *count).map(|(name, _)| name)
+}
+
+/// The names that all members have among their protocols. Each name of a member is looked up once.
+pub(super) fn known_to_all<'a>(
+    names: impl Iterator<Item = &'a str>,
+    members: impl Iterator<Item = &'a Member>,
+) -> BTreeSet<&'a str> {
+    let mut counts: BTreeMap<&str, usize> = names.map(|name| (name, 0)).collect();
+    let mut all = 0;
+    for member in members {
+        all += 1;
+        for (name, _) in &member.protocols {
+            if let Some(count) = counts.get_mut(&**name) {
+                *count += 1;
+            }
+        }
+    }
+    counts.into_iter().filter(|(_, count)| *count == all).map(|(name, _)| name).collect()
+}
+
+/// Protocols with the names in shared memory, each name once.
+pub(super) fn shared(protocols: Protocols, names: &SharedNames) -> Vec<(Arc<str>, Bytes)> {
+    let mut seen = BTreeSet::new();
+    let named = protocols.into_iter().map(|(name, metadata)| (names.get(&name), metadata));
+    named.filter(|(name, _)| seen.insert(name.clone())).collect()
+}
