@@ -37,6 +37,7 @@ mod offsets_topic;
 mod operation;
 mod reassignments;
 mod refused_directories;
+mod repeated_names;
 mod replication;
 mod security;
 mod share_fetch;

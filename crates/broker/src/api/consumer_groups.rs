@@ -13,6 +13,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
 use super::groups::{check_coordinator, coordinate};
+use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, lock, random_uuid};
 use crate::coordinator::consumer_group::assignor::Assignor;
@@ -178,7 +179,7 @@ async fn resolve(
 impl Api for ConsumerGroupDescribeRequest {
     async fn handle(self, context: RequestContext) -> ConsumerGroupDescribeResponse {
         let is_requested = self.include_authorized_operations;
-        let groups = self.group_ids.into_iter().map(|group_id| {
+        let groups = without_repeats(self.group_ids, String::clone).into_iter().map(|group_id| {
             if let Err(code) = check_coordinator(&context, &group_id) {
                 return refused(group_id, code, None);
             }

@@ -5,6 +5,7 @@ use ottla_protocol::messages::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
 };
 
+use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 
 impl Api for DescribeProducersRequest {
@@ -36,13 +37,14 @@ fn respond(
     request: DescribeProducersRequest,
     describe: impl Fn(&str, i32) -> Result<Vec<ProducerState>, ErrorCode>,
 ) -> DescribeProducersResponse {
+    let mut seen = SeenPartitions::default();
     let topics = request.topics.into_iter().map(|topic| {
-        let partitions = topic.partition_indexes.iter().map(|index| {
-            let (error_code, error_message, active_producers) = match describe(&topic.name, *index) {
+        let partitions = seen.new_ones(&topic.name, topic.partition_indexes).into_iter().map(|index| {
+            let (error_code, error_message, active_producers) = match describe(&topic.name, index) {
                 Ok(producers) => (ErrorCode::None, None, producers),
                 Err(code) => (code, Some(code.message().to_owned()), Vec::new()),
             };
-            PartitionResponse { partition_index: *index, error_code, error_message, active_producers }
+            PartitionResponse { partition_index: index, error_code, error_message, active_producers }
         });
         TopicResponse { partitions: partitions.collect(), name: topic.name }
     });

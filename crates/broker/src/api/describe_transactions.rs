@@ -5,13 +5,14 @@ use ottla_protocol::messages::describe_transactions::{
     DescribeTransactionsRequest, DescribeTransactionsResponse, TopicData, TransactionState,
 };
 
+use super::repeats::without_repeats;
 use super::transactional::check_coordinator;
 use super::{Api, RequestContext};
 use crate::transactions::metadata::TransactionMetadata;
 
 impl Api for DescribeTransactionsRequest {
     async fn handle(self, context: RequestContext) -> DescribeTransactionsResponse {
-        let states = self.transactional_ids.into_iter().map(|id| {
+        let states = without_repeats(self.transactional_ids, String::clone).into_iter().map(|id| {
             let found = check_coordinator(&context, &id).and_then(|()| {
                 let known = context.cluster().transactions.describe(&id);
                 known.ok_or(ErrorCode::TransactionalIdNotFound)

@@ -10,6 +10,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
 use super::authorized_operations::{OF_TOPIC, if_requested, of_cluster_if_requested};
+use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::internal_topics::is_internal;
@@ -32,6 +33,7 @@ impl Api for MetadataRequest {
             topics.map(|topic| described(cluster, &topic)).collect()
         } else {
             let wanted = self.topics.unwrap_or_default();
+            let wanted = without_repeats(wanted, |topic| (topic.name.clone(), topic.topic_id));
             let mut failed = FxHashMap::default();
             if self.allow_auto_topic_creation && cluster.config.auto_create_topics {
                 failed = create_missing(cluster, &wanted).await;

@@ -1,6 +1,6 @@
 //! OffsetCommit, OffsetFetch, OffsetDelete.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitResponse, OffsetCommitResponsePartition,
@@ -18,6 +18,7 @@ use ottla_protocol::messages::offset_fetch::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::{check_coordinator, coordinate};
+use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::ConsumerGroup;
 use crate::coordinator::offsets::{At, Committed};
@@ -159,7 +160,14 @@ impl Api for OffsetFetchRequest {
     async fn handle(self, context: RequestContext) -> OffsetFetchResponse {
         let stable = self.require_stable;
         if context.version >= 8 {
-            let groups = self.groups.into_iter().map(|group| fetch_group(&context, group, stable));
+            // A group that is named again is an error, because it may have other topics there.
+            let mut seen = BTreeSet::new();
+            let groups = self.groups.into_iter().map(|group| {
+                if seen.insert(group.group_id.clone()) {
+                    return fetch_group(&context, group, stable);
+                }
+                refused_group(group.group_id, ErrorCode::InvalidRequest)
+            });
             return OffsetFetchResponse { groups: groups.collect(), ..Default::default() };
         }
         // One group, in the older form.
@@ -202,13 +210,13 @@ impl Api for OffsetFetchRequest {
             return OffsetFetchResponse { error_code: code, ..Default::default() };
         }
         let groups = self.groups.into_iter();
-        let groups = groups.map(|group| OffsetFetchResponseGroup {
-            group_id: group.group_id,
-            error_code: code,
-            ..Default::default()
-        });
+        let groups = groups.map(|group| refused_group(group.group_id, code));
         OffsetFetchResponse { groups: groups.collect(), ..Default::default() }
     }
+}
+
+fn refused_group(group_id: String, error_code: ErrorCode) -> OffsetFetchResponseGroup {
+    OffsetFetchResponseGroup { group_id, error_code, ..Default::default() }
 }
 
 /// The error of a group, for each partition.
@@ -248,7 +256,7 @@ fn fetch_group(
     let is_share_group = context.cluster().share_groups.contains(&group_id);
     let allowed = allowed.and(if is_share_group { Err(ErrorCode::GroupIdNotFound) } else { Ok(()) });
     if let Err(error_code) = allowed {
-        return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
+        return refused_group(group_id, error_code);
     }
     let by_id = context.version >= TOPIC_IDS_FROM;
     let cluster = context.cluster();
@@ -267,7 +275,7 @@ fn fetch_group(
         committed(partition, found)
     };
     let mut answer: BTreeMap<String, Vec<OffsetFetchResponsePartitions>> = BTreeMap::new();
-    let mut unknown = Vec::new();
+    let (mut unknown, mut seen) = (Vec::new(), SeenPartitions::default());
     if let Some(topics) = topics {
         for OffsetFetchRequestTopics { name, topic_id, partition_indexes } in topics {
             let name = if by_id { name_of(context, topic_id) } else { Some(name) };
@@ -280,7 +288,7 @@ fn fetch_group(
                 unknown.push(failed(name, topic_id, partition_indexes, code));
                 continue;
             }
-            let found = partition_indexes.into_iter();
+            let found = seen.new_ones(&name, partition_indexes).into_iter();
             let found = found.map(|at| described(&name, at, offsets.get(&group_id, &name, at)));
             let found: Vec<_> = found.collect();
             answer.entry(name).or_default().extend(found);

@@ -19,6 +19,7 @@ use ottla_protocol::messages::describe_share_group_offsets::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::{check_coordinator, coordinate};
+use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::share_group::Starts;
@@ -32,7 +33,13 @@ const UNKNOWN: i64 = -1;
 impl Api for DescribeShareGroupOffsetsRequest {
     async fn handle(self, context: RequestContext) -> DescribeShareGroupOffsetsResponse {
         let mut groups = Vec::with_capacity(self.groups.len());
+        // A group that is named again is an error, because it may have other topics there.
+        let mut seen = BTreeSet::new();
         for DescribeShareGroupOffsetsRequestGroup { group_id, topics } in self.groups {
+            if !seen.insert(group_id.clone()) {
+                groups.push(refused_group(group_id, ErrorCode::InvalidRequest));
+                continue;
+            }
             groups.push(match check_coordinator(&context, &group_id) {
                 Ok(()) => describe(&context, group_id, topics).await,
                 Err(code) => refused_group(group_id, code),
@@ -67,10 +74,11 @@ async fn describe(
     requested: Option<Vec<DescribeShareGroupOffsetsRequestTopic>>,
 ) -> DescribeShareGroupOffsetsResponseGroup {
     let cluster = context.cluster();
-    let mut topics = Vec::new();
+    let (mut topics, mut seen) = (Vec::new(), SeenPartitions::default());
     let may = |name: &str| context.may(Operation::Describe, ResourceType::Topic, name);
     if let Some(requested) = requested {
         for DescribeShareGroupOffsetsRequestTopic { topic_name, partitions } in requested {
+            let partitions = seen.new_ones(&topic_name, partitions);
             let denied = (!may(&topic_name)).then_some(ErrorCode::TopicAuthorizationFailed);
             // Kafka: a topic that does not exist has no start offset, and that is no error.
             let id = cluster.topic(&topic_name).filter(|_| denied.is_none()).map(|topic| topic.id);

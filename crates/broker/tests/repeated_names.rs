@@ -1,0 +1,118 @@
+//! Requests that name the same thing again and again are answered once for each: a request of 800 bytes had a response of 800 MB.
+
+use bytes::Bytes;
+use ottla_broker::{Broker, BrokerThread};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
+use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, TopicRequest};
+use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
+use ottla_protocol::messages::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+
+use crate::common::{Raw, commit_request};
+
+const TIMES: usize = 50;
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory")
+}
+
+#[test]
+fn a_topic_that_is_named_again_is_described_once() {
+    let broker = broker();
+    let topic = |name: &str| MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
+    let names = ["orders"; TIMES].into_iter().chain(["missing"; TIMES]);
+    let request = MetadataRequest { topics: Some(names.map(topic).collect()), ..Default::default() };
+    let answer = Raw::connect(broker.addresses()[0]).ask(9, &request).expect("an answer");
+    let described: Vec<_> = answer.topics.iter().map(|topic| topic.name.as_deref()).collect();
+    assert_eq!(described, [Some("orders"), Some("missing")]);
+}
+
+#[test]
+fn a_group_that_is_named_again_is_described_once() {
+    let broker = broker();
+    let request = DescribeGroupsRequest { groups: vec!["billing".into(); TIMES], ..Default::default() };
+    let answer = Raw::connect(broker.addresses()[0]).ask(5, &request).expect("an answer");
+    assert_eq!(answer.groups.len(), 1);
+}
+
+#[test]
+fn the_offsets_of_a_group_that_is_named_again_are_an_error() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.ask(8, &commit_request("billing", 5)).expect("an answer");
+    let group = OffsetFetchRequestGroup {
+        group_id: "billing".into(),
+        topics: None,
+        member_epoch: -1,
+        ..Default::default()
+    };
+    let request = OffsetFetchRequest { groups: vec![group; TIMES], ..Default::default() };
+    let answer = connection.ask(8, &request).expect("an answer");
+    let (first, others) = answer.groups.split_first().expect("a group");
+    assert_eq!(first.error_code, ErrorCode::None);
+    assert_eq!(first.topics[0].partitions[0].committed_offset, 5);
+    assert!(others.iter().all(|group| group.error_code == ErrorCode::InvalidRequest));
+    assert!(others.iter().all(|group| group.topics.is_empty()));
+}
+
+#[test]
+fn the_offset_of_a_partition_that_is_named_again_is_in_the_response_once() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.ask(8, &commit_request("billing", 5)).expect("an answer");
+    let topic = OffsetFetchRequestTopics {
+        name: "orders".into(),
+        partition_indexes: vec![0; TIMES],
+        ..Default::default()
+    };
+    let group = OffsetFetchRequestGroup {
+        group_id: "billing".into(),
+        topics: Some(vec![topic; TIMES]),
+        member_epoch: -1,
+        ..Default::default()
+    };
+    let request = OffsetFetchRequest { groups: vec![group], ..Default::default() };
+    let answer = connection.ask(8, &request).expect("an answer");
+    let topics = &answer.groups[0].topics;
+    let offsets: Vec<i64> = topics
+        .iter()
+        .flat_map(|topic| &topic.partitions)
+        .map(|partition| partition.committed_offset)
+        .collect();
+    assert_eq!(offsets, [5]);
+}
+
+#[test]
+fn the_producers_of_a_partition_that_is_named_again_are_described_once() {
+    let broker = broker();
+    let topic = TopicRequest { name: "orders".into(), partition_indexes: vec![0; TIMES] };
+    let request = DescribeProducersRequest { topics: vec![topic; TIMES] };
+    let answer = Raw::connect(broker.addresses()[0]).ask(0, &request).expect("an answer");
+    assert_eq!(answer.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>(), 1);
+}
+
+fn join(connection: &mut Raw, client: &str, names: impl Iterator<Item = String>) -> ErrorCode {
+    let protocols = names.map(|name| JoinGroupRequestProtocol { name, metadata: Bytes::new() });
+    let request = JoinGroupRequest {
+        group_id: client.into(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: "consumer".into(),
+        protocols: protocols.collect(),
+        ..Default::default()
+    };
+    connection.ask(3, &request).expect("an answer").error_code
+}
+
+/// Each join compared all names of the member with all names of each other one.
+#[test]
+fn a_member_with_very_many_protocols_is_refused() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let names = |count: usize| (0..count).map(|number| format!("assignor-{number}"));
+    assert_eq!(join(&mut connection, "usual", names(100)), ErrorCode::None);
+    assert_eq!(join(&mut connection, "odd", names(101)), ErrorCode::InvalidRequest);
+}
