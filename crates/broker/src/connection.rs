@@ -500,12 +500,33 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Returns `true` for requests whose response can have many times their size. Records are sent from their files: only a wide Fetch has
-/// a large response in memory.
+/// Returns `true` for requests whose response can have many times their size. They wait while clients do not read the responses
+/// of others. The requests by which clients keep their groups, commits and transactions never wait for that. Records are sent from
+/// their files: only a wide Fetch has a large response in memory.
 fn has_large_response(api: ApiKey) -> bool {
     !matches!(
         api,
-        ApiKey::Produce | ApiKey::Fetch | ApiKey::ShareFetch | ApiKey::Heartbeat | ApiKey::ApiVersions
+        ApiKey::Produce
+            | ApiKey::Fetch
+            | ApiKey::ShareFetch
+            | ApiKey::ShareAcknowledge
+            | ApiKey::ListOffsets
+            | ApiKey::OffsetForLeaderEpoch
+            | ApiKey::ApiVersions
+            | ApiKey::SaslHandshake
+            | ApiKey::SaslAuthenticate
+            | ApiKey::FindCoordinator
+            | ApiKey::SyncGroup
+            | ApiKey::Heartbeat
+            | ApiKey::LeaveGroup
+            | ApiKey::ConsumerGroupHeartbeat
+            | ApiKey::ShareGroupHeartbeat
+            | ApiKey::OffsetCommit
+            | ApiKey::InitProducerId
+            | ApiKey::AddPartitionsToTxn
+            | ApiKey::AddOffsetsToTxn
+            | ApiKey::TxnOffsetCommit
+            | ApiKey::EndTxn
     )
 }
 

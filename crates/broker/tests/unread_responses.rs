@@ -13,7 +13,7 @@ use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, Describ
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_wire::Seal;
 
-use crate::common::{Heard, PATIENCE, Raw, batch, framed};
+use crate::common::{Heard, PATIENCE, Raw, batch, commit_request, framed};
 use crate::security::{address, any_port, tls};
 use crate::tls::{Pushed, TlsClient, certificate, connect};
 
@@ -97,6 +97,35 @@ fn a_small_response_that_is_not_read_counts_if_there_are_many_connections() {
     drop(stream);
     until("its end", || used(&broker, "responses") == 0);
     drop(idle);
+}
+
+/// They waited until the response was read, for as long as its client read 1 MiB per second.
+#[test]
+fn groups_and_commits_do_not_wait_for_a_client_that_does_not_read() {
+    let broker = broker();
+    let address = address(&broker, "PLAIN");
+    let resource = DescribeConfigsResource {
+        resource_type: 2,
+        resource_name: "orders".into(),
+        ..DescribeConfigsResource::default()
+    };
+    let request = DescribeConfigsRequest {
+        resources: vec![resource; 20],
+        include_synonyms: true,
+        include_documentation: true,
+    };
+    let request = framed(4, &request);
+    let mut unread: Vec<TcpStream> = Vec::new();
+    until("responses beyond their part of the memory", || {
+        let mut stream = connect(address, RECEIVE_BYTES);
+        let _ = stream.write(&request);
+        unread.push(stream);
+        used(&broker, "responses") > 128 << 10
+    });
+    let mut connection = Raw::connect(address);
+    let committed = connection.ask(8, &commit_request("billing", 5)).expect("an answer");
+    assert_eq!(committed.topics[0].partitions[0].error_code, ErrorCode::None);
+    assert!(used(&broker, "responses") > 128 << 10, "the commit waited until the responses were given up");
 }
 
 /// The bytes that the kernel holds for the peer of a connection: it has not acknowledged them.

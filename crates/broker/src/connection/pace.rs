@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -14,6 +15,10 @@ use crate::memory::{Charge, Sending};
 
 /// Responses above this size count from their beginning. Smaller ones count when the peer does not read them at once.
 const SMALL_BYTES_MAX: usize = 16 << 10;
+
+/// The longest time for a response, or a part of one, while others wait for memory that it holds: at any pace a large response would
+/// keep them for long.
+const CONTENDED_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The progress of one response, or of a part of it.
 pub(super) struct Pace<'a> {
@@ -87,7 +92,8 @@ impl<'a> Pace<'a> {
             if let Ok(written) = tokio::time::timeout(look, &mut write).await {
                 return written;
             }
-            let too_slow = self.began + contended_time_for(self.sent) <= Instant::now();
+            let allowed = contended_time_for(self.sent).min(CONTENDED_TIME_MAX);
+            let too_slow = self.began + allowed <= Instant::now();
             if left <= look || (holds_memory && self.cluster.memory.is_contended() && too_slow) {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its responses"));
             }
