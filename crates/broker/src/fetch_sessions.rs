@@ -277,12 +277,18 @@ impl FetchSessions {
         Selected { session_id, incremental: false, partitions }
     }
 
-    /// Counts the new size of a session. Returns `false` if there is no room for it: the session is removed.
     /// The memory of all sessions.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.lock().bytes
     }
 
+    /// Ends a session that its client does not learn of.
+    pub(crate) fn end(&self, session_id: i32) {
+        let ended = self.lock().remove(session_id);
+        drop(ended);
+    }
+
+    /// Counts the new size of a session. Returns `false` if there is no room for it: the session is removed.
     fn resize(&self, id: i32, bytes: usize) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.sessions.get_mut(&id) else { return true };

@@ -321,6 +321,9 @@ fn a_deletion_of_records_and_lookups_by_time_meet_a_compacted_log() {
     let topics = vec![DeleteRecordsTopic { name: "orders".into(), partitions }];
     let request = DeleteRecordsRequest { topics, timeout_ms: 1000 };
     let answer = connection.ask(2, &request).expect("an answer");
+    assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::PolicyViolation, "it is only compacted");
+    assert_eq!(alter(&mut connection, 2, "delete"), ErrorCode::None);
+    let answer = connection.ask(2, &request).expect("an answer");
     assert_eq!(answer.topics[0].partitions[0].low_watermark, 60);
     assert_eq!(offset_at(&mut connection, -2), 60);
     produce(&mut connection, "orders", 100);

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Snapshot, SnapshotError};
 use ottla_client::{Config, Consumer, Polled, Producer, Record, TopicPartition};
-use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
@@ -148,10 +149,26 @@ fn an_epoch_whose_records_are_gone_ends_where_the_next_leader_begins() {
         ..Default::default()
     };
     let topics = vec![FetchTopic { topic: "orders".into(), partitions: vec![fetched], ..Default::default() }];
-    let request = FetchRequest { max_bytes: 1 << 20, topics, ..Default::default() };
-    let answer = Raw::connect(broker.addresses()[0]).ask(12, &request).expect("an answer");
-    let parted = &answer.responses[0].partitions[0].diverging_epoch;
-    assert_eq!((parted.epoch, parted.end_offset), (of_records, 1));
+    let mut request = FetchRequest { max_bytes: 1 << 20, topics, ..Default::default() };
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let answer = connection.ask(12, &request).expect("an answer");
+    let parted = |answer: &FetchResponse| {
+        let parted = &answer.responses.first().expect("news of the partition").partitions[0].diverging_epoch;
+        (parted.epoch, parted.end_offset)
+    };
+    assert_eq!(parted(&answer), (of_records, 1));
+    // It is news in every response of a session: the ones after the first had nothing, and the client asked again at once.
+    (request.session_id, request.session_epoch) = (answer.session_id, 1);
+    assert_ne!(answer.session_id, 0);
+    let answer = connection.ask(12, &request).expect("an answer");
+    assert_eq!(parted(&answer), (of_records, 1));
+    // The first offset has the epoch of its record, and not that of the leader.
+    let partition = ListOffsetsPartition { timestamp: -2, current_leader_epoch: -1, ..Default::default() };
+    let topics = vec![ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] }];
+    let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
+    let answer = connection.ask(4, &request).expect("an answer");
+    let first = &answer.topics[0].partitions[0];
+    assert_eq!((first.offset, first.leader_epoch), (0, of_records));
 }
 
 #[test]

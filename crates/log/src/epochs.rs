@@ -34,7 +34,6 @@ impl Epochs {
     }
 
     /// The epoch `offset` was written under.
-    #[cfg(test)]
     pub(crate) fn of(&self, offset: i64) -> Option<i32> {
         let at = self.entries.partition_point(|(_, start)| *start <= offset);
         at.checked_sub(1).map(|at| self.entries[at].0)

@@ -227,6 +227,11 @@ impl Log {
         self.epochs.latest()
     }
 
+    /// Returns the leader epoch under which the first offset was written; `None` if it is not known, as of an empty log.
+    pub fn start_epoch(&self) -> Option<i32> {
+        self.epochs.of(self.start_offset())
+    }
+
     /// Returns the last epoch up to `epoch` and its end offset: the answer to `OffsetForLeaderEpoch`.
     ///
     /// Returns `None` if `epoch` is above the latest, or if no epoch is known.

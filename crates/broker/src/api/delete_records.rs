@@ -31,6 +31,14 @@ fn delete(cluster: &Cluster, node: i32, topic: &str, index: i32, offset: i64) ->
     if partition.is_internal {
         return Err(ErrorCode::InvalidTopicException);
     }
+    // As Kafka: a topic that is only compacted keeps the last record of each key.
+    let is_only_compacted = {
+        let log = partition.log();
+        log.config().compact && !log.config().delete
+    };
+    if is_only_compacted {
+        return Err(ErrorCode::PolicyViolation);
+    }
     let high_watermark = partition.high_watermark();
     let offset = if offset == HIGH_WATERMARK { high_watermark } else { offset };
     if !(0..=high_watermark).contains(&offset) {

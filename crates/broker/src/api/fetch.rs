@@ -84,6 +84,9 @@ impl Api for FetchRequest {
         let throttle_time_ms = cluster.overrides.throttle_ms();
         if let Some(throttle) = context.throttle_fetch(bytes) {
             // As in Kafka, nothing of the session has changed for the client. A new session begins with its next request.
+            if !incremental {
+                node.sessions.end(session_id);
+            }
             let session_id = if incremental { session_id } else { 0 };
             let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
             response.throttle(throttle);
@@ -111,6 +114,7 @@ impl Api for FetchRequest {
             let news = data.error_code != ErrorCode::None
                 || data.records.as_ref().is_some_and(|records| !records.is_empty())
                 || data.preferred_read_replica >= 0
+                || data.diverging_epoch.end_offset >= 0
                 || is_new(target, &data);
             if context.version >= 16 && data.current_leader.leader_id >= 0 {
                 hint(&mut response, &context, data.current_leader.leader_id);

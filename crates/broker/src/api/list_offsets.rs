@@ -93,12 +93,18 @@ fn look_up(
         Isolation::Uncommitted => partition.high_watermark(),
         Isolation::Committed => partition.last_stable_offset(),
     };
-    let leader_epoch = partition.leader_epoch();
-    let at = |offset| TimestampOffset { timestamp: -1, offset, leader_epoch };
     let storage = |_| ErrorCode::KafkaStorageError;
     match timestamp {
-        LATEST => Ok(at(readable_end())),
-        EARLIEST | EARLIEST_LOCAL => Ok(at(partition.log().start_offset())),
+        LATEST => Ok(TimestampOffset {
+            timestamp: -1,
+            offset: readable_end(),
+            leader_epoch: partition.leader_epoch(),
+        }),
+        EARLIEST | EARLIEST_LOCAL => {
+            let log = partition.log();
+            let leader_epoch = log.start_epoch().unwrap_or(-1);
+            Ok(TimestampOffset { timestamp: -1, offset: log.start_offset(), leader_epoch })
+        }
         // Tiered storage is not supported.
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(NOWHERE),
         MAX_TIMESTAMP => {
