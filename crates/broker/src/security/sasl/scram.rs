@@ -95,6 +95,10 @@ impl ScramExchange {
         let nonce = fields.next()?.strip_prefix("r=")?;
         // The nonce shows that the proof was made for this exchange (CVE-2024-56128).
         if STANDARD.decode(channel_binding).ok()? != self.gs2_header.as_bytes() || nonce != self.nonce {
+            if nonce.len() > self.nonce.len() && nonce.ends_with(&self.nonce) {
+                let user = &self.user;
+                tracing::warn!(user, "the client's nonce is doubled: librdkafka before 2.6.1 does that, use a newer one");
+            }
             return None;
         }
         let said = format!("{},{without_proof}", self.said);
