@@ -16,6 +16,7 @@ mod admin;
 mod against_ottla;
 mod assignors;
 mod auto_create;
+mod broken_tls;
 mod consumer;
 mod corrupt;
 mod debug;

@@ -366,6 +366,12 @@ impl Error {
         }
     }
 
+    /// Returns `true` if a later attempt may succeed although nothing changes here: also after a failure of TLS or SASL,
+    /// which says nothing about the group. The broker may restart, and its certificate or the user's password may change.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_retriable() || self.is_security()
+    }
+
     /// Returns `true` if TLS or SASL failed, so that another attempt is unlikely to succeed.
     pub(crate) fn is_security(&self) -> bool {
         matches!(self, Self::Tls { .. } | Self::Authentication { .. })

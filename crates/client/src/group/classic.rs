@@ -26,6 +26,7 @@ use crate::cluster::brokers::Lane;
 use crate::cluster::metadata::PartitionRacks;
 use crate::config::{Config, GroupHabits, Rebalance};
 use crate::error::Error;
+use crate::fetch::inbox::Item;
 use crate::log::Context;
 use crate::types::TopicPartition;
 use crate::watchdog::cause::StallReason;
@@ -94,7 +95,11 @@ impl Member {
                     tracing::debug!(%code, "joining the group again");
                     tokio::time::sleep(self.config().retry_backoff).await;
                 }
-                Err(Stop::Failed(error)) if error.is_retriable() => {
+                // A failure of TLS or SASL is not the group's: the member keeps its id and its partitions.
+                Err(Stop::Failed(error)) if error.may_pass() => {
+                    if self.coordinator().is_ok_and(|coordinator| coordinator.must_report(&error)) {
+                        self.shared.inbox.push(Item::Error(error.clone()));
+                    }
                     tracing::debug!(%error, "joining the group again");
                     tokio::time::sleep(self.config().retry_backoff).await;
                 }

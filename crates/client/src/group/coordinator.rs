@@ -114,6 +114,10 @@ pub(crate) struct Coordinator {
     /// a response.
     trouble: RefCell<Option<(Instant, StallReason)>>,
     unanswered: Cell<u32>,
+    /// The coordinator has answered a request.
+    has_answered: Cell<bool>,
+    /// The application knows the error that has lasted since the last response.
+    is_reported: Cell<bool>,
     identity: RefCell<Identity>,
     is_member: Cell<bool>,
     /// The number of memberships that have begun or ended.
@@ -136,6 +140,8 @@ impl Coordinator {
             next_call: Cell::new(0),
             trouble: RefCell::default(),
             unanswered: Cell::new(0),
+            has_answered: Cell::new(false),
+            is_reported: Cell::new(false),
             identity: RefCell::new(Identity { instance_id, ..Identity::default() }),
             is_member: Cell::new(false),
             memberships: Cell::new(0),
@@ -299,6 +305,12 @@ impl Coordinator {
         *known = Some((since, trouble));
     }
 
+    /// Returns `true` if the application must learn of this error: the requests are repeated, and an error that does not
+    /// pass by itself is reported once until the coordinator answers again.
+    pub(crate) fn must_report(&self, error: &Error) -> bool {
+        !error.is_retriable() && !self.is_reported.replace(true)
+    }
+
     /// Records a successful response.
     pub(crate) fn went_well(&self) {
         *self.trouble.borrow_mut() = None;
@@ -351,6 +363,10 @@ impl Coordinator {
             }
         }
         .await;
+        if result.is_ok() {
+            self.has_answered.set(true);
+            self.is_reported.set(false);
+        }
         if let Err(error) = &result {
             self.forget();
             let trouble = StallReason::of(error);
@@ -401,7 +417,9 @@ impl Coordinator {
             };
             let pause = self.cluster.backoff(failures);
             failures += 1;
-            if !problem.is_retriable() || Instant::now() + pause >= deadline {
+            // Wrong settings fail at once; a failure of TLS or SASL that follows responses may pass.
+            let may_pass = problem.is_retriable() || (problem.is_security() && self.has_answered.get());
+            if !may_pass || Instant::now() + pause >= deadline {
                 return Err(problem);
             }
             tracing::debug!(%problem, what, "asking the coordinator again");

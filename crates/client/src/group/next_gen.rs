@@ -22,6 +22,7 @@ use super::membership_status::MembershipStep;
 use super::subscription::Subscription;
 use crate::config::Rebalance;
 use crate::error::Error;
+use crate::fetch::inbox::Item;
 use crate::types::TopicPartition;
 use crate::watchdog::cause::StallReason;
 
@@ -142,7 +143,8 @@ impl Member {
                 match self.reconcile(&target).await {
                     Ok(Ok(())) => {}
                     Ok(Err(Late)) => return Ok(Late),
-                    Err(error) if error.is_retriable() || is_stale(&error) => {
+                    Err(error) if error.may_pass() || is_stale(&error) => {
+                        report_once(&self.shared, &error);
                         tracing::debug!(%error, "taking what the coordinator gave");
                         tokio::time::sleep(self.shared.cluster.config.retry_backoff).await;
                         state.target.borrow_mut().get_or_insert(target);
@@ -229,7 +231,10 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
                 }
                 *code
             }
-            Err(error) if error.is_retriable() => ErrorCode::CoordinatorNotAvailable,
+            Err(error) if error.may_pass() => {
+                report_once(&shared, error);
+                ErrorCode::CoordinatorNotAvailable
+            }
             Err(error) => return refuse(&state, error.clone()),
         };
         let pause = match code {
@@ -256,6 +261,16 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
             code => return refuse(&state, refusal(coordinator, &state, code)),
         };
         let _ = tokio::time::timeout(pause, state.hurry.notified()).await;
+    }
+}
+
+/// Reports a failure of TLS or SASL. The member keeps its id and its partitions: the coordinator knows it until the session
+/// ends.
+fn report_once(shared: &Shared, error: &Error) {
+    if error.is_security()
+        && shared.coordinator.as_ref().is_some_and(|coordinator| coordinator.must_report(error))
+    {
+        shared.inbox.push(Item::Error(error.clone()));
     }
 }
 

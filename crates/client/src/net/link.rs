@@ -359,6 +359,12 @@ impl Link {
             let reason = format!("{doing}: {error}").into();
             return Error::Transport { address: self.address.clone(), reason };
         }
+        // A peer that has answered speaks TLS and accepts this client. Its end is one of the connection: a broker that
+        // crashes, and many proxies, send no close_notify.
+        if error.kind() == io::ErrorKind::UnexpectedEof && self.answered.get() > 0 {
+            let reason = format!("{doing}: closed by the peer without TLS's close_notify").into();
+            return Error::Transport { address: self.address.clone(), reason };
+        }
         let has_certificate = security.tls.has_certificate();
         // In TLS 1.3, a client knows of its refused certificate only after the handshake.
         let at_end = if self.answered.get() == 0 && !has_certificate {
@@ -613,5 +619,25 @@ mod tests {
         link.sent_at
             .set(Instant::now().checked_sub(Duration::from_secs(3)).expect("the machine runs for longer"));
         assert!(link.is_quiet() && !link.is_idle(), "a long poll that the broker has had enough of");
+    }
+
+    #[test]
+    fn the_end_of_a_tls_connection_that_has_answered_is_no_tls_error() {
+        let mut config = Config::new("b");
+        config.security.protocol = crate::security::SecurityProtocol::Ssl;
+        let config = Arc::new(config);
+        let link = Link::new(Observer::new(&config, 1).connection("b:9093"), config);
+        let end = || link.io_error("read", io::ErrorKind::UnexpectedEof.into());
+        let first = end();
+        assert!(
+            matches!(&first, Error::Tls { reason, .. } if reason.contains("client certificate")),
+            "{first}"
+        );
+        link.answered.set(1);
+        let later = end();
+        assert!(
+            matches!(&later, Error::Transport { reason, .. } if reason.contains("close_notify")),
+            "{later}"
+        );
     }
 }

@@ -197,11 +197,15 @@ impl Member {
                 Ok((code, _)) => {
                     return Ended::Refused(self.coordinator.refused("ShareGroupHeartbeat", code));
                 }
-                Err(error) if error.is_retriable() => {
+                Err(error) if is_refusal(&error) => return Ended::Refused(error),
+                // The group has not refused the member: it continues when the connection, TLS or the login works again.
+                Err(error) => {
+                    if self.coordinator.must_report(&error) {
+                        self.queue.push(ShareItem::Error(error));
+                    }
                     self.in_full.set(true);
                     config.retry_backoff
                 }
-                Err(error) => return Ended::Refused(error),
             };
             let next = Instant::now() + pause;
             loop {
@@ -289,4 +293,9 @@ impl Member {
         self.assigned.replace(assigned);
         self.changed.notify_one();
     }
+}
+
+/// Returns `true` if no later heartbeat can succeed: a broker's final error code, or a broker without share groups.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Unsupported { .. }) || error.broker_code().is_some_and(|code| !code.is_retriable())
 }
