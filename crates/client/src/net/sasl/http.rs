@@ -1,6 +1,7 @@
 //! One HTTP request on a connection of its own, for the sources of tokens.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -12,6 +13,14 @@ use crate::security::token_endpoint::TokenEndpoint;
 
 /// Tokens have a few thousand bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// The limit of a request for a token with its connections and all lookups, as in librdkafka.
+const TOKEN_REQUEST_MAX: Duration = Duration::from_secs(20);
+
+/// Ends a request for a token after [`TOKEN_REQUEST_MAX`]: all connections of a client wait for it.
+pub(super) async fn within_limit<T>(request: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let late = |_| Err(format!("no answer within {} s", TOKEN_REQUEST_MAX.as_secs()));
+    tokio::time::timeout(TOKEN_REQUEST_MAX, request).await.unwrap_or_else(late)
+}
 
 /// Sends a request to the host of `url`, and returns the status and the body of the response.
 pub(super) async fn exchange(

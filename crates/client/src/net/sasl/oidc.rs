@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode, header};
 use serde_json::Value;
 
-use super::http::{bracketed, exchange, percent_encoded};
+use super::http::{bracketed, exchange, percent_encoded, within_limit};
 use crate::net::connector::Connector;
 use crate::security::assertion::{Assertions, JWT_BEARER};
 use crate::security::token_endpoint::TokenEndpoint;
@@ -48,7 +48,7 @@ impl Endpoint {
     /// Requests a token. The error's text names the endpoint and contains no secret.
     pub(crate) async fn token(&self, now_ms: i64) -> Result<Token, String> {
         let named = |text: String| format!("token endpoint {}:{}: {text}", self.url.host, self.url.port);
-        let (status, body) = self.ask(now_ms).await.map_err(named)?;
+        let (status, body) = within_limit(self.ask(now_ms)).await.map_err(named)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status != StatusCode::OK {
             let text = |key: &str| answer[key].as_str().map(|text| format!(": {text}")).unwrap_or_default();
@@ -159,6 +159,31 @@ mod tests {
             let token = endpoint.token_in(&answer, 0).expect("a token");
             assert_eq!((token.principal.as_str(), token.expires_at_ms), (principal, 2000), "{claim}");
         }
+    }
+
+    /// Accepts connections and never sends a byte.
+    struct Silent;
+
+    impl Connector for Silent {
+        fn connect<'a>(&'a self, _host: &'a str, _port: u16) -> crate::net::connector::Connecting<'a> {
+            Box::pin(async {
+                let (io, peer) = tokio::io::duplex(1 << 16);
+                tokio::spawn(async move {
+                    let _open = peer;
+                    std::future::pending::<()>().await;
+                });
+                Ok(Box::new(io) as _)
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_ends() {
+        let mut endpoint = Endpoint::new(TokenEndpoint::parse("https://login.example/token").expect("valid"));
+        endpoint.connector = Some(Arc::new(Silent));
+        let asking = tokio::time::timeout(std::time::Duration::from_secs(21), endpoint.token(0));
+        let error = asking.await.expect("an end").expect_err("no token");
+        assert_eq!(error, "token endpoint login.example:443: no answer within 20 s");
     }
 
     #[test]

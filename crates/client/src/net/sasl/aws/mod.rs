@@ -11,7 +11,7 @@ use hyper::{Method, Request, StatusCode, header};
 
 use self::credentials::{CredentialChain, Credentials};
 use self::signature::{Scope, Signed, authorization, timestamp};
-use super::http::{bracketed, exchange, percent_encoded};
+use super::http::{bracketed, exchange, percent_encoded, within_limit};
 use super::oidc::claims;
 use crate::net::connector::Connector;
 use crate::security::Token;
@@ -47,10 +47,13 @@ impl AwsTokens {
     pub(crate) async fn token(&self, now_ms: i64) -> Result<Token, String> {
         let sts = &self.settings.endpoint;
         let named = |text: String| format!("AWS STS at {}:{}: {text}", sts.host, sts.port);
-        let credentials = self.chain.find(sts).await.map_err(named)?;
-        let request = self.request(&credentials, now_ms).map_err(named)?;
-        let connector = if sts.is_tls { &self.chain.secure } else { &self.chain.plain };
-        let (status, body) = exchange(&**connector, sts, request).await.map_err(named)?;
+        let asking = async {
+            let credentials = self.chain.find(sts).await?;
+            let request = self.request(&credentials, now_ms)?;
+            let connector = if sts.is_tls { &self.chain.secure } else { &self.chain.plain };
+            exchange(&**connector, sts, request).await
+        };
+        let (status, body) = within_limit(asking).await.map_err(named)?;
         let body = String::from_utf8_lossy(&body);
         if status != StatusCode::OK {
             return Err(named(failure(status, &body)));
