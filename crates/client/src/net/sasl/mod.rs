@@ -9,6 +9,7 @@ mod oauthbearer;
 pub(crate) mod oidc;
 mod plain;
 pub(crate) mod scram;
+mod tokens;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,10 +23,10 @@ use self::aws::AwsTokens;
 use self::gssapi::KerberosLogin;
 use self::oidc::Endpoint;
 use self::scram::SaltedPassword;
+use self::tokens::SharedToken;
 use super::connector::Connector;
 use super::link::Link;
 use super::tls::Tls;
-use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::Error;
 use crate::security::aws_iam::AwsIam;
@@ -37,18 +38,11 @@ use crate::security::{
     Mechanism, OauthBearer, OauthCloud, OauthGrant, OauthMethod, Secret, TlsSettings, Token, TokenCallback,
 };
 
-/// The pause after a failed request for a token.
-const TOKEN_RETRY: Duration = Duration::from_secs(10);
-
 /// The SASL credentials for all connections of a client.
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
     credentials: Mutex<Credentials>,
-    clock: Clock,
-    tokens: Option<TokenSource>,
-    token: Mutex<Option<(i64, Token)>>,
-    /// Held while a token is requested: connections that need one at the same time share it.
-    requesting: tokio::sync::Mutex<()>,
+    token: Option<SharedToken>,
     salted: Mutex<Option<SaltedPassword>>,
     kerberos: Option<KerberosLogin>,
 }
@@ -80,8 +74,11 @@ impl Authenticator {
     fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
         let settings = &config.security.sasl;
         let mechanism = settings.mechanism.unwrap_or_default();
-        let tokens =
-            if mechanism == Mechanism::OauthBearer { Some(token_source(config, connector)?) } else { None };
+        let token = if mechanism == Mechanism::OauthBearer {
+            Some(SharedToken::new(token_source(config, connector)?, config.clock.clone()))
+        } else {
+            None
+        };
         let kerberos = if mechanism == Mechanism::Gssapi { Some(KerberosLogin::new(config)?) } else { None };
         Ok(Self {
             mechanism,
@@ -89,10 +86,7 @@ impl Authenticator {
                 username: settings.username.clone().unwrap_or_default(),
                 password: settings.password.clone().unwrap_or_default(),
             }),
-            clock: config.clock.clone(),
-            tokens,
-            token: Mutex::default(),
-            requesting: tokio::sync::Mutex::default(),
+            token,
             salted: Mutex::default(),
             kerberos,
         })
@@ -108,38 +102,12 @@ impl Authenticator {
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns a token that has not expired: the last one, if at least a fifth of its lifetime remains.
+    /// Returns a token that has not expired.
     async fn token(&self) -> Result<Token, String> {
-        if let Some((token, _)) = self.fresh_token() {
-            return Ok(token);
+        match &self.token {
+            Some(token) => token.get().await,
+            None => Err("no source of tokens".into()),
         }
-        let _one_requests = self.requesting.lock().await;
-        if let Some((token, _)) = self.fresh_token() {
-            return Ok(token);
-        }
-        let now = self.clock.now_ms();
-        let token = match self.tokens.as_ref() {
-            Some(TokenSource::Callback(callback)) => callback.token().await?,
-            Some(TokenSource::Oidc(endpoint)) => endpoint.token(now).await?,
-            Some(TokenSource::Aws(tokens)) => tokens.token(now).await?,
-            Some(TokenSource::Unsecured(claims)) => claims.token(now),
-            None => return Err("no source of tokens".into()),
-        };
-        let late_ms = self.clock.now_ms().saturating_sub(token.expires_at_ms);
-        if late_ms >= 0 {
-            return Err(format!("the token of `{}` expired {late_ms} ms ago", token.principal));
-        }
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, token.clone()));
-        Ok(token)
-    }
-
-    /// The last token and the time until it must be replaced, if less than four fifths of its lifetime have passed.
-    fn fresh_token(&self) -> Option<(Token, Duration)> {
-        let now = self.clock.now_ms();
-        let (since, token) = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        let left_ms = since + token.expires_at_ms.saturating_sub(since) / 5 * 4 - now;
-        let left_ms = u64::try_from(left_ms).ok().filter(|left_ms| *left_ms > 0)?;
-        Some((token, Duration::from_millis(left_ms)))
     }
 
     /// The mechanism of all connections.
@@ -152,27 +120,19 @@ impl Authenticator {
     pub(crate) async fn keep_fresh(&self, on_failure: impl Fn(String)) {
         match &self.kerberos {
             Some(kerberos) => kerberos.keep_ticket_fresh(on_failure).await,
-            None => self.keep_token_fresh().await,
-        }
-    }
-
-    async fn keep_token_fresh(&self) {
-        if !matches!(self.tokens, Some(TokenSource::Callback(_) | TokenSource::Oidc(_) | TokenSource::Aws(_)))
-        {
-            return;
-        }
-        loop {
-            if let Err(reason) = self.token().await {
-                tracing::debug!(reason, "no token for OAUTHBEARER");
+            None => {
+                if let Some(token) = &self.token {
+                    token.keep_fresh().await;
+                }
             }
-            let pause = self.fresh_token().map_or(TOKEN_RETRY, |(_, left)| left);
-            tokio::time::sleep(pause).await;
         }
     }
 
-    /// Discards a token that the broker refused: the next attempt requests a new one.
-    fn forget_token(&self) {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Discards a token that the broker refused, unless it was replaced meanwhile.
+    fn forget_token(&self, refused: &Token) {
+        if let Some(token) = &self.token {
+            token.forget(refused);
+        }
     }
 }
 

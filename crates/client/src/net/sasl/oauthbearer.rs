@@ -27,7 +27,7 @@ pub(super) async fn prove<L: SaslChannel>(
     match answer {
         Ok(answer) if answer.is_empty() => Ok(()),
         Ok(problem) => {
-            authenticator.forget_token();
+            authenticator.forget_token(&token);
             // An error is a JSON object; the exchange ends with a message of one byte and the broker's error.
             let status = serde_json::from_slice::<serde_json::Value>(&problem).ok();
             let status =
@@ -41,7 +41,10 @@ pub(super) async fn prove<L: SaslChannel>(
             }
         }
         Err(error) => {
-            authenticator.forget_token();
+            // A lost connection says nothing about the token.
+            if matches!(error, Error::Authentication { .. }) {
+                authenticator.forget_token(&token);
+            }
             Err(error)
         }
     }

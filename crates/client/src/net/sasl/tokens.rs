@@ -1,0 +1,271 @@
+//! The token that all connections of a client share: its request, its renewal and its end.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::TokenSource;
+use crate::clock::Clock;
+use crate::security::Token;
+
+/// The pause after a failed request for a token.
+const TOKEN_RETRY: Duration = Duration::from_secs(10);
+
+/// The token of a client, and the source of its successors.
+pub(super) struct SharedToken {
+    source: TokenSource,
+    clock: Clock,
+    stored: Mutex<Option<StoredToken>>,
+    /// Held while a token is requested: connections that need one at the same time share it.
+    requesting: tokio::sync::Mutex<()>,
+    /// Notified when the application replaces the token.
+    replaced: Notify,
+}
+
+struct StoredToken {
+    token: Token,
+    since_ms: i64,
+    /// The earliest time of the next request, after a failed one.
+    retry_at_ms: i64,
+}
+
+impl StoredToken {
+    fn is_valid(&self, now_ms: i64) -> bool {
+        now_ms < self.token.expires_at_ms
+    }
+
+    /// The time until it must be replaced, if less than four fifths of its lifetime have passed or a request failed just
+    /// now.
+    fn renewal_in(&self, now_ms: i64) -> Option<Duration> {
+        let four_fifths = self.token.expires_at_ms.saturating_sub(self.since_ms) / 5 * 4;
+        let left_ms = (self.since_ms + four_fifths).max(self.retry_at_ms) - now_ms;
+        u64::try_from(left_ms)
+            .ok()
+            .filter(|left_ms| *left_ms > 0 && self.is_valid(now_ms))
+            .map(Duration::from_millis)
+    }
+}
+
+impl SharedToken {
+    pub(super) fn new(source: TokenSource, clock: Clock) -> Self {
+        Self {
+            source,
+            clock,
+            stored: Mutex::default(),
+            requesting: tokio::sync::Mutex::default(),
+            replaced: Notify::new(),
+        }
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Option<StoredToken>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a token that has not expired: the last one, if at least a fifth of its lifetime remains, or if a request for
+    /// the next one is under way or has failed just now.
+    pub(super) async fn get(&self) -> Result<Token, String> {
+        if let Some((token, _)) = self.fresh() {
+            return Ok(token);
+        }
+        let _one_requests = match (self.requesting.try_lock(), self.valid()) {
+            (Ok(guard), _) => guard,
+            // A source that does not answer must not delay connections that have a token.
+            (Err(_), Some(token)) => return Ok(token),
+            (Err(_), None) => self.requesting.lock().await,
+        };
+        if let Some((token, _)) = self.fresh() {
+            return Ok(token);
+        }
+        let now_ms = self.clock.now_ms();
+        match self.request(now_ms).await {
+            Ok(token) => {
+                let stored = StoredToken { token: token.clone(), since_ms: now_ms, retry_at_ms: now_ms };
+                *self.stored() = Some(stored);
+                Ok(token)
+            }
+            Err(reason) => self.keep(reason),
+        }
+    }
+
+    async fn request(&self, now_ms: i64) -> Result<Token, String> {
+        let token = match &self.source {
+            TokenSource::Callback(callback) => callback.token().await?,
+            TokenSource::Oidc(endpoint) => endpoint.token(now_ms).await?,
+            TokenSource::Aws(tokens) => tokens.token(now_ms).await?,
+            TokenSource::Unsecured(claims) => claims.token(now_ms),
+        };
+        let late_ms = self.clock.now_ms().saturating_sub(token.expires_at_ms);
+        if late_ms >= 0 {
+            return Err(format!("the token of `{}` expired {late_ms} ms ago", token.principal));
+        }
+        Ok(token)
+    }
+
+    /// The last token stays in use after a failed request, until it expires.
+    fn keep(&self, reason: String) -> Result<Token, String> {
+        let now_ms = self.clock.now_ms();
+        let mut stored = self.stored();
+        let Some(stored) = stored.as_mut().filter(|stored| stored.is_valid(now_ms)) else {
+            return Err(reason);
+        };
+        tracing::debug!(reason, "no new token for OAUTHBEARER; the last one is still valid");
+        stored.retry_at_ms = now_ms.saturating_add(TOKEN_RETRY.as_millis() as i64);
+        Ok(stored.token.clone())
+    }
+
+    /// The last token and the time until its renewal.
+    fn fresh(&self) -> Option<(Token, Duration)> {
+        let now_ms = self.clock.now_ms();
+        let stored = self.stored();
+        let stored = stored.as_ref()?;
+        Some((stored.token.clone(), stored.renewal_in(now_ms)?))
+    }
+
+    /// The last token, if it has not expired.
+    fn valid(&self) -> Option<Token> {
+        let now_ms = self.clock.now_ms();
+        self.stored().as_ref().filter(|stored| stored.is_valid(now_ms)).map(|stored| stored.token.clone())
+    }
+
+    /// Gets tokens before there is a connection, and later ones before the last expires, until it is dropped.
+    pub(super) async fn keep_fresh(&self) {
+        if matches!(self.source, TokenSource::Unsecured(_)) {
+            return;
+        }
+        loop {
+            if let Err(reason) = self.get().await {
+                tracing::debug!(reason, "no token for OAUTHBEARER");
+            }
+            let pause = self.fresh().map_or(TOKEN_RETRY, |(_, left)| left);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.replaced.notified() => {}
+            }
+        }
+    }
+
+    /// Discards a token that the broker refused: the next attempt requests a new one. Another connection may have got it
+    /// already.
+    pub(super) fn forget(&self, refused: &Token) {
+        let mut stored = self.stored();
+        if stored.as_ref().is_some_and(|stored| stored.token.value.expose() == refused.value.expose()) {
+            stored.take();
+        }
+    }
+
+    /// Discards the token because the source has another one.
+    pub(super) fn replace(&self) {
+        self.stored().take();
+        self.replaced.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::security::{TokenCallback, TokenFuture, TokenProvider};
+
+    /// Numbers its tokens, each valid for 100 seconds.
+    #[derive(Default)]
+    struct Source {
+        now_ms: Arc<AtomicI64>,
+        is_down: AtomicBool,
+        hangs: AtomicBool,
+        requests: AtomicU64,
+    }
+
+    impl TokenProvider for Arc<Source> {
+        fn token(&self) -> TokenFuture<'_> {
+            Box::pin(async {
+                let number = self.requests.fetch_add(1, Ordering::Relaxed);
+                if self.hangs.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+                if self.is_down.load(Ordering::Relaxed) {
+                    return Err("down".into());
+                }
+                let expires_at_ms = self.now_ms.load(Ordering::Relaxed) + 100_000;
+                let (value, principal) = (number.to_string().into(), "alice".into());
+                Ok(Token { value, principal, expires_at_ms, extensions: Vec::new() })
+            })
+        }
+    }
+
+    fn shared(source: &Arc<Source>) -> SharedToken {
+        let callback = TokenSource::Callback(TokenCallback::new(source.clone()));
+        SharedToken::new(callback, Clock::Fixed(source.now_ms.clone()))
+    }
+
+    async fn value(shared: &SharedToken) -> Result<String, String> {
+        shared.get().await.map(|token| token.value.expose().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_token_is_used_until_it_expires_if_there_is_no_newer_one() {
+        let source = Arc::<Source>::default();
+        let shared = shared(&source);
+        assert_eq!(value(&shared).await, Ok("0".into()));
+        source.is_down.store(true, Ordering::Relaxed);
+        for (now_ms, requests) in [(79_000, 1), (81_000, 2), (90_000, 2), (91_001, 3)] {
+            source.now_ms.store(now_ms, Ordering::Relaxed);
+            assert_eq!(value(&shared).await, Ok("0".into()), "at {now_ms}");
+            assert_eq!(source.requests.load(Ordering::Relaxed), requests, "at {now_ms}");
+        }
+        source.now_ms.store(100_000, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Err("down".into()));
+        source.is_down.store(false, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Ok("4".into()));
+    }
+
+    #[tokio::test]
+    async fn a_request_without_an_answer_does_not_delay_the_use_of_a_valid_token() {
+        let source = Arc::<Source>::default();
+        let shared = shared(&source);
+        assert_eq!(value(&shared).await, Ok("0".into()));
+        source.hangs.store(true, Ordering::Relaxed);
+        source.now_ms.store(81_000, Ordering::Relaxed);
+        tokio::select! {
+            biased;
+            token = value(&shared) => panic!("{token:?} without an answer"),
+            token = value(&shared) => assert_eq!(token, Ok("0".into())),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_refused_token_is_forgotten() {
+        let source = Arc::<Source>::default();
+        let shared = shared(&source);
+        let refused = shared.get().await.expect("a token");
+        source.now_ms.store(81_000, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Ok("1".into()));
+        shared.forget(&refused);
+        assert_eq!(value(&shared).await, Ok("1".into()), "the newer one stays");
+        let newer = shared.get().await.expect("a token");
+        shared.forget(&newer);
+        assert_eq!(value(&shared).await, Ok("2".into()));
+    }
+
+    #[tokio::test]
+    async fn a_replaced_token_is_requested_at_once() {
+        let source = Arc::<Source>::default();
+        let shared = shared(&source);
+        tokio::select! {
+            biased;
+            () = shared.keep_fresh() => panic!("it never ends"),
+            () = async {
+                while source.requests.load(Ordering::Relaxed) == 0 {
+                    tokio::task::yield_now().await;
+                }
+                shared.replace();
+                while source.requests.load(Ordering::Relaxed) == 1 {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+        }
+        assert_eq!(value(&shared).await, Ok("1".into()));
+    }
+}
