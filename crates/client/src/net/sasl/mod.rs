@@ -52,6 +52,8 @@ pub(crate) struct Authenticator {
 struct Credentials {
     username: String,
     password: Secret,
+    /// The number of times that they were replaced.
+    generation: u64,
 }
 
 enum TokenSource {
@@ -85,6 +87,7 @@ impl Authenticator {
             credentials: Mutex::new(Credentials {
                 username: settings.username.clone().unwrap_or_default(),
                 password: settings.password.clone().unwrap_or_default(),
+                generation: 0,
             }),
             token,
             salted: Mutex::default(),
@@ -94,7 +97,9 @@ impl Authenticator {
 
     /// Replaces the credentials for PLAIN and SCRAM, for later connections and re-authentications.
     pub(crate) fn set_credentials(&self, username: String, password: Secret) {
-        *self.credentials.lock().unwrap_or_else(PoisonError::into_inner) = Credentials { username, password };
+        let mut credentials = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = credentials.generation + 1;
+        *credentials = Credentials { username, password, generation };
         self.salted.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 

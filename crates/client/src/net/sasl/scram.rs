@@ -1,6 +1,6 @@
 //! SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password without sending it.
 
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use sha2::{Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::{Authenticator, SaslChannel, SaslExchange};
+use super::{Authenticator, Credentials, SaslChannel, SaslExchange};
 use crate::error::Error;
 use crate::security::{Mechanism, Secret};
 
@@ -22,9 +22,35 @@ const NONCE_BYTES: usize = 32;
 
 /// The salted password, cached for the next connection because it is costly. A user of one cluster has one salt.
 pub(super) struct SaltedPassword {
+    /// The generation of the credentials with this password.
+    generation: u64,
     salt: Vec<u8>,
     iterations: u32,
     key: Zeroizing<Vec<u8>>,
+}
+
+/// Returns the salted password, from the cache if it has that of the same password, salt and number of iterations.
+fn salted(
+    cache: &Mutex<Option<SaltedPassword>>,
+    credentials: &Credentials,
+    challenge: &Challenge,
+    compute: fn(&[u8], &[u8], u32) -> Vec<u8>,
+) -> Zeroizing<Vec<u8>> {
+    let mut last = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let (generation, iterations) = (credentials.generation, challenge.iterations);
+    if let Some(last) = last.as_ref()
+        && (last.generation, last.iterations) == (generation, iterations)
+        && last.salt == challenge.salt
+    {
+        return last.key.clone();
+    }
+    let key = Zeroizing::new(compute(credentials.password.expose().as_bytes(), &challenge.salt, iterations));
+    // An exchange that began before the credentials were replaced ends with the old password.
+    if last.as_ref().is_none_or(|last| last.generation <= generation) {
+        *last =
+            Some(SaltedPassword { generation, salt: challenge.salt.clone(), iterations, key: key.clone() });
+    }
+    key
 }
 
 pub(super) async fn prove<L: SaslChannel>(
@@ -42,19 +68,7 @@ pub(super) async fn prove<L: SaslChannel>(
     let server_first = exchange.say(format!("n,,{first_bare}").into_bytes()).await?;
 
     let challenge = Challenge::parse(&server_first, &nonce).map_err(|reason| exchange.refused(&reason))?;
-    let salted = |compute: fn(&[u8], &[u8], u32) -> Vec<u8>| {
-        let mut last = authenticator.salted.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = last
-            .as_ref()
-            .is_some_and(|last| last.salt == challenge.salt && last.iterations == challenge.iterations);
-        if !fits {
-            let key =
-                compute(credentials.password.expose().as_bytes(), &challenge.salt, challenge.iterations);
-            let (salt, iterations) = (challenge.salt.clone(), challenge.iterations);
-            *last = Some(SaltedPassword { salt, iterations, key: Zeroizing::new(key) });
-        }
-        last.as_ref().map(|last| last.key.clone()).unwrap_or_default()
-    };
+    let salted = |compute| salted(&authenticator.salted, &credentials, &challenge, compute);
     // The channel binding: none, "n,," in base64.
     let final_bare = format!("c=biws,r={}", challenge.nonce);
     let server_first = String::from_utf8_lossy(&server_first);
@@ -186,6 +200,25 @@ mod tests {
         let (proof, signature) = prove_with::<Sha256>(&salted, said.as_bytes());
         assert_eq!(STANDARD.encode(proof), "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=");
         assert_eq!(STANDARD.encode(signature), "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
+    }
+
+    #[test]
+    fn the_key_of_a_replaced_password_is_not_used_again() {
+        let (cache, challenge) =
+            (Mutex::default(), Challenge { nonce: "n".into(), salt: vec![7], iterations: 4096 });
+        let credentials = |password: &str, generation| Credentials {
+            username: "alice".into(),
+            password: password.into(),
+            generation,
+        };
+        let (old, new) = (credentials("horse", 0), credentials("battery", 1));
+        // The password itself in place of the costly key.
+        let key = |credentials| salted(&cache, credentials, &challenge, |password, _, _| password.to_vec());
+        assert_eq!(*key(&old), b"horse");
+        assert_eq!(*key(&new), b"battery", "of an exchange after the replacement");
+        assert_eq!(*key(&old), b"horse", "of an exchange that began before it");
+        let cached = salted(&cache, &new, &challenge, |_, _, _| panic!("the new key is cached"));
+        assert_eq!(*cached, b"battery");
     }
 
     #[test]
