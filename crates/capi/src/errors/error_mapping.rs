@@ -27,6 +27,7 @@ pub fn of(error: &Error) -> rd_kafka_resp_err_t {
         Error::UnknownPartition { .. } => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
         Error::OffsetFile { .. } => RD_KAFKA_RESP_ERR__FS,
         Error::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Error::NoProducerId(error) => of(error),
         Error::PollIntervalExceeded { .. } => RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED,
         Error::Produce(error) => of_produce(error),
         Error::Transaction(error) => of_transaction(error),
@@ -113,6 +114,22 @@ pub fn of_transaction(error: &TransactionError) -> rd_kafka_resp_err_t {
         TransactionErrorKind::Aborted => RD_KAFKA_RESP_ERR__PURGE_QUEUE,
         TransactionErrorKind::Closed => RD_KAFKA_RESP_ERR__DESTROY,
         _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+/// The fatal error of a producer that gets no producer id; `None` if it may get one later (librdkafka's
+/// `rd_kafka_idemp_check_error`).
+pub fn fatal_without_producer_id(error: &Error) -> Option<rd_kafka_resp_err_t> {
+    let Error::NoProducerId(error) = error else { return None };
+    match of(error) {
+        RD_KAFKA_RESP_ERR_PRODUCER_FENCED | RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH => {
+            Some(RD_KAFKA_RESP_ERR__FENCED)
+        }
+        code @ (RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE
+        | RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT
+        | RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        | RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED) => Some(code),
+        _ => None,
     }
 }
 
@@ -203,6 +220,7 @@ mod tests {
             Error::Tls { address: text(), reason: "r".into() },
             Error::Authentication { address: text(), reason: "r".into() },
             Error::Unsupported { address: text(), reason: text() },
+            Error::NoProducerId(Box::new(Error::Unsupported { address: text(), reason: text() })),
             Error::Protocol { address: text(), reason: text() },
             Error::Corrupt { topic: text(), partition: 0, offset: 0, reason: text() },
             Error::OffsetOutOfRange { topic: text(), partition: 0, offset: 0 },

@@ -187,6 +187,9 @@ pub enum Error {
     /// The call is not allowed in the consumer's present state; it had no effect.
     #[error("{0}")]
     IllegalState(String),
+    /// The cluster gives this idempotent producer no producer id, so that no record can be written.
+    #[error("an idempotent producer needs a producer id: {0}")]
+    NoProducerId(Box<Self>),
     /// A record could not be produced.
     #[error(transparent)]
     Produce(#[from] ProduceError),
@@ -273,7 +276,8 @@ pub enum ProduceErrorKind {
         /// Records allowed; 0 is no limit.
         records_max: usize,
     },
-    /// The request with the record failed, and `retries` are exhausted.
+    /// The request with the record failed, and `retries` are exhausted; or no request can be sent, because the cluster gives
+    /// the producer no producer id ([`Error::NoProducerId`]).
     #[error("{0}")]
     Request(Box<Error>),
     /// The application purged the record.
@@ -334,6 +338,7 @@ impl Error {
             | Self::Tls { .. }
             | Self::Authentication { .. }
             | Self::Unsupported { .. }
+            | Self::NoProducerId(_)
             | Self::Protocol { .. }
             | Self::Corrupt { .. }
             | Self::LogTruncated { .. }
@@ -354,6 +359,7 @@ impl Error {
             Self::Broker { code, .. } | Self::Refused { code, .. } => Some(*code),
             // The code that a broker responds with for such a partition.
             Self::UnknownPartition { .. } => Some(ErrorCode::UnknownTopicOrPartition),
+            Self::NoProducerId(error) => error.broker_code(),
             _ => None,
         }
     }

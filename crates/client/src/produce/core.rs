@@ -81,6 +81,8 @@ pub(super) struct ProduceCore {
     next_request: u64,
     producer_id: Option<ProducerId>,
     producer_id_requested: bool,
+    /// The cluster's refusal of a producer id: the records that are queued fail with it.
+    producer_id_refused: Option<ProduceErrorKind>,
     /// The earliest time of the next InitProducerId request.
     producer_id_not_before: Option<Instant>,
     transaction: transaction::Participation,
@@ -103,6 +105,7 @@ impl ProduceCore {
             next_request: 0,
             producer_id: None,
             producer_id_requested: false,
+            producer_id_refused: None,
             producer_id_not_before: None,
             transaction: transaction::Participation::default(),
             has_worker,
@@ -169,8 +172,13 @@ impl ProduceCore {
     /// The response to a [`Action::RequestProducerId`].
     pub(super) fn on_producer_id(&mut self, result: Result<ProducerId, Error>) {
         self.producer_id_requested = false;
-        if let Ok(id) = result {
-            self.producer_id = Some(id);
+        match result {
+            Ok(id) => self.producer_id = Some(id),
+            Err(error @ Error::NoProducerId(_)) => {
+                self.producer_id_refused = Some(ProduceErrorKind::Request(Box::new(error)));
+            }
+            // The request is repeated.
+            Err(_) => {}
         }
     }
 
@@ -207,6 +215,10 @@ impl ProduceCore {
             Permission::Denied(reason) => self.fail_queued(&reason, &mut poll),
             Permission::Transaction(transaction) => self.poll_transaction(transaction, &mut poll),
             Permission::Unrestricted if self.config.enable_idempotence && self.producer_id.is_none() => {
+                if let Some(reason) = self.producer_id_refused.take() {
+                    self.fail_queued(&reason, &mut poll);
+                }
+                // Later records may be granted what these were not.
                 self.request_producer_id(&mut poll);
             }
             Permission::Unrestricted if scope == Scope::Fresh => {

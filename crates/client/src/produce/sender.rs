@@ -245,7 +245,12 @@ impl Sender {
             Event::ProducerId(result) => {
                 match &result {
                     Ok(id) => self.produce.observer.producer_id(id.id, id.epoch),
-                    Err(error) => tracing::debug!(%error, "InitProducerId failed"),
+                    Err(error) => {
+                        tracing::debug!(%error, "InitProducerId failed");
+                        if matches!(error, Error::NoProducerId(_)) {
+                            self.produce.observer.no_producer_id(error);
+                        }
+                    }
                 }
                 self.core.on_producer_id(result);
             }

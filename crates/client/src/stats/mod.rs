@@ -483,6 +483,12 @@ impl Observer {
         self.look_whether_all_are_down(error);
     }
 
+    /// The cluster gives the idempotent producer no id.
+    pub(crate) fn no_producer_id(&self, error: &crate::Error) {
+        self.log.say(ERROR, "GETPID", error.to_string());
+        self.errors.push(error.clone());
+    }
+
     /// Getting or renewing a Kerberos ticket failed.
     pub(crate) fn no_ticket(&self, reason: &str) {
         self.log.say(ERROR, "SASLREFRESH", format!("Kerberos: {reason}"));

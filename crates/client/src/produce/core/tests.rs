@@ -101,6 +101,27 @@ fn nothing_is_sent_before_the_producer_id_and_its_request_is_repeated_after_the_
 }
 
 #[test]
+fn records_fail_at_once_if_the_cluster_refuses_a_producer_id() {
+    let mut producer = Producer::new(1, &[("retry.backoff.ms", "100")]);
+    producer.produce(0, 1);
+    producer.poll();
+    let code = ErrorCode::ClusterAuthorizationFailed;
+    let refusal = || Error::NoProducerId(Box::new(Error::Broker { what: "InitProducerId".into(), code }));
+    producer.core.on_producer_id(Err(refusal()));
+    producer.poll();
+    let error = producer.outcomes[&1].as_ref().expect_err("failed");
+    let ProduceErrorKind::Request(error) = &error.kind else { panic!("{error}") };
+    assert_eq!(error.broker_code(), Some(code));
+    assert_eq!(producer.id_requests, 1, "no record needs an id");
+    producer.produce(0, 2);
+    producer.advance(100);
+    producer.poll();
+    producer.core.on_producer_id(Ok(ProducerId { id: 7, epoch: 0 }));
+    producer.poll();
+    assert_eq!((producer.id_requests, producer.in_flight()), (2, vec![vec![2]]));
+}
+
+#[test]
 fn until_the_broker_has_acknowledged_a_batch_one_is_in_flight() {
     let mut producer = Producer::with_id(1, &[]);
     producer.produce_full(0, &[1], 100);

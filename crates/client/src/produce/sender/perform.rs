@@ -247,6 +247,8 @@ impl Sender {
                     code => Err(Error::Broker { what: "InitProducerId".into(), code }),
                 }
             });
+            let result = result
+                .map_err(|error| if is_final(&error) { Error::NoProducerId(Box::new(error)) } else { error });
             let _ = events.send(Event::ProducerId(result));
         });
     }
@@ -267,4 +269,9 @@ impl Sender {
             let _ = events.send(Event::PartitionsAdded(added));
         });
     }
+}
+
+/// Returns `true` if the same InitProducerId request can only fail again. Attempts after a failure of TLS or SASL may succeed.
+fn is_final(error: &Error) -> bool {
+    matches!(error, Error::Unsupported { .. }) || error.broker_code().is_some_and(|code| !code.is_retriable())
 }
