@@ -28,6 +28,10 @@ const JOINS: i32 = 0;
 const LEAVES: i32 = -1;
 /// The pause after the coordinator refused the member.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// The interval of heartbeats before the coordinator has named one.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// The shortest interval of reports that a subscribed topic is forbidden.
+const FORBIDDEN_REPORTED_EVERY: Duration = Duration::from_secs(5);
 /// The longest interval between two checks whether the application polls.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 
@@ -175,11 +179,17 @@ impl Member {
     async fn beat(&self) -> Ended {
         let config = &self.cluster.config;
         let mut last_poll = LastPoll::new(&self.polls, Instant::now());
+        // Error responses have no interval.
+        let mut interval = HEARTBEAT_INTERVAL;
+        let mut forbidden_at: Option<Instant> = None;
         loop {
             let in_full = self.in_full.replace(false) || self.coordinator.identity().epoch.is_none();
             let result = self.beat_once(in_full).await;
             let pause = match result {
-                Ok((ErrorCode::None, interval)) => interval,
+                Ok((ErrorCode::None, next)) => {
+                    interval = next;
+                    next
+                }
                 Ok((code @ (ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch), _)) => {
                     // The member rejoins with the same id. Its acquired records stay acquired.
                     self.coordinator.went_wrong(StallReason::of_code(code));
@@ -193,6 +203,18 @@ impl Member {
                     self.coordinator.forget();
                     self.in_full.set(true);
                     config.retry_backoff
+                }
+                Ok((code @ ErrorCode::TopicAuthorizationFailed, _)) => {
+                    // The member stays, as in librdkafka: the topic may be granted, or the application subscribes to others.
+                    let error = self.coordinator.refused("ShareGroupHeartbeat", code);
+                    self.coordinator.went_wrong(StallReason::of(&error));
+                    let (now, pause) = (Instant::now(), interval.max(FORBIDDEN_REPORTED_EVERY));
+                    if forbidden_at.is_none_or(|at| now >= at + pause) {
+                        forbidden_at = Some(now);
+                        self.queue.push(ShareItem::Error(error));
+                    }
+                    self.in_full.set(true);
+                    interval
                 }
                 Ok((code, _)) => {
                     return Ended::Refused(self.coordinator.refused("ShareGroupHeartbeat", code));
