@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use ottla_client::{
-    AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, Producer, Record,
-    ShareBatch, ShareConsumer, TopicPartition,
+    AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, ErrorCode, Producer,
+    Record, ShareBatch, ShareConsumer, TopicPartition,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// More requests than a test sends.
+const NEVER: u32 = 1_000_000;
 
 /// A broker whose topic `orders` has this many records in one partition, and a member of a group that reads them.
 fn sharing(records: i32) -> (BrokerThread, ShareConsumer) {
@@ -105,4 +107,59 @@ fn an_idle_connection_to_a_leader_with_a_session_is_opened_again_at_once() {
         assert!(Instant::now() < deadline, "{} connections", connections() - before);
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A member of a group, with librdkafka's defaults, and a broker with two topics.
+fn member() -> (BrokerThread, ShareConsumer) {
+    let broker = Broker::builder()
+        .memory()
+        .topic("orders", 1)
+        .topic("refunds", 2)
+        .spawn()
+        .expect("a broker in memory");
+    let mut config = Config::librdkafka();
+    config.bootstrap_servers = broker.bootstrap_servers();
+    config.set("group.id", "workers").expect("a known property");
+    let consumer = Client::new(config).expect("a client").share_consumer().expect("a share consumer");
+    (broker, consumer)
+}
+
+fn wait_for_partitions(consumer: &ShareConsumer, topic: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !block_on(consumer.assignment()).expect("known").iter().any(|at| &*at.topic == topic) {
+        assert!(Instant::now() < deadline, "an assignment with {topic}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The consumer waited for the coordinator and did nothing else.
+#[test]
+fn acknowledgements_are_sent_while_the_coordinator_does_not_confirm_the_leave() {
+    let (broker, mut consumer) = sharing(10);
+    consumer.begin_poll().expect("begun");
+    assert_eq!(take(&mut consumer).len(), 10);
+    broker.cluster().intercept(ApiKey::ShareGroupHeartbeat, None, NEVER, Fault::Hang);
+    let left = consumer.subscribe_blocking(&[], Duration::from_millis(100));
+    assert!(matches!(left, Err(Error::TimedOut { .. })), "{left:?}");
+
+    let at = TopicPartition::new("orders", 0);
+    consumer.acknowledge_offsets(&at, 0..=9, AcknowledgeType::Accept).expect("delivered");
+    let results = consumer.commit_blocking(PATIENCE / 3).expect("in time");
+    assert!(matches!(results.get(&at), Some(Ok(()))), "{results:?}");
+}
+
+#[test]
+fn a_share_consumer_without_the_right_to_read_a_topic_stays_a_member() {
+    let (broker, mut consumer) = member();
+    let code = ErrorCode::TopicAuthorizationFailed;
+    broker.cluster().intercept(ApiKey::ShareGroupHeartbeat, None, NEVER, Fault::Fail(code));
+    consumer.subscribe_blocking(&["orders"], PATIENCE).expect("subscribed");
+    let error = consumer.poll_blocking(PATIENCE).expect_err("forbidden");
+    assert_eq!(error.broker_code(), Some(code), "{error}");
+    let heartbeats = broker.cluster().requests(ApiKey::ShareGroupHeartbeat);
+    assert!(consumer.poll_blocking(Duration::from_millis(500)).expect("reported once").is_none());
+
+    broker.cluster().clear_intercepts();
+    wait_for_partitions(&consumer, "orders");
+    assert!(broker.cluster().requests(ApiKey::ShareGroupHeartbeat) > heartbeats);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::share_group_heartbeat::{ShareGroupHeartbeatRequest, TopicPartitions};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::acknowledgements::TopicIdPartition;
@@ -43,6 +43,8 @@ pub(super) struct Member {
     queue: Arc<ShareQueue>,
     polls: Arc<PollActivity>,
     topics: RefCell<BTreeSet<Arc<str>>>,
+    /// The number of requests to leave the group that are under way.
+    leaving: watch::Sender<usize>,
     /// `true` if the next heartbeat carries all fields.
     in_full: Cell<bool>,
     assigned: RefCell<BTreeMap<TopicIdPartition, TopicPartition>>,
@@ -57,6 +59,15 @@ enum Ended {
     /// The application did not poll for `max.poll.interval.ms`.
     Late,
     Refused(Error),
+}
+
+/// A request to leave the group, which is under way until it is dropped.
+struct LeaveGuard(Rc<Member>);
+
+impl Drop for LeaveGuard {
+    fn drop(&mut self) {
+        self.0.leaving.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Member {
@@ -78,6 +89,7 @@ impl Member {
             queue,
             polls,
             topics: RefCell::default(),
+            leaving: watch::Sender::new(0),
             in_full: Cell::new(true),
             assigned: RefCell::default(),
             changed: Notify::new(),
@@ -101,8 +113,10 @@ impl Member {
         self.hurry.notify_one();
     }
 
-    /// Runs the membership until it is dropped.
+    /// Runs the membership until it is dropped. It begins when the previous one has left: the member id is the same.
     pub(super) async fn live(self: Rc<Self>) {
+        // The sender is part of `self`, so that this cannot fail.
+        let _ = self.leaving.subscribe().wait_for(|count| *count == 0).await;
         loop {
             self.status.step(MembershipStep::Joining, Some(&self.coordinator));
             self.in_full.set(true);
@@ -155,12 +169,14 @@ impl Member {
         self.coordinator.leaves(false);
     }
 
-    /// Leaves the group at the end of the subscription. The tasks of [`Member::live`] have ended.
-    pub(super) async fn unsubscribe(&self) {
-        self.leave().await;
+    /// Ends the subscription, and returns the request to leave the group. The task of [`Member::live`] has ended.
+    pub(super) fn unsubscribe(self: &Rc<Self>) -> impl Future<Output = ()> + 'static {
         self.topics.take();
         self.assign(BTreeMap::new());
         self.status.step(MembershipStep::Out, Some(&self.coordinator));
+        self.leaving.send_modify(|count| *count += 1);
+        let guard = LeaveGuard(self.clone());
+        async move { guard.0.leave().await }
     }
 
     /// Waits for the application's next poll.
@@ -217,7 +233,8 @@ impl Member {
                     interval
                 }
                 Ok((code, _)) => {
-                    return Ended::Refused(self.coordinator.refused("ShareGroupHeartbeat", code));
+                    let error = self.coordinator.refused("ShareGroupHeartbeat", code);
+                    return Ended::Refused(error);
                 }
                 Err(error) if is_refusal(&error) => return Ended::Refused(error),
                 // The group has not refused the member: it continues when the connection, TLS or the login works again.

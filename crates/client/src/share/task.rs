@@ -56,6 +56,8 @@ struct ShareTask {
     identity: ShareIdentity,
     requests: FuturesUnordered<Pin<Box<dyn Future<Output = Event>>>>,
     commits: Vec<WaitingCommit>,
+    /// The requests to leave the group after an unsubscribe.
+    leaving: JoinSet<()>,
     /// The results of acknowledgements that no commit has reported.
     results: CommitResults,
     /// The errors of assigned topics that the application knows.
@@ -103,6 +105,7 @@ pub(crate) async fn run(
         identity,
         requests: FuturesUnordered::new(),
         commits: Vec::new(),
+        leaving: JoinSet::new(),
         results: CommitResults::new(),
         unavailable: BTreeMap::new(),
         stall_logged_at: None,
@@ -125,9 +128,7 @@ pub(crate) async fn run(
                 }
                 Some(ShareCommand::Subscribe(topics, done)) if topics.is_empty() => {
                     membership.abort_all();
-                    task.core.assign(BTreeMap::default());
-                    task.member.unsubscribe().await;
-                    let _ = done.send(Ok(()));
+                    task.unsubscribe(done);
                 }
                 Some(ShareCommand::Subscribe(topics, done)) => {
                     task.unavailable.clear();
@@ -155,6 +156,7 @@ pub(crate) async fn run(
                 None => return,
             },
             Some(event) = task.requests.next() => task.on_event(event),
+            Some(_) = task.leaving.join_next() => {}
             () = member.changed.notified() => task.core.assign(member.assigned()),
             () = links.queue.demand.notified() => {}
             () = changes.changed() => task.report_unavailable_topics(),
@@ -168,6 +170,16 @@ fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 }
 
 impl ShareTask {
+    /// Leaves the group. The coordinator may answer late, and acknowledgements continue meanwhile.
+    fn unsubscribe(&mut self, done: oneshot::Sender<Result<(), Error>>) {
+        self.core.assign(BTreeMap::default());
+        let leaving = self.member.unsubscribe();
+        self.leaving.spawn_local(async move {
+            leaving.await;
+            let _ = done.send(Ok(()));
+        });
+    }
+
     fn update(&mut self, now: Instant) {
         let demand = self.links.queue.take_demand();
         if demand.is_waiting && self.core.assigned().is_empty() {
@@ -341,6 +353,7 @@ impl ShareTask {
                     () = pause => {}
                 }
             }
+            while self.leaving.join_next().await.is_some() {}
             self.member.leave().await;
         };
         if tokio::time::timeout(timeout, closing).await.is_err() {
