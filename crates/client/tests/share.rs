@@ -149,6 +149,35 @@ fn acknowledgements_are_sent_while_the_coordinator_does_not_confirm_the_leave() 
 }
 
 #[test]
+fn a_subscription_right_after_an_unsubscribe_starts_a_membership() {
+    let (_broker, mut consumer) = member();
+    for _ in 0..20 {
+        // None of them waits for its reply, so that the commands arrive together.
+        let _ = consumer.subscribe_blocking(&["orders"], Duration::ZERO);
+        let _ = consumer.subscribe_blocking(&[], Duration::ZERO);
+    }
+    let _ = consumer.subscribe_blocking(&["refunds"], Duration::ZERO);
+    wait_for_partitions(&consumer, "refunds");
+}
+
+#[test]
+fn a_subscription_during_a_heartbeat_that_is_refused_is_sent() {
+    let (broker, mut consumer) = member();
+    let code = ErrorCode::InvalidRequest;
+    let fault = Fault::FailAfter(code, Duration::from_millis(300));
+    broker.cluster().intercept(ApiKey::ShareGroupHeartbeat, None, 1, fault);
+    consumer.subscribe_blocking(&["orders"], PATIENCE).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().requests(ApiKey::ShareGroupHeartbeat) == 0 {
+        assert!(Instant::now() < deadline, "a heartbeat");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    consumer.subscribe_blocking(&["refunds"], PATIENCE).expect("subscribed");
+    wait_for_partitions(&consumer, "refunds");
+    assert!(consumer.poll_blocking(Duration::ZERO).expect("not refused").is_none());
+}
+
+#[test]
 fn a_share_consumer_without_the_right_to_read_a_topic_stays_a_member() {
     let (broker, mut consumer) = member();
     let code = ErrorCode::TopicAuthorizationFailed;

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::share_group_heartbeat::{ShareGroupHeartbeatRequest, TopicPartitions};
 use tokio::sync::{Notify, watch};
@@ -43,6 +42,8 @@ pub(super) struct Member {
     queue: Arc<ShareQueue>,
     polls: Arc<PollActivity>,
     topics: RefCell<BTreeSet<Arc<str>>>,
+    /// The number of subscriptions so far.
+    subscriptions: Cell<u64>,
     /// The number of requests to leave the group that are under way.
     leaving: watch::Sender<usize>,
     /// `true` if the next heartbeat carries all fields.
@@ -58,7 +59,8 @@ pub(super) struct Member {
 enum Ended {
     /// The application did not poll for `max.poll.interval.ms`.
     Late,
-    Refused(Error),
+    /// The coordinator refused the heartbeat that carried the subscription of this number.
+    Refused(Error, u64),
 }
 
 /// A request to leave the group, which is under way until it is dropped.
@@ -89,6 +91,7 @@ impl Member {
             queue,
             polls,
             topics: RefCell::default(),
+            subscriptions: Cell::new(0),
             leaving: watch::Sender::new(0),
             in_full: Cell::new(true),
             assigned: RefCell::default(),
@@ -109,6 +112,7 @@ impl Member {
     /// Replaces the subscription; the next heartbeat carries it, and is sent at once.
     pub(super) fn subscribe(&self, topics: BTreeSet<Arc<str>>) {
         self.topics.replace(topics);
+        self.subscriptions.set(self.subscriptions.get() + 1);
         self.in_full.set(true);
         self.hurry.notify_one();
     }
@@ -130,7 +134,7 @@ impl Member {
                     self.leave().await;
                     self.await_poll().await;
                 }
-                Ended::Refused(error) => {
+                Ended::Refused(error, refused) => {
                     let reason = StallReason::of(&error);
                     self.status.step(MembershipStep::Refused(reason), Some(&self.coordinator));
                     self.coordinator.leaves(false);
@@ -140,10 +144,11 @@ impl Member {
                         self.await_poll().await;
                         tokio::time::sleep(REFUSED_PAUSE).await;
                     } else {
-                        self.queue.push(ShareItem::Refused(error));
-                        // Until the application subscribes again: the refused subscription may have left its notification.
-                        let _ = self.hurry.notified().now_or_never();
-                        self.hurry.notified().await;
+                        self.queue.push(ShareItem::Refused(error, refused));
+                        // Until the application subscribes again, which may have happened during the heartbeat.
+                        while self.subscriptions.get() == refused {
+                            self.hurry.notified().await;
+                        }
                     }
                 }
             }
@@ -200,6 +205,7 @@ impl Member {
         let mut forbidden_at: Option<Instant> = None;
         loop {
             let in_full = self.in_full.replace(false) || self.coordinator.identity().epoch.is_none();
+            let subscription = self.subscriptions.get();
             let result = self.beat_once(in_full).await;
             let pause = match result {
                 Ok((ErrorCode::None, next)) => {
@@ -234,9 +240,9 @@ impl Member {
                 }
                 Ok((code, _)) => {
                     let error = self.coordinator.refused("ShareGroupHeartbeat", code);
-                    return Ended::Refused(error);
+                    return Ended::Refused(error, subscription);
                 }
-                Err(error) if is_refusal(&error) => return Ended::Refused(error),
+                Err(error) if is_refusal(&error) => return Ended::Refused(error, subscription),
                 // The group has not refused the member: it continues when the connection, TLS or the login works again.
                 Err(error) => {
                     if self.coordinator.must_report(&error) {

@@ -61,8 +61,8 @@ pub(crate) enum ShareItem {
     /// The result of acknowledgements that renew records.
     Renewed(AckOutcome),
     Error(Error),
-    /// The group refuses the member.
-    Refused(Error),
+    /// The group refuses the member with the subscription of this number.
+    Refused(Error, u64),
 }
 
 /// The polling thread's part of the exchange since the engine's last look.

@@ -121,13 +121,14 @@ pub(crate) async fn run(
             biased;
             command = control.recv() => match command {
                 Some(ShareCommand::Close(timeout, done)) => {
-                    membership.abort_all();
+                    drop(membership);
                     task.close(timeout).await;
                     let _ = done.send(Ok(()));
                     return;
                 }
                 Some(ShareCommand::Subscribe(topics, done)) if topics.is_empty() => {
-                    membership.abort_all();
+                    // `abort_all` would leave the task in the set for a while, and the next subscription would start none.
+                    membership = JoinSet::new();
                     task.unsubscribe(done);
                 }
                 Some(ShareCommand::Subscribe(topics, done)) => {

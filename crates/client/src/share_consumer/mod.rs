@@ -104,6 +104,8 @@ pub struct ShareConsumer {
     /// The leader of the last records.
     last_leader: Option<i32>,
     is_subscribed: bool,
+    /// The number of subscriptions so far, as the engine counts them.
+    subscriptions: u64,
     refused: Option<Error>,
 }
 
@@ -157,6 +159,7 @@ impl Client {
             next_id: 1,
             last_leader: None,
             is_subscribed: false,
+            subscriptions: 0,
             refused: None,
         })
     }
@@ -197,6 +200,7 @@ impl ShareConsumer {
         }
         let topics: BTreeSet<Arc<str>> = topics.iter().map(|topic| Arc::from(*topic)).collect();
         self.is_subscribed = !topics.is_empty();
+        self.subscriptions += u64::from(self.is_subscribed);
         self.refused = None;
         self.ask(|reply| ShareCommand::Subscribe(topics, reply)).await
     }
@@ -586,7 +590,9 @@ impl ShareConsumer {
                 Some(ShareItem::Chunk(chunk)) => self.open(chunk),
                 Some(ShareItem::Renewed(outcome)) => self.renewed(&outcome),
                 Some(ShareItem::Error(error)) => return Err(error),
-                Some(ShareItem::Refused(error)) => {
+                // The application may have subscribed again meanwhile.
+                Some(ShareItem::Refused(_, subscription)) if subscription != self.subscriptions => None,
+                Some(ShareItem::Refused(error, _)) => {
                     self.refused = Some(error.clone());
                     return Err(error);
                 }
