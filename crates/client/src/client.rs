@@ -20,7 +20,7 @@ use crate::net::Network;
 use crate::net::connector::{Connector, TcpConnector};
 use crate::notification_queue::NotificationQueue;
 use crate::produce::Produce;
-use crate::security::{Mechanism, Secret};
+use crate::security::{Mechanism, Secret, Token};
 use crate::stats::events::{AutoCommitEvent, BrokerStateEvent, RequestEvent, ThrottleEvent};
 use crate::stats::snapshot::Snapshot;
 use crate::stats::{Observer, prometheus};
@@ -301,6 +301,17 @@ impl Client {
             }
         });
         Ok(())
+    }
+
+    /// Discards the token of SASL/OAUTHBEARER if it is not this one, which the application's
+    /// [`TokenProvider`](crate::TokenProvider) returns from now on. New connections and re-authentications use the
+    /// provider's token; without this call, they do when four fifths of the previous one's lifetime have passed.
+    pub fn renew_sasl_token(&self, current: Token) {
+        self.start(|cluster| async move {
+            if let Some(authenticator) = cluster.brokers.authenticator() {
+                authenticator.discard_token_older_than(&current);
+            }
+        });
     }
 
     /// Connects at once instead of at the first request; [`Client::errors`] reports failures.

@@ -162,12 +162,17 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token(
         };
         pairs.push((name.into_owned(), value.into_owned()));
     }
-    tokens.say(Ok(Token {
+    let token = Token {
         value: Secret::new(value.into_owned()),
         principal: principal.into_owned(),
         expires_at_ms: md_lifetime_ms,
         extensions: pairs,
-    }));
+    };
+    tokens.say(Ok(token.clone()));
+    // The engine may use an earlier token, and it asks for the next one much later.
+    if let Some(client) = handle.client() {
+        client.renew_sasl_token(token);
+    }
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 

@@ -133,6 +133,13 @@ impl Authenticator {
         }
     }
 
+    /// Discards the token if the source has another one now.
+    pub(crate) fn discard_token_older_than(&self, current: &Token) {
+        if let Some(token) = &self.token {
+            token.discard_older_than(current);
+        }
+    }
+
     /// Discards a token that the broker refused, unless it was replaced meanwhile.
     fn forget_token(&self, refused: &Token) {
         if let Some(token) = &self.token {

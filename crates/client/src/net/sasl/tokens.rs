@@ -31,6 +31,10 @@ struct StoredToken {
 }
 
 impl StoredToken {
+    fn is(&self, token: &Token) -> bool {
+        self.token.value.expose() == token.value.expose()
+    }
+
     fn is_valid(&self, now_ms: i64) -> bool {
         now_ms < self.token.expires_at_ms
     }
@@ -149,15 +153,19 @@ impl SharedToken {
     /// already.
     pub(super) fn forget(&self, refused: &Token) {
         let mut stored = self.stored();
-        if stored.as_ref().is_some_and(|stored| stored.token.value.expose() == refused.value.expose()) {
+        if stored.as_ref().is_some_and(|stored| stored.is(refused)) {
             stored.take();
         }
     }
 
-    /// Discards the token because the source has another one.
-    pub(super) fn replace(&self) {
-        self.stored().take();
-        self.replaced.notify_one();
+    /// Discards the token if the source's is another one: a request that was under way may have got that already.
+    pub(super) fn discard_older_than(&self, current: &Token) {
+        let mut stored = self.stored();
+        if stored.as_ref().is_none_or(|stored| !stored.is(current)) {
+            stored.take();
+            drop(stored);
+            self.replaced.notify_one();
+        }
     }
 }
 
@@ -260,12 +268,16 @@ mod tests {
                 while source.requests.load(Ordering::Relaxed) == 0 {
                     tokio::task::yield_now().await;
                 }
-                shared.replace();
+                let other = Token { value: "other".into(), ..shared.get().await.expect("a token") };
+                shared.discard_older_than(&other);
                 while source.requests.load(Ordering::Relaxed) == 1 {
                     tokio::task::yield_now().await;
                 }
             } => {}
         }
-        assert_eq!(value(&shared).await, Ok("1".into()));
+        let current = shared.get().await.expect("a token");
+        assert_eq!(current.value.expose(), "1");
+        shared.discard_older_than(&current);
+        assert_eq!(value(&shared).await, Ok("1".into()), "it is the source's");
     }
 }
