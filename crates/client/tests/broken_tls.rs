@@ -122,7 +122,7 @@ fn ride_out(properties: &[(&str, &str)], heartbeat: ApiKey) -> Seen {
     let (broker, authority) = (broker(), Authority::new("authority"));
     let relay = Relay::before(&broker, &authority);
     let client = Client::with_connector(config(&authority, properties), relay.clone()).expect("a client");
-    let mut consumer = client.consumer().expect("a consumer");
+    let mut consumer = client.consumer();
     let control = consumer.control().clone();
     control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
     let mut seen = Seen::default();

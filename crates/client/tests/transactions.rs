@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Config, ErrorCode, GroupMetadata, Producer, Record, TopicPartition, TransactionError,
-    TransactionErrorKind,
+    Admin, Config, ErrorCode, GroupMetadata, OffsetAndMetadata, Producer, Record, Timeouts, TopicPartition,
+    TransactionError, TransactionErrorKind,
 };
 use ottla_protocol::ApiKey;
+
+use crate::seats::block_on;
 
 /// The time limit of what is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -101,6 +103,25 @@ fn a_refused_commit_that_nobody_repeated_is_not_the_next_commits_answer() {
     }
     begin(&producer);
     producer.commit_transaction_blocking(PATIENCE).expect("committed");
+}
+
+#[test]
+fn offsets_have_their_leader_epoch_and_their_metadata() {
+    let broker = broker();
+    let producer = in_transaction(&broker);
+    let at = TopicPartition::new("orders", 0);
+    let offset =
+        OffsetAndMetadata { offset: 1, leader_epoch: Some(0), metadata: "of the night shift".into() };
+    let group = GroupMetadata::new("readers");
+    let offsets = [(at.clone(), offset.clone())].into();
+    producer.send_offsets_to_transaction_blocking(&offsets, &group, PATIENCE).expect("sent");
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+
+    let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("an admin");
+    let wanted = [at];
+    let listed = block_on(admin.list_group_offsets("readers", Some(&wanted), true, Timeouts::default()));
+    let (_, committed) = listed.expect("listed").pop().expect("one partition");
+    assert_eq!(committed.expect("readable"), Some(offset));
 }
 
 #[test]

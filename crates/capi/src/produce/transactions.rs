@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_client::{Error, Producer, TopicPartition, TransactionError};
+use ottla_client::{Error, OffsetAndMetadata, Producer, TopicPartition, TransactionError};
 
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
@@ -119,10 +119,10 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_send_offsets_to_transaction`).
-    let offsets: BTreeMap<TopicPartition, i64> = unsafe { list_conversion::entries(offsets) }
+    let offsets: BTreeMap<TopicPartition, OffsetAndMetadata> = unsafe { list_conversion::entries(offsets) }
         .iter()
         .filter(|entry| entry.offset >= 0)
-        .map(|entry| (list_conversion::at(entry), entry.offset))
+        .map(|entry| (list_conversion::at(entry), list_conversion::offset(entry)))
         .collect();
     if offsets.is_empty() {
         return null_mut();

@@ -14,7 +14,7 @@ use crate::transaction::error_table::{TransactionProtocol, TxnRequest};
 use crate::transaction::machine::Machine;
 use crate::transaction::requests::{add_offsets, commit_offsets, end, ensure_epoch, take_epoch};
 use crate::transaction::{SentCommit, Transactions};
-use crate::types::{GroupMetadata, TopicPartition};
+use crate::types::{GroupMetadata, OffsetAndMetadata, TopicPartition};
 
 /// One transactional call, in the engine.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ impl Operation {
 
     pub(crate) async fn send_offsets(
         &self,
-        offsets: &BTreeMap<TopicPartition, i64>,
+        offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
         group: &GroupMetadata,
     ) -> Result<(), TransactionError> {
         let transactions = self.transactions();

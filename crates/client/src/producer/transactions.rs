@@ -10,8 +10,7 @@ use crate::error::Error;
 use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
 use crate::produce::transactional_calls::Operation;
 use crate::transaction::machine::Machine;
-use crate::types::GroupMetadata;
-use crate::types::TopicPartition;
+use crate::types::{GroupMetadata, OffsetAndMetadata, TopicPartition};
 
 /// The extra time in which the engine may report that the time is over.
 const GRACE: Duration = Duration::from_secs(5);
@@ -80,18 +79,20 @@ impl Producer {
     ///
     /// `offsets` are the offsets after the last processed record, by partition; `group` comes from
     /// [`Consumer::group_metadata`](crate::ConsumerControl::group_metadata). Disable the consumer's automatic
-    /// commits.
+    /// commits. An offset is a number or an [`OffsetAndMetadata`], whose leader epoch and metadata are committed with it.
     ///
     /// # Errors
     /// Retriable if `timeout` passes first: the offsets are not part of the transaction until a retry succeeds.
     /// [Abortable](TransactionError::requires_abort) if the consumer is no longer in its group.
-    pub async fn send_offsets_to_transaction(
+    pub async fn send_offsets_to_transaction<O: Clone + Into<OffsetAndMetadata>>(
         &self,
-        offsets: &BTreeMap<TopicPartition, i64>,
+        offsets: &BTreeMap<TopicPartition, O>,
         group: &GroupMetadata,
         timeout: Duration,
     ) -> Result<(), TransactionError> {
-        let (offsets, group) = (offsets.clone(), group.clone());
+        let offset = |(at, offset): (&TopicPartition, &O)| (at.clone(), offset.clone().into());
+        let offsets: BTreeMap<TopicPartition, OffsetAndMetadata> = offsets.iter().map(offset).collect();
+        let group = group.clone();
         self.operate("send_offsets_to_transaction", timeout, async move |operation| {
             operation.send_offsets(&offsets, &group).await
         })
@@ -99,9 +100,9 @@ impl Producer {
     }
 
     /// [`Producer::send_offsets_to_transaction`] for threads without a runtime.
-    pub fn send_offsets_to_transaction_blocking(
+    pub fn send_offsets_to_transaction_blocking<O: Clone + Into<OffsetAndMetadata>>(
         &self,
-        offsets: &BTreeMap<TopicPartition, i64>,
+        offsets: &BTreeMap<TopicPartition, O>,
         group: &GroupMetadata,
         timeout: Duration,
     ) -> Result<(), TransactionError> {

@@ -21,13 +21,15 @@ use crate::cluster::Cluster;
 use crate::cluster::brokers::TRANSACTION_VERSION;
 use crate::error::transaction::TransactionError;
 use crate::types::producer_id::ProducerId;
-use crate::types::{GroupMetadata, TopicPartition};
+use crate::types::{GroupMetadata, OffsetAndMetadata, TopicPartition};
 
 /// Version 6 adds two-phase commit.
 const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
 /// Versions from 4 on are for brokers only.
 const ADD_PARTITIONS_VERSION_MAX: i16 = 3;
 const ADD_OFFSETS_VERSION_MAX: i16 = 4;
+/// The first version of TxnOffsetCommit with the leader epoch.
+const LEADER_EPOCH_VERSION: i16 = 2;
 
 /// Prepares a transaction for batches to these partitions: requests an epoch and adds the partitions.
 pub(crate) async fn prepare(
@@ -137,7 +139,7 @@ pub(crate) async fn add_offsets(
 
 pub(crate) async fn commit_offsets(
     calls: &CoordinatorCalls<'_>,
-    offsets: &BTreeMap<TopicPartition, i64>,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
     group: &GroupMetadata,
 ) -> Result<(), TransactionError> {
     let (id, _) = names(calls);
@@ -153,7 +155,7 @@ pub(crate) async fn commit_offsets(
             group_id: group.group_id.clone(),
             producer_id: producer.id,
             producer_epoch: producer.epoch,
-            topics: by_topic(offsets),
+            topics: by_topic(offsets, version),
             ..Default::default()
         };
         // Brokers before 2.5 do not check the member.
@@ -173,14 +175,20 @@ pub(crate) async fn commit_offsets(
     Ok(())
 }
 
-fn by_topic(offsets: &BTreeMap<TopicPartition, i64>) -> Vec<TxnOffsetCommitRequestTopic> {
+fn by_topic(
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+    version: i16,
+) -> Vec<TxnOffsetCommitRequestTopic> {
     let mut topics: Vec<TxnOffsetCommitRequestTopic> = Vec::new();
     for (at, offset) in offsets {
         let partition = TxnOffsetCommitRequestPartition {
             partition_index: at.partition,
-            committed_offset: *offset,
-            committed_leader_epoch: -1,
-            committed_metadata: Some(String::new()),
+            committed_offset: offset.offset,
+            committed_leader_epoch: offset
+                .leader_epoch
+                .filter(|_| version >= LEADER_EPOCH_VERSION)
+                .unwrap_or(-1),
+            committed_metadata: Some(offset.metadata.clone()),
         };
         // The map is sorted, so a topic's partitions are adjacent.
         match topics.last_mut().filter(|topic| topic.name == *at.topic) {

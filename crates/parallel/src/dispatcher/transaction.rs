@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ottla_client::{StartAt, TransactionError};
+use ottla_client::{OffsetAndMetadata, StartAt, TopicPartition, TransactionError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Error;
@@ -129,12 +129,11 @@ impl Dispatcher {
     }
 
     async fn commit_transaction(&mut self) -> Result<(), Error> {
-        let offsets: BTreeMap<_, _> =
-            self.offsets(None).into_iter().map(|(at, offset)| (at, offset.offset)).collect();
+        let offsets: BTreeMap<_, _> = self.offsets(None).into_iter().collect();
         let committed = self.try_commit(&offsets).await;
         match committed {
             Ok(()) => {
-                self.set_committed(offsets.iter().map(|(at, offset)| (at, *offset)));
+                self.set_committed(offsets.iter().map(|(at, offset)| (at, offset.offset)));
                 if let Some(transaction) = &mut self.transaction {
                     *transaction = Transaction::default();
                 }
@@ -155,7 +154,7 @@ impl Dispatcher {
 
     async fn try_commit(
         &mut self,
-        offsets: &BTreeMap<ottla_client::TopicPartition, i64>,
+        offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
     ) -> Result<(), Error> {
         if !offsets.is_empty() {
             let group = self.consumer.group_metadata().await?;
