@@ -1,5 +1,6 @@
 //! Arguments and first contact of all commands that connect to a broker.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,12 +9,18 @@ use ottla_client::{Admin, Client, ClusterDescription, Config};
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
-use crate::properties::{self, key_value};
+use crate::properties::{self, Property, key_value};
 use crate::security_args::SecurityArgs;
 use crate::warnings;
 
 /// The default bootstrap server.
 const DEFAULT_BROKERS: &str = "127.0.0.1:9092";
+
+/// The environment variable with the bootstrap servers of commands that are given none.
+const BROKERS_VARIABLE: &str = "OTTLA_BROKERS";
+
+/// The names of the property with the bootstrap servers.
+const BROKERS_PROPERTIES: [&str; 2] = ["bootstrap.servers", "metadata.broker.list"];
 
 /// Time limit of the first contact.
 const CONTACT_WITHIN: Duration = Duration::from_secs(10);
@@ -25,8 +32,9 @@ const CONNECT_TIMEOUT_MS: &str = "5000";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectArgs {
-    /// Bootstrap servers, as `host` or `host:port`, separated by commas [default: 127.0.0.1:9092]
-    #[arg(short, long, env = "OTTLA_BROKERS", value_name = "HOST:PORT,...")]
+    /// Bootstrap servers, as `host` or `host:port`, separated by commas [default: the variable OTTLA_BROKERS, or
+    /// 127.0.0.1:9092]
+    #[arg(short, long, value_name = "HOST:PORT,...")]
     pub(crate) brokers: Option<String>,
     /// A client property, by librdkafka's or Java's name; may be repeated
     #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]
@@ -41,22 +49,45 @@ pub(crate) struct ConnectArgs {
 impl ConnectArgs {
     /// The configuration: the defaults in `ours`, overridden by the file, then by `-X`, then by the other options.
     pub(crate) fn config(&self, ours: &[(&str, &str)]) -> Result<Config, Failure> {
+        self.config_with(ours, std::env::var_os(BROKERS_VARIABLE).as_deref())
+    }
+
+    /// The configuration with this value of [`BROKERS_VARIABLE`], which everything on the command line overrides.
+    fn config_with(&self, ours: &[(&str, &str)], variable: Option<&OsStr>) -> Result<Config, Failure> {
         let mut config = Config::new(DEFAULT_BROKERS);
         config.set("socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_MS)?;
         config.set_all(ours.iter().copied())?;
-        for property in properties::collect(self.config.as_deref(), &self.properties)? {
+        let properties = properties::collect(self.config.as_deref(), &self.properties)?;
+        let is_given = properties.iter().any(names_brokers) || self.brokers.is_some();
+        if let Some(brokers) = variable.filter(|brokers| !brokers.is_empty() && !is_given) {
+            let named = |error| Failure::usage(format!("{BROKERS_VARIABLE}: {error}"));
+            config.set("bootstrap.servers", &brokers.to_string_lossy()).map_err(named)?;
+        }
+        for property in &properties {
             config.set(&property.name, &property.value).map_err(|error| match error {
                 ottla_client::Error::Config(text) => Failure::Usage(property.located(&text)),
                 error => error.into(),
             })?;
         }
         if let Some(brokers) = &self.brokers {
+            // A file may name another cluster than the option, but the command line may not name two.
+            let mut typed = properties.iter().filter(|property| property.at.is_none());
+            if let Some(other) = typed.find(|other| names_brokers(other) && other.value != *brokers) {
+                return Err(Failure::usage(format!(
+                    "--brokers {brokers} and -X {}={} name different servers: use one of them",
+                    other.name, other.value
+                )));
+            }
             config.set("bootstrap.servers", brokers)?;
         }
         self.security.apply(&mut config)?;
         warnings::watch(&mut config, false)?;
         Ok(config)
     }
+}
+
+fn names_brokers(property: &Property) -> bool {
+    BROKERS_PROPERTIES.contains(&&*property.name)
 }
 
 impl ConnectArgs {
@@ -102,4 +133,48 @@ pub(crate) async fn contact(config: Config) -> Result<(Client, ClusterDescriptio
 /// An admin client of a cluster that answers.
 pub(crate) async fn admin(connect: &ConnectArgs) -> Result<Admin, Failure> {
     Ok(contact(connect.config(&[])?).await?.0.admin())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        connect: ConnectArgs,
+    }
+
+    fn servers(variable: &str, args: &[&str]) -> Result<String, String> {
+        let connect = Cli::parse_from([&["ottla"], args].concat()).connect;
+        let config = connect.config_with(&[], Some(OsStr::new(variable)));
+        config.map(|config| config.bootstrap_servers).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn every_argument_wins_over_the_environment() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("client.properties");
+        std::fs::write(&file, "bootstrap.servers=file:1\n").expect("written");
+        let file = file.to_str().expect("UTF-8");
+        for (variable, args, expected) in [
+            ("", &[][..], DEFAULT_BROKERS),
+            ("variable:1", &[], "variable:1"),
+            ("variable:1", &["--config", file], "file:1"),
+            ("variable:1", &["-X", "bootstrap.servers=property:1"], "property:1"),
+            ("variable:1", &["-X", "metadata.broker.list=property:1"], "property:1"),
+            ("variable:1", &["-b", "option:1", "--config", file], "option:1"),
+        ] {
+            assert_eq!(servers(variable, args).as_deref(), Ok(expected), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn two_different_clusters_on_the_command_line_are_refused() {
+        let refused = servers("", &["-b", "a:1", "-X", "bootstrap.servers=b:1"]).expect_err("two clusters");
+        assert!(refused.contains("a:1") && refused.contains("b:1"), "{refused}");
+        assert_eq!(servers("", &["-b", "a:1", "-X", "bootstrap.servers=a:1"]).as_deref(), Ok("a:1"));
+    }
 }
