@@ -208,7 +208,7 @@ pub(crate) struct TlsFailure(pub(crate) String);
 
 /// A record was not acknowledged.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("topic `{topic}` partition {partition}: {kind}")]
+#[error("topic `{topic}`{}: {kind}", of_partition(*partition))]
 pub struct ProduceError {
     /// Topic.
     pub topic: Arc<str>,
@@ -320,6 +320,11 @@ pub enum ProduceErrorKind {
 
 fn parting(end: Option<i64>) -> String {
     end.map_or_else(|| "at an offset that it does not know".to_owned(), |end| format!("at offset {end}"))
+}
+
+/// The partition of a record, if one was chosen: -1 has no meaning for a user.
+fn of_partition(partition: i32) -> String {
+    if partition < 0 { String::new() } else { format!(" partition {partition}") }
 }
 
 fn of_records(records: usize, max: usize) -> String {
