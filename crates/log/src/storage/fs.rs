@@ -1,9 +1,9 @@
 //! Files of the operating system below one directory.
 
 use std::fs::{DirBuilder, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -187,20 +187,61 @@ pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
         return Err(LockError::Writable { dir: dir.to_path_buf(), mode: mode & 0o7777 });
     }
     let opened = OpenOptions::new()
+        .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(FILE_MODE)
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(dir.join(LOCK_NAME));
-    let file = opened.map_err(|source| match rustix::io::Errno::from_io_error(&source) {
+    let mut file = opened.map_err(|source| match rustix::io::Errno::from_io_error(&source) {
         Some(rustix::io::Errno::LOOP) => LockError::Link { file: dir.join(LOCK_NAME) },
         _ => failed(source),
     })?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(DirLock { _file: file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::InUse { dir: dir.to_path_buf() }),
+        Ok(()) => {
+            // For the message of another process; the lock itself does not depend on it.
+            let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+            Ok(DirLock { _file: file })
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(LockError::InUse { dir: dir.to_path_buf(), process: process_in(&mut file) })
+        }
         Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// The id of the process that has written a lock file.
+fn process_in(file: &mut std::fs::File) -> Option<u32> {
+    /// More digits than a process id has.
+    const ID_BYTES_MAX: u64 = 16;
+    let mut text = String::new();
+    file.take(ID_BYTES_MAX).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn of_process(process: Option<u32>) -> String {
+    process.map_or_else(String::new, |id| format!(" (process {id})"))
+}
+
+/// The reason of the operating system, with the remedy for wrong owners and for files in the place of a directory.
+fn not_locked(dir: &Path, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory if dir.is_file() => {
+            "is a file, not a directory".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            let found = dir.ancestors().find_map(|path| Some((path, std::fs::metadata(path).ok()?.uid())));
+            let owner = found.map_or_else(String::new, |(path, owner)| {
+                format!(" and {} belongs to user {owner}", path.display())
+            });
+            format!(
+                "cannot be locked: {source}: this process runs as user {user}{owner}; run it as the owner, or change \
+                 the owner with `chown -R {user} DIR`"
+            )
+        }
+        _ => format!("cannot be locked: {source}"),
     }
 }
 
@@ -208,10 +249,12 @@ pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds the lock.
-    #[error("data directory {} is in use by another process", dir.display())]
+    #[error("data directory {} is in use by another process{}", dir.display(), of_process(*process))]
     InUse {
         /// The directory.
         dir: PathBuf,
+        /// The process, if its id is in the lock file.
+        process: Option<u32>,
     },
     /// Other users of the machine can change the files.
     #[error(
@@ -232,7 +275,7 @@ pub enum LockError {
         file: PathBuf,
     },
     /// The lock file cannot be created or locked.
-    #[error("data directory {}: cannot be locked: {source}", dir.display())]
+    #[error("data directory {}: {}", dir.display(), not_locked(dir, source))]
     Io {
         /// The directory.
         dir: PathBuf,
@@ -273,8 +316,16 @@ mod tests {
             error.contains(&*tmp.path().to_string_lossy()) && error.contains("another process"),
             "{error}"
         );
+        assert!(error.ends_with(&format!("(process {})", std::process::id())), "{error}");
         drop(held);
         lock(tmp.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_data_directory_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a scratch file");
+        let error = lock(file.path()).expect_err("a file").to_string();
+        assert!(error.ends_with("is a file, not a directory"), "{error}");
     }
 
     #[test]
