@@ -12,6 +12,13 @@ use super::bodies::{
 };
 use crate::test_actions::WaitError;
 
+/// The states of groups, classic ones and those of KIP-848.
+const GROUP_STATES: &[&str] =
+    &["Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead"];
+/// The states of transactional ids that this broker has; `Dead` is one without a state.
+const TRANSACTION_STATES: &[&str] =
+    &["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"];
+
 /// An answer with another status than 200.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
@@ -101,6 +108,9 @@ impl Control {
 
     fn add_fault(&self, body: FaultBody) -> Result<Value, Refusal> {
         let rule = body.rule().map_err(Refusal::Invalid)?;
+        if let Some(node) = rule.node.filter(|node| !self.cluster().nodes().contains(node)) {
+            return Err(Refusal::NotFound(format!("there is no node {node}")));
+        }
         let id = self.cluster().add_fault(rule).map_err(|error| Refusal::Invalid(error.to_string()))?;
         Ok(json!({ "id": id }))
     }
@@ -176,9 +186,11 @@ impl Control {
         let of = (&body.group, &body.transactional_id, &body.state, &body.api, body.count);
         let waited = match of {
             (Some(group), None, Some(state), None, None) => {
+                known_state(state, GROUP_STATES)?;
                 self.cluster().wait_for_group(group, state, within).await
             }
             (None, Some(id), Some(state), None, None) => {
+                known_state(state, TRANSACTION_STATES)?;
                 self.cluster().wait_for_transaction(id, state, within).await
             }
             (None, None, None, Some(api), Some(count)) => {
@@ -198,6 +210,14 @@ impl Control {
         let counts = self.cluster().request_counts().into_iter();
         Value::Object(counts.map(|(api, count)| (api.to_string(), json!(count))).collect::<Map<_, _>>())
     }
+}
+
+/// Refuses a state that is none of these: a wait for it would be in vain.
+fn known_state(state: &str, known: &[&str]) -> Result<(), Refusal> {
+    if known.iter().any(|known| known.eq_ignore_ascii_case(state)) {
+        return Ok(());
+    }
+    Err(Refusal::Invalid(format!("`{state}` is no state: expected one of {}", known.join(", "))))
 }
 
 pub(super) fn parts_of(path: &str) -> impl Iterator<Item = &str> {
