@@ -8,7 +8,7 @@ use clap::Args;
 use ottla_client::{Admin, Client, ClusterDescription, Config};
 use tokio::runtime::Runtime;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, remember_user};
 use crate::properties::{self, Property, key_value};
 use crate::security_args::SecurityArgs;
 use crate::warnings;
@@ -81,6 +81,9 @@ impl ConnectArgs {
             config.set("bootstrap.servers", brokers)?;
         }
         self.security.apply(&mut config)?;
+        if let Some(user) = &config.security.sasl.username {
+            remember_user(user);
+        }
         warnings::watch(&mut config, false)?;
         Ok(config)
     }

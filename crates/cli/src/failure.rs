@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use ottla_client::ErrorCode;
 
@@ -72,9 +73,68 @@ fn broker_refused(what: &str, code: ErrorCode) -> String {
             .map(|topic| format!("{topic} does not exist: `ottla topics list` prints the topics")),
         ErrorCode::GroupIdNotFound => thing("group")
             .map(|group| format!("{group} does not exist: `ottla groups list` prints the groups")),
+        code if is_forbidden(code) => Some(format!("{what}: {code}; {}", missing_acl(what))),
         _ => None,
     }
     .unwrap_or_else(|| format!("{what}: {code}"))
+}
+
+/// The user who logs in, for the remedy of a missing permission.
+static USER: OnceLock<String> = OnceLock::new();
+
+/// The operation of the command on its topic.
+static OPERATION: OnceLock<&str> = OnceLock::new();
+
+/// Remembers the operation that the command needs on its topic.
+pub(crate) fn remember_operation(operation: &'static str) {
+    let _first = OPERATION.set(operation);
+}
+
+/// Remembers the user of the command's connections.
+pub(crate) fn remember_user(user: &str) {
+    let _first = USER.set(user.to_owned());
+}
+
+/// Returns `true` for the codes of a missing permission.
+pub(crate) fn is_forbidden(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::TopicAuthorizationFailed
+            | ErrorCode::GroupAuthorizationFailed
+            | ErrorCode::ClusterAuthorizationFailed
+            | ErrorCode::TransactionalIdAuthorizationFailed
+    )
+}
+
+/// The remedy of a missing permission for the call that `what` describes.
+pub(crate) fn missing_acl(what: &str) -> String {
+    let user = USER.get().map_or("ANONYMOUS", String::as_str);
+    let calls = [
+        ("creat", "create"),
+        ("delet", "delete"),
+        ("alter", "alter"),
+        ("Fetch", "read"),
+        ("JoinGroup", "read"),
+        ("Produce", "write"),
+    ];
+    let operation = calls.iter().find(|(call, _)| what.contains(call)).map(|(_, operation)| *operation);
+    let operation = operation.or(OPERATION.get().copied()).unwrap_or("describe");
+    format!(
+        "user `{user}` needs an ACL: `ottla acls add --principal User:{user} --operation {operation} ...`"
+    )
+}
+
+/// Adds the options of this program to the properties that an error about TLS or SASL names.
+fn with_options(text: &str) -> String {
+    const OPTIONS: [(&str, &str); 6] = [
+        ("(security.protocol)", "(security.protocol, --tls, --sasl-user)"),
+        ("set security.protocol", "use --tls or --sasl-user, or set security.protocol"),
+        ("ssl.ca.location", "ssl.ca.location (--tls-ca)"),
+        ("sasl.mechanism", "sasl.mechanism (--sasl-mechanism)"),
+        ("sasl.username", "sasl.username (--sasl-user)"),
+        ("sasl.password", "sasl.password (--sasl-password-file)"),
+    ];
+    OPTIONS.iter().fold(text.to_owned(), |text, (property, option)| text.replacen(property, option, 1))
 }
 
 /// Removes the numbers of system errors from a text.
@@ -105,9 +165,17 @@ impl From<ottla_client::Error> for Failure {
         match error {
             ottla_client::Error::Config(text) => Self::Usage(text),
             ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
-                "no broker could be reached at {brokers}: {reason} (run `ottla doctor -b {brokers}` to find the cause)"
+                "no broker could be reached at {brokers}: {} (run `ottla doctor -b {brokers}` to find the cause)",
+                with_options(&reason.to_string())
             )),
             ottla_client::Error::Broker { what, code } => Self::Failed(broker_refused(&what, code)),
+            error @ (ottla_client::Error::Tls { .. } | ottla_client::Error::Authentication { .. }) => {
+                Self::Failed(with_options(&error.to_string()))
+            }
+            error if error.broker_code().is_some_and(is_forbidden) => {
+                let text = error.to_string();
+                Self::Failed(format!("{text}; {}", missing_acl(&text)))
+            }
             error => Self::Failed(error.to_string()),
         }
     }
@@ -146,6 +214,14 @@ mod tests {
             let text = broker_refused(what, code);
             assert!(text.starts_with(start), "{text}");
         }
+    }
+
+    #[test]
+    fn errors_about_security_name_the_options() {
+        let text = with_options("not trusted: set ssl.ca.location to that authority's certificate");
+        assert_eq!(text, "not trusted: set ssl.ca.location (--tls-ca) to that authority's certificate");
+        let text = with_options("is this a plaintext listener? (security.protocol)");
+        assert!(text.ends_with("(security.protocol, --tls, --sasl-user)"), "{text}");
     }
 
     #[test]
