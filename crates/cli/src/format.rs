@@ -100,7 +100,8 @@ impl Format {
     }
 }
 
-fn escape(chars: &mut std::str::Chars<'_>) -> Result<u8, String> {
+/// Parses the rest of an escape sequence, after its backslash.
+pub(crate) fn escape(chars: &mut std::str::Chars<'_>) -> Result<u8, String> {
     match chars.next() {
         Some('n') => Ok(b'\n'),
         Some('t') => Ok(b'\t'),
@@ -109,7 +110,10 @@ fn escape(chars: &mut std::str::Chars<'_>) -> Result<u8, String> {
         Some('\\') => Ok(b'\\'),
         Some('x') => {
             let digits: String = chars.by_ref().take(2).collect();
-            let byte = u8::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 2);
+            let byte = u8::from_str_radix(&digits, 16).ok();
+            // A sign is no digit, although a number may have one.
+            let byte =
+                byte.filter(|_| digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
             byte.ok_or_else(|| format!("`\\x{digits}` is not a byte: use \\x and two hexadecimal digits"))
         }
         other => {

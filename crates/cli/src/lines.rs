@@ -9,6 +9,10 @@ use crate::failure::{Failure, sentence};
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 256 << 10;
 
+/// The limits of a large record: the client's, which is also that of a line, and the broker's.
+pub(crate) const TO_RAISE: &str = "raise the limit of the client with -X message.max.bytes=BYTES (and max.request.size, if you \
+     set it), and that of the topic with `ottla topics configs TOPIC --set max.message.bytes=BYTES`";
+
 /// Reads lines one after another into one buffer.
 pub(crate) struct Lines {
     from: BufReader<Box<dyn Read + Send>>,
@@ -64,7 +68,7 @@ impl Lines {
             self.line.pop();
         } else if self.line.len() > self.bytes_max {
             return Err(Failure::failed(format!(
-                "{}: line {} is longer than the {} bytes that max.request.size allows",
+                "{}: line {} is longer than {} bytes: {TO_RAISE}",
                 self.name, self.number, self.bytes_max
             )));
         }

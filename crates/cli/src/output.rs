@@ -35,3 +35,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
+
+/// A number with its noun: `1 record`, `2 records`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}

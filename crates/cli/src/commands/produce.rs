@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ottla_client::{
-    Client, Config, Delivery, Error, ErrorCode, ProduceError, Producer, Record, TopicProducer,
+    Acks, Admin, Client, ClusterDescription, Config, ConfigResource, Delivery, DescribeConfigs, Error,
+    ErrorCode, ProduceError, ProduceErrorKind, Producer, Record, TopicProducer,
 };
 
 use crate::acks_arg::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
-use crate::failure::Failure;
-use crate::lines::Lines;
+use crate::failure::{Failure, is_forbidden, missing_acl, remember_operation};
+use crate::format::escape;
+use crate::lines::{Lines, TO_RAISE};
 use crate::metrics::MetricsArgs;
-use crate::output::note;
+use crate::output::{counted, note};
 use crate::properties::key_value;
 use crate::signals::Interrupt;
 use crate::topic_args::TopicArg;
@@ -22,6 +24,9 @@ use crate::warnings;
 
 /// Time limit for the creation of a missing topic.
 const TOPIC_WITHIN: Duration = Duration::from_secs(10);
+
+/// Time limit for the answer whether the broker creates topics.
+const SETTING_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit for the acknowledgement of sent records after a signal.
 const FLUSH_AFTER_SIGNAL: Duration = Duration::from_secs(3);
@@ -42,9 +47,10 @@ pub(crate) struct Args {
     /// Each of these files becomes one record
     #[arg(long, value_name = "FILE", num_args = 1..)]
     whole_file: Vec<PathBuf>,
-    /// The text between key and value in a line; a line without it has no key
-    #[arg(short = 'K', long, value_name = "TEXT")]
-    key_delimiter: Option<String>,
+    /// The text between key and value in a line; a line without it has no key. \t, \n, \0, \\ and \xHH stand for a
+    /// tab, a line feed, NUL, a backslash and the byte HH
+    #[arg(short = 'K', long, value_name = "TEXT", value_parser = Delimiter::parse)]
+    key_delimiter: Option<Delimiter>,
     /// The key of every record
     #[arg(short, long, conflicts_with = "key_delimiter")]
     key: Option<String>,
@@ -70,6 +76,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    remember_operation("write");
     let mut config = args.connect.config(&[])?;
     if let Some(codec) = &args.codec {
         config.set("compression.codec", codec)?;
@@ -81,10 +88,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.metrics.apply(&mut config)?;
     // A missing file is detected before any record is sent.
     let input = Input::open(args, &config)?;
+    let is_acknowledged = config.acks != Acks::None;
     let client = ready(config, args.topic.name())?;
     let _metrics = args.metrics.serve(&client)?;
     let producer = client.producer();
-    let progress = Arc::new(Mutex::new(Progress::new()));
+    let progress = Arc::new(Mutex::new(Progress::new(is_acknowledged)));
     let interrupt = Interrupt::watch_and({
         let (producer, progress) = (producer.clone(), progress.clone());
         move |signal| end_interrupted(&producer, &progress, signal)
@@ -94,32 +102,76 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let summary = sending.finish();
     note(&summary.to_string());
     read?;
-    match summary.failed {
-        0 => Ok(()),
-        failed => {
-            let first = summary.first.map(|error| error.to_string()).unwrap_or_default();
-            Err(Failure::failed(format!("{failed} records were not acknowledged; the first: {first}")))
+    match summary.not_acknowledged() {
+        None => Ok(()),
+        Some(failed) => {
+            let first = summary.first.as_ref().map(refusal).unwrap_or_default();
+            Err(Failure::failed(format!("{failed}; the first: {first}")))
         }
+    }
+}
+
+/// The text of a record's error. It names the limits that a large record exceeds.
+fn refusal(error: &ProduceError) -> String {
+    match &error.kind {
+        ProduceErrorKind::TooLarge { .. } => format!("{error}: {}", TO_RAISE),
+        ProduceErrorKind::Broker { code: ErrorCode::MessageTooLarge, .. } => format!(
+            "{error}: the topic's max.message.bytes is smaller than the batch: raise it with \
+             `ottla topics configs {} --set max.message.bytes=BYTES`",
+            error.topic
+        ),
+        ProduceErrorKind::Broker { code, .. } if is_forbidden(*code) => {
+            format!("{error}; {}", missing_acl("Produce"))
+        }
+        _ => error.to_string(),
     }
 }
 
 /// Returns a client after its cluster has answered and has the topic, or has created it.
 pub(crate) fn ready(config: Config, topic: &str) -> Result<Client, Failure> {
     runtime()?.block_on(async {
-        let (client, _) = contact(config).await?;
-        let admin = client.admin();
-        // The first request does not create the topic, so that a creation, perhaps by a misspelt name, is reported.
-        let existed = match admin.describe_topics(&[topic]).await {
-            Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => false,
-            // The wait for the topic reports any other error.
-            Ok(_) | Err(_) => true,
-        };
-        let partitions = admin.await_topic(topic, TOPIC_WITHIN).await?;
-        if !existed {
-            note(&format!("topic `{topic}` did not exist: the broker created it, partitions: {partitions}"));
-        }
+        let (client, cluster) = contact(config).await?;
+        await_topic(&client, &cluster, topic).await?;
         Ok(client)
     })
+}
+
+/// Waits for a topic, which the broker may create.
+pub(crate) async fn await_topic(
+    client: &Client,
+    cluster: &ClusterDescription,
+    topic: &str,
+) -> Result<(), Failure> {
+    let admin = client.admin();
+    // The first request does not create the topic, so that a creation, perhaps by a misspelt name, is reported.
+    let existed = match admin.describe_topics(&[topic]).await {
+        Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => false,
+        // The wait for the topic reports any other error.
+        Ok(_) | Err(_) => true,
+    };
+    let creates = client.config().allow_auto_create_topics;
+    if !existed && !(creates && creates_topics(&admin, cluster).await) {
+        let what = format!("topic `{topic}`");
+        return Err(Error::Broker { what, code: ErrorCode::UnknownTopicOrPartition }.into());
+    }
+    let partitions = admin.await_topic(topic, TOPIC_WITHIN).await?;
+    if !existed {
+        note(&format!("topic `{topic}` did not exist: the broker created it, partitions: {partitions}"));
+    }
+    Ok(())
+}
+
+/// `false` if a broker reports that it creates no missing topics: a wait for the topic would be in vain.
+async fn creates_topics(admin: &Admin, cluster: &ClusterDescription) -> bool {
+    let Some(node) = cluster.brokers.first() else { return true };
+    let broker = [ConfigResource::broker(node.id)];
+    let asked =
+        tokio::time::timeout(SETTING_WITHIN, admin.describe_configs(&broker, DescribeConfigs::default()));
+    // A user may lack the permission to read the broker's configs.
+    let Ok(Ok(described)) = asked.await else { return true };
+    let mut entries = described.into_iter().filter_map(|(_, entries)| entries.ok()).flatten();
+    let setting = entries.find(|entry| entry.name == "auto.create.topics.enable");
+    setting.is_none_or(|setting| setting.value.as_deref() != Some("false"))
 }
 
 enum Input {
@@ -129,7 +181,7 @@ enum Input {
 
 impl Input {
     fn open(args: &Args, config: &Config) -> Result<Self, Failure> {
-        let bytes_max = config.max_request_size;
+        let bytes_max = record_bytes_max(config);
         if args.whole_file.is_empty() {
             return Ok(Self::Lines(match &args.file {
                 Some(path) => Lines::of_file(path, bytes_max)?,
@@ -140,13 +192,45 @@ impl Input {
             let meta = std::fs::metadata(path).map_err(|error| Failure::file(path, &error))?;
             if meta.len() > bytes_max as u64 {
                 return Err(Failure::failed(format!(
-                    "{}: {} bytes are more than max.request.size ({bytes_max}) allows",
+                    "{}: {} bytes are more than {bytes_max}: {}",
                     path.display(),
-                    meta.len()
+                    meta.len(),
+                    TO_RAISE
                 )));
             }
         }
         Ok(Self::Files(args.whole_file.clone()))
+    }
+}
+
+/// The largest input of one record. An unset `max.request.size` grows with `message.max.bytes`, as in the client.
+fn record_bytes_max(config: &Config) -> usize {
+    if config.is_set("max.request.size") {
+        config.message_max_bytes.min(config.max_request_size)
+    } else {
+        config.message_max_bytes
+    }
+}
+
+/// The text between key and value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Delimiter(Vec<u8>);
+
+impl Delimiter {
+    /// Parses a text with kcat's escapes.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' => bytes.push(escape(&mut chars)?),
+                c => bytes.extend(c.encode_utf8(&mut [0; 4]).bytes()),
+            }
+        }
+        if bytes.is_empty() {
+            return Err("the text between key and value is empty".into());
+        }
+        Ok(Self(bytes))
     }
 }
 
@@ -168,8 +252,10 @@ struct Progress {
 }
 
 impl Progress {
-    fn new() -> Self {
-        Self { window: VecDeque::new(), summary: Summary::default(), started: Instant::now() }
+    /// With `is_acknowledged`, the broker acknowledges records.
+    fn new(is_acknowledged: bool) -> Self {
+        let summary = Summary { is_acknowledged, ..Summary::default() };
+        Self { window: VecDeque::new(), summary, started: Instant::now() }
     }
 
     /// Counts the completed records at the front of the window.
@@ -191,7 +277,8 @@ impl Progress {
                 None => self.summary.failed += 1,
             }
         }
-        let mut summary = std::mem::take(&mut self.summary);
+        let empty = Summary { is_acknowledged: self.summary.is_acknowledged, ..Summary::default() };
+        let mut summary = std::mem::replace(&mut self.summary, empty);
         summary.elapsed = self.started.elapsed();
         summary
     }
@@ -202,10 +289,7 @@ fn end_interrupted(producer: &Producer, progress: &Mutex<Progress>, signal: u8) 
     let _ = producer.flush_blocking(FLUSH_AFTER_SIGNAL);
     let summary = lock(progress).summary();
     note(&summary.to_string());
-    let unknown = match summary.failed {
-        0 => String::new(),
-        failed => format!("; {failed} records were not acknowledged"),
-    };
+    let unknown = summary.not_acknowledged().map_or_else(String::new, |failed| format!("; {failed}"));
     let interrupted = Failure::Interrupted(signal);
     note(&format!("ottla: {interrupted}{unknown}"));
     std::process::exit(i32::from(interrupted.exit_code()));
@@ -217,6 +301,8 @@ fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
 
 #[derive(Default)]
 struct Summary {
+    /// `false` with `acks=0`: the broker does not answer.
+    is_acknowledged: bool,
     sent: u64,
     bytes: u64,
     failed: u64,
@@ -230,8 +316,9 @@ impl std::fmt::Display for Summary {
         let acknowledged = self.sent - self.failed;
         write!(
             f,
-            "{acknowledged} {} acknowledged, {} bytes, {:.3} s, {:.0} records/s",
-            if acknowledged == 1 { "record" } else { "records" },
+            "{} {}, {} bytes, {:.3} s, {:.0} records/s",
+            counted(acknowledged, "record"),
+            if self.is_acknowledged { "acknowledged" } else { "sent, not acknowledged" },
             self.bytes,
             seconds,
             acknowledged as f64 / seconds
@@ -263,7 +350,7 @@ impl<'a> Sending<'a> {
         let fixed = self.args.key.as_ref().map(String::as_bytes);
         match input {
             Input::Lines(mut lines) => {
-                let delimiter = self.args.key_delimiter.as_deref().map(str::as_bytes);
+                let delimiter = self.args.key_delimiter.as_ref().map(|delimiter| &*delimiter.0);
                 while let Some(line) = lines.next()? {
                     let (key, value) = match delimiter.and_then(|delimiter| split_at(line, delimiter)) {
                         Some((key, value)) => (Some(key), value),
@@ -319,6 +406,16 @@ impl<'a> Sending<'a> {
 }
 
 impl Summary {
+    /// The number of records that failed, as a sentence.
+    fn not_acknowledged(&self) -> Option<String> {
+        let done = if self.is_acknowledged { "acknowledged" } else { "sent" };
+        match self.failed {
+            0 => None,
+            1 => Some(format!("1 record was not {done}")),
+            failed => Some(format!("{failed} records were not {done}")),
+        }
+    }
+
     fn fail(&mut self, error: ProduceError) {
         self.failed += 1;
         self.first.get_or_insert(error);
@@ -327,9 +424,6 @@ impl Summary {
 
 /// The parts before and after the first `delimiter`.
 fn split_at<'l>(line: &'l [u8], delimiter: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
-    if delimiter.is_empty() {
-        return None;
-    }
     let at = line.windows(delimiter.len()).position(|window| window == delimiter)?;
     Some((&line[..at], &line[at + delimiter.len()..]))
 }
@@ -344,5 +438,29 @@ mod tests {
         assert_eq!(split_at(b"::v", b"::"), Some((&b""[..], &b"v"[..])));
         assert_eq!(split_at(b"kv", b":"), None);
         assert_eq!(split_at(b"", b":"), None);
+    }
+
+    #[test]
+    fn a_delimiter_has_the_escapes_of_kcat() {
+        let parsed = |text| Delimiter::parse(text).map(|delimiter| delimiter.0);
+        for (text, bytes) in [
+            (r"\t", &b"\t"[..]),
+            (r"a\nb", b"a\nb"),
+            (r"\\t", br"\t"),
+            (r"\0\x7c\xfF", b"\0|\xff"),
+            ("::", b"::"),
+        ] {
+            assert_eq!(parsed(text).as_deref(), Ok(bytes), "{text}");
+        }
+        for text in ["", r"\", r"\q", r"\x7", r"\x+7"] {
+            assert!(parsed(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_summary_promises_no_acknowledgement_that_is_not_sent() {
+        let sent = |is_acknowledged| Summary { is_acknowledged, sent: 1, ..Summary::default() }.to_string();
+        assert!(sent(true).starts_with("1 record acknowledged, "));
+        assert!(sent(false).starts_with("1 record sent, not acknowledged, "));
     }
 }
