@@ -13,10 +13,12 @@
 mod acks_arg;
 mod allocator;
 mod bench;
+mod choices;
 mod commands;
 mod connect;
 mod control;
 mod failure;
+mod failures;
 mod format;
 mod json_log;
 #[cfg(test)]

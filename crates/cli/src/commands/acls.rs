@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::listing::{Listing, OutputArgs};
+use crate::output::{self, counted};
 
 /// The name of the one resource of type cluster.
 const CLUSTER_NAME: &str = "kafka-cluster";
@@ -227,7 +228,7 @@ async fn add(args: &AddArgs) -> Result<(), Failure> {
     for (_, created) in admin.create_acls(&acls, Timeouts::default()).await? {
         created?;
     }
-    Ok(())
+    output::print(&format!("added {}\n", counted(acls.len() as u64, "ACL")))
 }
 
 async fn delete(admin: &Admin, filters: &[AclFilter], output: OutputArgs) -> Result<(), Failure> {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ottla_client::{AlterOptions, ConfigChange, ConfigResource, ConfigResourceType};
+use ottla_client::{Admin, AlterOptions, ConfigChange, ConfigResource, ConfigResourceType, DescribeConfigs};
 use serde_json::{Value, json};
 
 use super::fault::ControlArgs;
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::listing::{Listing, OutputArgs};
-use crate::output::note;
+use crate::output::print;
 
 /// Shows the metrics that clients push, and asks clients for them
 ///
@@ -40,6 +40,7 @@ pub(crate) enum Clients {
     },
     /// Asks clients for metrics; replaces the subscription of this name
     Subscribe {
+        /// The name of the subscription, for `unsubscribe`
         name: String,
         /// Prefixes of the names of metrics, or `*` for all
         #[arg(long, value_name = "PREFIX", required = true, value_delimiter = ',')]
@@ -55,6 +56,7 @@ pub(crate) enum Clients {
     },
     /// Removes a subscription
     Unsubscribe {
+        /// The name of the subscription
         name: String,
         #[command(flatten)]
         connect: ConnectArgs,
@@ -78,6 +80,7 @@ pub(crate) fn run(clients: &Clients) -> Result<(), Failure> {
             change(name, changes, connect)
         }
         Clients::Unsubscribe { name, connect } => {
+            runtime()?.block_on(async { check_subscription(&admin(connect).await?, name).await })?;
             change(name, ["metrics", "interval.ms", "match"].map(|key| (key, ConfigChange::Delete)), connect)
         }
     }
@@ -132,6 +135,17 @@ fn metrics(
     listing.print(output.output)
 }
 
+/// Fails for a name without a subscription, which is probably misspelt.
+async fn check_subscription(admin: &Admin, name: &str) -> Result<(), Failure> {
+    let resource = ConfigResource::new(ConfigResourceType::ClientMetrics, name);
+    for (_, entries) in admin.describe_configs(&[resource], DescribeConfigs::default()).await? {
+        if entries?.iter().all(|entry| entry.default) {
+            return Err(Failure::failed(format!("there is no subscription `{name}`")));
+        }
+    }
+    Ok(())
+}
+
 fn change(name: &str, changes: [(&str, ConfigChange); 3], connect: &ConnectArgs) -> Result<(), Failure> {
     let resource = ConfigResource::new(ConfigResourceType::ClientMetrics, name);
     let changes = changes.map(|(key, change)| (key.to_owned(), change)).to_vec();
@@ -142,7 +156,8 @@ fn change(name: &str, changes: [(&str, ConfigChange); 3], connect: &ConnectArgs)
         for (_, changed) in changed {
             changed?;
         }
-        note(&format!("changed {name}; clients that connect from now on notice at once, and others when they ask again or connect again"));
-        Ok(())
+        print(&format!(
+            "changed {name}; clients that connect from now on notice at once, and others when they ask again or connect again\n"
+        ))
     })
 }

@@ -1,6 +1,7 @@
 //! `ottla groups`.
 
 mod delete_offsets;
+pub(super) mod kind;
 mod list;
 mod reset;
 mod share;
@@ -15,8 +16,9 @@ use serde_json::{Value, json};
 
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Format, OutputArgs};
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::partition_args::offsets;
 use crate::table::Table;
 
@@ -74,17 +76,14 @@ pub(crate) fn run(groups: &Groups) -> Result<(), Failure> {
 
 async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Failure> {
     let mut text = String::new();
+    let mut failures = Failures::default();
     for name in groups {
-        let Some(group) = find(admin, name).await? else {
-            print(&text)?;
-            return Err(unknown(name));
-        };
-        let described = match group {
-            Group::Committing(group) => {
-                let lags = Lags::of(admin, &group).await?;
-                if json { to_json(&group, &lags).to_string() } else { to_text(&group, &lags) }
+        let described = match describe_one(admin, name, json).await {
+            Ok(described) => described,
+            Err(failure) => {
+                failures.push(failure);
+                continue;
             }
-            Group::Share(group) => share::describe(admin, &group, json).await?,
         };
         if json {
             text += &format!("{described}\n");
@@ -95,7 +94,19 @@ async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Fa
         }
         text += &described;
     }
-    print(&text)
+    print(&text)?;
+    failures.result()
+}
+
+async fn describe_one(admin: &Admin, name: &str, json: bool) -> Result<String, Failure> {
+    match find(admin, name).await? {
+        None => Err(unknown(name)),
+        Some(Group::Share(group)) => share::describe(admin, &group, json).await,
+        Some(Group::Committing(group)) => {
+            let lags = Lags::of(admin, &group).await?;
+            Ok(if json { to_json(&group, &lags).to_string() } else { to_text(&group, &lags) })
+        }
+    }
 }
 
 /// A group by the way in which it stores its progress.
@@ -193,8 +204,9 @@ impl Lags {
             None => "total lag unknown: the group has no committed offsets\n".into(),
             Some(total) if unknown == 0 => format!("total lag {total}\n"),
             Some(total) => format!(
-                "total lag {total} in {} of {count} partitions; unknown in {unknown} without a committed offset\n",
-                count - unknown
+                "total lag {total} in {} of {}; unknown in {unknown} without a committed offset\n",
+                count - unknown,
+                counted(count as u64, "partition")
             ),
         }
     }
@@ -202,10 +214,10 @@ impl Lags {
 
 fn to_text(group: &GroupDescription, lags: &Lags) -> String {
     let mut text = format!(
-        "{}  {}  {} members  coordinator {}",
+        "{}  {}  {}  coordinator {}",
         group.group,
         group.state,
-        group.members.len(),
+        counted(group.members.len() as u64, "member"),
         group.coordinator
     );
     if !group.protocol.is_empty() {
@@ -262,9 +274,31 @@ fn or_dash(number: Option<i64>) -> String {
 }
 
 async fn delete(admin: &Admin, groups: &[String]) -> Result<(), Failure> {
+    let mut failures = Failures::default();
     for group in groups {
-        admin.delete_groups(&[group]).await?;
-        print(&format!("deleted {group}\n"))?;
+        match admin.delete_groups(&[group]).await {
+            Ok(()) => print(&format!("deleted {group}\n"))?,
+            Err(error) if error.broker_code() == Some(ErrorCode::NonEmptyGroup) => {
+                failures.push(not_empty(admin, group, error).await);
+            }
+            Err(error) => failures.push(error),
+        }
     }
-    Ok(())
+    failures.result()
+}
+
+/// The failure for a group that has members.
+async fn not_empty(admin: &Admin, group: &str, error: Error) -> Failure {
+    match find(admin, group).await.ok().flatten().map(|found| found.member_count()) {
+        // The members may have left in the meantime.
+        None | Some(0) => error.into(),
+        Some(members) => has_members(group, members),
+    }
+}
+
+/// The failure of a change that the members of a group prevent.
+fn has_members(group: &str, members: usize) -> Failure {
+    let them = if members == 1 { "it" } else { "them" };
+    let members = counted(members as u64, "active member");
+    Failure::failed(format!("group `{group}` has {members}: stop {them} first"))
 }

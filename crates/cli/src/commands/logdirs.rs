@@ -1,6 +1,6 @@
 //! `ottla logdirs`.
 
-use ottla_client::{LogDirDescription, LogDirReplica, Timeouts};
+use ottla_client::{Admin, LogDirDescription, LogDirReplica, Timeouts};
 use serde_json::json;
 
 use crate::connect::runtime;
@@ -30,6 +30,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let admin = args.listing.admin().await?;
+        check_nodes(&admin, &args.node).await?;
+        let names: Vec<&str> = args.topic.iter().map(String::as_str).collect();
+        if !names.is_empty() {
+            // Fails for a topic that does not exist.
+            admin.describe_topics(&names).await?;
+        }
         let nodes = Some(&*args.node).filter(|nodes| !nodes.is_empty());
         let mut described = Vec::new();
         let mut failed = None;
@@ -49,6 +55,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     })
+}
+
+/// Fails for a node that the cluster does not have: the request would wait for it.
+async fn check_nodes(admin: &Admin, nodes: &[i32]) -> Result<(), Failure> {
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let known: Vec<i32> = admin.describe_cluster().await?.brokers.iter().map(|node| node.id).collect();
+    let Some(absent) = nodes.iter().find(|node| !known.contains(node)) else { return Ok(()) };
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    Err(Failure::failed(format!("there is no node {absent}: the cluster has {}", known.join(", "))))
 }
 
 impl Args {

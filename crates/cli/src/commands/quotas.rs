@@ -5,7 +5,9 @@ use serde_json::json;
 
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Listing, OutputArgs};
+use crate::output::print;
 
 /// The name of the default entity in options: no user, client id or address has it.
 const DEFAULT: &str = "<default>";
@@ -78,10 +80,10 @@ pub(crate) fn run(quotas: &Quotas) -> Result<(), Failure> {
             Quotas::List { entity, output, connect } => list(&admin(connect).await?, entity, *output).await,
             Quotas::Set { entity, quotas, connect } => {
                 let changes = quotas.iter().map(|(name, value)| (name.clone(), Some(*value)));
-                alter(entity, changes.collect(), connect).await
+                alter(&admin(connect).await?, entity.entity()?, changes.collect()).await
             }
             Quotas::Delete { entity, quotas, connect } => {
-                alter(entity, quotas.iter().map(|name| (name.clone(), None)).collect(), connect).await
+                delete(&admin(connect).await?, entity, quotas).await
             }
         }
     })
@@ -91,6 +93,20 @@ impl EntityArgs {
     fn parts(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let parts = [("user", &self.user), ("client-id", &self.client_id), ("ip", &self.ip)];
         parts.into_iter().filter_map(|(kind, name)| Some((kind, name.as_deref()?)))
+    }
+
+    /// The conditions that select the clients' quotas.
+    fn conditions(&self) -> Vec<(&'static str, QuotaMatch)> {
+        let condition = |name: &str| match name {
+            DEFAULT => QuotaMatch::Default,
+            name => QuotaMatch::Name(name.to_owned()),
+        };
+        self.parts().map(|(kind, name)| (kind, condition(name))).collect()
+    }
+
+    /// `user anna, client-id till`.
+    fn text(&self) -> String {
+        self.parts().map(|(kind, name)| format!("{kind} `{name}`")).collect::<Vec<_>>().join(", ")
     }
 
     fn entity(&self) -> Result<QuotaEntity, Failure> {
@@ -105,11 +121,7 @@ impl EntityArgs {
 }
 
 async fn list(admin: &Admin, entity: &EntityArgs, output: OutputArgs) -> Result<(), Failure> {
-    let condition = |name: &str| match name {
-        DEFAULT => QuotaMatch::Default,
-        name => QuotaMatch::Name(name.to_owned()),
-    };
-    let conditions: Vec<_> = entity.parts().map(|(kind, name)| (kind, condition(name))).collect();
+    let conditions = entity.conditions();
     let mut listing = Listing::new(["user", "client_id", "ip", "quota", "value"]);
     for (entity, values) in admin.describe_client_quotas(&conditions, false, Timeouts::default()).await? {
         let name = |kind: &str| {
@@ -123,14 +135,46 @@ async fn list(admin: &Admin, entity: &EntityArgs, output: OutputArgs) -> Result<
     listing.print(output.output)
 }
 
+/// Deletes quotas. A quota that the entity does not have is probably misspelt.
+async fn delete(admin: &Admin, entity: &EntityArgs, quotas: &[String]) -> Result<(), Failure> {
+    let named = entity.entity()?;
+    let described = admin.describe_client_quotas(&entity.conditions(), true, Timeouts::default()).await?;
+    let has = |name: &str| {
+        described
+            .iter()
+            .any(|(found, values)| *found == named && values.iter().any(|(quota, _)| quota == name))
+    };
+    let mut failures = Failures::default();
+    let (there, missing): (Vec<&String>, Vec<&String>) = quotas.iter().partition(|name| has(name));
+    for name in missing {
+        failures.push(Failure::failed(format!(
+            "{} has no quota `{name}`: `ottla quotas list` prints the quotas",
+            entity.text()
+        )));
+    }
+    if !there.is_empty() {
+        let changes = there.into_iter().map(|name| (name.clone(), None)).collect();
+        alter(admin, named, changes).await?;
+    }
+    failures.result()
+}
+
+/// Sets quotas, or deletes those without a value.
 async fn alter(
-    entity: &EntityArgs,
+    admin: &Admin,
+    entity: QuotaEntity,
     changes: Vec<(String, Option<f64>)>,
-    connect: &ConnectArgs,
 ) -> Result<(), Failure> {
-    let alteration = QuotaAlteration { entity: entity.entity()?, changes };
-    for (_, altered) in admin(connect).await?.alter_client_quotas(&[alteration], Timeouts::default()).await? {
+    let text: String = changes
+        .iter()
+        .map(|(name, value)| match value {
+            Some(value) => format!("set {name}={value}\n"),
+            None => format!("deleted {name}\n"),
+        })
+        .collect();
+    let alteration = QuotaAlteration { entity, changes };
+    for (_, altered) in admin.alter_client_quotas(&[alteration], Timeouts::default()).await? {
         altered?;
     }
-    Ok(())
+    print(&text)
 }

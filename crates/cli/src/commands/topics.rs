@@ -10,8 +10,9 @@ use serde_json::{Map, Value, json};
 use self::partitions::Ends;
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Format, Listing, OutputArgs};
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::properties::key_value;
 use crate::topic_args::{TopicArg, TopicArgs};
 use crate::topic_spec::TopicSpec;
@@ -148,8 +149,15 @@ async fn describe(
     all_settings: bool,
     format: Format,
 ) -> Result<(), Failure> {
-    let names: Vec<&str> = topics.names().collect();
-    let topics = admin.describe_topics(&names).await?;
+    let mut failures = Failures::default();
+    let mut found = Vec::new();
+    for name in topics.names() {
+        match admin.describe_topics(&[name]).await {
+            Ok(described) => found.extend(described),
+            Err(error) => failures.push(error),
+        }
+    }
+    let topics = found;
     let ends = Ends::of(admin, &topics).await?;
     let mut text = String::new();
     for topic in &topics {
@@ -175,13 +183,19 @@ async fn describe(
         if !text.is_empty() {
             text.push('\n');
         }
-        text += &format!("{}  id {}  {} partitions\n", topic.name, topic.id, topic.partitions.len());
+        text += &format!(
+            "{}  id {}  {}\n",
+            topic.name,
+            topic.id,
+            counted(topic.partitions.len() as u64, "partition")
+        );
         text += &partitions.render(format);
         for entry in entries {
             text += &format!("{}={}\n", entry.name, entry.value.unwrap_or_default());
         }
     }
-    print(&text)
+    print(&text)?;
+    failures.result()
 }
 
 fn partitions_of(topic: &TopicDescription, ends: &Ends) -> Listing<7> {
@@ -196,17 +210,22 @@ fn partitions_of(topic: &TopicDescription, ends: &Ends) -> Listing<7> {
 async fn alter(admin: &Admin, topic: &str, partitions: i32, dry_run: bool) -> Result<(), Failure> {
     if !dry_run {
         admin.create_partitions(topic, partitions).await?;
-        return print(&format!("{topic} has {partitions} partitions\n"));
+        return print(&format!("{topic} has {}\n", of_partitions(partitions)));
     }
     let wanted = NewPartitions::new(topic, partitions);
     let options = AlterOptions { validate_only: true, ..AlterOptions::default() };
     for (_, result) in admin.create_partitions_with(&[wanted], options).await? {
         result?;
     }
-    print(&format!("dry run: {topic} can have {partitions} partitions\n"))
+    print(&format!("dry run: {topic} can have {}\n", of_partitions(partitions)))
+}
+
+fn of_partitions(count: i32) -> String {
+    counted(u64::from(count.unsigned_abs()), "partition")
 }
 
 async fn create(admin: &Admin, topics: &[NewTopic], if_not_exists: bool) -> Result<(), Failure> {
+    let mut failures = Failures::default();
     for topic in topics {
         match admin.create_topics(std::slice::from_ref(topic)).await {
             Ok(()) => print(&format!("created {}\n", topic.name))?,
@@ -215,16 +234,19 @@ async fn create(admin: &Admin, topics: &[NewTopic], if_not_exists: bool) -> Resu
             }) if if_not_exists => {
                 print(&format!("{} exists\n", topic.name))?;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => failures.push(error),
         }
     }
-    Ok(())
+    failures.result()
 }
 
 async fn delete(admin: &Admin, topics: &TopicArgs) -> Result<(), Failure> {
+    let mut failures = Failures::default();
     for name in topics.names() {
-        admin.delete_topics(&[name]).await?;
-        print(&format!("deleted {name}\n"))?;
+        match admin.delete_topics(&[name]).await {
+            Ok(()) => print(&format!("deleted {name}\n"))?,
+            Err(error) => failures.push(error),
+        }
     }
-    Ok(())
+    failures.result()
 }

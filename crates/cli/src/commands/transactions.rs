@@ -8,8 +8,10 @@ use ottla_client::{
 };
 use serde_json::{Value, json};
 
+use crate::choices::transaction_state;
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Listing, OutputArgs};
 use crate::output::{note, print};
 use crate::partition_args::{TopicAndPartition, topic_and_partition};
@@ -26,7 +28,7 @@ pub(crate) enum Transactions {
     /// Example: `ottla transactions list --state Ongoing`
     List {
         /// Prints only ids in this state, by Kafka's names: Ongoing, Empty, CompleteCommit; may be repeated
-        #[arg(long, value_name = "STATE")]
+        #[arg(long, value_name = "STATE", value_parser = transaction_state)]
         state: Vec<String>,
         /// Prints only the ids of this producer id; may be repeated
         #[arg(long, value_name = "ID")]
@@ -127,15 +129,15 @@ async fn describe(admin: &Admin, ids: &[String], output: OutputArgs) -> Result<(
         "age_ms",
         "partitions",
     ]);
-    let mut failed = None;
+    let mut failures = Failures::default();
     for (id, described) in admin.describe_transactions(&ids, Timeouts::default()).await? {
         match described {
             Ok(found) => listing.row(row(&found)),
-            Err(error) => drop(failed.get_or_insert_with(|| failure(&id, error))),
+            Err(error) => failures.push(failure(&id, error)),
         }
     }
     listing.print(output.output)?;
-    failed.map_or(Ok(()), Err)
+    failures.result()
 }
 
 fn row(found: &TransactionDescription) -> [Value; 9] {
@@ -169,19 +171,21 @@ async fn abort(args: &AbortArgs) -> Result<(), Failure> {
     }
     let ids: Vec<&str> = args.ids.iter().map(String::as_str).collect();
     // An id that does not exist would be created, and a producer without a transaction fenced.
+    let mut failures = Failures::default();
     for (id, described) in admin.describe_transactions(&ids, Timeouts::default()).await? {
-        let state = described.map_err(|error| failure(&id, error))?.state;
-        if state != ONGOING {
-            return Err(Failure::failed(format!(
-                "transactional id `{id}` has no open transaction: its state is {state}"
-            )));
+        match described {
+            Err(error) => failures.push(failure(&id, error)),
+            Ok(found) if found.state != ONGOING => failures.push(Failure::failed(format!(
+                "transactional id `{id}` has no open transaction: its state is {}",
+                found.state
+            ))),
+            Ok(_) => match admin.terminate_transaction(&id, Timeouts::default()).await {
+                Ok(_) => print(&format!("aborted the transaction of {id}\n"))?,
+                Err(error) => failures.push(error),
+            },
         }
     }
-    for id in ids {
-        admin.terminate_transaction(id, Timeouts::default()).await?;
-        print(&format!("aborted the transaction of {id}\n"))?;
-    }
-    Ok(())
+    failures.result()
 }
 
 async fn abort_hanging(

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::listing::{Listing, ListingArgs};
-use crate::output::note;
+use crate::output::print;
 use crate::password;
 
 /// Kafka's least number.
@@ -94,8 +94,7 @@ async fn add(args: &AddArgs, password: Secret) -> Result<(), Failure> {
         };
         alter(&admin, change).await?;
     }
-    note(&format!("user `{}` can log in", args.user));
-    Ok(())
+    print(&format!("user `{}` can log in\n", args.user))
 }
 
 async fn list(args: &ListArgs) -> Result<(), Failure> {
@@ -123,8 +122,7 @@ async fn delete(args: &DeleteArgs) -> Result<(), Failure> {
     for mechanism in ALL.into_iter().filter(|mechanism| mechanisms.contains(name(*mechanism))) {
         alter(&admin, ScramChange::Delete { user: args.user.clone(), mechanism }).await?;
     }
-    note(&format!("user `{}` is deleted", args.user));
-    Ok(())
+    print(&format!("user `{}` is deleted\n", args.user))
 }
 
 async fn alter(admin: &Admin, change: ScramChange) -> Result<(), Failure> {

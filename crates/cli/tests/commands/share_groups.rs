@@ -21,7 +21,7 @@ fn reset(broker: &BrokerThread, more: &[&str]) -> crate::support::Ended {
 fn create(broker: &BrokerThread) {
     let done =
         reset(broker, &["-t", "orders", "--to-earliest", "--create", "--share", "--execute"]).succeeded();
-    assert!(done.stderr.contains("set the offsets of 2 partitions of group `sharers`"), "{}", done.stderr);
+    assert!(done.stdout.contains("set the offsets of 2 partitions of group `sharers`"), "{}", done.stdout);
 }
 
 /// Reads the records that there are, and stays in the group.

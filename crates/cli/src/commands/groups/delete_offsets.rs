@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::{Group, find, share, unknown};
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Listing, ListingArgs};
 use crate::partition_args::{TopicAndPartition, topic_and_partition};
 
@@ -35,21 +36,22 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     let partitions = chosen(&admin, args).await?;
     let deleted = admin.delete_group_offsets(&args.group, &partitions, Timeouts::default()).await?;
     let mut listing = Listing::new(["topic", "partition", "deleted"]);
-    let mut failed = None;
+    let mut failures = Failures::default();
     for (at, result) in deleted {
         listing.row([json!(&*at.topic), json!(at.partition), json!(result.is_ok())]);
-        if let Err(error) = result {
-            failed.get_or_insert((at, error));
+        match result {
+            Ok(_) => {}
+            Err(Error::Broker { code: ErrorCode::GroupSubscribedToTopic, .. }) => {
+                failures.push(Failure::failed(format!(
+                    "members of group `{}` subscribe to topic `{}`: stop them first",
+                    args.group, at.topic
+                )));
+            }
+            Err(error) => failures.push(error),
         }
     }
     listing.print(args.listing.format())?;
-    match failed {
-        None => Ok(()),
-        Some((at, Error::Broker { code: ErrorCode::GroupSubscribedToTopic, .. })) => Err(Failure::failed(
-            format!("members of group `{}` subscribe to topic `{}`: stop them first", args.group, at.topic),
-        )),
-        Some((_, error)) => Err(error.into()),
-    }
+    failures.result()
 }
 
 /// The partitions of the arguments that have committed offsets.

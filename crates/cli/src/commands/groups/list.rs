@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::share;
+use crate::choices::{group_state, group_type};
 use crate::failure::Failure;
 use crate::listing::{Listing, ListingArgs};
 use crate::output::note;
@@ -24,10 +25,10 @@ const SHARE: &str = "share";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Prints only groups in this state; may be repeated
-    #[arg(long, value_name = "STATE")]
+    #[arg(long, value_name = "STATE", value_parser = group_state)]
     state: Vec<String>,
-    /// Prints only groups of this type: classic, consumer or share; may be repeated
-    #[arg(long = "type", value_name = "TYPE")]
+    /// Prints only groups of this type: classic, consumer, share or streams; may be repeated
+    #[arg(long = "type", value_name = "TYPE", value_parser = group_type)]
     kind: Vec<String>,
     /// Leaves out the lag, which takes a request for each group
     #[arg(long)]

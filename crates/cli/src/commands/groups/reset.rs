@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_client::{Admin, OffsetAt, TopicPartition};
 
-use super::{Group, find, or_dash, share, unknown};
+use super::{Group, find, has_members, or_dash, share, unknown};
 use crate::connect::{ConnectArgs, admin};
 use crate::failure::Failure;
-use crate::output::{note, print};
+use crate::output::{counted, note, print};
 use crate::partition_args::{
     Target, TopicAndPartition, offsets, parse_target, partitions_of, topic_and_partition,
 };
@@ -93,8 +93,8 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
         Kind::Committing => admin.alter_group_offsets(&args.group, &new).await?,
         Kind::Share => share::alter(&admin, &args.group, &new).await?,
     }
-    note(&format!("set the offsets of {} partitions of group `{}`", new.len(), args.group));
-    Ok(())
+    let partitions = counted(new.len() as u64, "partition");
+    print(&format!("set the offsets of {partitions} of group `{}`\n", args.group))
 }
 
 /// The two kinds of offsets.
@@ -123,13 +123,7 @@ async fn check_group(admin: &Admin, args: &Args) -> Result<Kind, Failure> {
         None if args.create => return Ok(Kind::Committing),
         None => return Err(Failure::failed(format!("{}; --create creates it", unknown(group)))),
         Some(0) => {}
-        Some(1) => {
-            return Err(Failure::failed(format!("group `{group}` has 1 active member: stop it first")));
-        }
-        Some(members) => {
-            let text = format!("group `{group}` has {members} active members: stop them first");
-            return Err(Failure::failed(text));
-        }
+        Some(members) => return Err(has_members(group, members)),
     }
     match found {
         Some(Group::Share(_)) => Ok(Kind::Share),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::or_dash;
 use crate::failure::Failure;
 use crate::listing::{Format, Listing};
+use crate::output::counted;
 use crate::partition_args::{TopicAndPartition, offsets};
 use crate::table::Table;
 
@@ -126,10 +127,9 @@ fn total(partitions: &[SharePartition<'_>]) -> Option<i64> {
 
 fn to_text(group: &ShareGroupDescription, partitions: &[SharePartition<'_>]) -> String {
     let ShareGroupDescription { group: id, state, members, coordinator, assignor, .. } = group;
-    let count = members.len();
-    let mut text = format!(
-        "{id}  share group  {state}  {count} members  coordinator {coordinator}  assignor {assignor}\n"
-    );
+    let count = counted(members.len() as u64, "member");
+    let mut text =
+        format!("{id}  share group  {state}  {count}  coordinator {coordinator}  assignor {assignor}\n");
     let mut table = Table::new(["TOPIC", "PARTITION", "START", "END", "LAG", "MEMBER", "CLIENT", "HOST"]);
     for partition in partitions {
         // A row for each of the members, with the offsets in the first.
@@ -160,7 +160,10 @@ fn to_text(group: &ShareGroupDescription, partitions: &[SharePartition<'_>]) -> 
         None => "total lag unknown: the group has not read a partition yet\n".into(),
         Some(total) if unknown == 0 => format!("total lag {total}\n"),
         Some(total) => {
-            format!("total lag {total}; unknown in {unknown} of {} partitions\n", partitions.len())
+            format!(
+                "total lag {total}; unknown in {unknown} of {}\n",
+                counted(partitions.len() as u64, "partition")
+            )
         }
     }
 }

@@ -6,8 +6,9 @@ use ottla_client::{
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::listing::{Listing, ListingArgs};
-use crate::output::note;
+use crate::failures::Failures;
+use crate::listing::{Format, Listing, ListingArgs};
+use crate::output::{note, print};
 use crate::properties::key_value;
 use crate::topic_args::TopicArgs;
 
@@ -62,14 +63,26 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let admin = args.listing.admin().await?;
+    let mut failures = Failures::default();
+    let mut names: Vec<&str> = args.topics.names().collect();
     if !changes.is_empty() {
-        change(&admin, args, &changes).await?;
+        let failed = change(&admin, args, &changes, &mut failures).await?;
+        names.retain(|name| !failed.iter().any(|failed| failed == name));
     }
-    let resources: Vec<_> = args.topics.names().map(ConfigResource::topic).collect();
+    if names.is_empty() {
+        return failures.result();
+    }
+    let resources: Vec<_> = names.into_iter().map(ConfigResource::topic).collect();
     let what = DescribeConfigs::default();
     let mut listing = Listing::new(["topic", "config", "value", "source"]);
     for (resource, entries) in admin.describe_configs(&resources, what).await? {
-        let entries = entries.map_err(|error| failure(&resource, error))?;
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                failures.push(failure(&resource, error));
+                continue;
+            }
+        };
         let is_shown = |entry: &&ConfigEntry| args.all || !entry.default;
         for entry in entries.iter().filter(is_shown) {
             listing.row([
@@ -80,23 +93,35 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             ]);
         }
     }
-    listing.print(args.listing.format())
+    listing.print(args.listing.format())?;
+    failures.result()
 }
 
-/// Changes the configs of every topic. The changes of a topic apply together or not at all.
-async fn change(admin: &Admin, args: &Args, changes: &[(String, ConfigChange)]) -> Result<(), Failure> {
+/// Changes the configs of every topic. The changes of a topic apply together or not at all. Returns the topics that
+/// are not changed.
+async fn change(
+    admin: &Admin,
+    args: &Args,
+    changes: &[(String, ConfigChange)],
+    failures: &mut Failures,
+) -> Result<Vec<String>, Failure> {
     let resources: Vec<_> =
         args.topics.names().map(|name| (ConfigResource::topic(name), changes.to_vec())).collect();
     let options = AlterOptions { validate_only: args.dry_run, ..AlterOptions::default() };
-    let mut failed = None;
+    let mut failed = Vec::new();
     for (resource, changed) in admin.incremental_alter_configs(&resources, options).await? {
         match changed {
             Ok(()) if args.dry_run => note(&format!("dry run: the changes of {} are valid", resource.name)),
-            Ok(()) => note(&format!("changed {}", resource.name)),
-            Err(error) => drop(failed.get_or_insert((resource, error))),
+            // With JSON, standard output has only objects.
+            Ok(()) if args.listing.format() == Format::Json => note(&format!("changed {}", resource.name)),
+            Ok(()) => print(&format!("changed {}\n", resource.name))?,
+            Err(error) => {
+                failures.push(failure(&resource, error));
+                failed.push(resource.name);
+            }
         }
     }
-    failed.map_or(Ok(()), |(resource, error)| Err(failure(&resource, error)))
+    Ok(failed)
 }
 
 fn failure(resource: &ConfigResource, error: Error) -> Failure {

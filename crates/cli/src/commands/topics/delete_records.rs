@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ottla_client::{Admin, DeleteBefore, ErrorCode, OffsetAt, Timeouts, TopicPartition};
+use ottla_client::{Admin, DeleteBefore, Error, ErrorCode, OffsetAt, Timeouts, TopicPartition};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Listing, ListingArgs};
 use crate::output::note;
 use crate::partition_args::{
@@ -39,7 +40,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     let mut row = |at: &TopicPartition, first: Option<i64>| {
         listing.row([json!(&*at.topic), json!(at.partition), json!(starts.get(at)), json!(first)]);
     };
-    let mut failed = None;
+    let mut failed = Vec::new();
     if args.dry_run {
         for (at, offset) in &new {
             row(at, Some((*offset).max(starts.get(at).copied().unwrap_or(0))));
@@ -51,24 +52,33 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
         for (at, result) in admin.delete_records(&before, Timeouts::default()).await? {
             row(&at, result.as_ref().ok().copied());
             if let Err(error) = result {
-                failed.get_or_insert((at, error));
+                failed.push((at, error));
             }
         }
     }
     listing.print(args.listing.format())?;
-    match failed {
-        None => Ok(()),
-        Some((at, error)) if error.broker_code() == Some(ErrorCode::OffsetOutOfRange) => {
-            let end = offsets(&admin, &BTreeSet::from([at.clone()]), OffsetAt::Latest).await?;
-            let (offset, end) = (new.get(&at).copied().unwrap_or(-1), end.get(&at).copied().unwrap_or(-1));
-            Err(Failure::failed(format!(
-                "topic `{}` partition {}: cannot delete before {offset}, because the log ends at {end}; \
-                 `--before end` deletes all records",
-                at.topic, at.partition
-            )))
-        }
-        Some((_, error)) => Err(error.into()),
+    let mut failures = Failures::default();
+    for (at, error) in failed {
+        failures.push(failure(&admin, &at, new.get(&at).copied(), error).await);
     }
+    failures.result()
+}
+
+async fn failure(admin: &Admin, at: &TopicPartition, before: Option<i64>, error: Error) -> Failure {
+    if error.broker_code() != Some(ErrorCode::OffsetOutOfRange) {
+        return error.into();
+    }
+    let end = match offsets(admin, &BTreeSet::from([at.clone()]), OffsetAt::Latest).await {
+        Ok(end) => end.get(at).copied().unwrap_or(-1),
+        Err(failure) => return failure,
+    };
+    Failure::failed(format!(
+        "topic `{}` partition {}: cannot delete before {}, because the log ends at {end}; `--before end` deletes all \
+         records",
+        at.topic,
+        at.partition,
+        before.unwrap_or(-1)
+    ))
 }
 
 /// The first offset to keep of each partition.
