@@ -1,6 +1,8 @@
 //! `ottla consume`.
 
 mod share;
+mod start_range;
+mod topic_watch;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,8 +11,10 @@ use ottla_client::{
     Admin, Batch, Client, Config, Consumer, Event, OffsetAt, OffsetReset, Polled, StartAt, TopicPartition,
 };
 
+use self::topic_watch::TopicWatch;
+use super::groups;
 use crate::connect::{ConnectArgs, contact, runtime};
-use crate::failure::Failure;
+use crate::failure::{Failure, remember_operation};
 use crate::format::{Format, Shown};
 use crate::metrics::MetricsArgs;
 use crate::output::note;
@@ -38,15 +42,16 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) struct Args {
     #[command(flatten)]
     topic: TopicArg,
-    /// Reads as a member of this group, and commits the printed records
+    /// Reads as a member of this group, and commits the printed records [default: -X group.id]
     #[arg(short = 'G', short_alias = 'g', long)]
     group: Option<String>,
     /// Reads as a member of the share group named with --group: each record goes to one member, and printing accepts it
     #[arg(long, requires = "group", conflicts_with_all = ["from", "exit_at_end"])]
     share: bool,
     /// The start position: beginning, end, an offset, -N for the last N records of each partition, or a time like
-    /// 2026-01-31T12:00:00Z or s@ (or @) and milliseconds since 1970. With a group it applies to partitions without a
-    /// committed offset; stored is the committed offset [default: beginning]
+    /// 2026-01-31T12:00:00Z or s@ (or @) and milliseconds since 1970. With a group, beginning and end apply to partitions
+    /// without a committed offset, stored is the committed offset, and `ottla groups reset-offsets` sets any other
+    /// position [default: beginning]
     #[arg(short = 'o', long, alias = "offset", value_parser = Start::parse, allow_negative_numbers = true)]
     #[arg(value_name = "beginning|end|stored|OFFSET|-N|TIME")]
     from: Option<Start>,
@@ -141,27 +146,56 @@ impl Start {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    remember_operation("read");
     let config = config(args)?;
+    let group = group_of(args, &config);
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
         let _metrics = args.metrics.serve(&client)?;
         // Before the output watches for signals too: a signal that only the output sees would not end the command.
         let interrupted = interrupted();
-        let mut reading = Reading::new(args, &client)?;
-        if args.share {
-            return share::run(&client, &mut reading, interrupted).await;
-        }
-        let mut consumer = client.consumer();
-        let read = reading.run(&mut consumer, interrupted).await;
-        let flushed = reading.output.flush();
-        let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
-        let closed = match args.group {
-            // Nothing more is committed: the next member reads the records that were not written to the pipe.
-            Some(_) if !is_stuck => consumer.close(CLOSE_WITHIN).await.map_err(Failure::from),
-            Some(_) | None => Ok(()),
+        let mut reading = Reading::new(args, group.clone(), &client)?;
+        let read = if args.share {
+            share::run(&client, &mut reading, interrupted).await
+        } else {
+            read(&client, &mut reading, interrupted).await
         };
-        read.and(flushed).and(closed)
+        match (read, group) {
+            (Err(failure @ Failure::Failed(_)), Some(group)) => {
+                Err(groups::kind::explain(&client.admin(), &group, args.share, failure).await)
+            }
+            (read, _) => read,
+        }
     })
+}
+
+async fn read(
+    client: &Client,
+    reading: &mut Reading<'_>,
+    interrupted: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let mut consumer = client.consumer();
+    let read = reading.run(&mut consumer, interrupted).await;
+    let flushed = reading.output.flush();
+    let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
+    let closed = match reading.group {
+        // Nothing more is committed: the next member reads the records that were not written to the pipe.
+        Some(_) if !is_stuck => consumer.close(CLOSE_WITHIN).await.map_err(Failure::from),
+        Some(_) | None => Ok(()),
+    };
+    read.and(flushed).and(closed)
+}
+
+/// The group of `--group`, or of the property `group.id`.
+fn group_of(args: &Args, config: &Config) -> Option<String> {
+    let group = config.group_id.clone().filter(|group| !group.is_empty());
+    if args.partition.is_empty() {
+        return group;
+    }
+    if let Some(group) = group {
+        note(&format!("ottla: warning: --partition reads without a group: group.id `{group}` is not used"));
+    }
+    None
 }
 
 fn config(args: &Args) -> Result<Config, Failure> {
@@ -174,13 +208,17 @@ fn config(args: &Args) -> Result<Config, Failure> {
     }
     if let Some(group) = &args.group {
         config.set("group.id", group)?;
+    }
+    let is_member =
+        args.partition.is_empty() && config.group_id.as_ref().is_some_and(|group| !group.is_empty());
+    if is_member {
         match args.from {
             None | Some(Start::Stored) => {}
             Some(Start::At(StartAt::Beginning)) => config.set("auto.offset.reset", "earliest")?,
             Some(Start::At(StartAt::End)) => config.set("auto.offset.reset", "latest")?,
             Some(Start::At(_) | Start::Last(_)) => {
                 return Err(Failure::usage(
-                    "--from an offset or a time does not go with --group: use `ottla groups reset-offsets`",
+                    "--from an offset or a time does not go with a group: use `ottla groups reset-offsets`",
                 ));
             }
         }
@@ -192,6 +230,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
 
 struct Reading<'a> {
     args: &'a Args,
+    group: Option<String>,
     format: Format,
     admin: Admin,
     output: StoppableOutput,
@@ -201,15 +240,18 @@ struct Reading<'a> {
     ends: Option<BTreeMap<TopicPartition, i64>>,
     /// Partitions without a leader: nothing can be read from them.
     offline: Vec<TopicPartition>,
+    watch: TopicWatch,
 }
 
 impl<'a> Reading<'a> {
-    fn new(args: &'a Args, client: &Client) -> Result<Self, Failure> {
+    fn new(args: &'a Args, group: Option<String>, client: &Client) -> Result<Self, Failure> {
         let lines =
             Format::Text(vec![crate::format::Piece::Value, crate::format::Piece::Literal(b"\n".to_vec())]);
         let format = if args.json { Format::Json } else { args.format.clone().unwrap_or(lines) };
         Ok(Self {
             args,
+            watch: TopicWatch::new(args.topic.name(), group.is_some()),
+            group,
             format,
             admin: client.admin(),
             output: StoppableOutput::new(Interrupt::watch_and(|_| {})?)?,
@@ -248,21 +290,31 @@ impl<'a> Reading<'a> {
                 }
                 Some(Polled::Event(event)) => self.on_event(consumer, event).await?,
                 // No records arrived during the poll: the printed ones are flushed.
-                Some(_) | None => self.output.flush()?,
+                Some(_) | None => self.on_idle().await?,
             }
             self.drop_reached(&consumer.positions());
         }
+    }
+
+    /// Flushes the printed records, and checks that the topic still exists: the client waits for it without an event.
+    async fn on_idle(&mut self) -> Result<(), Failure> {
+        self.output.flush()?;
+        self.watch.check(&self.admin).await
     }
 
     /// Subscribes to the topic, or assigns its partitions with their start positions.
     async fn begin(&mut self, consumer: &mut Consumer) -> Result<(), Failure> {
         let partitions = self.partitions().await?;
         self.find_offline(&partitions).await?;
-        if self.args.group.is_some() {
+        if self.group.is_some() {
             consumer.subscribe(&[self.args.topic.name()]).await?;
             return Ok(());
         }
-        let assigned = self.starts(partitions).await?;
+        let mut assigned = self.starts(partitions).await?;
+        // With `error` the client reports an offset out of range, and ends.
+        if consumer.client().config().auto_offset_reset != OffsetReset::Error {
+            start_range::keep_within(&self.admin, &mut assigned, &self.offline).await?;
+        }
         if self.args.exit_at_end {
             self.ends = Some(self.ends_after(&assigned).await?);
         }

@@ -10,11 +10,13 @@ use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retr
 
 use self::child::{Child, ChildSettings, LineResult};
 use super::consume::interrupted;
+use super::groups;
+use super::produce::await_topic;
 use crate::bench::parse_order;
 use crate::connect::{ConnectArgs, contact, runtime};
-use crate::failure::Failure;
+use crate::failure::{Failure, remember_operation};
 use crate::metrics::MetricsArgs;
-use crate::output::note;
+use crate::output::{counted, note};
 use crate::topic_args::{topic_name, topic_or_regex};
 use crate::warnings;
 
@@ -91,6 +93,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    remember_operation("read");
     // Before joining the group: a missing program would fail every record.
     program::check(&args.command[0], std::env::var_os("PATH").as_deref())?;
     if args.share && args.order != Order::None {
@@ -107,13 +110,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let interrupted = interrupted();
         tokio::pin!(interrupted);
         // Reports an unreachable broker now, and topics that do not exist yet.
-        let (client, _) = tokio::select! {
+        let (client, cluster) = tokio::select! {
             biased;
             signal = &mut interrupted => return signal,
             contacted = contact(config.clone()) => contacted?,
         };
         warn_of_missing_topics(&client, &args.topic).await;
-        drop(client);
+        if let Some(dead_letters) = &args.dead_letters {
+            await_topic(&client, &cluster, dead_letters).await?;
+        }
+        if !config.is_set("allow.auto.create.topics") {
+            // As in `ottla consume`: a topic that does not exist is probably misspelt.
+            config.set("allow.auto.create.topics", "false")?;
+        }
+        let admin = client.admin();
         let processor = start(args, config)?;
         let (metrics, served) = (processor.metrics_source(), processor.metrics_source());
         let _endpoint = args.metrics.serve_and(processor.client(), move || served().prometheus_text())?;
@@ -135,7 +145,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let ended = processor.join();
         let metrics = metrics();
         note(&summary(&metrics, args.dead_letters.as_deref()));
-        ended?;
+        if let Err(error) = ended {
+            return Err(groups::kind::explain(&admin, &args.group, args.share, error.into()).await);
+        }
         match metrics.skipped {
             0 => Ok(()),
             skipped => Err(Failure::failed(format!(
@@ -163,7 +175,9 @@ fn summary(metrics: &Metrics, dead_letters: Option<&str>) -> String {
     let to = dead_letters.map(|topic| format!(" to {topic}")).unwrap_or_default();
     let Metrics { handled, retries, skipped, dead_letters, .. } = metrics;
     format!(
-        "{handled} records handled, {retries} retries, {skipped} skipped, {dead_letters} dead-lettered{to}"
+        "{} handled, {retries} {}, {skipped} skipped, {dead_letters} dead-lettered{to}",
+        counted(*handled, "record"),
+        if *retries == 1 { "retry" } else { "retries" }
     )
 }
 

@@ -44,7 +44,7 @@ async fn read(
                 }
             }
             // No records arrived during the poll: the printed ones are flushed.
-            None => reading.output.flush()?,
+            None => reading.on_idle().await?,
         }
     }
 }
