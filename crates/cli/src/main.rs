@@ -39,6 +39,7 @@ mod topic_args;
 mod topic_spec;
 mod warnings;
 
+use std::any::TypeId;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -50,7 +51,8 @@ use crate::failure::Failure;
 
 /// A Kafka broker and command-line tools for Kafka.
 ///
-/// Exit codes: 0 success, 1 failure, 2 usage error, 130 and 143 interrupted by SIGINT and SIGTERM.
+/// Exit codes: 0 success, 1 failure, 2 usage error, 130 and 143 interrupted by SIGINT and SIGTERM. Commands that run until
+/// a signal (broker, consume, run, log tail --follow) return 0 after a signal, if they have ended in order.
 #[derive(Debug, Parser)]
 #[command(name = "ottla", version, propagate_version = true)]
 struct Cli {
@@ -116,7 +118,11 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return explain(&error),
+    };
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let format = cli.command.log_format();
     match format {
         LogFormat::Text => log_to_stderr(cli.verbose, &cli.command),
@@ -134,10 +140,42 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints a usage error, or the help that was requested: it fails if the help cannot be written.
+fn explain(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+    match printed.map_err(|problem| Failure::output(&problem)) {
+        Err(failure @ Failure::Failed(_)) if !error.use_stderr() => {
+            output::note(&format!("ottla: {failure}"));
+            ExitCode::from(failure.exit_code())
+        }
+        Ok(()) | Err(_) => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
+    }
+}
+
 /// The command line. A letter has one meaning in all subcommands. As in kcat, `-f` is a format and `-l` a file of
 /// lines.
 pub(crate) fn command() -> clap::Command {
-    Cli::command()
+    with_negative_numbers(Cli::command())
+}
+
+/// Lets numeric options take negative numbers, so that they are refused with the range and not as unknown options.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let numbers = [
+        TypeId::of::<i16>(),
+        TypeId::of::<u16>(),
+        TypeId::of::<i32>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<i64>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<f64>(),
+    ];
+    let with_numbers = |arg: clap::Arg| {
+        let is_number = numbers.iter().any(|number| arg.get_value_parser().type_id() == *number);
+        let takes_value = arg.get_action().takes_values();
+        if is_number && takes_value { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(with_numbers).mut_subcommands(with_negative_numbers)
 }
 
 fn run(command: Command) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, sentence};
 
 /// Maximum size of a properties file; a larger one is probably another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -36,14 +36,16 @@ pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
 
 /// Reads a properties file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<Property>, Failure> {
-    let size = std::fs::metadata(path).map_err(|error| Failure::file(path, &error))?.len();
+    let unreadable =
+        |error: std::io::Error| Failure::usage(format!("{}: {}", path.display(), sentence(&error)));
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > FILE_BYTES_MAX {
-        return Err(Failure::failed(format!(
+        return Err(Failure::usage(format!(
             "{}: {size} bytes is too large for a properties file",
             path.display()
         )));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
     parse(&text, &path.display().to_string()).map_err(Failure::Usage)
 }
 

@@ -51,6 +51,8 @@ impl ControlClient {
             .map_err(|_| self.fails("the answer is not JSON: no Ottla broker is controlled there"))?;
         match (status, answer.get("error").and_then(Value::as_str)) {
             (StatusCode::OK, _) => Ok(answer),
+            // The arguments were wrong, as far as only the broker can know.
+            (StatusCode::BAD_REQUEST, Some(error)) => Err(Failure::usage(error)),
             (_, Some(error)) => Err(Failure::failed(error.to_owned())),
             (status, None) => Err(self.fails(&format!("status {status}"))),
         }
