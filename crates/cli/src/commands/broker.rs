@@ -22,7 +22,7 @@ use crate::allocator::limit_heaps;
 use crate::control::{ControlAddress, ControlServer};
 use crate::failure::{Failure, sentence};
 use crate::output::note;
-use crate::properties::{self, key_value};
+use crate::properties::{self, Property, key_value};
 use crate::signals::Signals;
 use crate::topic_spec::TopicSpec;
 
@@ -137,6 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(level) = args.as_version {
         config.as_version = level;
     }
+    args.check(&properties)?;
     let data = args.data.clone().or_else(|| server.data.clone());
     let listeners = args.listeners(&config)?;
     if let Some(durability) = args.durability {
@@ -146,6 +147,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::usage(
             "--data DIR is missing: say where to keep the data, or --durability memory",
         ));
+    }
+    if let (Some(dir), Durability::Memory) = (&args.data, config.durability) {
+        return Err(Failure::usage(format!(
+            "--data {} and durability memory exclude each other: nothing would be stored there",
+            dir.display()
+        )));
     }
     let data = data.filter(|_| config.durability != Durability::Memory);
     if let Some(warning) = server.warning() {
@@ -187,6 +194,33 @@ struct Start<'a> {
 }
 
 impl Args {
+    /// Refuses arguments of which one would be ignored. A file of properties may have what a flag overrides.
+    fn check(&self, properties: &[Property]) -> Result<(), Failure> {
+        let typed = |names: &[&str]| {
+            let mut typed = properties.iter().filter(|property| property.at.is_none());
+            typed.find(|property| names.contains(&&*property.name)).map(|property| property.name.clone())
+        };
+        let twice = |flag: &str, name: String| {
+            Err(Failure::usage(format!("{flag} and -X {name} exclude each other: use one of them")))
+        };
+        if let (Some(_), Some(name)) = (&self.data, typed(&["log.dirs", "log.dir"])) {
+            return twice("--data", name);
+        }
+        if let (Some(_), Some(name)) = (self.listen, typed(&["listeners"])) {
+            return twice("--listen", name);
+        }
+        for (index, topic) in self.topic.iter().enumerate() {
+            let earlier = self.topic[..index].iter().find(|earlier| earlier.name == topic.name);
+            if earlier.is_some_and(|earlier| earlier.partitions != topic.partitions) {
+                return Err(Failure::usage(format!(
+                    "--topic {}: it is named twice, with different numbers of partitions",
+                    topic.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The listeners of the flags, or of the properties. None with `--secure`, which makes its own.
     fn listeners(&self, config: &BrokerConfig) -> Result<Vec<Listener>, Failure> {
         let of_properties =
@@ -322,6 +356,12 @@ pub(super) fn start_failed(error: StartError) -> Failure {
     match error {
         StartError::Advertise(_) | StartError::Topic { .. } | StartError::Listener { .. } => {
             Failure::usage(error.to_string())
+        }
+        StartError::Listen { address, ref source } if source.kind() == std::io::ErrorKind::AddrInUse => {
+            Failure::failed(format!(
+                "{error}: another process listens there, perhaps another broker; choose another port with --listen \
+                 HOST:PORT (now {address}), or with port 0 any free one"
+            ))
         }
         error => Failure::failed(error.to_string()),
     }
