@@ -35,9 +35,19 @@ pub(super) struct LogEvent {
 /// The reported problems, and the pending connections.
 #[derive(Debug)]
 pub(super) struct Ledger {
+    /// `true` until a line has pointed to `ottla doctor`.
     doctor: bool,
     reported: BTreeMap<String, ReportedProblem>,
     connections: BTreeMap<String, PendingConnection>,
+}
+
+/// The command that finds the cause of a problem.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Hint {
+    /// The doctor, which examines connections and brokers.
+    Doctor,
+    /// The line has the cause: a full disk, or the answer of a program.
+    None,
 }
 
 #[derive(Debug)]
@@ -76,7 +86,7 @@ impl Ledger {
                     return None;
                 }
                 let line = format!("{place}: retrying rejected records: {problem}");
-                self.report(now, &format!("records {problem}"), line)
+                self.report(now, &format!("records {problem}"), line, Hint::None)
             }
             "STALL" if event.is_warning => {
                 let (stall, _) = event.message.split_once(" for ")?;
@@ -86,7 +96,7 @@ impl Ledger {
                 if known {
                     return None;
                 }
-                self.report(now, stall, without_correlation(&event.message))
+                self.report(now, stall, without_correlation(&event.message), Hint::Doctor)
             }
             "STALL" => {
                 let (stall, _) = event.message.split_once(": over ")?;
@@ -95,7 +105,7 @@ impl Ledger {
             }
             _ if event.is_warning => {
                 let line = format!("{}{}", event.message, event.rest);
-                self.report(now, &line, line.clone())
+                self.report(now, &line, line.clone(), Hint::None)
             }
             _ => None,
         }
@@ -120,7 +130,7 @@ impl Ledger {
         }
         lines
             .into_iter()
-            .filter_map(|(address, line)| self.report(now, &format!("to {address}"), line))
+            .filter_map(|(address, line)| self.report(now, &format!("to {address}"), line, Hint::Doctor))
             .collect()
     }
 
@@ -146,8 +156,7 @@ impl Ledger {
         }
     }
 
-    fn report(&mut self, now: Instant, problem: &str, line: String) -> Option<String> {
-        let first = self.reported.is_empty();
+    fn report(&mut self, now: Instant, problem: &str, line: String, hint: Hint) -> Option<String> {
         let (problem, full) = (problem_of(problem), self.reported.len() >= PROBLEMS_MAX);
         let mut since = String::new();
         match self.reported.get_mut(&problem) {
@@ -164,7 +173,7 @@ impl Ledger {
                 self.reported.insert(problem, ReportedProblem { at: now, repeated: 0 });
             }
         }
-        let doctor = if first && self.doctor {
+        let doctor = if hint == Hint::Doctor && std::mem::take(&mut self.doctor) {
             " (run `ottla doctor` with the same connection arguments to find the cause)"
         } else {
             ""
@@ -253,6 +262,19 @@ mod tests {
         let later =
             ledger.on_event(now + REPEAT_INTERVAL, retry(1, 9, "disk full at offset 3 (os error 28)"));
         assert!(later.is_some_and(|line| line.ends_with("(repeated 1 times since the last line)")));
+    }
+
+    #[test]
+    fn the_first_problem_that_the_doctor_can_examine_points_to_it() {
+        let (now, mut ledger) = (Instant::now(), Ledger::new(true));
+        let line = ledger.on_event(now, event("", "the handler answered: no such order")).expect("a warning");
+        assert!(!line.contains("doctor"), "{line}");
+        let stall =
+            ledger.on_event(now, event("STALL", "no answer to Fetch (CorrId 7) from a:1 for 5000 ms"));
+        assert!(stall.is_some_and(|line| line.contains("run `ottla doctor`")));
+        let other =
+            ledger.on_event(now, event("STALL", "no answer to Produce (CorrId 8) from a:1 for 5000 ms"));
+        assert!(other.is_some_and(|line| !line.contains("doctor")), "once is enough");
     }
 
     #[test]
