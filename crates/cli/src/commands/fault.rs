@@ -39,6 +39,7 @@ pub(crate) enum FaultCommand {
         /// The work: roll and compact need --topic
         #[arg(value_parser = ["apply-retention", "roll", "compact", "expire-offsets", "abort-timed-out-transactions"])]
         action: String,
+        /// The topic of roll and compact
         #[arg(long, value_name = "TOPIC")]
         topic: Option<String>,
         #[command(flatten)]
@@ -47,12 +48,14 @@ pub(crate) enum FaultCommand {
     Wait(WaitArgs),
     /// Keeps the data of a broker in memory under a name, for `restore` and `fork`
     Snapshot {
+        /// The name: letters, digits, dots, dashes and underscores
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
     /// Replaces the broker's data by a snapshot's; the addresses stay
     Restore {
+        /// The name that `snapshot` was given
         name: String,
         #[command(flatten)]
         control: ControlArgs,
@@ -67,6 +70,7 @@ pub(crate) enum FaultCommand {
     },
     /// Stops a fork
     EndFork {
+        /// The id that `fork` printed
         id: u64,
         #[command(flatten)]
         control: ControlArgs,
@@ -140,6 +144,7 @@ pub(crate) struct AddArgs {
 /// Stops, starts, cuts off, slows down or adds a node
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
+    /// The id of the node
     id: i32,
     /// `stop` lets another node lead its partitions; `cut-off` leaves it leader
     #[arg(value_parser = ["stop", "start", "cut-off", "reconnect", "lag", "add"])]
@@ -202,12 +207,16 @@ pub(crate) struct MoveArgs {
     /// The node that leads, or coordinates; -1 leaves a partition without a leader
     #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     to: i32,
+    /// The topic whose partition moves
     #[arg(long, value_name = "TOPIC", required_unless_present_any = ["group", "transactional_id"])]
     topic: Option<String>,
+    /// The partition of --topic
     #[arg(long, value_name = "N", default_value_t = 0)]
     partition: i32,
+    /// The group whose coordinator moves
     #[arg(long, value_name = "GROUP", conflicts_with = "topic")]
     group: Option<String>,
+    /// The transactional id whose coordinator moves
     #[arg(long, value_name = "ID", conflicts_with_all = ["topic", "group"])]
     transactional_id: Option<String>,
     #[command(flatten)]
@@ -223,11 +232,13 @@ pub(crate) struct WaitArgs {
     /// The transactional id, with --state: Ongoing, CompleteCommit, ...
     #[arg(long, value_name = "ID", requires = "state", conflicts_with = "group")]
     transactional_id: Option<String>,
+    /// The state, by Kafka's name, in upper or lower case
     #[arg(long, value_name = "NAME")]
     state: Option<String>,
     /// The API whose requests are counted, with --count
     #[arg(long, value_name = "NAME", requires = "count", conflicts_with_all = ["group", "transactional_id", "state"])]
     api: Option<String>,
+    /// The number of requests of --api since the first count
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// The longest wait in milliseconds
