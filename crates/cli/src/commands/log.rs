@@ -15,7 +15,7 @@ use crate::connect::runtime;
 use crate::failure::Failure;
 use crate::format::Format;
 use crate::lines::Lines;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::time;
 
 /// A batch is appended when it has this size, or when the input pauses.
@@ -164,7 +164,8 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
         closed.map_err(|error| failed(&error))?;
     }
     let durable = if args.no_sync { "" } else { ", on disk" };
-    eprintln!("{} records appended, the log ends at {end}{durable}", end - first);
+    let appended = counted((end - first).unsigned_abs(), "record");
+    eprintln!("{appended} appended, the log ends at {end}{durable}");
     Ok(())
 }
 
@@ -229,7 +230,11 @@ fn skip(args: &SkipArgs) -> Result<(), Failure> {
     let end = match (ranges.is_empty(), offset) {
         (true, Some(offset)) => format!("offset {offset} is in no damaged range of {place}\n"),
         (true, None) => format!("{place}: no damaged range\n"),
-        (false, _) => format!("{records} records in {} damaged ranges\n", ranges.len()),
+        (false, _) => format!(
+            "{} in {}\n",
+            counted(records.unsigned_abs(), "record"),
+            counted(ranges.len() as u64, "damaged range")
+        ),
     };
     output.write(end.as_bytes())?;
     output.flush()?;

@@ -10,6 +10,7 @@ use super::network::{self, Reachable, is_local};
 use super::report::{Report, Status, Step};
 use super::{peer, security};
 use crate::failure::Failure;
+use crate::output::counted;
 
 /// The oldest Apache Kafka release whose brokers support each version of Produce.
 const RELEASES: &[(i16, &str)] = &[
@@ -135,11 +136,10 @@ fn request_metadata(
 }
 
 fn summary(step: Step, metadata: &MetadataResponse) -> Step {
-    let brokers = metadata.brokers.len();
     let step = step.fact(format!(
-        "{brokers} {}, {} topics, cluster id {}",
-        if brokers == 1 { "broker" } else { "brokers" },
-        metadata.topics.len(),
+        "{}, {}, cluster id {}",
+        counted(metadata.brokers.len() as u64, "broker"),
+        counted(metadata.topics.len() as u64, "topic"),
         metadata.cluster_id.as_deref().unwrap_or("unknown")
     ));
     if metadata.controller_id >= 0 {

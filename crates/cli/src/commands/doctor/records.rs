@@ -18,6 +18,7 @@ use super::pace::Pace;
 use super::report::{Report, Status, Step, millis};
 use super::{Args, Measurements};
 use crate::failure::Failure;
+use crate::output::counted;
 use crate::time::now_ms;
 
 /// Number of records to write, one at a time.
@@ -394,7 +395,7 @@ fn count(mut bytes: bytes::Bytes) -> usize {
 
 fn read(step: Step, fetched: &Fetched, from: Option<i64>) -> Step {
     let step = throttled(step.took(fetched.took), fetched.throttled_ms);
-    let seen = format!("{} records from offset {}", fetched.records, fetched.offset);
+    let seen = format!("{} from offset {}", counted(fetched.records as u64, "record"), fetched.offset);
     match (from, fetched.records) {
         (Some(_), 0) => step
             .status(Status::Fail)

@@ -6,6 +6,7 @@ use ottla_protocol::messages::MetadataResponse;
 use super::brokers::{Cluster, some_of};
 use super::report::{Report, Status, Step};
 use crate::failure::Failure;
+use crate::output::counted;
 
 pub(super) fn examine(cluster: &Cluster, report: &mut Report) -> Result<(), Failure> {
     report.add(partitions(&cluster.metadata))
@@ -28,12 +29,12 @@ fn partitions(metadata: &MetadataResponse) -> Step {
             }
         }
     }
-    let mut step = Step::new("partitions", format!("{} topics", metadata.topics.len()));
-    step = step.fact(format!("{count} partitions"));
+    let mut step = Step::new("partitions", counted(metadata.topics.len() as u64, "topic"));
+    step = step.fact(counted(count as u64, "partition"));
     if !refused.is_empty() {
         step = step
             .status(Status::Warn)
-            .fact(format!("{} topics with errors: {}", refused.len(), some_of(&refused)))
+            .fact(format!("{} with errors: {}", counted(refused.len() as u64, "topic"), some_of(&refused)))
             .advice("if this persists, check the broker's log");
     }
     if !lacking.is_empty() {

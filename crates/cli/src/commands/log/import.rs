@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ottla_broker::{ImportOptions, import_kafka};
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, counted};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArgs {
@@ -36,16 +36,21 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
     let report = imported.map_err(|error| Failure::failed(error.to_string()))?;
     let mut text = String::new();
     for topic in &report.topics {
-        text += &format!("{}: {} partitions, {} bytes\n", topic.name, topic.partitions, topic.bytes);
+        text += &format!(
+            "{}: {}, {} bytes\n",
+            topic.name,
+            counted(topic.partitions as u64, "partition"),
+            topic.bytes
+        );
     }
     for note in &report.notes {
         text += &format!("{note}\n");
     }
-    let (count, place) = (report.topics.len(), args.data.display());
+    let (count, place) = (counted(report.topics.len() as u64, "topic"), args.data.display());
     text += &if args.dry_run {
-        format!("{count} topics would be imported into {place}; nothing was written\n")
+        format!("{count} would be imported into {place}; nothing was written\n")
     } else {
-        format!("{count} topics imported into {place}\n")
+        format!("{count} imported into {place}\n")
     };
     let mut output = Output::new();
     output.write(text.as_bytes())?;
