@@ -119,6 +119,7 @@ fn nodes_leaders_and_coordinators_are_moved() {
     broker.produce(&[]).succeeded();
     assert!(began.elapsed() >= Duration::from_millis(300), "node 2 leads, and answers late");
     broker.fault(&["node", "9", "stop"]).failed(1, &["there is no node 9"]);
+    broker.fault(&["add", "Fetch", "cut", "--node", "9"]).failed(1, &["there is no node 9"]);
     broker.fault(&["move", "--to", "9", "--topic", "orders"]).failed(1, &["node 9 is not up"]);
 }
 
@@ -133,6 +134,8 @@ fn work_is_done_now_and_states_are_waited_for() {
     broker.fault(&["now", "compact", "--topic", "bills"]).failed(1, &["no topic `bills`"]);
     broker.ok(&["wait", "--api", "Produce", "--count", "1"]);
     assert!(broker.ok(&["requests"])["Produce"].as_u64() >= Some(1));
+    let foo = ["wait", "--group", "billing", "--state", "Foo"];
+    broker.fault(&foo).failed(2, &["`Foo` is no state", "PreparingRebalance", "Stable"]);
     let late = broker.fault(&["wait", "--group", "billing", "--state", "Stable", "--within-ms", "20"]);
     late.failed(1, &["state Stable of group billing did not come about within 20 ms: Dead"]);
 }
@@ -153,7 +156,7 @@ fn a_broker_is_restored_and_forked() {
     broker.ok(&["end-fork", "1"]);
     broker.fault(&["end-fork", "1"]).failed(1, &["there is no fork 1"]);
     broker.fault(&["restore", "other"]).failed(1, &["there is no snapshot `other`"]);
-    broker.fault(&["snapshot", "a/b"]).failed(1, &["letters, digits"]);
+    broker.fault(&["snapshot", "a/b"]).failed(2, &["letters, digits"]);
 }
 
 #[test]
@@ -214,6 +217,14 @@ fn addresses_and_actions_that_do_not_exist_are_usage_errors() {
     ottla(&["fault", "list"], "").failed(2, &["--control"]);
     ottla(&["fault", "add", "Produce", "explode", "--control", "unix:x"], "").failed(2, &["explode"]);
     ottla(&["fault", "list", "--control", "unix:/nonexistent/x"], "").failed(1, &["ottla broker --control"]);
+}
+
+/// They returned 1, as a broker that cannot do it now.
+#[test]
+fn arguments_that_the_broker_refuses_are_usage_errors() {
+    let broker = Controlled::at_socket();
+    broker.fault(&["add", "Produc", "cut"]).failed(2, &["`Produc` is no API"]);
+    broker.fault(&["add", "Produce", "cut", "--count", "0"]).failed(2, &[]);
 }
 
 #[test]

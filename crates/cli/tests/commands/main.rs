@@ -6,6 +6,7 @@ mod administration;
 mod diagnoses;
 mod endpoint;
 mod faults;
+mod feedback;
 mod groups;
 mod handlers;
 mod imports;

@@ -1,0 +1,213 @@
+//! Messages to people who use a command for the first time: nothing is ignored or repeated without a word.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use ottla_broker::{Broker, BrokerConfig};
+use rustix::process::Signal;
+
+use crate::support::{PATIENCE, Running, at, broker, command, fill, ottla};
+
+/// The variable won over `-X` and `--config`.
+#[test]
+fn the_command_line_wins_over_the_environment() {
+    let broker = broker(1);
+    let given = format!("bootstrap.servers={}", broker.bootstrap_servers());
+    let args = ["topics", "list", "-X", &given];
+    let mut list = command(&args);
+    let listed = Running::start(list.env("OTTLA_BROKERS", "127.0.0.1:1"), "").wait().succeeded();
+    assert_eq!(listed.stdout, "orders\n");
+}
+
+#[test]
+fn records_without_acknowledgements_are_not_called_acknowledged() {
+    let broker = broker(1);
+    let sent = at(&broker, &["produce", "orders", "--acks", "0"], "1\n2\n").succeeded();
+    assert!(sent.stderr.contains("2 records sent, not acknowledged"), "{sent:?}");
+}
+
+#[test]
+fn a_tab_is_a_delimiter_and_nothing_is_none() {
+    let broker = broker(1);
+    at(&broker, &["produce", "orders", "-K", r"\t"], "key\tvalue\n").succeeded();
+    let read = at(&broker, &["consume", "orders", "-e", "-f", "%k=%s"], "").succeeded();
+    assert_eq!(read.stdout, "key=value");
+    at(&broker, &["produce", "orders", "-K", ""], "").failed(2, &["empty"]);
+}
+
+/// The partition was printed again from its beginning.
+#[test]
+fn an_offset_out_of_range_is_reported_and_repeats_no_record() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n3\n4\n");
+    let beyond = at(&broker, &["consume", "orders", "-p", "0", "-o", "99", "-e"], "").succeeded();
+    assert!(beyond.stderr.contains("offset 99 is out of range, the log has 0 to 4"), "{beyond:?}");
+    assert_eq!(beyond.stdout, "");
+    at(&broker, &["topics", "delete-records", "orders:0", "--before", "2"], "").succeeded();
+    let below = at(&broker, &["consume", "orders", "-p", "0", "-o", "1", "-e"], "").succeeded();
+    assert!(below.stderr.contains("offset 1 is out of range, the log has 2 to 4"), "{below:?}");
+    assert_eq!(below.stdout, "3\n4\n");
+}
+
+/// The command waited for ever.
+#[test]
+fn a_topic_that_is_deleted_ends_its_reader() {
+    let broker = broker(1);
+    fill(&broker, "1\n");
+    let servers = broker.bootstrap_servers();
+    let mut alone = Running::start(&mut command(&["consume", "orders", "-b", &servers]), "");
+    let mut member = Running::start(&mut command(&["consume", "orders", "-G", "g", "-b", &servers]), "");
+    alone.until("reading", PATIENCE, |it| it.stdout() == "1\n");
+    member.until("reading", PATIENCE, |it| it.stdout() == "1\n");
+    at(&broker, &["topics", "delete", "orders"], "").succeeded();
+    alone.wait().failed(1, &["topic `orders` was deleted"]);
+    member.until("warned", PATIENCE, |it| it.stderr().contains("topic `orders` was deleted"));
+    member.signal(Signal::INT);
+    member.wait().succeeded();
+}
+
+#[test]
+fn a_group_of_the_other_kind_is_named() {
+    let broker = broker(1);
+    fill(&broker, "1\n");
+    at(&broker, &["consume", "orders", "-G", "committing", "-e"], "").succeeded();
+    let create =
+        ["groups", "reset-offsets", "sharing", "-t", "orders", "--to-earliest", "--create", "--share"];
+    at(&broker, &[&create[..], &["--execute"]].concat(), "").succeeded();
+    at(&broker, &["consume", "orders", "-G", "sharing"], "").failed(1, &["is a share group", "--share"]);
+    at(&broker, &["consume", "orders", "--share", "-G", "committing"], "")
+        .failed(1, &["is a consumer group", "--share"]);
+    at(&broker, &["run", "-t", "orders", "-G", "sharing", "--", "cat"], "").failed(1, &["is a share group"]);
+}
+
+/// Three limits were reported, one after the other.
+#[test]
+fn a_large_record_names_the_limits_to_raise() {
+    let broker = broker(1);
+    let line = "a".repeat(1_200_000);
+    let limits = ["message.max.bytes", "max.message.bytes"];
+    let refused = at(&broker, &["produce", "orders"], &line).failed(1, &limits);
+    assert!(!refused.stderr.contains("partition -1"), "{refused:?}");
+    let raised = ["produce", "orders", "-z", "none", "-X", "message.max.bytes=2000000"];
+    at(&broker, &raised, &line)
+        .failed(1, &["MESSAGE_TOO_LARGE", "`ottla topics configs orders --set max.message.bytes=BYTES`"]);
+    at(&broker, &["topics", "configs", "orders", "--set", "max.message.bytes=2000000"], "").succeeded();
+    at(&broker, &raised, &line).succeeded();
+}
+
+/// The first failure ended the command.
+#[test]
+fn a_command_for_several_topics_goes_on_after_a_failure() {
+    let broker = broker(1);
+    let created = at(&broker, &["topics", "create", "orders", "bills", "orders:2"], "");
+    let created = created.failed(1, &["`orders`"]);
+    assert_eq!((&*created.stdout, created.stderr.lines().count()), ("created bills\n", 2), "{created:?}");
+    let deleted = at(&broker, &["topics", "delete", "bils", "bills"], "").failed(1, &["topic `bils`"]);
+    assert_eq!(deleted.stdout, "deleted bills\n");
+    at(&broker, &["consume", "orders", "-G", "a", "-e"], "").succeeded();
+    let deleted = at(&broker, &["groups", "delete", "b", "a"], "").failed(1, &["group `b`"]);
+    assert_eq!(deleted.stdout, "deleted a\n");
+}
+
+#[test]
+fn a_topic_that_the_broker_does_not_create_is_reported_as_unknown() {
+    let mut config = BrokerConfig::default();
+    config.set("auto.create.topics.enable", "false").expect("a property");
+    let broker = Broker::builder().config(config).memory().spawn().expect("a broker in memory");
+    at(&broker, &["produce", "orders"], "1\n").failed(1, &["topic `orders` does not exist"]);
+}
+
+#[test]
+fn filters_name_things_that_exist() {
+    let broker = broker(1);
+    at(&broker, &["groups", "list", "--state", "stabel"], "").failed(2, &["`stabel`", "Stable"]);
+    at(&broker, &["groups", "list", "--type", "foo"], "").failed(2, &["`foo`", "consumer"]);
+    at(&broker, &["transactions", "list", "--state", "foo"], "").failed(2, &["`foo`", "Ongoing"]);
+    at(&broker, &["logdirs", "--node", "7"], "").failed(1, &["there is no node 7"]);
+    at(&broker, &["logdirs", "--topic", "nope"], "").failed(1, &["topic `nope` does not exist"]);
+    at(&broker, &["clients", "unsubscribe", "nope"], "").failed(1, &["no subscription `nope`"]);
+    let delete = ["quotas", "delete", "--user", "anna", "producer_byte_rate"];
+    at(&broker, &delete, "").failed(1, &["user `anna` has no quota `producer_byte_rate`"]);
+}
+
+/// The group was ignored.
+#[test]
+fn the_property_with_the_group_is_used() {
+    let broker = broker(1);
+    fill(&broker, "1\n");
+    let read = ["consume", "orders", "-e", "-X", "group.id=readers"];
+    assert_eq!(at(&broker, &read, "").succeeded().stdout, "1\n");
+    assert_eq!(at(&broker, &read, "").succeeded().stdout, "", "the group has committed");
+}
+
+#[test]
+fn usage_errors_and_help_have_their_exit_codes() {
+    ottla(&["topics", "list", "--config", "/nonexistent/file"], "").failed(2, &["/nonexistent/file"]);
+    let negative = ottla(&["consume", "orders", "-c", "-1"], "").failed(2, &["-1"]);
+    assert!(!negative.stderr.contains("'-- -1'"), "{negative:?}");
+    let full = File::options().write(true).open("/dev/full").expect("a device");
+    let help = command(&["--help"]).stdout(full).stderr(Stdio::piped()).output().expect("it runs");
+    assert_eq!(help.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&help.stderr).contains("standard output: no space left"), "{help:?}");
+}
+
+/// One of the two arguments was ignored.
+#[test]
+fn a_broker_refuses_arguments_that_exclude_each_other() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("UTF-8");
+    for (args, word) in [
+        (&["--data", data, "--durability", "memory"][..], "memory"),
+        (&["--data", data, "-X", "log.dirs=elsewhere"], "log.dirs"),
+        (&["--data", data, "--listen", "127.0.0.1:0", "-X", "listeners=PLAINTEXT://:0"], "listeners"),
+        (&["--data", data, "--topic", "a:3", "--topic", "a:5"], "--topic a"),
+    ] {
+        ottla(&[&["broker"], args].concat(), "").failed(2, &[word]);
+    }
+}
+
+/// The topic was created, and reported as missing.
+#[test]
+fn a_program_does_not_create_the_topic_that_it_waits_for() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    let args = ["run", "-t", "oders", "-G", "workers", "-b", &servers, "--", "cat"];
+    let mut run = Running::start(&mut command(&args), "");
+    run.until("waiting", PATIENCE, |it| it.stderr().contains("topic `oders` does not exist"));
+    // The group is joined and has asked for its topics.
+    let describe = ["groups", "describe", "workers"];
+    run.until("a member", PATIENCE, |_| at(&broker, &describe, "").stdout.contains("1 member"));
+    run.signal(Signal::INT);
+    run.wait().succeeded();
+    assert_eq!(at(&broker, &["topics", "list"], "").succeeded().stdout, "orders\n");
+}
+
+#[test]
+fn results_of_changes_are_on_standard_output() {
+    let broker = broker(1);
+    let set = at(&broker, &["topics", "configs", "orders", "--set", "retention.ms=1000"], "").succeeded();
+    assert!(set.stdout.starts_with("changed orders\n"), "{set:?}");
+    let quota = ["quotas", "set", "--user", "anna", "producer_byte_rate=1048576"];
+    assert_eq!(at(&broker, &quota, "").succeeded().stdout, "set producer_byte_rate=1048576\n");
+}
+
+#[test]
+fn a_data_directory_in_use_names_the_process() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("UTF-8");
+    let args = ["broker", "--data", data, "--durability", "os", "--listen", "127.0.0.1:0"];
+    let mut first = Running::start(&mut command(&args), "");
+    first.until("listening", PATIENCE, |it| it.stdout().contains("listening on"));
+    ottla(&args, "").failed(1, &["in use by another process", &format!("(process {})", first.id())]);
+    first.signal(Signal::TERM);
+    first.wait().succeeded();
+}
+
+#[test]
+fn a_port_in_use_points_to_the_option() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    ottla(&["broker", "--durability", "memory", "--listen", &address], "").failed(1, &[&address, "--listen"]);
+}
