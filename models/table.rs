@@ -132,8 +132,8 @@ pub(crate) const MODELS: &[Model] = &[
             },
             Weakened {
                 name: "with_two_steps",
-                from: "self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;",
-                to: "let sum = fits(self.used.load(Ordering::Relaxed))?; self.used.store(sum, Ordering::Relaxed);",
+                from: "self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;",
+                to: "let sum = fits(self.0.used.load(Ordering::Relaxed))?; self.0.used.store(sum, Ordering::Relaxed);",
             },
         ],
     },

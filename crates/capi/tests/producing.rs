@@ -460,6 +460,64 @@ fn a_transaction_needs_a_list_of_offsets_but_the_list_may_be_empty() {
 }
 
 #[test]
+fn the_offsets_of_a_transaction_have_metadata_and_a_leader_epoch() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("transactional.id", "payments")];
+    let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+    let consumer = new(RD_KAFKA_CONSUMER, conf(&[properties[0], ("group.id", "billing")]));
+    unsafe {
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        let group = rd_kafka_consumer_group_metadata_new(c"billing".as_ptr());
+        let offsets = rd_kafka_topic_partition_list_new(1);
+        let entry = rd_kafka_topic_partition_list_add(offsets, c"orders".as_ptr(), 0);
+        (*entry).offset = 5;
+        (*entry).metadata = libc::strdup(c"shift".as_ptr()).cast();
+        (*entry).metadata_size = 5;
+        rd_kafka_topic_partition_set_leader_epoch(entry, 0);
+        assert!(rd_kafka_send_offsets_to_transaction(rk, offsets, group, 60_000).is_null());
+        assert!(rd_kafka_commit_transaction(rk, 60_000).is_null());
+        rd_kafka_topic_partition_list_destroy(offsets);
+
+        let committed = list(&[(c"orders", 0)]);
+        assert_eq!(rd_kafka_committed(consumer, committed, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let found = (*committed).elems;
+        let metadata = std::slice::from_raw_parts((*found).metadata.cast::<u8>(), (*found).metadata_size);
+        let epoch = rd_kafka_topic_partition_get_leader_epoch(found);
+        assert_eq!(((*found).offset, metadata, epoch), (5, b"shift".as_slice(), 0));
+        rd_kafka_topic_partition_list_destroy(committed);
+        rd_kafka_consumer_group_metadata_destroy(group);
+        rd_kafka_destroy(consumer);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka's `rd_kafka_idemp_check_error`.
+#[test]
+fn a_refused_producer_id_is_a_fatal_error() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let refused = Fault::Fail(ErrorCode::ClusterAuthorizationFailed);
+    broker.cluster().intercept(ApiKey::InitProducerId, None, u32::MAX, refused);
+    let reports = Reports::default();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("enable.idempotence", "true")];
+    let rk = producer(&reports, &properties);
+    unsafe {
+        let topic = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        assert_eq!(rd_kafka_produce(topic, 0, 0, null_mut(), 0, null(), 0, null_mut()), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let errors: Vec<_> = reports.lock().unwrap().iter().map(|(err, _)| *err).collect();
+        assert_eq!(errors, [RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED]);
+        let code = rd_kafka_fatal_error(rk, null_mut(), 0);
+        assert_eq!(code, RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED);
+        assert_eq!(rd_kafka_produce(topic, 0, 0, null_mut(), 0, null(), 0, null_mut()), -1);
+        rd_kafka_topic_destroy(topic);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
 fn a_seek_of_no_partitions_is_refused() {
     let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "billing")]));
     unsafe {
