@@ -109,26 +109,44 @@ pub(crate) fn is_forbidden(code: ErrorCode) -> bool {
 /// The remedy of a missing permission for the call that `what` describes.
 pub(crate) fn missing_acl(what: &str) -> String {
     let user = USER.get().map_or("ANONYMOUS", String::as_str);
+    // The first words of the client's texts.
     let calls = [
         ("creat", "create"),
         ("delet", "delete"),
-        ("alter", "alter"),
+        ("changing", "alter"),
+        ("settings of", "describe-configs"),
         ("Fetch", "read"),
         ("JoinGroup", "read"),
         ("Produce", "write"),
     ];
-    let operation = calls.iter().find(|(call, _)| what.contains(call)).map(|(_, operation)| *operation);
+    let operation = calls.iter().find(|(call, _)| what.starts_with(call)).map(|(_, operation)| *operation);
     let operation = operation.or(OPERATION.get().copied()).unwrap_or("describe");
+    let resource = resource_option(what);
     format!(
-        "user `{user}` needs an ACL: `ottla acls add --principal User:{user} --operation {operation} ...`"
+        "user `{user}` needs an ACL: `ottla acls add --principal User:{user} --operation {operation} {resource}`"
     )
+}
+
+/// The option of `ottla acls add` for the topic or group that a text names.
+fn resource_option(text: &str) -> String {
+    let named = |noun: &str| {
+        let (_, rest) = text.split_once(&format!("{noun} `"))?;
+        Some(format!("--{noun} {}", rest.split_once('`')?.0))
+    };
+    // Resources with configs have their type in upper case: `changing TOPIC orders`.
+    let config = || {
+        let (_, rest) = text.split_once("TOPIC ")?;
+        Some(format!("--topic {}", rest.split([':', ' ']).next()?))
+    };
+    named("topic").or_else(|| named("group")).or_else(config).unwrap_or_else(|| "--cluster".to_owned())
 }
 
 /// Adds the options of this program to the properties that an error about TLS or SASL names.
 fn with_options(text: &str) -> String {
-    const OPTIONS: [(&str, &str); 6] = [
+    const OPTIONS: [(&str, &str); 7] = [
         ("(security.protocol)", "(security.protocol, --tls, --sasl-user)"),
-        ("set security.protocol", "use --tls or --sasl-user, or set security.protocol"),
+        ("set security.protocol to ssl", "use --tls, or set security.protocol to ssl"),
+        ("set security.protocol to plaintext", "leave out --sasl-user, set security.protocol to plaintext"),
         ("ssl.ca.location", "ssl.ca.location (--tls-ca)"),
         ("sasl.mechanism", "sasl.mechanism (--sasl-mechanism)"),
         ("sasl.username", "sasl.username (--sasl-user)"),
@@ -166,7 +184,7 @@ impl From<ottla_client::Error> for Failure {
             ottla_client::Error::Config(text) => Self::Usage(text),
             ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
                 "no broker could be reached at {brokers}: {} (run `ottla doctor -b {brokers}` to find the cause)",
-                with_options(&reason.to_string())
+                with_options(&reason)
             )),
             ottla_client::Error::Broker { what, code } => Self::Failed(broker_refused(&what, code)),
             error @ (ottla_client::Error::Tls { .. } | ottla_client::Error::Authentication { .. }) => {
@@ -217,9 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_permission_names_the_acl_to_add() {
+        let text = broker_refused("creating topic `deleted`", ErrorCode::TopicAuthorizationFailed);
+        assert!(text.ends_with("--operation create --topic deleted`"), "{text}");
+        let text = broker_refused("changing TOPIC orders", ErrorCode::TopicAuthorizationFailed);
+        assert!(text.ends_with("--operation alter --topic orders`"), "{text}");
+        let text = broker_refused("listing ACLs", ErrorCode::ClusterAuthorizationFailed);
+        assert!(text.ends_with("--operation describe --cluster`"), "{text}");
+    }
+
+    #[test]
     fn errors_about_security_name_the_options() {
         let text = with_options("not trusted: set ssl.ca.location to that authority's certificate");
         assert_eq!(text, "not trusted: set ssl.ca.location (--tls-ca) to that authority's certificate");
+        let text = with_options("the peer speaks TLS: set security.protocol to ssl or sasl_ssl");
+        assert!(text.ends_with(": use --tls, or set security.protocol to ssl or sasl_ssl"), "{text}");
         let text = with_options("is this a plaintext listener? (security.protocol)");
         assert!(text.ends_with("(security.protocol, --tls, --sasl-user)"), "{text}");
     }

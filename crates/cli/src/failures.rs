@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::note;
 
-/// The failures of a command that goes on after one. Each is printed: the last one by `main`, with the exit code.
+/// The failures of a command that continues after one. Each is printed: the last one by `main`, with the exit code.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     last: Option<Failure>,

@@ -142,6 +142,13 @@ fn main() -> ExitCode {
 
 /// Prints a usage error, or the help that was requested: it fails if the help cannot be written.
 fn explain(error: &clap::Error) -> ExitCode {
+    /// The reason of `u64::from_str`, which names no range.
+    const NO_DIGIT: &str = "invalid digit found in string";
+    let text = error.render().to_string();
+    if error.use_stderr() && text.contains(NO_DIGIT) {
+        output::note(&text.trim_end().replace(NO_DIGIT, "use a whole number that is not negative"));
+        return ExitCode::from(2);
+    }
     let printed = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     match printed.map_err(|problem| Failure::output(&problem)) {
         Err(failure @ Failure::Failed(_)) if !error.use_stderr() => {

@@ -43,8 +43,12 @@ impl Ottla {
         let port = probe::free_ports(1).map_err(|error| Failure::new(format!("a port: {error}")))?[0];
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut command = Command::new(&self.binary);
-        command.args(["broker", "--durability", durability, "--listen", &address.to_string(), "--data"]);
-        command.arg(data).args(options);
+        command.args(["broker", "--durability", durability, "--listen", &address.to_string()]);
+        // A broker in memory refuses a directory.
+        if durability != "memory" {
+            command.arg("--data").arg(data);
+        }
+        command.args(options);
         let started = Instant::now();
         let mut process = Process::spawn("ottla broker", &mut command)?;
         while probe::brokers(address).is_err() {

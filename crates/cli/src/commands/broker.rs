@@ -357,10 +357,19 @@ pub(super) fn start_failed(error: StartError) -> Failure {
         StartError::Advertise(_) | StartError::Topic { .. } | StartError::Listener { .. } => {
             Failure::usage(error.to_string())
         }
-        StartError::Listen { address, ref source } if source.kind() == std::io::ErrorKind::AddrInUse => {
+        StartError::Listen { ref source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
             Failure::failed(format!(
-                "{error}: another process listens there, perhaps another broker; choose another port with --listen \
-                 HOST:PORT (now {address}), or with port 0 any free one"
+                "{error}: another process listens there; choose another port with --listen HOST:PORT, or any free one \
+                 with port 0"
+            ))
+        }
+        StartError::DataDir { ref dir, .. } if dir.is_file() => {
+            Failure::failed(format!("data directory {}: is a file, not a directory", dir.display()))
+        }
+        StartError::DataDir { ref source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Failure::failed(format!(
+                "{error}: this process runs as user {}; run it as the owner of the directory, or change the owner with chown",
+                rustix::process::geteuid().as_raw()
             ))
         }
         error => Failure::failed(error.to_string()),

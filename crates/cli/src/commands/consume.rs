@@ -71,7 +71,7 @@ pub(crate) struct Args {
     /// kcat's format: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, %h headers [default: %s\n]
     #[arg(short, long, value_parser = Format::parse, conflicts_with = "json")]
     format: Option<Format>,
-    /// One JSON object per record
+    /// One JSON object per record; a key or value that is not UTF-8 is base64, in key_base64 or value_base64
     #[arg(short = 'J', long)]
     json: bool,
     #[command(flatten)]

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// Fails for a node that the cluster does not have: the request would wait for it.
+/// Fails for a node that the cluster does not have, or that is down: the request would wait for it.
 async fn check_nodes(admin: &Admin, nodes: &[i32]) -> Result<(), Failure> {
     if nodes.is_empty() {
         return Ok(());
@@ -65,7 +65,10 @@ async fn check_nodes(admin: &Admin, nodes: &[i32]) -> Result<(), Failure> {
     let known: Vec<i32> = admin.describe_cluster().await?.brokers.iter().map(|node| node.id).collect();
     let Some(absent) = nodes.iter().find(|node| !known.contains(node)) else { return Ok(()) };
     let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-    Err(Failure::failed(format!("there is no node {absent}: the cluster has {}", known.join(", "))))
+    Err(Failure::failed(format!(
+        "there is no node {absent}, or it is down: the cluster has {}",
+        known.join(", ")
+    )))
 }
 
 impl Args {

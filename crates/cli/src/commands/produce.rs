@@ -114,14 +114,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// The text of a record's error. It names the limits that a large record exceeds.
 fn refusal(error: &ProduceError) -> String {
     match &error.kind {
-        ProduceErrorKind::TooLarge { .. } => format!("{error}: {}", TO_RAISE),
+        ProduceErrorKind::TooLarge { .. } => format!("{error}: {TO_RAISE}"),
         ProduceErrorKind::Broker { code: ErrorCode::MessageTooLarge, .. } => format!(
             "{error}: the topic's max.message.bytes is smaller than the batch: raise it with \
              `ottla topics configs {} --set max.message.bytes=BYTES`",
             error.topic
         ),
         ProduceErrorKind::Broker { code, .. } if is_forbidden(*code) => {
-            format!("{error}; {}", missing_acl("Produce"))
+            let text = error.to_string();
+            format!("{text}; {}", missing_acl(&text))
         }
         _ => error.to_string(),
     }
@@ -150,7 +151,8 @@ pub(crate) async fn await_topic(
         Ok(_) | Err(_) => true,
     };
     let creates = client.config().allow_auto_create_topics;
-    if !existed && !(creates && creates_topics(&admin, cluster).await) {
+    let may_appear = existed || creates && creates_topics(&admin, cluster).await;
+    if !may_appear {
         let what = format!("topic `{topic}`");
         return Err(Error::Broker { what, code: ErrorCode::UnknownTopicOrPartition }.into());
     }
@@ -161,7 +163,7 @@ pub(crate) async fn await_topic(
     Ok(())
 }
 
-/// `false` if a broker reports that it creates no missing topics: a wait for the topic would be in vain.
+/// `false` if a broker reports that it creates no missing topics; the command does not wait for the topic then.
 async fn creates_topics(admin: &Admin, cluster: &ClusterDescription) -> bool {
     let Some(node) = cluster.brokers.first() else { return true };
     let broker = [ConfigResource::broker(node.id)];
@@ -316,10 +318,10 @@ impl std::fmt::Display for Summary {
         let acknowledged = self.sent - self.failed;
         write!(
             f,
-            "{} {}, {} bytes, {:.3} s, {:.0} records/s",
+            "{} {}, {}, {:.3} s, {:.0} records/s",
             counted(acknowledged, "record"),
             if self.is_acknowledged { "acknowledged" } else { "sent, not acknowledged" },
-            self.bytes,
+            counted(self.bytes, "byte"),
             seconds,
             acknowledged as f64 / seconds
         )

@@ -150,14 +150,8 @@ async fn describe(
     format: Format,
 ) -> Result<(), Failure> {
     let mut failures = Failures::default();
-    let mut found = Vec::new();
-    for name in topics.names() {
-        match admin.describe_topics(&[name]).await {
-            Ok(described) => found.extend(described),
-            Err(error) => failures.push(error),
-        }
-    }
-    let topics = found;
+    let names: Vec<&str> = topics.names().collect();
+    let topics = described(admin, &names, &mut failures).await;
     let ends = Ends::of(admin, &topics).await?;
     let mut text = String::new();
     for topic in &topics {
@@ -196,6 +190,27 @@ async fn describe(
     }
     print(&text)?;
     failures.result()
+}
+
+/// The descriptions of the topics that exist.
+async fn described(admin: &Admin, names: &[&str], failures: &mut Failures) -> Vec<TopicDescription> {
+    match (admin.describe_topics(names).await, names) {
+        (Ok(all), _) => return all,
+        (Err(error), [] | [_]) => {
+            failures.push(error);
+            return Vec::new();
+        }
+        // One of them does not exist: the others are described.
+        (Err(_), _) => {}
+    }
+    let mut found = Vec::new();
+    for name in names {
+        match admin.describe_topics(&[name]).await {
+            Ok(described) => found.extend(described),
+            Err(error) => failures.push(error),
+        }
+    }
+    found
 }
 
 fn partitions_of(topic: &TopicDescription, ends: &Ends) -> Listing<7> {

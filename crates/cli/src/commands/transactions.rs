@@ -180,7 +180,7 @@ async fn abort(args: &AbortArgs) -> Result<(), Failure> {
                 found.state
             ))),
             Ok(_) => match admin.terminate_transaction(&id, Timeouts::default()).await {
-                Ok(_) => print(&format!("aborted the transaction of {id}\n"))?,
+                Ok(()) => print(&format!("aborted the transaction of {id}\n"))?,
                 Err(error) => failures.push(error),
             },
         }

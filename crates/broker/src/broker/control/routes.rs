@@ -212,7 +212,7 @@ impl Control {
     }
 }
 
-/// Refuses a state that is none of these: a wait for it would be in vain.
+/// Refuses a state that is none of these, which a wait would never see.
 fn known_state(state: &str, known: &[&str]) -> Result<(), Refusal> {
     if known.iter().any(|known| known.eq_ignore_ascii_case(state)) {
         return Ok(());

@@ -40,7 +40,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     for (at, result) in deleted {
         listing.row([json!(&*at.topic), json!(at.partition), json!(result.is_ok())]);
         match result {
-            Ok(_) => {}
+            Ok(()) => {}
             Err(Error::Broker { code: ErrorCode::GroupSubscribedToTopic, .. }) => {
                 failures.push(Failure::failed(format!(
                     "members of group `{}` subscribe to topic `{}`: stop them first",

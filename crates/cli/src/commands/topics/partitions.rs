@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ottla_client::{Admin, OffsetAt, PartitionDescription, Timeouts, TopicDescription, TopicPartition};
 use serde_json::{Value, json};
 
+use super::described;
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Listing, ListingArgs};
 use crate::partition_args::offsets;
 use crate::topic_args::topic_name;
@@ -33,7 +35,8 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
         names = listed.filter(|topic| !topic.internal).map(|topic| topic.name).collect();
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut topics = admin.describe_topics(&names).await?;
+    let mut failures = Failures::default();
+    let mut topics = described(&admin, &names, &mut failures).await;
     if args.problems {
         for topic in &mut topics {
             topic.partitions.retain(has_problem);
@@ -60,7 +63,8 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             listing.row([json!(topic.name), number, leader, epoch, replicas, isr, first, end, bytes]);
         }
     }
-    listing.print(args.listing.format())
+    listing.print(args.listing.format())?;
+    failures.result()
 }
 
 fn has_problem(partition: &PartitionDescription) -> bool {
