@@ -151,7 +151,10 @@ impl AssignedPartition {
 
     /// Appends fetched records, which follow those fetched before.
     pub(crate) fn receive(&mut self, fetched: Fetched) {
-        self.fetched_end = fetched.offsets().1;
+        let (from, next) = fetched.offsets();
+        // Also of records that wait for the end of a transaction: if it is aborted, they are read again.
+        self.start.get_or_insert(from);
+        self.fetched_end = next;
         self.waiting.push_back(fetched);
     }
 
@@ -196,7 +199,6 @@ impl AssignedPartition {
                 let (assignment, _) = self.owned.get_or_insert_with(|| inner.core.assign(from, now));
                 let assignment = *assignment;
                 inner.partitions.entry(self.at.clone()).or_default().assignment = Some(assignment);
-                self.start.get_or_insert(from);
                 let in_flight = inner.core.in_flight(assignment);
                 let queued = inner.core.lanes().queued();
                 if queued >= sizing.queue {

@@ -170,7 +170,9 @@ impl Exchange {
     fn finish(&self, inner: &mut Inner, completed: CompletedWork, now: Instant) {
         let CompletedWork { mut outcome, outputs, begun } = completed;
         outcome.took = now - begun;
-        let (assignment, deferred) = (outcome.assignment, !outputs.is_empty());
+        let assignment = outcome.assignment;
+        // The records of an assignment that has ended are handled again, and their outputs sent then.
+        let deferred = !outputs.is_empty() && inner.core.is_known(assignment);
         outcome.deferred = deferred;
         let mut acknowledges = false;
         if deferred {

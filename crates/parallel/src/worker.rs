@@ -275,9 +275,11 @@ async fn batch(
             open.sort_unstable();
             let records = failed_work.iter().map(|work| work.size.records).sum();
             done -= Size { records, bytes: size_of(&work.size, records) };
-            // A held lane retries a batch as a whole, so its failed records stay in order.
-            if settings.holds && work.lane.is_some() && failed_work.len() == 1 {
-                held = failed_work.pop();
+            // A held lane retries the failed records of a batch together, so they stay in order. Records that are given up do not
+            // hold it beside them.
+            let is_retried = failed_work.first().is_some_and(|part| part.failures != GIVEN_UP);
+            if settings.holds && work.lane.is_some() && (is_retried || failed_work.len() == 1) {
+                held = Some(failed_work.remove(0));
             }
             failed = failed_work;
         }

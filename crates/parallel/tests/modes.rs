@@ -611,6 +611,41 @@ fn a_graceful_rebalance_repeats_no_record_in_any_mode_and_order() {
     }
 }
 
+/// One record of the batch that was given up made later records of its partition overtake those that are retried.
+#[test]
+fn a_batch_holds_its_partition_while_a_record_is_retried_and_another_is_given_up() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 1, 100);
+    let (seen, first_batch) = (Seen::default(), Arc::new(AtomicUsize::new(0)));
+    let (noted, size) = (seen.clone(), first_batch.clone());
+    let processor = Processor::builder(member(broker.bootstrap_servers(), "workers"), Mode::MultiBatch)
+        .topics(["orders"])
+        .order(Order::Partition)
+        .batch(10)
+        .give_up(GiveUp::DeadLetter("dead".into()))
+        .retry(Retry::times(3).delay(Duration::from_millis(50)).holding())
+        .start_batches(move |messages| {
+            let is_first = size.load(Ordering::Relaxed) == 0;
+            for message in messages.iter().skip(if is_first { 2 } else { 0 }) {
+                noted.note(message.key(), message.partition(), message.offset(), message.value());
+            }
+            if !is_first {
+                return Ok(());
+            }
+            size.store(messages.iter().count(), Ordering::Relaxed);
+            let failures = [(0, Failure::new("not yet")), (1, Failure::refused("never"))];
+            Err(BatchFailure::records(failures))
+        })
+        .expect("a processor");
+    await_that("all but the one that is given up are handled", || seen.distinct() == 99);
+    processor.stop();
+    processor.join().expect("stopped");
+    let first_batch = first_batch.load(Ordering::Relaxed) as i64;
+    let offsets: Vec<i64> = seen.all().iter().map(|(_, _, offset, _)| *offset).collect();
+    let before = offsets.iter().take_while(|offset| **offset != 0);
+    assert!(before.copied().all(|offset| offset < first_batch), "{offsets:?} after a batch of {first_batch}");
+}
+
 /// Several workers keep no order by default: a failed record is retried later, and the records after it go on.
 #[test]
 fn a_failed_record_is_overtaken_by_default_and_holds_its_key_if_asked() {

@@ -439,6 +439,11 @@ impl<P> Core<P> {
         })
     }
 
+    /// Returns `true` until the partition is removed.
+    pub(crate) fn is_known(&self, assignment: AssignmentId) -> bool {
+        self.slot(assignment).is_some()
+    }
+
     pub(crate) fn in_flight(&self, assignment: AssignmentId) -> Size {
         self.slot(assignment).map(|slot| slot.in_flight).unwrap_or_default()
     }

@@ -66,12 +66,7 @@ impl Dispatcher {
     pub(crate) async fn advance_transaction(&mut self) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         match transaction.state {
-            State::Idle => {
-                if self.assigned.values().any(|partition| !partition.waiting.is_empty()) {
-                    self.writer.producer.begin_transaction()?;
-                    transaction.state = State::Open(Instant::now());
-                }
-            }
+            State::Idle => self.begin_transaction_if_needed()?,
             State::Open(since) if since.elapsed() >= self.settings.transaction => {
                 transaction.state = State::Closing;
             }
@@ -79,8 +74,20 @@ impl Dispatcher {
             State::Closing => {
                 if self.is_finished() {
                     self.commit_transaction().await?;
+                    // At once: if all partitions are paused, no poll has records.
+                    self.begin_transaction_if_needed()?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn begin_transaction_if_needed(&mut self) -> Result<(), Error> {
+        let Some(transaction) = &mut self.transaction else { return Ok(()) };
+        let is_waiting = self.assigned.values().any(|partition| !partition.waiting.is_empty());
+        if is_waiting && matches!(transaction.state, State::Idle) {
+            self.writer.producer.begin_transaction()?;
+            transaction.state = State::Open(Instant::now());
         }
         Ok(())
     }
