@@ -172,3 +172,30 @@ fn the_function_of_a_queue_does_not_run_after_destroy() {
         unsafe { rd_kafka_queue_destroy(queue) };
     }
 }
+
+unsafe extern "C" fn count(_: *mut rd_kafka_t, opaque: *mut c_void) {
+    // SAFETY: the counter of the test.
+    unsafe { &*opaque.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The queue lived on as the target of the other one, with the function and an object that the application had freed.
+#[test]
+fn the_function_of_a_queue_does_not_run_after_the_queue_is_destroyed() {
+    let broker = broker();
+    let calls = AtomicUsize::new(0);
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", &broker.bootstrap_servers())]));
+    unsafe {
+        let queue = rd_kafka_queue_new(rk);
+        rd_kafka_queue_cb_event_enable(queue, Some(count), (&raw const calls).cast_mut().cast());
+        let main = rd_kafka_queue_get_main(rk);
+        rd_kafka_queue_forward(main, queue);
+        rd_kafka_yield(rk);
+        until("a call", || calls.load(Ordering::SeqCst) > 0);
+        rd_kafka_queue_destroy(queue);
+        let before = calls.load(Ordering::SeqCst);
+        rd_kafka_yield(rk);
+        assert_eq!(calls.load(Ordering::SeqCst), before);
+        rd_kafka_queue_destroy(main);
+        rd_kafka_destroy(rk);
+    }
+}

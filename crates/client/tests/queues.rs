@@ -70,6 +70,36 @@ fn each_partition_is_read_by_a_thread_of_its_own() {
     assert!(matches!(consumer.split(&at(7)), Err(Error::NotAssigned { partition: 7, .. })));
 }
 
+/// The rest of its open chunk was gone, and the next commit passed it.
+#[test]
+fn the_unread_records_of_a_queue_that_is_dropped_go_back_to_the_consumer() {
+    let broker = broker();
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    produce(&client, 0, 0..100);
+    let mut consumer = client.consumer();
+    runtime().block_on(consumer.assign(&[(at(0), StartAt::Beginning)])).expect("assigned");
+    let mut first = consumer.split(&at(0)).expect("assigned");
+    assert_eq!(values(&mut first, 1), [0]);
+    drop(first);
+    let mut second = consumer.split(&at(0)).expect("assigned");
+    assert_eq!(values(&mut second, 99), (1..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_queue_is_forwarded_neither_to_itself_nor_in_a_circle_behind_it() {
+    let broker = broker();
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let mut consumer = client.consumer();
+    let starts = [0, 1].map(|partition| (at(partition), StartAt::Beginning));
+    runtime().block_on(consumer.assign(&starts)).expect("assigned");
+    let [mut first, mut second] = [0, 1].map(|partition| consumer.split(&at(partition)).expect("assigned"));
+    second.forward_to(Some(&first)).expect("no circle");
+    first.forward_to(None).expect("no circle");
+    assert!(first.forward_to(Some(&second)).is_err(), "that would be a circle");
+    produce(&client, 1, 0..3);
+    assert_eq!(values(&mut first, 3), [0, 1, 2]);
+}
+
 #[test]
 fn a_foreign_event_loop_is_woken_by_bytes_on_a_descriptor() {
     let broker = broker();

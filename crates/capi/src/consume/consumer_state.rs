@@ -459,7 +459,12 @@ impl ConsumerState {
         let queues = lock(&self.queues);
         let Some((at, own)) = queues.iter().find(|(_, own)| Arc::ptr_eq(&own.queue, queue)) else { return };
         let apart = to.is_none_or(|to| !Arc::ptr_eq(to, &self.queue));
-        own.apart.store(apart, Ordering::Relaxed);
+        let was_apart = own.apart.swap(apart, Ordering::Relaxed);
+        let current = self.control.assignment_id(at);
+        if was_apart && apart && current.is_some() && *lock(&own.source_of) == current {
+            // The source goes along with the queue, with the records that it has.
+            return;
+        }
         self.attach(handle, at, own);
     }
 

@@ -382,10 +382,22 @@ impl OpQueue {
         drop((ops, own));
     }
 
+    /// Returns `true` if the forwarding of this queue passes `other`, or if it is `other`.
+    fn leads_to(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        let mut queue = self.clone();
+        loop {
+            if Arc::ptr_eq(&queue, other) {
+                return true;
+            }
+            let Some(next) = queue.lock().forward.clone() else { return false };
+            queue = next;
+        }
+    }
+
     /// Forwards the queue to `other`; `None` ends the forwarding. A forwarding that would be circular is ignored.
     pub(crate) fn forward_to(self: &Arc<Self>, other: Option<&Arc<Self>>) {
         let _topology = lock(&TOPOLOGY);
-        if other.is_some_and(|other| Arc::ptr_eq(&other.end(), self)) {
+        if other.is_some_and(|other| other.leads_to(self)) {
             return;
         }
         let (old, ops) = {
@@ -493,6 +505,18 @@ mod tests {
         consumer.forward_to(None);
         main.push(noop());
         assert_eq!((consumer.len(), application.len()), (1, 1));
+    }
+
+    /// The old forwarding of a queue hid that the new one comes back to it: every thread that used it was in an endless loop.
+    #[test]
+    fn a_queue_with_a_forwarding_is_not_forwarded_in_a_circle() {
+        let (first, second, application) = (OpQueue::new(), OpQueue::new(), OpQueue::new());
+        first.forward_to(Some(&application));
+        first.forward_to(Some(&first));
+        second.forward_to(Some(&first));
+        first.forward_to(Some(&second));
+        second.push(noop());
+        assert_eq!(application.len(), 1);
     }
 
     #[test]

@@ -24,13 +24,25 @@ pub struct rd_kafka_queue_t {
 pub(crate) struct OpenQueue {
     pub(crate) queue: Arc<OpQueue>,
     pub(crate) handle: Arc<Handle>,
+    /// The queue is the application's, and ends with this handle.
+    is_owner: bool,
+}
+
+impl Drop for OpenQueue {
+    /// The application may free what its callback and its descriptor belong to, although other queues are still forwarded to
+    /// this one.
+    fn drop(&mut self) {
+        if self.is_owner {
+            self.queue.close();
+        }
+    }
 }
 
 static QUEUES: HandleTable<OpenQueue> = HandleTable::new(HandleKind::Queue);
 
 impl rd_kafka_queue_t {
-    fn give(handle: &Arc<Handle>, queue: Arc<OpQueue>) -> *mut Self {
-        let open = Arc::new(OpenQueue { queue, handle: handle.clone() });
+    fn give(handle: &Arc<Handle>, queue: Arc<OpQueue>, is_owner: bool) -> *mut Self {
+        let open = Arc::new(OpenQueue { queue, handle: handle.clone(), is_owner });
         QUEUES.insert(open).map_or(null_mut(), as_pointer)
     }
 
@@ -48,13 +60,14 @@ fn get(
     which: impl FnOnce(&Arc<Handle>) -> Option<Arc<OpQueue>>,
 ) -> *mut rd_kafka_queue_t {
     let Some(handle) = Handle::shared(rk, function) else { return null_mut() };
-    which(&handle).map_or(null_mut(), |queue| rd_kafka_queue_t::give(&handle, queue))
+    which(&handle).map_or(null_mut(), |queue| rd_kafka_queue_t::give(&handle, queue, false))
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_new(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    get(rk, FUNCTION, |_| Some(OpQueue::new()))
+    let Some(handle) = Handle::shared(rk, FUNCTION) else { return null_mut() };
+    rd_kafka_queue_t::give(&handle, OpQueue::new(), true)
 }
 
 #[on_panic(())]

@@ -27,6 +27,13 @@ pub struct PartitionQueue {
     pub(super) reader: Reader,
 }
 
+impl Drop for PartitionQueue {
+    /// The records that were not returned go back to the consumer.
+    fn drop(&mut self) {
+        self.reader.put_back_rest();
+    }
+}
+
 /// One assignment of a partition. A partition that was given up and is assigned again has another.
 #[derive(Clone, Debug)]
 pub struct AssignmentId(Arc<PartitionProgress>);

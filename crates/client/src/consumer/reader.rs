@@ -125,6 +125,15 @@ impl Reader {
         }
     }
 
+    /// Puts the records of the open chunk that were not returned back into the queue.
+    pub(super) fn put_back_rest(&mut self) {
+        if let Some(opened) = self.opened.take()
+            && opened.chunk.is_current()
+        {
+            self.queue.inbox().put_back(opened.into_rest());
+        }
+    }
+
     /// Opens a chunk, unless there is an event or nothing to return.
     pub(super) fn open(&mut self) -> Result<NextChunk, Error> {
         loop {

@@ -299,6 +299,10 @@ fn complete_batches(records: &[u8], from: i64) -> Result<CompleteBatches, BatchE
     }
 }
 
+/// The converted bytes after which the rest of a response is left out, and fetched again: compressed messages can have a thousand
+/// times their size, and none of it is counted as memory of the response.
+const UPGRADED_BYTES_MAX: usize = 8 << 20;
+
 /// Converts messages of formats v0 and v1 into v2 batches. Most responses have none and are returned unchanged.
 fn upgrade(records: Bytes, cap: usize) -> Result<Bytes, String> {
     if !legacy::is_legacy(&records) {
@@ -307,6 +311,9 @@ fn upgrade(records: Bytes, cap: usize) -> Result<Bytes, String> {
     let mut out = bytes::BytesMut::new();
     let mut rest = &records[..];
     while legacy::is_legacy(rest) {
+        if out.len() >= UPGRADED_BYTES_MAX {
+            return Ok(out.freeze());
+        }
         match legacy::to_v2(rest, cap).map_err(|error| error.to_string())? {
             Some((batch, consumed)) => {
                 out.extend_from_slice(&batch);

@@ -443,7 +443,7 @@ impl Inbox {
     /// a cycle.
     pub(crate) fn forward(&self, from: QueueId, to: Option<QueueId>) -> bool {
         let mut state = self.lock();
-        if to.is_some_and(|to| state.target(to) == from) {
+        if to.is_some_and(|to| state.leads(to, from)) {
             return false;
         }
         state.queues[from.0].forward = to;
@@ -503,6 +503,15 @@ impl State {
             queue = next;
         }
         queue
+    }
+
+    /// Returns `true` if the forwarding of a queue passes another one, or if it is the other one.
+    fn leads(&self, mut queue: QueueId, to: QueueId) -> bool {
+        while queue != to {
+            let Some(next) = self.queues[queue.0].forward else { return false };
+            queue = next;
+        }
+        true
     }
 
     /// Moves a partition to another queue.

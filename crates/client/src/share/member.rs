@@ -48,6 +48,8 @@ pub(super) struct Member {
     leaving: watch::Sender<usize>,
     /// `true` if the next heartbeat carries all fields.
     in_full: Cell<bool>,
+    /// The coordinator's interval of heartbeats.
+    interval: Cell<Duration>,
     assigned: RefCell<BTreeMap<TopicIdPartition, TopicPartition>>,
     /// Notified when the assignment has changed.
     pub(super) changed: Notify,
@@ -94,6 +96,7 @@ impl Member {
             subscriptions: Cell::new(0),
             leaving: watch::Sender::new(0),
             in_full: Cell::new(true),
+            interval: Cell::new(HEARTBEAT_INTERVAL),
             assigned: RefCell::default(),
             changed: Notify::new(),
             hurry: Notify::new(),
@@ -200,18 +203,13 @@ impl Member {
     async fn beat(&self) -> Ended {
         let config = &self.cluster.config;
         let mut last_poll = LastPoll::new(&self.polls, Instant::now());
-        // Error responses have no interval.
-        let mut interval = HEARTBEAT_INTERVAL;
         let mut forbidden_at: Option<Instant> = None;
         loop {
             let in_full = self.in_full.replace(false) || self.coordinator.identity().epoch.is_none();
             let subscription = self.subscriptions.get();
             let result = self.beat_once(in_full).await;
             let pause = match result {
-                Ok((ErrorCode::None, next)) => {
-                    interval = next;
-                    next
-                }
+                Ok((ErrorCode::None, interval)) => interval,
                 Ok((code @ (ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch), _)) => {
                     // The member rejoins with the same id. Its acquired records stay acquired.
                     self.coordinator.went_wrong(StallReason::of_code(code));
@@ -230,8 +228,9 @@ impl Member {
                     // The member stays, as in librdkafka: the topic may be granted, or the application subscribes to others.
                     let error = self.coordinator.refused("ShareGroupHeartbeat", code);
                     self.coordinator.went_wrong(StallReason::of(&error));
-                    let (now, pause) = (Instant::now(), interval.max(FORBIDDEN_REPORTED_EVERY));
-                    if forbidden_at.is_none_or(|at| now >= at + pause) {
+                    // Error responses have no interval.
+                    let (now, interval) = (Instant::now(), self.interval.get());
+                    if forbidden_at.is_none_or(|at| now >= at + interval.max(FORBIDDEN_REPORTED_EVERY)) {
                         forbidden_at = Some(now);
                         self.queue.push(ShareItem::Error(error));
                     }
@@ -286,7 +285,9 @@ impl Member {
         };
         let timeout = self.cluster.config.socket_timeout;
         let response = self.coordinator.call_once(VERSION_MAX, timeout, request).await?;
+        let interval = Duration::from_millis(response.heartbeat_interval_ms.max(1) as u64);
         if response.error_code == ErrorCode::None {
+            self.interval.set(interval);
             self.coordinator.went_well();
             self.coordinator.enters(response.member_epoch);
             if let Some(assignment) = response.assignment {
@@ -305,7 +306,7 @@ impl Member {
                 }
             }
         }
-        Ok((response.error_code, Duration::from_millis(response.heartbeat_interval_ms.max(1) as u64)))
+        Ok((response.error_code, interval))
     }
 
     async fn named(
