@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ottla_wire::BatchHeader;
 
+use super::replace::remove_if_there;
 use crate::gap::empty_batch;
 use crate::index::IndexEntry;
 use crate::scan::SCAN_CHUNK_BYTES;
@@ -34,6 +35,24 @@ pub(crate) struct Output {
     gap: Option<Gap>,
     /// The source that was not changed so far: its bytes are not written again.
     unchanged: Option<Arc<dyn File>>,
+    /// The files belong to nothing yet.
+    is_pending: bool,
+}
+
+impl Drop for Output {
+    /// Removes the files of a group that was not completed, as on a full disk: they would keep it full.
+    fn drop(&mut self) {
+        if !self.is_pending || self.unchanged.is_some() {
+            return;
+        }
+        let bases = self.done.iter().map(|segment| segment.base_offset).chain([self.current.base_offset]);
+        for base_offset in bases {
+            for suffix in [LOG_CLEANED, INDEX_CLEANED, TIME_INDEX_CLEANED] {
+                let path = format!("{}/{}", self.dir, file_name(base_offset, suffix));
+                remove_if_there(&*self.storage, &path);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -89,6 +108,7 @@ impl Output {
             done: Vec::new(),
             gap: None,
             unchanged: only_source,
+            is_pending: true,
         }
     }
 
@@ -145,6 +165,7 @@ impl Output {
         }
         self.end_segment()?;
         self.storage.sync_dir(&self.dir)?;
+        self.is_pending = false;
         Ok(Some(std::mem::take(&mut self.done)))
     }
 
@@ -267,4 +288,24 @@ fn write_index<E: IndexEntry>(
     let file = storage.open(&path, Open::Empty)?;
     file.write_at(&bytes, 0)?;
     file.sync_data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::MemStorage;
+
+    #[test]
+    fn a_group_that_is_not_completed_leaves_no_files() {
+        let storage = MemStorage::new();
+        let mut output = Output::new(Arc::new(storage.clone()), "orders-0".into(), 0, 4096, 100, None);
+        for offset in 0..4 {
+            let (header, bytes) = empty_batch(offset, offset + 1, 0);
+            output.keep(&header, &bytes).expect("written");
+        }
+        output.write().expect("written");
+        assert!(storage.paths().len() > 3, "segments and their indexes: {:?}", storage.paths());
+        drop(output);
+        assert!(storage.paths().is_empty(), "{:?}", storage.paths());
+    }
 }

@@ -338,7 +338,7 @@ impl Log {
     }
 }
 
-fn remove_if_there(storage: &dyn Storage, path: &str) {
+pub(super) fn remove_if_there(storage: &dyn Storage, path: &str) {
     match storage.remove(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
