@@ -10,6 +10,7 @@ use regex_lite::Regex;
 
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
+use crate::coordinator::consumer_group::patterns::compile;
 use crate::security::acl::{Operation, ResourceType};
 use crate::transactions::state::TransactionState;
 use crate::transactions::table::TransactionDescription;
@@ -21,7 +22,7 @@ impl Api for ListTransactionsRequest {
     async fn handle(self, context: RequestContext) -> ListTransactionsResponse {
         // Kafka: the pattern describes the whole id.
         let pattern = self.transactional_id_pattern.as_deref().filter(|pattern| !pattern.is_empty());
-        let pattern = pattern.map(|pattern| Regex::new(&format!(r"\A(?:{pattern})\z"))).transpose();
+        let pattern = pattern.map(compile).transpose();
         let Ok(pattern) = pattern else {
             return self.refuse(&context, ErrorCode::InvalidRegularExpression);
         };

@@ -97,7 +97,10 @@ impl ScramExchange {
         if STANDARD.decode(channel_binding).ok()? != self.gs2_header.as_bytes() || nonce != self.nonce {
             if nonce.len() > self.nonce.len() && nonce.ends_with(&self.nonce) {
                 let user = &self.user;
-                tracing::warn!(user, "the client's nonce is doubled: librdkafka before 2.6.1 does that, use a newer one");
+                tracing::warn!(
+                    user,
+                    "the client's nonce is doubled: librdkafka before 2.6.1 does that, use a newer one"
+                );
             }
             return None;
         }
