@@ -24,6 +24,10 @@ pub(super) struct Release {
     npm: &'static str,
     npm_version: &'static str,
     apache: Apache,
+    /// The suite whose sources and programs this one uses; its own name if it has them itself.
+    built_as: &'static str,
+    /// `group.protocol` of the consumers in the tests; `None` is the default of the library.
+    group_protocol: Option<&'static str>,
 }
 
 /// The newest release that a package contains.
@@ -33,7 +37,13 @@ pub(super) const NEWEST: Release = Release {
     npm: "@confluentinc/kafka-javascript",
     npm_version: "1.10.1",
     apache: Apache::Newest,
+    built_as: "librdkafka",
+    group_protocol: None,
 };
+
+/// The newest release with consumers in the new group protocol, KIP-848.
+pub(super) const NEW_PROTOCOL: Release =
+    Release { name: "librdkafka-consumer", group_protocol: Some("consumer"), ..NEWEST };
 
 /// The release in `node-rdkafka`.
 pub(super) const OLDER: Release = Release {
@@ -42,6 +52,8 @@ pub(super) const OLDER: Release = Release {
     npm: "node-rdkafka",
     npm_version: NODE_RDKAFKA,
     apache: Apache::V4_1,
+    built_as: "librdkafka-2.12",
+    group_protocol: None,
 };
 
 /// The version of the package `node-rdkafka`.
@@ -60,13 +72,14 @@ pub(super) struct NumberedTests {
     tests_dir: PathBuf,
     package: Package,
     apache: Apache,
+    group_protocol: Option<&'static str>,
 }
 
 impl NumberedTests {
     /// Downloads and builds the suite unless the target directory has it.
     pub(super) fn prepare(release: &Release) -> Result<Self, Failure> {
-        let &Release { name, version, npm, npm_version, apache } = release;
-        let dir = suite_dir(name, version);
+        let &Release { name, version, npm, npm_version, apache, built_as, group_protocol } = release;
+        let dir = suite_dir(built_as, version);
         let sources = dir.join("package/deps/librdkafka");
         // Written last.
         let complete = dir.join("complete");
@@ -86,7 +99,7 @@ impl NumberedTests {
             return Err(Failure::new(format!("{} lists no tests", table.display())));
         }
         let package = Package { name, version, original: dir.join("lib"), tests };
-        Ok(Self { tests_dir: sources.join("tests"), package, apache })
+        Ok(Self { tests_dir: sources.join("tests"), package, apache, group_protocol })
     }
 }
 
@@ -117,6 +130,9 @@ impl Suite for NumberedTests {
         runner.arg("-p1").current_dir(&self.tests_dir);
         runner.env("TESTS", &test.id).env("TEST_SCENARIO", &test.scenario);
         runner.env("RDKAFKA_TEST_CONF", conf).env("LD_LIBRARY_PATH", library);
+        if let Some(protocol) = self.group_protocol {
+            runner.env("TEST_CONSUMER_GROUP_PROTOCOL", protocol);
+        }
         // With `CI` set the tests leave parts out.
         runner.env_remove("CI");
         kafka.describe_to(&mut runner);

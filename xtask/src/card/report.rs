@@ -193,7 +193,8 @@ A test is applicable if the original passes it in the same environment.
 
 - `librdkafka`: its numbered tests, from the sources in the npm package `@confluentinc/kafka-javascript`. The original is
   built from the same sources. These tests run against Apache Kafka 4.3.1, for share groups.
-- `librdkafka-2.12`: the same of an older release, from the npm package `node-rdkafka`.
+- `librdkafka-consumer`: the same tests with consumers in the new group protocol (`group.protocol=consumer`, KIP-848).
+- `librdkafka-2.12`: the tests of an older release, from the npm package `node-rdkafka`.
 - `rust-rdkafka`: the tests of the crate `rdkafka`, with the feature `dynamic-linking`.
 - `confluent-kafka-go`: the tests of its package `kafka`, with the tag `dynamic`.
 - `node-rdkafka`: its end-to-end tests; the original is built from the sources in its package.
