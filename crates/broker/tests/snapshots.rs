@@ -149,7 +149,7 @@ fn an_epoch_whose_records_are_gone_ends_where_the_next_leader_begins() {
         ..Default::default()
     };
     let topics = vec![FetchTopic { topic: "orders".into(), partitions: vec![fetched], ..Default::default() }];
-    let mut request = FetchRequest { max_bytes: 1 << 20, topics, ..Default::default() };
+    let mut request = FetchRequest { max_bytes: 1 << 20, session_epoch: 0, topics, ..Default::default() };
     let mut connection = Raw::connect(broker.addresses()[0]);
     let answer = connection.ask(12, &request).expect("an answer");
     let parted = |answer: &FetchResponse| {

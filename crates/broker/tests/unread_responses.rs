@@ -115,11 +115,14 @@ fn groups_and_commits_do_not_wait_for_a_client_that_does_not_read() {
         include_documentation: true,
     };
     let request = framed(4, &request);
-    let mut unread: Vec<TcpStream> = Vec::new();
+    let mut unread: Vec<TcpStream> = (0..16).map(|_| connect(address, RECEIVE_BYTES)).collect();
+    for stream in &unread {
+        stream.set_nonblocking(true).expect("a socket");
+    }
     until("responses beyond their part of the memory", || {
-        let mut stream = connect(address, RECEIVE_BYTES);
-        let _ = stream.write(&request);
-        unread.push(stream);
+        for stream in &mut unread {
+            let _ = stream.write(&request);
+        }
         used(&broker, "responses") > 128 << 10
     });
     let mut connection = Raw::connect(address);

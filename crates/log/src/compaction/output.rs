@@ -293,7 +293,7 @@ fn write_index<E: IndexEntry>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::MemStorage;
+    use crate::storage::mem::MemStorage;
 
     #[test]
     fn a_group_that_is_not_completed_leaves_no_files() {
