@@ -227,7 +227,8 @@ impl Log {
         self.epochs.latest()
     }
 
-    /// Returns the leader epoch under which the first offset was written; `None` if it is not known, as of an empty log.
+    /// Returns the leader epoch under which the first offset was written; `None` if it is not known, for example in
+    /// an empty log.
     pub fn start_epoch(&self) -> Option<i32> {
         self.epochs.of(self.start_offset())
     }

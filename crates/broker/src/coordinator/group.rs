@@ -271,9 +271,7 @@ impl Group {
                 self.answer_join(&member_id, Ok(joined));
                 return;
             }
-            State::Empty | State::Syncing { .. } | State::Stable => {
-                self.begin_joining(now, was_empty);
-            }
+            State::Empty | State::Syncing { .. } | State::Stable => self.begin_joining(now, was_empty),
         }
         self.form_if_complete(now);
     }
