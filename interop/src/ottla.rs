@@ -110,7 +110,10 @@ impl OttlaBroker {
 /// Starts the process and reads the addresses from its output, one line per listener.
 fn launch(data: &Path, args: &[&str]) -> Result<(Process, Vec<SocketAddr>), Failure> {
     let mut command = Command::new(ottla_binary()?);
-    command.arg("broker").arg("--data").arg(data).args(args);
+    command.arg("broker").args(args);
+    if !args.contains(&"memory") {
+        command.arg("--data").arg(data);
+    }
     let listeners = args.iter().filter(|&&arg| arg == "--listen").count();
     let configured = args.iter().find_map(|arg| arg.strip_prefix("listeners="));
     let configured = configured.map_or(0, |listeners| listeners.split(',').count());
