@@ -449,8 +449,7 @@ impl<T: Transport> Connection<T> {
         {
             return Err(Closed::Peer(reason));
         }
-        let is_wide_fetch = matches!(api, ApiKey::Fetch | ApiKey::ShareFetch) && is_charged(frame.len());
-        if has_large_response(api) || is_wide_fetch {
+        if has_large_response(api, frame.len()) {
             self.context.cluster.memory.room_for_response().await;
         }
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
@@ -500,34 +499,31 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Returns `true` for requests whose response can have many times their size. They wait while clients do not read the responses
-/// of others. The requests by which clients keep their groups, commits and transactions never wait for that. Records are sent from
-/// their files: only a wide Fetch has a large response in memory.
-fn has_large_response(api: ApiKey) -> bool {
-    !matches!(
-        api,
-        ApiKey::Produce
-            | ApiKey::Fetch
-            | ApiKey::ShareFetch
-            | ApiKey::ShareAcknowledge
-            | ApiKey::ListOffsets
-            | ApiKey::OffsetForLeaderEpoch
-            | ApiKey::ApiVersions
-            | ApiKey::SaslHandshake
-            | ApiKey::SaslAuthenticate
-            | ApiKey::FindCoordinator
-            | ApiKey::SyncGroup
-            | ApiKey::Heartbeat
-            | ApiKey::LeaveGroup
-            | ApiKey::ConsumerGroupHeartbeat
-            | ApiKey::ShareGroupHeartbeat
-            | ApiKey::OffsetCommit
-            | ApiKey::InitProducerId
-            | ApiKey::AddPartitionsToTxn
-            | ApiKey::AddOffsetsToTxn
-            | ApiKey::TxnOffsetCommit
-            | ApiKey::EndTxn
-    )
+/// Returns `true` for requests whose response can be large. They wait while clients do not read the responses of others. The requests
+/// by which clients keep their groups, commits and transactions wait only if they are large themselves. Records are sent from their
+/// files: only a wide Fetch has a large response in memory.
+fn has_large_response(api: ApiKey, bytes: usize) -> bool {
+    match api {
+        ApiKey::Produce | ApiKey::Heartbeat | ApiKey::ApiVersions => false,
+        ApiKey::Fetch
+        | ApiKey::ShareFetch
+        | ApiKey::ShareAcknowledge
+        | ApiKey::ListOffsets
+        | ApiKey::OffsetForLeaderEpoch
+        | ApiKey::SaslHandshake
+        | ApiKey::SaslAuthenticate
+        | ApiKey::FindCoordinator
+        | ApiKey::LeaveGroup
+        | ApiKey::ConsumerGroupHeartbeat
+        | ApiKey::ShareGroupHeartbeat
+        | ApiKey::OffsetCommit
+        | ApiKey::InitProducerId
+        | ApiKey::AddPartitionsToTxn
+        | ApiKey::AddOffsetsToTxn
+        | ApiKey::TxnOffsetCommit
+        | ApiKey::EndTxn => is_charged(bytes),
+        _ => true,
+    }
 }
 
 /// Returns `true` for requests that wait for those of other connections. If they held memory, the others could lack it. Groups count

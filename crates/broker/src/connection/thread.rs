@@ -92,6 +92,8 @@ impl<T: Transport> Connection<T> {
         else {
             return false;
         };
-        chain.len() > NARROW_RESPONSE_BYTES_MAX && has_large_response(*api)
+        // Records are sent from their files.
+        let has_records = matches!(api, ApiKey::Fetch | ApiKey::ShareFetch);
+        chain.len() > NARROW_RESPONSE_BYTES_MAX && !has_records && has_large_response(*api, chain.len())
     }
 }

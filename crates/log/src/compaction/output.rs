@@ -298,6 +298,7 @@ mod tests {
     #[test]
     fn a_group_that_is_not_completed_leaves_no_files() {
         let storage = MemStorage::new();
+        storage.create_dir("orders-0").expect("made");
         let mut output = Output::new(Arc::new(storage.clone()), "orders-0".into(), 0, 4096, 100, None);
         for offset in 0..4 {
             let (header, bytes) = empty_batch(offset, offset + 1, 0);
