@@ -1,6 +1,6 @@
 //! Requests that name the same thing more than once. Each is answered once: a short request would otherwise have a response of any size.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The items without those whose key an earlier one has.
 pub(super) fn without_repeats<V, K: Ord>(mut items: Vec<V>, key: impl Fn(&V) -> K) -> Vec<V> {
@@ -11,14 +11,18 @@ pub(super) fn without_repeats<V, K: Ord>(mut items: Vec<V>, key: impl Fn(&V) -> 
     items
 }
 
-/// The partitions that a request has named so far.
+/// The partitions that a request has named so far, by topic: a name can have 32 KiB, and a topic 100,000 partitions.
 #[derive(Debug, Default)]
-pub(super) struct SeenPartitions(BTreeSet<(String, i32)>);
+pub(super) struct SeenPartitions(BTreeMap<String, BTreeSet<i32>>);
 
 impl SeenPartitions {
     /// The partitions of a topic that were not seen before.
     pub(super) fn new_ones(&mut self, topic: &str, mut partitions: Vec<i32>) -> Vec<i32> {
-        partitions.retain(|partition| self.0.insert((topic.to_owned(), *partition)));
+        let seen = match self.0.get_mut(topic) {
+            Some(seen) => seen,
+            None => self.0.entry(topic.to_owned()).or_default(),
+        };
+        partitions.retain(|partition| seen.insert(*partition));
         partitions
     }
 }

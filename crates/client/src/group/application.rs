@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::membership_status::MembershipStep;
 use super::poll_activity::LastPoll;
 use super::subscription::Subscription;
-use super::{Shared, commit_unasked};
+use super::{Shared, commit_unasked, unavailable_topics};
 use crate::config::{Config, Rebalance};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
@@ -79,6 +79,9 @@ impl Application {
     /// Assigns partitions from their committed offsets. With `always` the event comes even without partitions.
     pub(super) async fn take(&mut self, partitions: Vec<TopicPartition>, always: bool) -> Result<(), Error> {
         self.shared.note_assignment();
+        if !partitions.is_empty() {
+            unavailable_topics::report_before_records(&self.shared);
+        }
         if self.config().rebalance == Rebalance::Application {
             if always || !partitions.is_empty() {
                 self.shared.step(MembershipStep::Taking);

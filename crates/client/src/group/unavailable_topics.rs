@@ -1,5 +1,6 @@
 //! Subscribed topics that cannot be read: each is reported once per error, and again when its error changes. A pattern
-//! without a topic is reported after a second look only: programs often subscribe just before they create the first topic.
+//! without a topic is reported after a second look only, or before the first records of other topics: programs often subscribe just
+//! before they create the first topic.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -45,19 +46,20 @@ impl UnavailableTopics {
     fn news(
         &self,
         now: Instant,
+        grace: Grace,
         current: impl FnOnce(&Subscription) -> Errors,
     ) -> Vec<(Arc<str>, ErrorCode)> {
         let subscription = self.subscription.borrow();
         let Some(subscription) = &*subscription else { return Vec::new() };
         let Errors { mut topics, patterns } = current(subscription);
-        let mut lonely = self.lonely_patterns.borrow_mut();
+        let (mut lonely, mut reported) = (self.lonely_patterns.borrow_mut(), self.reported.borrow_mut());
         lonely.retain(|pattern, _| patterns.contains(pattern));
         for pattern in patterns {
-            if now >= *lonely.entry(pattern.clone()).or_insert(now + PATTERN_GRACE) {
+            let due = *lonely.entry(pattern.clone()).or_insert(now + PATTERN_GRACE);
+            if now >= due || matches!(grace, Grace::Over) || reported.contains_key(&pattern) {
                 topics.insert(pattern, ErrorCode::UnknownTopicOrPartition);
             }
         }
-        let mut reported = self.reported.borrow_mut();
         let is_new = |(topic, code): &(&Arc<str>, &ErrorCode)| reported.get(*topic) != Some(*code);
         let news = topics.iter().filter(is_new).map(|(topic, code)| (topic.clone(), *code)).collect();
         *reported = topics;
@@ -81,10 +83,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
         let second_look = shared.unavailable.second_look().filter(|at| asked_for != Some(*at));
         tokio::select! {
             () = changes.changed() => {
-                let current = |subscription: &Subscription| errors(subscription, &shared.cluster);
-                for (topic, error) in shared.unavailable.news(Instant::now(), current) {
-                    shared.inbox.push(Item::Event(Event::TopicUnavailable { topic, error }));
-                }
+                report(&shared, Grace::Lasts);
             }
             () = tokio::time::sleep_until(second_look.unwrap_or_else(Instant::now)), if second_look.is_some() => {
                 asked_for = second_look;
@@ -92,6 +91,25 @@ pub(super) async fn run(shared: Rc<Shared>) {
             }
         }
     }
+}
+
+/// Reports the errors before the member reads its partitions: a program that reads to their end sees them.
+pub(super) fn report_before_records(shared: &Shared) {
+    report(shared, Grace::Over);
+}
+
+fn report(shared: &Shared, grace: Grace) {
+    let current = |subscription: &Subscription| errors(subscription, &shared.cluster);
+    for (topic, error) in shared.unavailable.news(Instant::now(), grace, current) {
+        shared.inbox.push(Item::Event(Event::TopicUnavailable { topic, error }));
+    }
+}
+
+/// The time for which patterns may be without a topic.
+#[derive(Clone, Copy, Debug)]
+enum Grace {
+    Lasts,
+    Over,
 }
 
 /// The parts of a subscription that cannot be read.
@@ -142,13 +160,19 @@ mod tests {
     #[test]
     fn an_error_is_reported_once_and_again_after_a_change() {
         let (unavailable, now) = (UnavailableTopics::default(), Instant::now());
-        assert!(unavailable.news(now, |_| topics(&[("a", UNKNOWN)])).is_empty(), "nothing is subscribed");
+        assert!(
+            unavailable.news(now, Grace::Lasts, |_| topics(&[("a", UNKNOWN)])).is_empty(),
+            "nothing is subscribed"
+        );
         *unavailable.subscription.borrow_mut() = Some(Subscription::default());
         let both = [("a", UNKNOWN), ("b", FORBIDDEN)];
-        assert_eq!(unavailable.news(now, |_| topics(&both)).len(), 2);
-        assert!(unavailable.news(now, |_| topics(&both)).is_empty());
-        assert_eq!(unavailable.news(now, |_| topics(&[("a", FORBIDDEN)])), [(Arc::from("a"), FORBIDDEN)]);
-        let again = unavailable.news(now, |_| topics(&[("a", FORBIDDEN), ("b", FORBIDDEN)]));
+        assert_eq!(unavailable.news(now, Grace::Lasts, |_| topics(&both)).len(), 2);
+        assert!(unavailable.news(now, Grace::Lasts, |_| topics(&both)).is_empty());
+        assert_eq!(
+            unavailable.news(now, Grace::Lasts, |_| topics(&[("a", FORBIDDEN)])),
+            [(Arc::from("a"), FORBIDDEN)]
+        );
+        let again = unavailable.news(now, Grace::Lasts, |_| topics(&[("a", FORBIDDEN), ("b", FORBIDDEN)]));
         assert_eq!(again, [(Arc::from("b"), FORBIDDEN)]);
     }
 
@@ -156,23 +180,38 @@ mod tests {
     fn a_pattern_without_a_topic_is_reported_at_the_second_look() {
         let (unavailable, now) = (UnavailableTopics::default(), Instant::now());
         *unavailable.subscription.borrow_mut() = Some(Subscription::default());
-        assert!(unavailable.news(now, |_| patterns(&["^a"])).is_empty());
+        assert!(unavailable.news(now, Grace::Lasts, |_| patterns(&["^a"])).is_empty());
         assert_eq!(unavailable.second_look(), Some(now + PATTERN_GRACE));
-        assert!(unavailable.news(now + PATTERN_GRACE / 2, |_| patterns(&["^a"])).is_empty(), "too early");
+        assert!(
+            unavailable.news(now + PATTERN_GRACE / 2, Grace::Lasts, |_| patterns(&["^a"])).is_empty(),
+            "too early"
+        );
         let late = now + PATTERN_GRACE;
-        assert_eq!(unavailable.news(late, |_| patterns(&["^a"])), [(Arc::from("^a"), UNKNOWN)]);
+        assert_eq!(unavailable.news(late, Grace::Lasts, |_| patterns(&["^a"])), [(Arc::from("^a"), UNKNOWN)]);
         assert_eq!(unavailable.second_look(), None, "it is reported");
-        assert!(unavailable.news(late, |_| patterns(&["^a"])).is_empty(), "once");
+        assert!(unavailable.news(late, Grace::Lasts, |_| patterns(&["^a"])).is_empty(), "once");
+    }
+
+    #[test]
+    fn a_pattern_without_a_topic_is_reported_before_the_records_of_other_topics() {
+        let (unavailable, now) = (UnavailableTopics::default(), Instant::now());
+        *unavailable.subscription.borrow_mut() = Some(Subscription::default());
+        assert!(unavailable.news(now, Grace::Lasts, |_| patterns(&["^a"])).is_empty());
+        assert_eq!(unavailable.news(now, Grace::Over, |_| patterns(&["^a"])), [(Arc::from("^a"), UNKNOWN)]);
+        assert!(unavailable.news(now, Grace::Lasts, |_| patterns(&["^a"])).is_empty(), "once");
     }
 
     #[test]
     fn a_pattern_that_finds_its_first_topic_in_time_is_not_reported() {
         let (unavailable, now) = (UnavailableTopics::default(), Instant::now());
         *unavailable.subscription.borrow_mut() = Some(Subscription::default());
-        assert!(unavailable.news(now, |_| patterns(&["^a"])).is_empty());
-        assert!(unavailable.news(now, |_| patterns(&[])).is_empty());
+        assert!(unavailable.news(now, Grace::Lasts, |_| patterns(&["^a"])).is_empty());
+        assert!(unavailable.news(now, Grace::Lasts, |_| patterns(&[])).is_empty());
         assert_eq!(unavailable.second_look(), None);
         let late = now + PATTERN_GRACE;
-        assert!(unavailable.news(late, |_| patterns(&["^a"])).is_empty(), "its grace begins again");
+        assert!(
+            unavailable.news(late, Grace::Lasts, |_| patterns(&["^a"])).is_empty(),
+            "its grace begins again"
+        );
     }
 }
