@@ -500,8 +500,9 @@ impl<T: Transport> Connection<T> {
 }
 
 /// Returns `true` for requests whose response can be large. They wait while clients do not read the responses of others. The requests
-/// by which clients keep their groups, commits and transactions wait only if they are large themselves. Records are sent from their
-/// files: only a wide Fetch has a large response in memory.
+/// by which clients keep their memberships, commits and transactions wait only if they are large themselves. JoinGroup and SyncGroup
+/// wait: a small one can have the subscriptions or the assignment of a whole group in its response. Records are sent from their files:
+/// only a wide Fetch has a large response in memory.
 fn has_large_response(api: ApiKey, bytes: usize) -> bool {
     match api {
         ApiKey::Produce | ApiKey::Heartbeat | ApiKey::ApiVersions => false,
