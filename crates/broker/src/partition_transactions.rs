@@ -30,6 +30,9 @@ impl Partition {
         cluster: &Arc<Cluster>,
         marker: EndMarker,
     ) -> Result<Appended, AppendRefusal> {
+        // Before the append: the coordinator tries again what is refused here, and must not leave a marker at each attempt.
+        let end = self.log().end_offset();
+        reserve(cluster, self, end + 1)?;
         let (result, has_closed) = {
             let mut log = cluster.log_with_files(self);
             let result = log.append_marker(marker, self.leader_epoch(), cluster.clock.now_ms());
@@ -42,9 +45,10 @@ impl Partition {
         let appended = result.map_err(|error| refusal(&error))?;
         // Another transaction of this producer begins only after its coordinator has the answer.
         cluster.complete_offsets(self, &marker);
-        reserve(cluster, self, appended.last_offset + 1)?;
+        // Others may have appended since the reservation above.
+        let reserved = reserve(cluster, self, appended.last_offset + 1);
         cluster.start_sync(self, has_closed);
-        Ok(appended)
+        reserved.map(|()| appended)
     }
 
     /// Waits until a marker is as durable as the setting `durability` asks for.

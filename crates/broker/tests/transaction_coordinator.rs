@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault as RequestFault, KafkaLevel};
@@ -126,6 +127,54 @@ fn a_coordinator_that_cannot_sync_the_journal_refuses_and_others_are_served() {
         std::mem::forget(broker);
         panic!("the broker does not answer others within {PATIENCE:?}");
     }
+    broker.stop();
+}
+
+/// A marker was appended, then its offset could not be reserved; the coordinator tried again, and appended it again.
+#[test]
+fn a_marker_whose_offset_cannot_be_reserved_is_appended_once() {
+    let disk = MemStorage::forgetful();
+    let broker = on(&disk);
+    run(async {
+        let producer = transactional(&broker, "till-1").await;
+        producer.begin_transaction().expect("ready");
+        send(&producer, 0, "a").await;
+    });
+    // After a clean stop no offset above the end of a log is reserved.
+    broker.stop();
+    let broker = on(&disk);
+    let refused = Arc::new(AtomicU32::new(0));
+    let refusals = refused.clone();
+    // The first entry reserves offsets of the coordinator's own partition, the next ones are those of the marker.
+    let mut entries = 0;
+    disk.inject(move |op| {
+        if op.kind != OpKind::Write || !op.path.starts_with("__ottla-meta") {
+            return None;
+        }
+        entries += 1;
+        (entries > 1).then(|| refusals.fetch_add(1, Ordering::Relaxed)).map(|_| Fault::NoSpace)
+    });
+    run(async {
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.set("transactional.id", "till-1").expect("a name");
+        let producer = Producer::new(config).expect("a producer");
+        let init = async {
+            // It ends the transaction that its predecessor left open.
+            producer.init_transactions(PATIENCE).await.expect("initialized");
+        };
+        let heal = async {
+            while refused.load(Ordering::Relaxed) < 4 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            disk.heal();
+        };
+        let both = async { tokio::join!(init, heal) };
+        tokio::time::timeout(PATIENCE, both).await.expect("the transaction ends");
+        let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("an admin");
+        let ends = [(TopicPartition::new(ORDERS, 0), OffsetAt::Latest)];
+        let ends = admin.list_offsets(&ends).await.expect("the ends");
+        assert_eq!(ends.iter().map(|(_, end)| *end).collect::<Vec<_>>(), [2], "one record and one marker");
+    });
     broker.stop();
 }
 
