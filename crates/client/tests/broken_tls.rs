@@ -196,3 +196,24 @@ fn a_share_consumer_reports_that_tls_fails_and_continues_after_that() {
         }
     }
 }
+
+/// The failure of TLS counted as final: the producer was closed, and the application had to make another.
+#[test]
+fn a_commit_while_tls_fails_can_be_tried_again() {
+    let (broker, authority) = (broker(), Authority::new("authority"));
+    let relay = Relay::before(&broker, &authority);
+    let config = config(&authority, &[("transactional.id", "till-1")]);
+    let client = Client::with_connector(config, relay.clone()).expect("a client");
+    let producer = client.producer();
+    block_on(producer.init_transactions(PATIENCE)).expect("initialized");
+    producer.begin_transaction().expect("ready");
+    block_on(producer.send(Record::to("orders").partition(0).value("paid"))).expect("written");
+
+    relay.is_broken.send_replace(true);
+    let error = block_on(producer.commit_transaction(OUTAGE)).expect_err("not while TLS fails");
+    assert!(error.is_retriable(), "{error}");
+    relay.is_broken.send_replace(false);
+
+    block_on(producer.commit_transaction(PATIENCE)).expect("committed");
+    producer.begin_transaction().expect("ready for another");
+}

@@ -96,7 +96,9 @@ impl CoordinatorCalls<'_> {
                 }
                 Err(CallFailure::Request(error)) => {
                     lock(&self.transactions.nodes).remove(whose);
-                    if !error.is_retriable() {
+                    // A wrong password shows at the first login. Later the broker restarts, or its certificate changes.
+                    let has_id = self.transactions.update(|machine| machine.producer().id >= 0);
+                    if !(error.is_retriable() || error.is_security() && has_id) {
                         return Err(self.transactions.update(|machine| machine.impossible(call, error)));
                     }
                     self.note(call, &error, None);
