@@ -106,7 +106,9 @@ pub use watchdog::{Stall, StallReport};
 
 /// Statistics as values: what their JSON has, with librdkafka's keys.
 pub mod statistics {
-    pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Share, Snapshot, Topic, Toppar, Window};
+    pub use crate::stats::snapshot::{
+        Broker, Eos, Fatal, Group, Partition, Share, Snapshot, Topic, Toppar, Window,
+    };
 }
 pub use error::transaction::{TransactionError, TransactionErrorKind};
 pub use security::{

@@ -15,6 +15,7 @@ use crate::client::log_routing::{EarlyLogLines, LogRouter};
 use crate::client::oauth_tokens::OauthTokens;
 use crate::client::role::Role;
 use crate::client::socket_callbacks::ApplicationSockets;
+use crate::client::statistics;
 use crate::client::thread_count::{Counted, LivingClient};
 use crate::client::topic_handle::{Topic, TopicRegistry};
 use crate::conf::{Callbacks, ClientConf, TakenConf, rd_kafka_conf_t};
@@ -89,8 +90,8 @@ struct Live {
     client: Client,
     producer: Option<Producer>,
     consuming: Option<Arc<ConsumerState>>,
-    /// Reports that only interceptors receive.
-    _to_interceptors: Option<Arc<DeliveryReports>>,
+    /// Reports for the queue or, without a function of the application for them, for interceptors.
+    reports: Option<Arc<DeliveryReports>>,
 }
 
 /// The number of forks from which this process descends: a child has none of the parent's threads.
@@ -259,7 +260,7 @@ impl Handle {
 
     /// Returns the producer or the consumer of a new client and connects its results to the queue.
     fn live_parts(self: &Arc<Self>, client: Client, role: Role) -> Live {
-        let mut live = Live { client, producer: None, consuming: None, _to_interceptors: None };
+        let mut live = Live { client, producer: None, consuming: None, reports: None };
         if role == Role::Producer {
             let producer = live.client.producer();
             let main = Arc::downgrade(&self.main);
@@ -269,11 +270,13 @@ impl Handle {
                 }
             });
             if let Ok(told) = producer.reports() {
-                if self.reports {
-                    self.main.set_source(Some(DeliveryReports::new(told, &self.main)));
+                live.reports = Some(if self.reports {
+                    let reports = DeliveryReports::new(told, &self.main);
+                    self.main.set_source(Some(reports.clone()));
+                    reports
                 } else {
-                    live._to_interceptors = Some(DeliveryReports::to_interceptors(told, self));
-                }
+                    DeliveryReports::to_interceptors(told, self)
+                });
             }
             live.producer = Some(producer);
         } else if role == Role::Consumer {
@@ -286,10 +289,10 @@ impl Handle {
     fn listen(self: &Arc<Self>, client: &Client) {
         let stats = self.callbacks.stats.is_some() || self.callbacks.events & RD_KAFKA_EVENT_STATS != 0;
         if stats {
-            let main = Arc::downgrade(&self.main);
+            let handle = Arc::downgrade(self);
             client.statistics().on_each(move |snapshot| {
-                if let Some(main) = main.upgrade() {
-                    main.push(Op::Stats(c_string(&snapshot.to_json())));
+                if let Some(handle) = handle.upgrade() {
+                    handle.main.push(Op::Stats(c_string(&statistics::shown(&handle, &snapshot))));
                 }
             });
         }
@@ -456,6 +459,9 @@ impl Handle {
         // Functions of the application run in the engine's thread. Their opaque is valid until they have returned.
         if let Some(client) = self.client() {
             client.stop();
+        }
+        if let Some(reports) = self.live.get().and_then(|live| live.reports.as_ref()) {
+            reports.free_rest();
         }
         lock(&self.engine_thread).take();
         if let Some(interceptors) = self.client_interceptors.get() {

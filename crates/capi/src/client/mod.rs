@@ -15,5 +15,6 @@ pub(crate) mod produce_hook;
 pub(crate) mod role;
 pub(crate) mod shown_sockets;
 pub(crate) mod socket_callbacks;
+mod statistics;
 pub mod thread_count;
 pub mod topic_handle;

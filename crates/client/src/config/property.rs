@@ -303,6 +303,12 @@ impl Property {
         }
     }
 
+    /// Returns `true` if `text` is a value of its kind and within its range. A value can still be refused: because it does not
+    /// fit other properties, or because the property is [`State::Refused`].
+    pub fn accepts(&self, text: &str) -> bool {
+        self.parse(text).is_ok()
+    }
+
     /// Parses `text` into a value, or returns the error message.
     pub(super) fn parse<'a>(&self, text: &'a str) -> Result<Value<'a>, String> {
         match self.kind {

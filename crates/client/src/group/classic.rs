@@ -168,13 +168,21 @@ impl Member {
         }
         self.shared.cluster.observer.rebalanced(began.elapsed());
         self.shared.step(MembershipStep::Settled);
-        let left = tokio::select! {
+        let (left, reason) = tokio::select! {
             biased;
             ended = heartbeat.wait_for_end() => return self.on_end(ended).await,
-            late = self.application.wants_or_is_late() => late.map_or(Left::Late, |()| Left::Rejoin),
-            () = topics_change(&self.shared, &subscription, &topics) => Left::Rejoin,
-            () = partitions_change(&self.shared, &assigned_topics) => Left::Rejoin,
+            late = self.application.wants_or_is_late() => match late {
+                Ok(()) => (Left::Rejoin, "the subscription has changed"),
+                Err(Late) => (Left::Late, "max.poll.interval.ms exceeded"),
+            },
+            () = topics_change(&self.shared, &subscription, &topics) => {
+                (Left::Rejoin, "the topics of the subscription have changed")
+            }
+            () = partitions_change(&self.shared, &assigned_topics) => {
+                (Left::Rejoin, "the partitions of the subscription's topics have changed")
+            }
         };
+        self.shared.cluster.observer.rebalances(reason);
         if let (Left::Rejoin, false) = (&left, self.is_cooperative()) {
             // Heartbeats continue while the application finishes.
             return Ok(self
@@ -192,6 +200,12 @@ impl Member {
     }
 
     async fn on_end(&mut self, ended: GenerationEnd) -> Result<Left, Stop> {
+        self.shared.cluster.observer.rebalances(&match &ended {
+            GenerationEnd::Rebalance => "group is rebalancing".to_owned(),
+            GenerationEnd::Lost(code) | GenerationEnd::Refused(code, _) => {
+                format!("no longer a member: {code}")
+            }
+        });
         match ended {
             GenerationEnd::Rebalance if self.is_cooperative() => Ok(Left::Rejoin),
             GenerationEnd::Rebalance => {

@@ -15,6 +15,7 @@ use crate::cluster::brokers::Lane;
 use crate::config::GroupProtocol;
 use crate::error::Error;
 use crate::log::Context;
+use crate::stats::Observer;
 use crate::watchdog::cause::{Cause, StallReason};
 
 const FIND_COORDINATOR_VERSION_MAX: i16 = 6;
@@ -252,9 +253,11 @@ impl Coordinator {
             return Ok(node);
         }
         self.debug("CGRPQUERY", || "querying for coordinator".into());
+        self.observer().group_state("query-coord");
         let node = find_coordinator(&self.cluster, GROUP, &self.group).await?;
         self.node.set(Some(node));
         self.debug("CGRPQUERY", || format!("coordinated by node {node}"));
+        self.observer().group_state("up");
         Ok(node)
     }
 
@@ -278,6 +281,10 @@ impl Coordinator {
     pub(crate) fn debug(&self, facility: &'static str, text: impl FnOnce() -> String) {
         let line = || format!("Group \"{}\": {}", self.group, text());
         self.cluster.observer.log.debug(Context::Cgrp, facility, line);
+    }
+
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.cluster.observer
     }
 
     /// The requests in progress; those that wait for other members come last.
@@ -318,6 +325,7 @@ impl Coordinator {
 
     /// Clears the coordinator: the next call looks it up.
     pub(crate) fn forget(&self) {
+        self.observer().group_state("query-coord");
         self.node.set(None);
     }
 

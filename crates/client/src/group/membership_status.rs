@@ -30,6 +30,17 @@ pub(crate) enum MembershipStep {
 }
 
 impl MembershipStep {
+    /// librdkafka's name of the step.
+    const fn join_state(&self) -> &'static str {
+        match self {
+            Self::Out | Self::Late | Self::Refused(_) => "init",
+            Self::Joining => "wait-join",
+            Self::GivingUp => "wait-unassign-call",
+            Self::Taking => "wait-assign-call",
+            Self::Settled => "steady",
+        }
+    }
+
     const fn is_at_rest(&self) -> bool {
         matches!(self, Self::Out | Self::Settled)
     }
@@ -47,6 +58,7 @@ impl MembershipStatus {
     pub(crate) fn step(&self, step: MembershipStep, coordinator: Option<&Coordinator>) {
         if let Some(coordinator) = coordinator {
             coordinator.debug("CGRPSTATE", || format!("changed state to {step:?}"));
+            coordinator.observer().join_state(step.join_state());
         }
         let mut status = self.0.borrow_mut();
         if status.0.is_at_rest() {

@@ -345,6 +345,7 @@ pub(crate) async fn run(
     });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
+    cluster.observer.consumes();
     tasks.spawn_local(watch::run(shared.clone()));
     tasks.spawn_local(unavailable_topics::run(shared.clone()));
     if cluster.config.group_habits == GroupHabits::Librdkafka {

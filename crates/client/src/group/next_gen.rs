@@ -133,6 +133,7 @@ impl Member {
                 return Err(error);
             }
             if state.lost.replace(false) {
+                self.shared.cluster.observer.rebalances("no longer a member");
                 self.shared.step(MembershipStep::Joining);
                 self.application.lose();
                 state.in_full.set(true);
@@ -162,6 +163,9 @@ impl Member {
         let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
+        if !(gone.is_empty() && new.is_empty()) {
+            self.shared.cluster.observer.rebalances("the coordinator has changed the assignment");
+        }
         if !gone.is_empty() {
             if let Err(Late) = self.application.give_up(gone).await {
                 return Ok(Err(Late));

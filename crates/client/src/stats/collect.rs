@@ -9,7 +9,7 @@ use super::brokers::{idle_us, micros};
 use super::buffers::PartitionBuffer;
 use super::facts::ClientFacts;
 use super::share::ShareStatistics;
-use super::snapshot::{self, Eos, Group, NO_OFFSET, Partition, Share, Snapshot, Toppar};
+use super::snapshot::{self, Eos, NO_OFFSET, Partition, Share, Snapshot, Toppar};
 use super::topics::AssignedOffsets;
 use super::{Observer, State};
 use crate::clock::Stamper;
@@ -51,18 +51,7 @@ impl Observer {
             snapshot.rxmsgs += partition.rxmsgs;
             snapshot.rxmsg_bytes += partition.rxbytes;
         }
-        snapshot.cgrp = state.group.as_ref().map(|group| {
-            let age = now.saturating_duration_since(group.rebalanced_at).as_millis() as i64;
-            Group {
-                state: "up".into(),
-                stateage: age,
-                join_state: "steady".into(),
-                rebalance_age: age,
-                rebalance_cnt: group.rebalances,
-                rebalance_reason: String::new(),
-                assignment_size: group.partitions,
-            }
-        });
+        snapshot.cgrp = state.group.as_ref().map(|group| group.snapshot(now));
         snapshot.share = state.share_consumers.total().map(share);
         snapshot.eos = config.enable_idempotence.then(|| {
             let age = |since: Instant| now.saturating_duration_since(since).as_millis() as i64;

@@ -8,6 +8,7 @@ mod collect;
 pub(crate) mod endpoint;
 pub(crate) mod events;
 pub(crate) mod facts;
+mod group;
 #[cfg(feature = "metrics")]
 mod metrics_export;
 pub(crate) mod polls;
@@ -31,6 +32,7 @@ use self::brokers::Broker;
 pub(crate) use self::brokers::{ConnectionFailure, ConnectionObserver};
 use self::buffers::BufferSnapshot;
 use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
+use self::group::GroupCounts;
 use self::polls::{FollowedPolls, PollTimes};
 use self::pushed::{Rebalances, Role};
 use self::share::{ShareConsumers, ShareCounters};
@@ -109,13 +111,6 @@ struct State {
     last: Option<Arc<Snapshot>>,
     /// `true` if the failure of all brokers was reported.
     all_down: bool,
-}
-
-#[derive(Debug)]
-struct GroupCounts {
-    rebalances: u64,
-    rebalanced_at: Instant,
-    partitions: u64,
 }
 
 /// A batch that is sent to its leader.
@@ -425,10 +420,32 @@ impl Observer {
         let Some(group) = group else { return };
         self.log
             .debug(Context::Cgrp, "ASSIGN", || format!("group {group}: {partitions} partition(s) assigned"));
-        let mut state = self.state();
-        let rebalances = state.group.as_ref().map_or(0, |group| group.rebalances) + 1;
-        let partitions = partitions as u64;
-        state.group = Some(GroupCounts { rebalances, rebalanced_at: Instant::now(), partitions });
+        self.of_group(|counts, now| counts.assigned(partitions, now));
+    }
+
+    /// Records the state of the search for the group's coordinator, by librdkafka's name.
+    pub(crate) fn group_state(&self, state: &'static str) {
+        self.of_group(|counts, now| counts.enter(state, now));
+    }
+
+    /// Records the step of the membership, by librdkafka's name.
+    pub(crate) fn join_state(&self, state: &'static str) {
+        self.of_group(|counts, _| counts.join_state(state));
+    }
+
+    /// Records the reason why the member joins again.
+    pub(crate) fn rebalances(&self, reason: &str) {
+        self.of_group(|counts, _| counts.rebalances(reason));
+    }
+
+    fn of_group(&self, change: impl FnOnce(&mut GroupCounts, Instant)) {
+        let now = Instant::now();
+        change(self.state().group.get_or_insert_with(|| GroupCounts::new(now)), now);
+    }
+
+    /// Records that the client has a consumer.
+    pub(crate) fn consumes(&self) {
+        self.state().consumes = true;
     }
 
     /// Records the member id that the group's coordinator knows.

@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub eos: Option<Eos>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fatal: Option<Fatal>,
     pub tx: u64,
     pub tx_bytes: u64,
     pub rx: u64,
@@ -242,6 +244,15 @@ pub struct Eos {
     pub producer_id: i64,
     pub producer_epoch: i64,
     pub epoch_cnt: u64,
+}
+
+/// The error that ended the client. Only the C library fills it in: elsewhere such an error belongs to a producer.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Fatal {
+    pub error: String,
+    pub reason: String,
+    pub cnt: u64,
 }
 
 /// The share consumers. librdkafka has no such section.
