@@ -52,7 +52,8 @@ TopicImpl::~TopicImpl() {
 }
 
 bool TopicImpl::open(rd_kafka_t *rk, const std::string &name, const ConfImpl *conf, std::string &errstr) {
-  rd_kafka_topic_conf_t *topic_conf = conf != NULL ? conf->topic_copy() : rd_kafka_topic_conf_new();
+  // Without settings of its own the topic has those of its client.
+  rd_kafka_topic_conf_t *topic_conf = conf != NULL ? conf->topic_copy() : rd_kafka_default_topic_conf_dup(rk);
   if (topic_conf == NULL) {
     errstr = "a topic takes a Conf of type CONF_TOPIC";
     return false;
@@ -72,9 +73,10 @@ bool TopicImpl::open(rd_kafka_t *rk, const std::string &name, const ConfImpl *co
 int32_t TopicImpl::partition(const rd_kafka_topic_t *, const void *key, size_t key_len, int32_t partition_cnt,
                              void *rkt_opaque, void *msg_opaque) {
   const TopicImpl *topic = static_cast<const TopicImpl *>(rkt_opaque);
-  if (key == NULL)
-    return topic->partitioner_->partitioner_cb(topic, NULL, partition_cnt, msg_opaque);
-  std::string copy(static_cast<const char *>(key), key_len);
+  // Programs read the key without a check: it is an empty string if the message has none.
+  std::string copy;
+  if (key != NULL)
+    copy.assign(static_cast<const char *>(key), key_len);
   return topic->partitioner_->partitioner_cb(topic, &copy, partition_cnt, msg_opaque);
 }
 

@@ -493,10 +493,14 @@ pub unsafe extern "C" fn rd_kafka_event_topic_partition(
         if name.is_null() {
             return null_mut();
         }
-        crate::messages::partition_list::lone(
+        let made = crate::messages::partition_list::lone(
             std::ffi::CStr::from_ptr(name),
             (*message).partition,
             (*message).offset,
-        )
+        );
+        if let Some(made) = made.as_mut() {
+            made.err = (*message).err;
+        }
+        made
     }
 }
