@@ -7,6 +7,7 @@ pub mod conf_interceptors;
 pub mod functions;
 pub(crate) mod plugins;
 mod property_names;
+mod refusal_texts;
 mod share_conf;
 pub mod topic_conf;
 
@@ -131,11 +132,12 @@ impl rd_kafka_conf_t {
         let text = match (property.kind, property.name) {
             (Kind::Flags(words), "debug") if value.is_some_and(|value| !value.trim().is_empty()) => {
                 let current = self.get(name).unwrap_or_default();
-                changed_flags(name, words, &current, value.unwrap_or_default())?
+                changed_flags(property, words, &current, value.unwrap_or_default())?
             }
-            _ => text_for(property, name, value)?,
+            _ => text_for(property, value)?,
         };
-        self.config_mut().set(name, &text).map_err(NotSet::invalid)?;
+        let set = self.config_mut().set(name, &text);
+        set.map_err(|error| refusal_texts::refused(property, &text, error))?;
         self.given.insert(property.name, Zeroizing::new(text));
         Ok(())
     }
@@ -246,26 +248,15 @@ impl NotSet {
 }
 
 /// Parses C's `value` for this property; strings can be unset, other kinds cannot.
-pub(crate) fn text_for(property: &Property, name: &str, value: Option<&str>) -> Result<String, NotSet> {
+pub(crate) fn text_for(property: &Property, value: Option<&str>) -> Result<String, NotSet> {
     let value = value.unwrap_or_default();
     match property.kind {
-        Kind::Pointer => {
-            Err(NotSet::Invalid(format!("property \"{name}\" is set by its own rd_kafka_conf_set_ function")))
-        }
+        Kind::Pointer => Err(refusal_texts::pointer_as_text(property)),
         Kind::Text | Kind::List if value.is_empty() => Ok(property.default_librdkafka.to_owned()),
         Kind::Text | Kind::List => Ok(value.to_owned()),
         Kind::Flags(_) if !value.trim().is_empty() => Ok(value.to_ascii_lowercase()),
-        _ if value.trim().is_empty() => Err(NotSet::Invalid(format!(
-            "configuration property \"{name}\" cannot be set to empty value; it takes {}",
-            property.range()
-        ))),
-        Kind::Int(min, max) => match value.trim().parse::<i64>() {
-            // Programs compare this text.
-            Ok(number) if !(min..=max).contains(&number) => Err(NotSet::Invalid(format!(
-                "Configuration property \"{name}\" value {number} is outside allowed range {min}..{max}\n"
-            ))),
-            _ => Ok(whole(value)),
-        },
+        _ if value.is_empty() => Err(refusal_texts::empty(property)),
+        Kind::Int(..) => Ok(whole(value)),
         // `acks` is a number, and one value has a name.
         Kind::Choice(words) if words.contains(&"-1") => Ok(whole(value)),
         Kind::Float(..) => Ok(fraction(value)),
@@ -274,7 +265,7 @@ pub(crate) fn text_for(property: &Property, name: &str, value: Option<&str>) -> 
 }
 
 /// Returns the flags of `current` after the changes in `value`: each flag is added, and with a minus sign removed.
-fn changed_flags(name: &str, words: &[&str], current: &str, value: &str) -> Result<String, NotSet> {
+fn changed_flags(property: &Property, words: &[&str], current: &str, value: &str) -> Result<String, NotSet> {
     let value = value.to_ascii_lowercase();
     let mut flags: Vec<&str> = current.split(',').collect();
     for change in value.split(',').map(str::trim).filter(|change| !change.is_empty()) {
@@ -283,9 +274,7 @@ fn changed_flags(name: &str, words: &[&str], current: &str, value: &str) -> Resu
             None => (false, change.strip_prefix('+').unwrap_or(change)),
         };
         if flag != "all" && !words.contains(&flag) {
-            return Err(NotSet::Invalid(format!(
-                "Invalid value \"{flag}\" for configuration property \"{name}\""
-            )));
+            return Err(refusal_texts::wrong_word(property, flag));
         }
         if flag == "all" {
             flags = if is_removed { Vec::new() } else { words.to_vec() };

@@ -1,5 +1,7 @@
 //! librdkafka's names of properties, in the order in which its dump has them.
 
+use super::refusal_texts;
+
 /// A property that librdkafka knows and does not document; bindings and tests set some of them.
 pub(super) struct Hidden {
     pub(super) name: &'static str,
@@ -24,12 +26,14 @@ impl Hidden {
             HiddenKind::Bool => match value.to_ascii_lowercase().as_str() {
                 "true" | "t" | "1" => Ok("true".to_owned()),
                 "false" | "f" | "0" => Ok("false".to_owned()),
-                _ => Err(format!("{name}=`{value}`: neither true nor false")),
+                _ => Err(refusal_texts::not_bool(name)),
             },
             HiddenKind::Number(min, max) => match value.trim().parse::<i64>() {
                 Ok(number) if (min..=max).contains(&number) => Ok(number.to_string()),
-                Ok(_) => Err(format!("{name}=`{value}`: outside {min} to {max}")),
-                Err(_) => Err(format!("{name}=`{value}`: not a whole number")),
+                Ok(number) => {
+                    Err(refusal_texts::outside(name, &number.to_string(), &min.to_string(), &max.to_string()))
+                }
+                Err(_) => Err(refusal_texts::not_number(name)),
             },
         }
     }

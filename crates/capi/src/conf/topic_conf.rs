@@ -7,7 +7,7 @@ use ottla_client::properties::{self, Kind, Scope};
 use ottla_client::{Config, TopicConfig};
 use zeroize::Zeroizing;
 
-use crate::conf::{Given, NotSet, TOPIC_NAMES, pointer, shown, text_for};
+use crate::conf::{Given, NotSet, TOPIC_NAMES, pointer, refusal_texts, shown, text_for};
 use crate::ffi::c_strings::{get_into, leaked_pairs, text, write_errstr};
 use crate::ffi::panic::{guard, on_panic};
 use crate::ffi::*;
@@ -61,9 +61,10 @@ impl rd_kafka_topic_conf_t {
                 Ok(()) => NotSet::Unknown(format!("No such configuration property: \"{name}\"")),
             });
         };
-        let text = text_for(property, name, value)?;
+        let text = text_for(property, value)?;
         let applied = if is_acks_above_one(property.name, &text) { "all" } else { &text };
-        self.settings.set(name, applied).map_err(NotSet::invalid)?;
+        let set = self.settings.set(name, applied);
+        set.map_err(|error| refusal_texts::refused(property, &text, error))?;
         self.given.insert(property.name, Zeroizing::new(text));
         Ok(())
     }
