@@ -513,6 +513,11 @@ pub(crate) const MODELS: &[Model] = &[
             ("op_queue", "use crate::ffi::{", "use crate::neighbours::op_queue::{"),
             (
                 "op_queue",
+                "use crate::callbacks::call_gate::CallGate;",
+                "use crate::neighbours::op_queue::CallGate;",
+            ),
+            (
+                "op_queue",
                 "use crate::messages::message::OwnedMessage;",
                 "use crate::neighbours::op_queue::OwnedMessage;",
             ),
@@ -546,8 +551,8 @@ pub(crate) const MODELS: &[Model] = &[
             },
             Weakened {
                 name: "with_a_close_that_wakes_no_poll",
-                from: "self.ring();\n        drop((ops, own));",
-                to: "drop((ops, own));",
+                from: "self.ring();\n        ops.into_iter()",
+                to: "ops.into_iter()",
             },
             Weakened {
                 name: "with_a_poll_that_stays",

@@ -173,6 +173,28 @@ fn the_function_of_a_queue_does_not_run_after_destroy() {
     }
 }
 
+/// A thread of the client was in the function while the application freed what its opaque points to.
+#[test]
+fn the_function_of_a_queue_has_returned_once_it_is_disabled() {
+    let broker = broker();
+    let calls = Calls::default();
+    calls.slow.store(true, Ordering::SeqCst);
+    let conf = conf(&[("bootstrap.servers", &broker.bootstrap_servers())]);
+    unsafe { rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR) };
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    unsafe {
+        let queue = rd_kafka_queue_get_main(rk);
+        rd_kafka_queue_cb_event_enable(queue, Some(on_event), calls.opaque());
+        produce(rk, c"orders", 0, "value", std::ptr::null_mut());
+        until("a call", || calls.running.load(Ordering::SeqCst) > 0);
+        calls.destroying.store(true, Ordering::SeqCst);
+        rd_kafka_queue_cb_event_enable(queue, None, std::ptr::null_mut());
+        assert_eq!(calls.running.load(Ordering::SeqCst), 0);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+}
+
 unsafe extern "C" fn count(_: *mut rd_kafka_t, opaque: *mut c_void) {
     // SAFETY: the counter of the test.
     unsafe { &*opaque.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);

@@ -31,6 +31,7 @@ use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
 use rdkafka::produce::transactions::*;
 use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
 
 use crate::common::{PATIENCE, conf, list, new, produce, until};
 
@@ -572,4 +573,46 @@ fn a_function_in_a_hidden_property_replaces_the_end_of_a_produce_request() {
         rd_kafka_destroy(rk);
     }
     assert_eq!((low, high), (0, 1), "the broker recognises the retry");
+}
+
+/// Memory that still belongs to the process and holds `byte`, without a fault if it does not.
+fn holds(address: usize, byte: u8) -> bool {
+    let mut found = [0_u8; 64];
+    let local = libc::iovec { iov_base: found.as_mut_ptr().cast(), iov_len: found.len() };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: found.len() };
+    let read =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    read == 64 && found.iter().all(|it| *it == byte)
+}
+
+#[test]
+fn payloads_that_were_handed_over_are_freed_with_a_client_that_never_polled() {
+    /// More than malloc keeps for later: a freed payload leaves the process.
+    const LEN: usize = 40 << 20;
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let written = broker.bootstrap_servers();
+    // Of one client the record is written, and its report waits; of the other it is still in a queue.
+    for servers in [written.as_str(), "127.0.0.1:1"] {
+        let reports = Reports::default();
+        let max = (2 * LEN).to_string();
+        let properties =
+            [("bootstrap.servers", servers), ("message.max.bytes", &*max), ("log.connection.close", "false")];
+        let rk = producer(&reports, &properties);
+        let payload = unsafe { libc::malloc(LEN) };
+        unsafe {
+            payload.cast::<u8>().write_bytes(0xA7, LEN);
+            let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+            let taken = rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_FREE, payload, LEN, null(), 0, null_mut());
+            assert_eq!(taken, 0);
+            rd_kafka_topic_destroy(rkt);
+            let queue = rd_kafka_queue_get_main(rk);
+            if servers == written {
+                until("the report waits", || rd_kafka_queue_length(queue) > 0);
+            }
+            rd_kafka_queue_destroy(queue);
+            rd_kafka_destroy(rk);
+        }
+        assert!(reports.lock().unwrap().is_empty());
+        assert!(!holds(payload.addr() + LEN / 2, 0xA7), "the payload is still there, with {servers}");
+    }
 }

@@ -6,6 +6,25 @@ use std::ffi::c_void;
 #[derive(Debug, Eq, PartialEq)]
 pub struct Op(pub u32);
 
+impl Op {
+    /// The model's operations have no payloads.
+    pub fn discard(self) {}
+}
+
+/// The model sets no callback, and so has no calls to wait for.
+#[derive(Debug, Default)]
+pub struct CallGate;
+
+impl CallGate {
+    /// There is no call.
+    pub fn enter(&self) -> Option<()> {
+        None
+    }
+
+    /// There is no call.
+    pub fn close(&self) {}
+}
+
 /// The model has no client in C.
 #[derive(Debug)]
 pub enum rd_kafka_t {}

@@ -43,6 +43,13 @@ impl DeliveryReports {
         });
         reporting
     }
+
+    /// Frees the payloads of the records whose reports the application has not taken before it destroyed the client.
+    pub(crate) fn free_rest(&self) {
+        while let Some(report) = self.reports.try_next() {
+            free_payloads(&report, 0);
+        }
+    }
 }
 
 impl OpSource for DeliveryReports {

@@ -8,6 +8,7 @@ use ottla_client::{LogLine, OffsetAndMetadata, Report, ThrottleEvent, TopicParti
 use crate::callbacks::prepared::CallbackArguments;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
+use crate::produce::delivery_reports::free_payloads;
 
 pub(crate) enum Op {
     /// A fetched record, the end of a partition, or an error of the consumer.
@@ -100,6 +101,13 @@ impl Op {
             Self::Result(outcome) => outcome.kind,
             #[cfg(test)]
             Self::Nothing => RD_KAFKA_EVENT_NONE,
+        }
+    }
+
+    /// Drops an operation that the application does not get, with the payloads that were handed over for it.
+    pub(crate) fn discard(self) {
+        if let Self::DeliveryReport { report, done } = &self {
+            free_payloads(report, *done);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::os::fd::FromRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::callbacks::call_gate::CallGate;
 use crate::ffi::{rd_kafka_message_t, rd_kafka_queue_event_cb_t, rd_kafka_t};
 use crate::messages::message::OwnedMessage;
 use crate::queue::message_array::MessageArray;
@@ -76,18 +77,30 @@ struct State {
 #[derive(Default)]
 struct WakeUp {
     io: Option<(c_int, Vec<u8>)>,
-    call: Option<EventCallback>,
+    call: Option<Arc<EventCallback>>,
 }
 
-#[derive(Clone, Copy)]
 struct EventCallback {
     function: unsafe extern "C" fn(*mut rd_kafka_t, *mut c_void),
     rk: *mut rd_kafka_t,
     opaque: *mut c_void,
+    /// Closed before a queue's handle is gone or has another function: the application may free `opaque` then.
+    calls: CallGate,
 }
 
 // SAFETY: the pointers are the application's, which says with `rd_kafka_queue_cb_event_enable` that any thread may call.
 unsafe impl Send for EventCallback {}
+// SAFETY: as above; several threads may call at once.
+unsafe impl Sync for EventCallback {}
+
+impl EventCallback {
+    fn call(&self) {
+        if let Some(_running) = self.calls.enter() {
+            // SAFETY: the application's function and pointers, for any thread (required by the C functions that call this).
+            unsafe { (self.function)(self.rk, self.opaque) };
+        }
+    }
+}
 
 /// Serialises changes of forwarding among all queues.
 static TOPOLOGY: Mutex<()> = Mutex::new(());
@@ -113,8 +126,7 @@ impl OpQueue {
             let Some(next) = state.forward.clone() else {
                 if state.closed {
                     drop(state);
-                    drop(op);
-                    return;
+                    return op.discard();
                 }
                 state.ops.push_back(op);
                 drop(state);
@@ -134,7 +146,7 @@ impl OpQueue {
             let next = state.forward.clone();
             if next.is_none() || state.waiting > 0 {
                 let waits = std::mem::take(&mut state.waiting) > 0;
-                let call = state.wake.call;
+                let call = state.wake.call.clone();
                 if let Some((fd, payload)) = &state.wake.io {
                     write_to(*fd, payload);
                 }
@@ -142,10 +154,8 @@ impl OpQueue {
                 if waits {
                     queue.filled.notify_all();
                 }
-                if let Some(EventCallback { function, rk, opaque }) = call {
-                    // SAFETY: the application's function and pointers, for any thread (required by the C functions
-                    // that call this).
-                    unsafe { function(rk, opaque) };
+                if let Some(call) = call {
+                    call.call();
                 }
             } else {
                 drop(state);
@@ -364,22 +374,26 @@ impl OpQueue {
     }
 
     /// Closes the queue: drops its operations, wakes the waiting threads, and ends the notifications of the application's
-    /// event loop.
+    /// event loop. Running calls of its function have returned after this.
     pub(crate) fn close(self: &Arc<Self>) {
-        let (ops, own) = {
+        let (ops, own, wake) = {
             let _topology = lock(&TOPOLOGY);
             let mut state = self.lock();
             state.closed = true;
             state.forward = None;
-            state.wake = WakeUp::default();
+            let wake = std::mem::take(&mut state.wake);
             let own = state.own.take();
             let ops = std::mem::take(&mut state.ops);
             drop(state);
             self.refresh();
-            (ops, own)
+            (ops, own, wake)
         };
+        if let Some(call) = wake.call {
+            call.calls.close();
+        }
         self.ring();
-        drop((ops, own));
+        ops.into_iter().for_each(Op::discard);
+        drop(own);
     }
 
     /// Returns `true` if the forwarding of this queue passes `other`, or if it is `other`.
@@ -452,14 +466,19 @@ impl OpQueue {
         self.lock().wake.io = io;
     }
 
-    /// Calls the application for each new operation.
+    /// Calls the application for each new operation. Running calls of its former function have returned after this.
     pub(crate) fn enable_call(
         &self,
         function: rd_kafka_queue_event_cb_t,
         rk: *mut rd_kafka_t,
         opaque: *mut c_void,
     ) {
-        self.lock().wake.call = function.map(|function| EventCallback { function, rk, opaque });
+        let call = function
+            .map(|function| Arc::new(EventCallback { function, rk, opaque, calls: CallGate::default() }));
+        let former = std::mem::replace(&mut self.lock().wake.call, call);
+        if let Some(former) = former {
+            former.calls.close();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
