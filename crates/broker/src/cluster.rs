@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use ottla_log::storage::Storage;
 use ottla_log::storage::faulty::{DiskFaults, FaultyStorage};
-use ottla_log::{Journal, JournalConfig, JournalError, LogError, PendingSync};
+use ottla_log::{Journal, JournalConfig, JournalError, LogError, PendingSync, ProducerTotal};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -70,6 +70,8 @@ const CLUSTER_ID_KEY: &[u8] = b"cluster";
 pub(crate) const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
 /// Producer ids taken from the journal at a time: a crash wastes at most so many.
 const PRODUCER_ID_BLOCK: i64 = 1000;
+/// The part of `memory.max.bytes` that producers may use beside the budget: the numbers of their last batches, for each partition.
+const PRODUCERS_PART: usize = 16;
 
 /// The replaceable parts of a cluster: storage, clock, syncs and random numbers.
 #[derive(Clone, Debug)]
@@ -134,6 +136,8 @@ pub struct Cluster {
     pub(crate) client_metrics: ClientMetrics,
     pub(crate) client_quotas: ClientQuotas,
     pub(crate) quota_use: QuotaUse,
+    /// The producers that all logs remember together.
+    pub(crate) producer_total: ProducerTotal,
     pub(crate) scram_credentials: ScramCredentials,
     /// The super users and the ACLs; `None` if every client may do everything.
     pub(crate) authorizer: Option<Authorizer>,
@@ -235,6 +239,7 @@ impl Cluster {
             live: LiveConfig::new(&config),
             authorizer: Authorizer::of(&config),
             quota_use: QuotaUse::of(&config),
+            producer_total: ProducerTotal::of_bytes(config.memory_bytes_max / PRODUCERS_PART),
             config,
             clock,
             syncer,

@@ -1,5 +1,5 @@
 //! `flush.messages` and `flush.ms`, for the durability `os`: an append does not wait for the disk, except for these settings. With the
-//! durability `disk` each acknowledged append is on disk without them.
+//! durability `disk` each append with `acks=all` is on disk without them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -221,6 +221,7 @@ impl Cluster {
     pub(crate) fn log_config(&self, topic: &str, config: &TopicConfig) -> LogConfig {
         let mut log_config = config.log_config(&self.topic_defaults(), self.config.durability);
         internal_topics::limit_memory(topic, &mut log_config);
+        log_config.producer_total = self.producer_total.clone();
         log_config
     }
 

@@ -3,9 +3,26 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-/// Different warnings that are remembered; after that, clients that try everything are not logged any more.
-const WARNINGS_MAX: usize = 1000;
+use tokio::time::Instant;
+
+/// Different warnings of one interval that are logged. The others are counted together.
+const WARNINGS_MAX: usize = 200;
+/// The time after which a failed login is logged again.
+const LOGIN_INTERVAL: Duration = Duration::from_secs(60);
+/// The time after which an unsupported feature is logged again.
+const FEATURE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+/// Bytes of the name and of the version of a client's software that are kept.
+const SOFTWARE_BYTES_MAX: usize = 256;
+
+/// An IP address as Java writes it and Kafka's ACLs have it: IPv6 in eight groups, without `::`; IPv4 within IPv6 as IPv4.
+pub(crate) fn java_address(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => address.segments().map(|group| format!("{group:x}")).join(":"),
+    }
+}
 
 /// The client of a connection.
 #[derive(Debug, Default)]
@@ -17,10 +34,39 @@ pub(crate) struct Peer {
     address_text: OnceLock<Box<str>>,
 }
 
-/// Warnings that were logged, so that a client that tries again is logged once.
+/// Warnings that were logged, so that a client that tries again is logged once in an interval.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    logged: Mutex<BTreeSet<String>>,
+    features: Mutex<Logged>,
+    logins: Mutex<Logged>,
+}
+
+/// The warnings of the interval that runs.
+#[derive(Debug, Default)]
+struct Logged {
+    began: Option<Instant>,
+    keys: BTreeSet<String>,
+    /// Warnings that were not logged because there were too many.
+    others: u64,
+}
+
+impl Logged {
+    /// Returns whether the warning is to be logged, and the number of those that were not logged in the interval before.
+    fn note(&mut self, key: String, interval: Duration, now: Instant) -> (bool, u64) {
+        let mut others = 0;
+        if self.began.is_none_or(|began| now >= began + interval) {
+            others = std::mem::take(self).others;
+            self.began = Some(now);
+        }
+        if self.keys.contains(&key) {
+            return (false, others);
+        }
+        if self.keys.len() >= WARNINGS_MAX {
+            self.others += 1;
+            return (false, others);
+        }
+        (self.keys.insert(key), others)
+    }
 }
 
 impl Peer {
@@ -29,12 +75,14 @@ impl Peer {
     }
 
     pub(crate) fn set_software(&self, name: &str, version: &str) {
-        let _ = self.software.set((name.to_owned(), version.to_owned()));
+        let kept = |text: &str| text[..text.floor_char_boundary(SOFTWARE_BYTES_MAX)].to_owned();
+        let _ = self.software.set((kept(name), kept(version)));
     }
 
     /// The address in Kafka's form.
     pub(crate) fn host(&self) -> String {
-        self.address.map_or_else(|| "/127.0.0.1".to_owned(), |address| format!("/{}", address.ip()))
+        self.address
+            .map_or_else(|| "/127.0.0.1".to_owned(), |address| format!("/{}", java_address(address.ip())))
     }
 
     /// The IP address; `None` for an in-process client.
@@ -45,7 +93,7 @@ impl Peer {
     /// The IP address as ACLs have it. An in-process client is on this host.
     pub(crate) fn address_text(&self) -> &str {
         self.address_text.get_or_init(|| match self.address {
-            Some(address) => address.ip().to_canonical().to_string().into(),
+            Some(address) => java_address(address.ip()).into(),
             None => "127.0.0.1".into(),
         })
     }
@@ -74,29 +122,65 @@ impl Warnings {
     pub(crate) fn warn(&self, peer: &Peer, feature: &str) {
         let software = peer.software();
         let host = peer.address.map_or_else(|| "an in-process client".to_owned(), |it| it.ip().to_string());
-        if self.is_new(format!("{host} {software} {feature}")) {
+        if is_new(&self.features, format!("{host} {software} {feature}"), FEATURE_INTERVAL) {
             let client = peer.address.map_or(host, |address| address.to_string());
             tracing::warn!("{client} ({software}) requests {feature}, which this broker does not support");
         }
     }
 
-    /// Logs a failed login once per host, listener and user.
+    /// Logs a failed login, once a minute per host, listener and user.
     pub(crate) fn warn_login(&self, peer: &Peer, listener: &str, user: Option<&str>, reason: &str) {
         let host = peer.host();
         let user = user.unwrap_or("unknown");
-        if self.is_new(format!("login {host} {listener} {user:.64}")) {
+        if is_new(&self.logins, format!("{host} {listener} {user:.64}"), LOGIN_INTERVAL) {
             tracing::warn!(
                 listener,
-                "{host}: user {user:?} is refused: {reason}; further failures are not logged"
+                "{host}: user {user:?} is refused: {reason}; further failures of this minute are not logged"
             );
         } else {
             tracing::debug!(listener, user, reason, "a login failed");
         }
     }
+}
 
-    /// Returns `true` the first time; `false` as well when too many were logged.
-    fn is_new(&self, key: String) -> bool {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        logged.len() < WARNINGS_MAX && logged.insert(key)
+/// Returns `true` for the first warning of an interval with this key; `false` as well when too many were logged.
+fn is_new(logged: &Mutex<Logged>, key: String, interval: Duration) -> bool {
+    let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+    let (is_new, others) = logged.note(key, interval, Instant::now());
+    drop(logged);
+    if others > 0 {
+        tracing::warn!(count = others, "further warnings of the last interval were not logged");
+    }
+    is_new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user that failed weeks ago, or a thousand others, hid a failed login for ever.
+    #[test]
+    fn a_warning_is_logged_again_in_the_next_interval_whatever_others_were_logged() {
+        let (mut logged, now) = (Logged::default(), Instant::now());
+        let minute = Duration::from_secs(60);
+        assert_eq!(logged.note("anna".into(), minute, now), (true, 0));
+        assert_eq!(logged.note("anna".into(), minute, now), (false, 0));
+        for number in 0..2 * WARNINGS_MAX {
+            logged.note(number.to_string(), minute, now);
+        }
+        let others = WARNINGS_MAX as u64 + 1;
+        assert_eq!(logged.note("anna".into(), minute, now + minute), (true, others));
+    }
+
+    #[test]
+    fn addresses_have_the_form_of_java() {
+        for (address, shown) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("::1", "0:0:0:0:0:0:0:1"),
+            ("2001:db8::1", "2001:db8:0:0:0:0:0:1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+        ] {
+            assert_eq!(java_address(address.parse().expect("an address")), shown);
+        }
     }
 }

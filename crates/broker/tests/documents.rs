@@ -139,8 +139,10 @@ fn document() -> String {
     let mut out = String::from(
         "# The broker: APIs and configurations\n\n\
          Made by `cargo xtask compat` from the tables of `crates/broker`; do not edit.\n\n\
-         `ottla broker` follows Apache Kafka 4.3. It has the configurations of Kafka by name, type, default and allowed\n\
-         values. All of them are accepted, stored and described; the tables say which have an effect.\n\n\
+         `ottla broker` follows Apache Kafka 4.3. It has the configurations of Kafka by name and type, and a few of its own.\n\
+         The defaults are Kafka's, except for `group.initial.rebalance.delay.ms`, `group.min.session.timeout.ms`,\n\
+         `group.max.size`, `group.consumer.max.size`, `max.connections` and `log.cleaner.dedupe.buffer.size`; some ranges\n\
+         are wider. All of them are accepted, stored and described; the tables say which have an effect.\n\n\
          **One copy.** A topic may have a replication factor up to `--nodes`. Metadata then lists several nodes,\n\
          `min.insync.replicas` counts the nodes that are up, and the leader fails over. All nodes are one process with\n\
          one copy of the data on one disk: a replication factor does not protect it.\n\n\

@@ -10,7 +10,7 @@ use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRe
 use ottla_protocol::messages::write_txn_markers::{
     WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
 };
-use ottla_wire::{Batches, Seal};
+use ottla_wire::{Batches, Compression, Seal};
 
 use crate::common;
 use crate::common::{PATIENCE, Raw, batch, framed, produce_request};
@@ -143,7 +143,51 @@ fn transactional_records_without_a_transactional_id_are_refused() {
     let broker = broker();
     let mut connection = Raw::connect(broker.addresses()[0]);
     let answer = connection.produce("orders", -1, &batch(&[b"x"], &seal(7, 0)));
-    assert_eq!(answer.error_code, ErrorCode::InvalidRecord);
+    assert_eq!(answer.error_code, ErrorCode::TransactionalIdAuthorizationFailed);
+    assert_eq!(latest(&mut connection, 0), 0);
+}
+
+/// The epoch of the foreign batch fenced the coordinator: the transaction never ended in this partition, and its committed records were
+/// never read.
+#[test]
+fn a_batch_outside_of_the_transaction_does_not_fence_its_coordinator() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(send(&mut connection, 7, 0), (ErrorCode::None, 0));
+    let foreign = Seal { producer_id: 7, producer_epoch: 32_767, base_sequence: 0, ..Seal::default() };
+    let answer = connection.produce("orders", -1, &batch(&[b"x"], &foreign));
+    assert_eq!(answer.error_code, ErrorCode::InvalidTxnState);
+    assert_eq!(end(&mut connection, 7, true), ErrorCode::None);
+    assert_eq!(latest(&mut connection, 1), 2, "the record and its marker are stable");
+}
+
+/// The coordinator had approved the first batch, and the second was appended with it.
+#[test]
+fn several_batches_for_one_partition_are_refused() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let later = Seal { producer_epoch: 5, ..seal(7, 0) };
+    for (first, second) in [(seal(7, 0), later), (Seal::default(), Seal::default())] {
+        let mut records = batch(&[b"x"], &first);
+        records.extend(batch(&[b"y"], &second));
+        let mut request = produce_request("orders", -1, &records);
+        request.transactional_id = first.transactional.then(|| "t".into());
+        let answer = connection.ask(11, &request).expect("an answer");
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::InvalidRecord);
+    }
+    assert_eq!(latest(&mut connection, 0), 0);
+}
+
+#[test]
+fn zstd_is_refused_in_the_versions_before_it() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let sealed = Seal { compression: Compression::Zstd, ..Seal::default() };
+    let request = produce_request("orders", -1, &batch(&[b"x"], &sealed));
+    for (version, code) in [(6, ErrorCode::UnsupportedCompressionType), (7, ErrorCode::None)] {
+        let answer = connection.ask(version, &request).expect("an answer");
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, code, "version {version}");
+    }
 }
 
 #[test]

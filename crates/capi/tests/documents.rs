@@ -101,7 +101,7 @@ fn section() -> String {
         String::new(),
         "## Functions of ottla.h".into(),
         String::new(),
-        "What the same library has beyond librdkafka: the [processor](docs/GUIDE.md#from-c).".into(),
+        "The same library has functions that librdkafka does not have: the [processor](docs/GUIDE.md#from-c) and the [embedded broker](docs/TESTING.md#c).".into(),
         String::new(),
         "| Function | State | Test |".into(),
         "|---|---|---|".into(),

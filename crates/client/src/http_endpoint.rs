@@ -3,10 +3,12 @@
 //!
 //! A connection has one request, a deadline, and one of a few places, so that hostile clients cost little.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,9 +20,11 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
-/// The limit of concurrent connections, enough for two Prometheus servers and a few users; further connections wait.
+/// The limit of concurrent connections, enough for two Prometheus servers and a few users. A further one takes the place of the
+/// oldest that has sent no request.
 const CONNECTIONS_MAX: usize = 8;
 
 /// The time limit for a client to send its request.
@@ -130,7 +134,7 @@ async fn serve_pages(pages: Pages, listener: TcpListener) {
 /// The limits of [`serve_http`].
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// Concurrent connections; further ones wait.
+    /// Concurrent connections. A further one takes the place of the oldest that has sent no request, or waits if all have.
     pub connections_max: usize,
     /// The time limit for a connection, if there is one: a client that reads slowly loses it.
     pub connection_within: Option<Duration>,
@@ -147,11 +151,10 @@ pub async fn serve_http<S, A, R>(
     A: Future<Output = io::Result<S>>,
     R: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(limits.connections_max));
     let mut connections = tokio::task::JoinSet::new();
+    // The oldest is first.
+    let mut served: VecDeque<ServedConnection> = VecDeque::new();
     loop {
-        while connections.try_join_next().is_some() {}
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let stream = match accept().await {
             Ok(stream) => stream,
             Err(error) => {
@@ -160,9 +163,22 @@ pub async fn serve_http<S, A, R>(
                 continue;
             }
         };
+        while connections.try_join_next().is_some() {}
+        served.retain(|connection| !connection.task.is_finished());
+        while served.len() >= limits.connections_max {
+            let silent = served.iter().position(|connection| !connection.has_request.load(Ordering::Relaxed));
+            if let Some(silent) = silent.and_then(|at| served.remove(at)) {
+                silent.task.abort();
+            } else if connections.join_next().await.is_some() {
+                served.retain(|connection| !connection.task.is_finished());
+            }
+        }
         let answer = answer.clone();
-        connections.spawn(async move {
+        let has_request = Arc::new(AtomicBool::new(false));
+        let requested = has_request.clone();
+        let task = connections.spawn(async move {
             let answer = service_fn(|request| {
+                requested.store(true, Ordering::Relaxed);
                 let answer = answer(request);
                 async move { Ok::<_, Infallible>(answer.await) }
             });
@@ -181,9 +197,16 @@ pub async fn serve_http<S, A, R>(
                 Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ended"),
                 Err(_) => tracing::debug!("an HTTP connection has exceeded its time"),
             }
-            drop(place);
         });
+        served.push_back(ServedConnection { has_request, task });
     }
+}
+
+/// A connection of [`serve_http`].
+struct ServedConnection {
+    /// It has sent the head of its request.
+    has_request: Arc<AtomicBool>,
+    task: AbortHandle,
 }
 
 fn answer<B>(request: &Request<B>, pages: impl FnOnce(&str) -> Option<Page>) -> Response<Full<Bytes>> {
@@ -206,6 +229,23 @@ fn answer<B>(request: &Request<B>, pages: impl FnOnce(&str) -> Option<Page>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Eight silent connections kept the probes of a healthy broker waiting for ten seconds.
+    #[test]
+    fn a_connection_without_a_request_gives_its_place_to_the_next() {
+        use std::io::{Read as _, Write as _};
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint = HttpEndpoint::start(listener, |_| Some(Page::text(200, "ready\n"))).expect("started");
+        let connect = || std::net::TcpStream::connect(endpoint.address()).expect("connected");
+        let silent: Vec<_> = (0..3 * CONNECTIONS_MAX).map(|_| connect()).collect();
+        let mut probe = connect();
+        probe.set_read_timeout(Some(REQUEST_WITHIN / 2)).expect("a timeout");
+        probe.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+        let mut text = String::new();
+        probe.read_to_string(&mut text).expect("an answer in time");
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("ready\n"), "{text}");
+        drop(silent);
+    }
 
     #[test]
     fn pages_are_only_read_and_only_those_that_exist() {

@@ -296,7 +296,7 @@ impl Log {
     #[inline]
     fn book(&mut self, now_ms: i64, headers: Vec<BatchHeader>, mut position: u64, control: Option<Control>) {
         let interval = self.config.index_interval_bytes;
-        let producers_max = self.config.producers_max;
+        let producers_max = self.producer_count.max(self.config.producers_max);
         self.producers.observe_clock(now_ms, self.config.producer_expiration_ms);
         for header in &headers {
             let segment = self.segments.last_mut().expect("a log has a segment from the moment it is open");
@@ -308,6 +308,7 @@ impl Log {
             }
             position += header.total_bytes() as u64;
         }
+        self.producer_count.set(self.producers.len());
         if !self.verifications.is_empty() || control.is_some() {
             self.book_transactions(&headers, control);
         }

@@ -2,6 +2,8 @@
 
 use ottla_wire::{Compression, TimestampType};
 
+use crate::producer_total::ProducerTotal;
+
 /// Settings of one log. Plain fields; [`LogConfig::default`] has Kafka's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogConfig {
@@ -57,6 +59,8 @@ pub struct LogConfig {
     pub producer_expiration_ms: i64,
     /// The most producers remembered; above it the longest idle ones are forgotten. Default 100 000, about 30 MB.
     pub producers_max: usize,
+    /// The producers that all logs with this total may remember together. Default any.
+    pub producer_total: ProducerTotal,
     /// Recent batches kept in memory for readers at the tail; nothing is allocated before the first append. Default 8
     /// MiB.
     pub tail_cache_bytes: usize,
@@ -91,6 +95,7 @@ impl Default for LogConfig {
             timestamp_after_max_ms: 3_600_000,
             producer_expiration_ms: 24 * 3_600_000,
             producers_max: 100_000,
+            producer_total: ProducerTotal::default(),
             tail_cache_bytes: 8 << 20,
             visible: Visible::End,
         }

@@ -18,6 +18,7 @@ use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::examine::{Checkpoints, Directory};
 use crate::marker::Completed;
+use crate::producer_total::ProducerCount;
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, How, RecoveryReport};
 use crate::ring::Ring;
@@ -40,6 +41,7 @@ pub struct Log {
     pub(crate) segments: Vec<Segment>,
     pub(crate) start_offset: i64,
     pub(crate) producers: Producers,
+    pub(crate) producer_count: ProducerCount,
     /// Ended transactions whose markers may be above the high watermark.
     pub(crate) completed: Vec<Completed>,
     /// The guards of transactions whose coordinators are being asked, by producer.
@@ -220,6 +222,7 @@ impl Log {
     /// Forgets producers that were idle for `producer.id.expiration.ms`.
     pub fn expire_producers(&mut self, now_ms: i64) {
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
+        self.producer_count.set(self.producers.len());
     }
 
     /// Returns the leader epoch of the last batch that has one.

@@ -47,6 +47,7 @@ impl Log {
         }
         producers.expire(now_ms, self.config.producer_expiration_ms);
         self.producers = producers;
+        self.producer_count.set(self.producers.len());
         self.verifications.clear();
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::epochs::Epochs;
 use crate::error::{LogError, Loss};
 use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
+use crate::producer_total::ProducerCount;
 use crate::producers::Producers;
 use crate::scan::{SCAN_CHUNK_BYTES, Scanned};
 use crate::segment::Segment;
@@ -140,6 +141,7 @@ pub(crate) fn unopened(
         storage,
         dir: dir.into(),
         cache: TailCache::new(config.tail_cache_bytes),
+        producer_count: ProducerCount::new(config.producer_total.clone()),
         config,
         segments: segments_of(&directory.segments, &directory.aborted, now_ms),
         start_offset,

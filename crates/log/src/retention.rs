@@ -189,6 +189,7 @@ impl Log {
     pub fn plan_retention(&mut self, now_ms: i64) -> Result<RetentionStep, LogError> {
         self.check_online()?;
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
+        self.producer_count.set(self.producers.len());
         let last = self.segments.len() - 1;
         if self.active().size > 0 && self.config.delete {
             match self.age(last, now_ms)? {

@@ -121,6 +121,7 @@ impl Log {
             note.set_due();
         }
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
+        self.producer_count.set(self.producers.len());
         if let Err(error) = self.write_snapshot(end, false) {
             // An older snapshot and the batches since say the same.
             tracing::warn!(dir = &*self.dir, %error, "cannot write a snapshot of the producers");

@@ -222,8 +222,10 @@ impl Log {
             what,
         };
         if !header.is_transactional() {
+            // With another epoch, too: it would fence the coordinator, whose marker ends the transaction.
             let what = "a batch outside of the transaction that the producer has open";
-            return if is_open { Err(refused(what)) } else { Ok(()) };
+            let has_transaction = known.is_some_and(Producer::is_in_transaction);
+            return if has_transaction { Err(refused(what)) } else { Ok(()) };
         }
         if let Some(current) = known.map(|known| known.epoch).filter(|epoch| header.producer_epoch < *epoch) {
             return Err(AppendError::InvalidProducerEpoch {

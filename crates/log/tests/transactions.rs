@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use ottla_log::storage::mem::{Fault, MemStorage};
 use ottla_log::{
-    AbortedTransaction, AppendError, AppendOptions, EndMarker, FirstBatch, Log, LogConfig,
+    AbortedTransaction, AppendError, AppendOptions, EndMarker, FirstBatch, Log, LogConfig, ProducerTotal,
     TransactionOutcome, Transactional,
 };
 use ottla_wire::{BatchBuilder, BatchHeader, Seal};
@@ -120,6 +120,19 @@ fn a_transaction_is_indexed_in_the_segment_of_its_marker() {
     assert_eq!(disk.contents(&name(0)), None);
     assert_eq!(disk.contents(&name(2)).map(|bytes| bytes.len()), Some(34));
     assert_eq!(log.aborted_transactions(0, 1).expect("read").len(), 1);
+}
+
+#[test]
+fn a_batch_outside_of_an_open_transaction_is_refused_with_any_epoch() {
+    let mut log = fresh();
+    send(&mut log, 7, 4, 0);
+    for epoch in [4, 5, i16::MAX] {
+        let refused =
+            log.append(NOW, data(7, epoch, 0, false), AppendOptions::default()).expect_err("refused");
+        assert!(matches!(refused, AppendError::InvalidTransaction { .. }), "{epoch}: {refused}");
+    }
+    commit(&mut log, 7, 4);
+    assert_eq!(stable(&log), 2);
 }
 
 #[test]
@@ -325,4 +338,40 @@ fn a_producer_with_an_open_transaction_does_not_expire() {
         log.expire_producers(NOW + step * 400);
     }
     assert_eq!(log.producers().len(), 0);
+}
+
+/// A client that makes up producer ids filled the memory of the broker, with 100,000 for each partition.
+#[test]
+fn logs_with_a_total_remember_no_more_producers_together() {
+    let total = ProducerTotal::of_bytes(200 * 256);
+    let config = LogConfig { producer_total: total.clone(), ..LogConfig::default() };
+    let mut logs: Vec<Log> = (0..3).map(|_| open(&MemStorage::new(), &config)).collect();
+    for producer in 0..1000 {
+        let log = &mut logs[producer % 3];
+        log.append(NOW + producer as i64, data(producer as i64, 0, 0, false), AppendOptions::default())
+            .expect("appended");
+        assert!(total.count() <= 200 + 3, "{} after {producer}", total.count());
+    }
+    for log in &logs {
+        assert!(
+            log.producers().len() >= 32 && log.producers().iter().any(|producer| producer.producer_id >= 997)
+        );
+    }
+    drop(logs);
+    assert_eq!(total.count(), 0, "a closed log remembers none");
+}
+
+#[test]
+fn a_log_with_few_producers_keeps_them_when_others_have_too_many() {
+    let config = LogConfig { producer_total: ProducerTotal::of_bytes(100 * 256), ..LogConfig::default() };
+    let (mut quiet, mut loud) = (open(&MemStorage::new(), &config), open(&MemStorage::new(), &config));
+    for producer in 0..10 {
+        quiet.append(NOW, data(producer, 0, 0, false), AppendOptions::default()).expect("appended");
+    }
+    for producer in 100..1000 {
+        loud.append(NOW + producer, data(producer, 0, 0, false), AppendOptions::default()).expect("appended");
+    }
+    quiet.append(NOW, data(10, 0, 0, false), AppendOptions::default()).expect("appended");
+    assert_eq!(quiet.producers().len(), 11);
+    assert!(loud.producers().len() < 100);
 }

@@ -188,7 +188,7 @@ const INTRODUCTION: &str = "\
 # Report card
 
 The results of test suites that others wrote: of clients on the original librdkafka and on ours, and of brokers on Apache
-Kafka and on Ottla's. `cargo xtask card` writes this file. It fetches the suites from the package registries and builds them.
+Kafka and on Ottla's. `cargo xtask card` writes this file. It downloads the suites and builds them.
 A test is applicable if the original passes it in the same environment.
 
 - `librdkafka`: its numbered tests, from the sources in the npm package `@confluentinc/kafka-javascript`. The original is

@@ -12,9 +12,10 @@ const KNOWS_FENCED_FROM: i16 = 4;
 
 impl Api for InitProducerIdRequest {
     async fn handle(self, context: RequestContext) -> InitProducerIdResponse {
-        let result = match &self.transactional_id {
-            Some(id) => init(&self, &context, id).await,
-            None => idempotent(&context).await,
+        let result = match (expected(&self), &self.transactional_id) {
+            (Err(code), _) => Err(code),
+            (Ok(expected), Some(id)) => init(&self, &context, id, expected).await,
+            (Ok(_), None) => idempotent(&context).await,
         };
         match result {
             Ok(ProducerIdentity { id, epoch }) => {
@@ -32,6 +33,15 @@ impl Api for InitProducerIdRequest {
     }
 }
 
+/// The id and epoch that the producer has; `None` for a new one.
+fn expected(request: &InitProducerIdRequest) -> Result<Option<ProducerIdentity>, ErrorCode> {
+    match (request.producer_id, request.producer_epoch) {
+        (-1, -1) => Ok(None),
+        (-1, _) | (_, -1) => Err(ErrorCode::InvalidRequest),
+        (id, epoch) => Ok(Some(producer(id, epoch))),
+    }
+}
+
 async fn idempotent(context: &RequestContext) -> Result<ProducerIdentity, ErrorCode> {
     match context.cluster().next_producer_id().await {
         Ok(id) => Ok(producer(id, 0)),
@@ -46,13 +56,9 @@ async fn init(
     request: &InitProducerIdRequest,
     context: &RequestContext,
     id: &str,
+    expected: Option<ProducerIdentity>,
 ) -> Result<ProducerIdentity, ErrorCode> {
     check_coordinator(context, id)?;
-    let expected = match (request.producer_id, request.producer_epoch) {
-        (-1, -1) => None,
-        (-1, _) | (_, -1) => return Err(ErrorCode::InvalidRequest),
-        (id, epoch) => Some(producer(id, epoch)),
-    };
     let timeout_ms = request.transaction_timeout_ms;
     context.cluster().init_transactional_producer(id, timeout_ms, expected).await
 }

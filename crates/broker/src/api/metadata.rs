@@ -1,6 +1,7 @@
 //! Metadata: brokers, topics, and who leads which partition.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ottla_protocol::messages::metadata::{
     MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker,
@@ -15,6 +16,7 @@ use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
+use crate::quotas::Throttled;
 use crate::security::acl::ResourceType;
 use crate::topics::{NewTopic, Topic, check_name};
 
@@ -28,6 +30,7 @@ impl Api for MetadataRequest {
         };
         let is_requested = self.include_topic_authorized_operations;
         let of_cluster = of_cluster_if_requested(self.include_cluster_authorized_operations, &context);
+        let mut throttle = Duration::ZERO;
         let mut topics: Vec<MetadataResponseTopic> = if all {
             let topics = cluster.topics().into_iter().filter(|topic| context.may_see_topic(&topic.name));
             topics.map(|topic| described(cluster, &topic)).collect()
@@ -36,7 +39,7 @@ impl Api for MetadataRequest {
             let wanted = without_repeats(wanted, |topic| (topic.name.clone(), topic.topic_id));
             let mut failed = FxHashMap::default();
             if self.allow_auto_topic_creation && cluster.config.auto_create_topics {
-                failed = create_missing(cluster, &wanted).await;
+                (failed, throttle) = create_missing(&context, &wanted).await;
             }
             wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, &failed)).collect()
         };
@@ -46,7 +49,10 @@ impl Api for MetadataRequest {
             topic.topic_authorized_operations =
                 if_requested(is_requested, &context, (ResourceType::Topic, name), OF_TOPIC);
         }
-        MetadataResponse { topics, cluster_authorized_operations: of_cluster, ..about_cluster(&context) }
+        let mut response =
+            MetadataResponse { topics, cluster_authorized_operations: of_cluster, ..about_cluster(&context) };
+        response.throttle(throttle);
+        response
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> MetadataResponse {
@@ -78,11 +84,15 @@ fn about_cluster(context: &RequestContext) -> MetadataResponse {
     }
 }
 
-/// Creates the topics that do not exist, and returns the errors by name.
+/// Creates the topics that do not exist, and returns the errors by name, and the pause of the client. Its quota of controller
+/// mutations refuses no topic, as in Kafka: the clients do not know that error here.
 async fn create_missing(
-    cluster: &Arc<Cluster>,
+    context: &RequestContext,
     wanted: &[MetadataRequestTopic],
-) -> FxHashMap<String, ErrorCode> {
+) -> (FxHashMap<String, ErrorCode>, Duration) {
+    /// No version is strict.
+    const STRICT_FROM: i16 = i16::MAX;
+    let cluster = context.cluster();
     let named = wanted.iter().filter(|topic| topic.topic_id == Uuid::ZERO);
     let names = named.filter_map(|topic| topic.name.clone());
     // The coordinators create their topics themselves.
@@ -91,8 +101,10 @@ async fn create_missing(
     missing.sort_unstable();
     missing.dedup();
     if missing.is_empty() {
-        return FxHashMap::default();
+        return Default::default();
     }
+    let partitions = usize::try_from(cluster.config.partitions_default).unwrap_or(1);
+    let (_, throttle) = context.take_refused_mutations(&mut missing, STRICT_FROM, |_| partitions);
     let create = move |cluster: &Cluster| {
         let topics = missing.iter().map(|name| NewTopic::new(name, -1)).collect();
         let created = cluster.create_topics(topics, false);
@@ -107,7 +119,7 @@ async fn create_missing(
         });
         failed.collect()
     };
-    cluster.change_topics(create).await
+    (cluster.change_topics(create).await, throttle)
 }
 
 fn one(

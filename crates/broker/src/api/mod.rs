@@ -31,6 +31,7 @@ pub(crate) mod named_topics;
 mod offset_for_leader_epoch;
 mod offsets;
 mod produce;
+mod produce_rules;
 mod quorum;
 mod reassignments;
 mod repeats;

@@ -16,6 +16,7 @@ use ottla_protocol::messages::produce::{
 use ottla_wire::BatchHeader;
 use tokio::time::Instant;
 
+use super::produce_rules::{self, RefusedRecords};
 use super::{Api, RequestContext};
 use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
@@ -154,10 +155,16 @@ async fn append_all(
     let cluster = context.cluster();
     let now_ms = cluster.clock.now_ms();
     let _turn = context.connection.appends.lock().await;
+    let lacks_id = transactional_id.is_none()
+        && topics
+            .iter()
+            .flat_map(|(_, parts)| parts)
+            .any(|part| produce_rules::is_transactional(&part.records));
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
         if transactional_id.is_some() {
             part.transactional = Transactional::Verified(None);
         }
+        apply_rules(part, lacks_id, context.version);
         check(cluster, context.node(), now_ms, part).await;
     }
     if let Some(transactional_id) = transactional_id {
@@ -166,6 +173,21 @@ async fn append_all(
     }
     let append = |part: Part| append_part(cluster, context.node(), now_ms, part);
     topics.into_iter().map(|(answer, parts)| (answer, parts.into_iter().map(append).collect())).collect()
+}
+
+/// Refuses what Kafka refuses whatever the log holds; with `lacks_id` all: a transaction needs the right to its id.
+fn apply_rules(part: &mut Part, lacks_id: bool, version: i16) {
+    if lacks_id {
+        part.denied = Some(ErrorCode::TransactionalIdAuthorizationFailed);
+        return;
+    }
+    let Ok(partition) = &part.partition else { return };
+    let dir = || format!("{}-{}", partition.topic, part.index);
+    match produce_rules::refusal_of(&part.records, version, dir) {
+        Some(RefusedRecords::Error(error)) => part.refused = Some(error),
+        Some(RefusedRecords::Code(code)) => part.denied = Some(code),
+        None => {}
+    }
 }
 
 /// Asks the coordinator for its approval of the parts that begin a transaction in their partitions.
@@ -178,7 +200,8 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
     for part in parts {
         let Ok(partition) = &part.partition else { continue };
         // The append reports a broken header, and its partition's other leader.
-        let header = BatchHeader::parse(&part.records).ok().filter(|_| part.refused.is_none());
+        let is_refused = part.refused.is_some() || part.denied.is_some();
+        let header = BatchHeader::parse(&part.records).ok().filter(|_| !is_refused);
         let is_led = partition.check_leader(context.node(), -1).is_ok();
         let Some(header) = header.filter(|header| is_led && header.is_transactional()) else { continue };
         if *producer.get_or_insert((header.producer_id, header.producer_epoch))
@@ -267,7 +290,8 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
 /// Checks the batches of a part if they are compressed or large, and recompresses those of another codec than the topic's.
 async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) {
     let Ok(partition) = &part.partition else { return };
-    if part.records.is_empty() || partition.check_leader(node, -1).is_err() {
+    let is_refused = part.refused.is_some() || part.denied.is_some();
+    if is_refused || part.records.is_empty() || partition.check_leader(node, -1).is_err() {
         return;
     }
     if partition.stored_codec.differs_from(&part.records) {

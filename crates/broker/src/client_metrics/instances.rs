@@ -14,6 +14,17 @@ const SAMPLE_BYTES_MAX: usize = 32 << 20;
 /// A client that is not heard of for this time, or for three intervals, is forgotten.
 const EXPIRY_MS_MIN: i64 = 60_000;
 
+/// Bytes of a client's id that are kept.
+const CLIENT_ID_BYTES_MAX: usize = 256;
+
+/// What is kept of a client's identity.
+fn shortened(client: &ClientIdentity) -> ClientIdentity {
+    let mut kept = client.clone();
+    kept.client_id.truncate(kept.client_id.floor_char_boundary(CLIENT_ID_BYTES_MAX));
+    kept.client_id.shrink_to_fit();
+    kept
+}
+
 /// The clients, by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Instances {
@@ -83,7 +94,7 @@ impl Instances {
             self.forget(oldest);
         }
         self.by_heard.insert((now_ms, id));
-        let fresh = || Instance::new(client.clone(), subscriptions.of(id, client), version);
+        let fresh = || Instance::new(shortened(client), subscriptions.of(id, client), version);
         let instance = self.by_id.entry(id).or_insert_with(fresh);
         instance.heard_at_ms = now_ms;
         if instance.version != version {

@@ -29,11 +29,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     (
         "flush.messages",
         "With --durability os, a produce request waits for a sync when so many records of the partition are not on disk. With \
-         disk, each one waits.",
+         disk, each request with acks=all waits.",
     ),
     (
         "flush.ms",
-        "With --durability os, records are synced after this time; it is checked twice a second. With disk, they are at once.",
+        "With --durability os, records are synced after this time; it is checked twice a second. With disk, they are synced at once.",
     ),
     ("index.interval.bytes", "Bytes of log per index entry."),
     ("max.compaction.lag.ms", "Records are compacted after this time, however few of them are dirty."),

@@ -27,9 +27,12 @@ pub(crate) use self::stored::{
 };
 pub(crate) use self::throttled::Throttled;
 use crate::config::BrokerConfig;
+use crate::peer::java_address;
 
 /// Clients, and rates, that are remembered. More than these are forgotten, the idle ones first.
 const CLIENTS_MAX: usize = 10_000;
+/// Bytes of a client's id that are kept.
+const CLIENT_ID_BYTES_MAX: usize = 256;
 
 /// A quota that an entity can have.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -154,11 +157,12 @@ impl QuotaUse {
         if quota == Quota::ControllerMutation { self.mutation_windows } else { self.windows }
     }
 
-    /// The quota of a client, if it has one.
+    /// The quota of a client, if it has one. Of its id the first bytes count, so that the ids that are kept are small.
     fn limit(&self, quotas: &ClientQuotas, quota: Quota, user: &str, client_id: &str) -> Option<Limit> {
         if !self.has(quota) {
             return None;
         }
+        let client_id = &client_id[..client_id.floor_char_boundary(CLIENT_ID_BYTES_MAX)];
         let version = self.version.load(Ordering::Acquire);
         let mut state = lock(&self.state);
         let known = state.clients.get(user).and_then(|clients| clients.get(client_id));
@@ -214,7 +218,12 @@ impl QuotaUse {
         value: f64,
     ) -> Duration {
         let Some(limit) = self.limit(quotas, quota, user, client_id) else { return Duration::ZERO };
-        let throttle = limit.record(self.windows(quota), Instant::now(), value);
+        let windows = self.windows(quota);
+        let mut throttle = limit.record(windows, Instant::now(), value);
+        if quota == Quota::Request {
+            // As in Kafka: a longer pause would stop heartbeats, and requests would time out.
+            throttle = throttle.min(windows.size);
+        }
         self.count(quota, throttle);
         throttle
     }
@@ -281,9 +290,11 @@ impl QuotaUse {
         if !self.has(quota) {
             return Duration::ZERO;
         }
-        let address = address.to_canonical().to_string();
         let entity = |name: Option<String>| QuotaEntity::from([(IP.to_owned(), name)]);
-        let of_address = quotas.value(&entity(Some(address.clone())), quota.name());
+        let of = |name: String| quotas.value(&entity(Some(name)), quota.name());
+        let short = address.to_canonical().to_string();
+        let address = java_address(address);
+        let of_address = of(address.clone()).or_else(|| of(short));
         let Some(per_second) = of_address.or_else(|| quotas.value(&entity(None), quota.name())) else {
             return Duration::ZERO;
         };

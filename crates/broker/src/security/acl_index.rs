@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::Principal;
 use super::acl::{Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType, WILDCARD};
+use crate::peer::java_address;
 
 /// The decision of the ACLs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -219,7 +220,7 @@ impl AclIndex {
             let of = acl.parsed_principal();
             acl.pattern.resource_type == resource_type
                 && of.is_some_and(|of| of == *principal || of == *Principal::everyone())
-                && (acl.host == WILDCARD || acl.host == host)
+                && (acl.host == WILDCARD || host_of(acl) == host)
                 && acl.operation.mask(acl.permission) & operation.bit() != 0
         };
         let (denials, permissions): (Vec<&Acl>, Vec<&Acl>) =
@@ -279,9 +280,14 @@ impl OfType {
     }
 }
 
+/// The host of an ACL in the form in which clients have theirs, however it was written.
+fn host_of(acl: &Acl) -> String {
+    acl.host.parse().map_or_else(|_| acl.host.clone(), java_address)
+}
+
 impl Rules {
     fn add(&mut self, principal: Principal, acl: &Acl) {
-        let host = Some(acl.host.clone()).filter(|host| host != WILDCARD);
+        let host = Some(host_of(acl)).filter(|host| host != WILDCARD);
         let of_principal = if principal == *Principal::everyone() {
             &mut self.of_everyone
         } else {

@@ -13,8 +13,9 @@ use super::table::{Decision, Markers};
 use crate::cluster::Cluster;
 use crate::partition::Partition;
 
-/// The pause before a marker or a completion that failed is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The pauses before a marker or a completion that failed is tried again: the first, doubled each time, up to the last. A partition
+/// that is offline refuses the markers of all producers, with a log line for each.
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The time after which a marker that is not durable is tried again. The log accepts the same marker twice.
 const DURABLE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -30,6 +31,7 @@ impl Cluster {
 
     async fn write_markers(self: &Arc<Self>, state_partition: &Partition, markers: &Markers) {
         let mut rest: Vec<&TopicPartition> = markers.partitions.iter().collect();
+        let mut pause = RETRY_PAUSES.0;
         loop {
             let marker = EndMarker {
                 producer_id: markers.producer.id,
@@ -58,7 +60,8 @@ impl Cluster {
             if rest.is_empty() {
                 return;
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_PAUSES.1);
         }
     }
 
@@ -100,6 +103,7 @@ impl Cluster {
 
     /// Stores the completion of a transaction after its markers.
     async fn complete(self: &Arc<Self>, partition: &Arc<Partition>, id: &Arc<str>) {
+        let mut pause = RETRY_PAUSES.0;
         loop {
             let now_ms = self.clock.now_ms();
             let decided = self.transactions.with_table(|table| table.markers_written(now_ms, id));
@@ -119,7 +123,8 @@ impl Cluster {
                 Err(code) => {
                     tracing::warn!(%id, %code, "the completion of a transaction cannot be stored, and is tried again");
                     self.transactions.with_table(|table| table.not_stored(id));
-                    tokio::time::sleep(RETRY_PAUSE).await;
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_PAUSES.1);
                 }
             }
         }

@@ -1,0 +1,35 @@
+//! Kafka's rules for the records of a Produce request that need no log.
+
+use ottla_log::AppendError;
+use ottla_protocol::ErrorCode;
+use ottla_wire::batch::LOG_OVERHEAD_BYTES;
+use ottla_wire::{BatchHeader, Compression};
+
+/// Zstandard exists from this version of Produce on (KIP-110).
+const ZSTD_FROM: i16 = 7;
+
+/// The reason for which the records of a partition are refused.
+#[derive(Debug)]
+pub(super) enum RefusedRecords {
+    /// The code has no text.
+    Code(ErrorCode),
+    Error(AppendError),
+}
+
+/// Checks that there is one batch, and that producers with this version of Produce know its codec. What was checked or approved for
+/// the first of several batches would count for all. A broken header is the append's to report.
+pub(super) fn refusal_of(records: &[u8], version: i16, dir: impl Fn() -> String) -> Option<RefusedRecords> {
+    let header = BatchHeader::parse(records).ok()?;
+    let len = usize::try_from(header.batch_length).ok()?.checked_add(LOG_OVERHEAD_BYTES)?;
+    if len < records.len() {
+        let what = "several batches for one partition: a request has one";
+        return Some(RefusedRecords::Error(AppendError::NotAllowed { dir: dir(), what }));
+    }
+    let is_too_new = version < ZSTD_FROM && matches!(header.compression(), Ok(Compression::Zstd));
+    is_too_new.then_some(RefusedRecords::Code(ErrorCode::UnsupportedCompressionType))
+}
+
+/// Returns `true` if the records are of a transaction.
+pub(super) fn is_transactional(records: &[u8]) -> bool {
+    BatchHeader::parse(records).is_ok_and(|header| header.is_transactional())
+}
