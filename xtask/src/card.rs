@@ -60,6 +60,7 @@ const SUITES: &[(&str, Prepare)] = &[
     (rust::NAME, || Ok(Box::new(RustTests::prepare()?))),
     (go::NAME, || Ok(Box::new(GoTests::prepare()?))),
     (node::NAME, || Ok(Box::new(NodeTests::prepare()?))),
+    (librdkafka::BROKERS.name, || Ok(Box::new(NumberedTests::prepare(&librdkafka::BROKERS)?))),
     (broker_suites::KGO.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::KGO)?))),
     (broker_suites::SARAMA.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::SARAMA)?))),
     (broker_suites::KAFKA_GO.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::KAFKA_GO)?))),
@@ -280,14 +281,15 @@ fn original_run<'a>(suite: &'a dyn Suite, options: &Options) -> Run<'a> {
 
 /// A run on our library or our broker, which is built first.
 fn ours_run<'a>(suite: &'a dyn Suite, options: &Options) -> Result<Run<'a>, Failure> {
-    if suite.compares_brokers() {
+    let library = if suite.compares_brokers() {
         build_broker()?;
         println!("card: tests of {} on the Ottla broker", suite.name());
+        suite.original().to_owned()
     } else {
         install::install(&install::Options::for_tests())?;
         println!("card: tests of {} on our library", suite.name());
-    }
-    let library = our_prefix().join("lib");
+        our_prefix().join("lib")
+    };
     Ok(Run { suite, side: Side::Ours, library, dir: dir(suite).join("ours"), jobs: options.jobs() })
 }
 

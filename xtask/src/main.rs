@@ -37,7 +37,8 @@ usage: cargo xtask COMMAND
       --twice               builds again from a copy of the sources, and compares all bytes
       --dev                 only packs and uses the binaries of the tests, as cargo xtask test does
   card [SUITE]              test suites of others on the original librdkafka and on ours, or on both brokers; writes docs/REPORT_CARD.md
-      SUITE                 librdkafka (its numbered tests), librdkafka-2.12, rust-rdkafka, confluent-kafka-go, node-rdkafka; kgo, sarama, kafka-go
+      SUITE                 librdkafka (its numbered tests), librdkafka-2.12, rust-rdkafka, confluent-kafka-go, node-rdkafka;
+                            librdkafka-consumer; on both brokers: librdkafka-brokers, kgo, sarama, kafka-go
       --quick               only what passed when the report was written, at most 6 minutes; fails on a regression
       --record              the results of the tests of --test go into the table and the report
       --report              only writes the report again, after a change of xtask/src/card/reasons.txt

@@ -475,3 +475,29 @@ fn a_thread_of_the_library_serves_the_background_queue() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// confluent-kafka-javascript's producers poll in this way: they had no report.
+#[test]
+fn the_background_queue_exists_without_a_function_for_events() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers)]);
+    unsafe {
+        rd_kafka_conf_set_dr_cb(conf, Some(on_dr));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        let (main, background) = (rd_kafka_queue_get_main(rk), rd_kafka_queue_get_background(rk));
+        assert!(!background.is_null());
+        rd_kafka_queue_forward(main, background);
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let value = c"value".as_ptr().cast_mut().cast();
+        assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
+        seen.wait("dr 0 5 0", || {
+            std::thread::sleep(Duration::from_millis(1));
+            0
+        });
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_queue_destroy(main);
+        rd_kafka_queue_destroy(background);
+        rd_kafka_destroy(rk);
+    }
+}

@@ -207,7 +207,7 @@ impl Suite for BrokerTests {
     fn cluster(&self, _: &str, side: Side, dir: &Path) -> Result<Kafka, Failure> {
         let needs = ClusterNeeds {
             nodes: self.recipe.nodes,
-            properties: self.recipe.properties,
+            properties: self.recipe.properties.to_vec(),
             toxiproxy: self.toxiproxy.clone(),
         };
         Kafka::start_side(side, &needs, dir)

@@ -50,7 +50,7 @@ enum Nodes {
 pub(super) struct ClusterNeeds {
     pub(super) nodes: usize,
     /// The properties of each node, of Apache Kafka and of Ottla.
-    pub(super) properties: &'static [(&'static str, &'static str)],
+    pub(super) properties: Vec<(&'static str, &'static str)>,
     /// The program for proxies in front of the nodes.
     pub(super) toxiproxy: Option<PathBuf>,
 }
@@ -58,10 +58,7 @@ pub(super) struct ClusterNeeds {
 impl Kafka {
     /// Starts the cluster that a scenario of the tests needs; `dir` holds its tools.
     pub(super) fn start(version: Apache, scenario: &str, dir: &Path) -> Result<Self, Failure> {
-        let creates_topics = if scenario == "noautocreate" { "false" } else { "true" };
-        let partitions = if scenario == ONE_PARTITION { "1" } else { "4" };
-        let of_scenario = [("auto.create.topics.enable", creates_topics), ("num.partitions", partitions)];
-        let properties = [&of_scenario, PROPERTIES].concat();
+        let properties = properties_of(scenario);
         let racks = [[("broker.rack", "RACK1")], [("broker.rack", "RACK2")], [("broker.rack", "RACK3")]];
         let options = KafkaOptions {
             properties: &properties,
@@ -74,6 +71,15 @@ impl Kafka {
         write_tools(&tools)?;
         let nodes = Nodes::Apache(KafkaCluster::start_with(NODES, &options)?);
         Ok(Self { nodes, version, tools, proxies: None })
+    }
+
+    /// Starts the Ottla broker with the settings of [`Kafka::start`].
+    pub(super) fn start_ottla(scenario: &str, dir: &Path) -> Result<Self, Failure> {
+        let tools = dir.join("kafka");
+        write_tools(&tools)?;
+        let needs = ClusterNeeds { nodes: NODES, properties: properties_of(scenario), toxiproxy: None };
+        let nodes = Nodes::Ottla(start_ottla(&needs, None)?);
+        Ok(Self { nodes, version: Apache::Newest, tools, proxies: None })
     }
 
     /// Starts Apache Kafka 4.3 or the Ottla broker for a suite that compares them.
@@ -119,6 +125,14 @@ impl Kafka {
     }
 }
 
+/// The properties of the brokers of a scenario.
+fn properties_of(scenario: &str) -> Vec<(&'static str, &'static str)> {
+    let creates_topics = if scenario == "noautocreate" { "false" } else { "true" };
+    let partitions = if scenario == ONE_PARTITION { "1" } else { "4" };
+    let of_scenario = [("auto.create.topics.enable", creates_topics), ("num.partitions", partitions)];
+    [&of_scenario, PROPERTIES].concat()
+}
+
 fn start_apache(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<KafkaCluster, Failure> {
     const INTERNAL: &str = "INTERNAL";
     let ports: Vec<u16> = first_port.map_or_else(Vec::new, |first| (first..).take(needs.nodes).collect());
@@ -129,7 +143,7 @@ fn start_apache(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<KafkaCl
         ("transaction.state.log.replication.factor", &replicas),
         ("share.coordinator.state.topic.replication.factor", &replicas),
     ];
-    properties.extend(needs.properties);
+    properties.extend(&needs.properties);
     if !ports.is_empty() {
         properties.push(("inter.broker.listener.name", INTERNAL));
     }
@@ -146,7 +160,7 @@ fn start_apache(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<KafkaCl
 
 fn start_ottla(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<OttlaBroker, Failure> {
     let mut args = vec!["--nodes".to_owned(), needs.nodes.to_string()];
-    for (key, value) in needs.properties {
+    for (key, value) in &needs.properties {
         args.extend(["-X".to_owned(), format!("{key}={value}")]);
     }
     if let Some(port) = first_port {

@@ -28,6 +28,8 @@ pub(super) struct Release {
     built_as: &'static str,
     /// `group.protocol` of the consumers in the tests; `None` is the default of the library.
     group_protocol: Option<&'static str>,
+    /// The original library runs on Apache Kafka and on the Ottla broker, instead of two libraries on Apache Kafka.
+    compares_brokers: bool,
 }
 
 /// The newest release that a package contains.
@@ -39,11 +41,15 @@ pub(super) const NEWEST: Release = Release {
     apache: Apache::Newest,
     built_as: "librdkafka",
     group_protocol: None,
+    compares_brokers: false,
 };
 
 /// The newest release with consumers in the new group protocol, KIP-848.
 pub(super) const NEW_PROTOCOL: Release =
     Release { name: "librdkafka-consumer", group_protocol: Some("consumer"), ..NEWEST };
+
+/// The newest release on the two brokers.
+pub(super) const BROKERS: Release = Release { name: "librdkafka-brokers", compares_brokers: true, ..NEWEST };
 
 /// The release in `node-rdkafka`.
 pub(super) const OLDER: Release = Release {
@@ -54,6 +60,7 @@ pub(super) const OLDER: Release = Release {
     apache: Apache::V4_1,
     built_as: "librdkafka-2.12",
     group_protocol: None,
+    compares_brokers: false,
 };
 
 /// The version of the package `node-rdkafka`.
@@ -73,12 +80,13 @@ pub(super) struct NumberedTests {
     package: Package,
     apache: Apache,
     group_protocol: Option<&'static str>,
+    compares_brokers: bool,
 }
 
 impl NumberedTests {
     /// Downloads and builds the suite unless the target directory has it.
     pub(super) fn prepare(release: &Release) -> Result<Self, Failure> {
-        let &Release { name, version, npm, npm_version, apache, built_as, group_protocol } = release;
+        let &Release { name, version, npm, npm_version, built_as, .. } = release;
         let dir = suite_dir(built_as, version);
         let sources = dir.join("package/deps/librdkafka");
         // Written last.
@@ -94,12 +102,13 @@ impl NumberedTests {
         let table = sources.join("tests/test.c");
         let text = fs::read_to_string(&table)
             .map_err(|error| Failure::new(format!("{}: {error}", table.display())))?;
-        let tests = tests_of(&text);
+        let tests = tests_of(&text, release.compares_brokers);
         if tests.is_empty() {
             return Err(Failure::new(format!("{} lists no tests", table.display())));
         }
         let package = Package { name, version, original: dir.join("lib"), tests };
-        Ok(Self { tests_dir: sources.join("tests"), package, apache, group_protocol })
+        let &Release { apache, group_protocol, compares_brokers, .. } = release;
+        Ok(Self { tests_dir: sources.join("tests"), package, apache, group_protocol, compares_brokers })
     }
 }
 
@@ -108,7 +117,14 @@ impl Suite for NumberedTests {
         &self.package
     }
 
-    fn cluster(&self, scenario: &str, _side: Side, dir: &Path) -> Result<Kafka, Failure> {
+    fn compares_brokers(&self) -> bool {
+        self.compares_brokers
+    }
+
+    fn cluster(&self, scenario: &str, side: Side, dir: &Path) -> Result<Kafka, Failure> {
+        if self.compares_brokers && side == Side::Ours {
+            return Kafka::start_ottla(scenario, dir);
+        }
         Kafka::start(self.apache, scenario, dir)
     }
 
@@ -180,14 +196,16 @@ fn unpacked_packages(dir: &Path) -> Result<PathBuf, Failure> {
     Ok(dir.join("packages/usr"))
 }
 
-/// Reads the table `tests[]`, one `_TEST(NAME, FLAGS, .. .scenario = "A,B" ..)` per test. Manual tests are left out.
-fn tests_of(source: &str) -> Vec<Test> {
+/// Reads the table `tests[]`, one `_TEST(NAME, FLAGS, .. .scenario = "A,B" ..)` per test. Manual tests are left out, and with
+/// `on_brokers` those without a broker.
+fn tests_of(source: &str, on_brokers: bool) -> Vec<Test> {
     let table = source.split_once("struct test tests[]").map_or("", |(_, table)| table);
     let table = table.split_once("{NULL}").map_or(table, |(table, _)| table);
     let mut tests = BTreeSet::new();
     for entry in table.split("_TEST(").skip(1) {
         let number = entry.split(['_', ',']).next().unwrap_or_default().trim();
-        if entry.contains("TEST_F_MANUAL") || number.is_empty() {
+        let is_left_out = entry.contains("TEST_F_MANUAL") || on_brokers && entry.contains("TEST_F_LOCAL");
+        if is_left_out || number.is_empty() {
             continue;
         }
         let listed = entry.split_once(".scenario").and_then(|(_, rest)| rest.split('"').nth(1));
@@ -266,11 +284,14 @@ mod tests {
                 _TEST(0045_subscribe_update, 0, TEST_BRKVER(0, 9, 0, 0)),
                 _TEST(0045_topic_remove, 0, .scenario = "noautocreate"),
                 _TEST(0103_transactions, 0, .scenario = "default,ak23"),
+                _TEST(0104_mock, TEST_F_LOCAL),
                 _TEST(8000_idle, TEST_F_MANUAL),
                 {NULL}};
             _TEST(9999_elsewhere, 0),"#;
-        let names: Vec<String> = tests_of(source).iter().map(Test::name).collect();
-        assert_eq!(names, ["0022", "0045", "0103", "0045-noautocreate"]);
+        let names =
+            |on_brokers| -> Vec<String> { tests_of(source, on_brokers).iter().map(Test::name).collect() };
+        assert_eq!(names(false), ["0022", "0045", "0103", "0104", "0045-noautocreate"]);
+        assert_eq!(names(true), ["0022", "0045", "0103", "0045-noautocreate"]);
     }
 
     fn outcome(raw_status: i32, output: &str) -> (Verdict, String) {

@@ -198,6 +198,7 @@ A test is applicable if the original passes it in the same environment.
 - `rust-rdkafka`: the tests of the crate `rdkafka`, with the feature `dynamic-linking`.
 - `confluent-kafka-go`: the tests of its package `kafka`, with the tag `dynamic`.
 - `node-rdkafka`: its end-to-end tests; the original is built from the sources in its package.
+- `librdkafka-brokers`: the tests of `librdkafka` that need a broker, with the original library, on three nodes.
 - `kgo`: all tests of franz-go's package `kgo`, with 50,000 records in place of 500,000, on three nodes.
 - `sarama`: its functional tests with Toxiproxy, on three nodes in place of five.
 - `kafka-go`: the tests of the root package of segmentio's client, on one node.
@@ -205,8 +206,8 @@ A test is applicable if the original passes it in the same environment.
 The original of the bindings for Rust and Go is the library in confluent-kafka's wheel. `LD_LIBRARY_PATH` selects the
 library. In the suites for libraries each test runs against Apache Kafka 4.1 with three nodes or against the mock cluster.
 
-The last three suites compare brokers: the original is Apache Kafka 4.3.1, and ours is `ottla broker`. The tests have their
-addresses as constants, which are replaced by those of the running cluster; nothing else of a suite is changed.
+The last four suites compare brokers: the original is Apache Kafka 4.3.1, and ours is `ottla broker`. The tests of Go's clients have
+their addresses as constants, which are replaced by those of the running cluster; nothing else of a suite is changed.
 
 Each test runs in a process of its own. A test that fails beside others runs a second time alone.
 ";

@@ -416,10 +416,6 @@ impl Handle {
     }
 
     /// The background queue, whose thread calls the application.
-    pub(crate) fn background(&self) -> Option<Arc<OpQueue>> {
-        lock(&self.background).as_ref().map(|background| background.queue().clone())
-    }
-
     pub(crate) fn background_or_start(self: &Arc<Self>) -> Arc<OpQueue> {
         let mut background = lock(&self.background);
         background.get_or_insert_with(|| Background::start(self)).queue().clone()

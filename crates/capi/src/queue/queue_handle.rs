@@ -93,7 +93,8 @@ pub unsafe extern "C" fn rd_kafka_queue_get_consumer(rk: *mut rd_kafka_t) -> *mu
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_background(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    get(rk, FUNCTION, |handle| handle.background())
+    // Its thread starts now if no function for events has started it.
+    get(rk, FUNCTION, |handle| Some(handle.background_or_start()))
 }
 
 #[on_panic(null_mut())]
