@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ottla_broker::{ApiKey, ErrorCode, Fault};
 
-use super::{PARTITIONS_DEFAULT, with};
-use crate::ffi::c_strings::text;
+use super::topics::with_partition;
+use super::with;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 
@@ -86,7 +86,7 @@ pub(crate) unsafe fn push_at_broker(
     }
 }
 
-/// Arranges errors of one partition. The topic is created, as by a request for its metadata.
+/// Arranges errors of one partition. A topic that does not exist is created with the partitions up to this one.
 pub(crate) unsafe fn push_at_partition(
     mcluster: *mut rd_kafka_mock_cluster_t,
     topic: *const c_char,
@@ -102,28 +102,14 @@ pub(crate) unsafe fn push_at_partition(
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string; `errors` points to `cnt`
     // elements (required by the C function that calls this).
     unsafe {
-        let Some(topic) = text(topic) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
         let codes = array(errors, cnt);
-        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
-            let cluster = it.cluster();
-            if cluster.partitions_of(&topic).is_none()
-                && cluster.add_topic(&topic, PARTITIONS_DEFAULT).is_err()
-            {
-                return RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+        with_partition(mcluster, topic, partition, |cluster, topic| {
+            for code in codes {
+                let code =
+                    i16::try_from(*code).map_or(ErrorCode::UnknownServerError, ErrorCode::from_i16);
+                cluster.add_share_error(api, topic, partition, code);
             }
-            let count = cluster.partitions_of(&topic).unwrap_or_default();
-            if usize::try_from(partition).is_ok_and(|index| index < count) {
-                for code in codes {
-                    cluster.add_share_error(
-                        api,
-                        &topic,
-                        partition,
-                        i16::try_from(*code).map_or(ErrorCode::UnknownServerError, ErrorCode::from_i16),
-                    );
-                }
-                return RD_KAFKA_RESP_ERR_NO_ERROR;
-            }
-            RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
+            Ok(())
         })
     }
 }

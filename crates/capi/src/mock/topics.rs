@@ -28,8 +28,8 @@ unsafe fn with_topic(
     }
 }
 
-/// Does something with a partition; its topic is created if there is none.
-unsafe fn with_partition(
+/// Does something with a partition. A topic that does not exist is created with the partitions up to this one.
+pub(super) unsafe fn with_partition(
     mcluster: *const rd_kafka_mock_cluster_t,
     topic: *const c_char,
     partition: i32,
@@ -39,21 +39,21 @@ unsafe fn with_partition(
     // C functions that call this).
     unsafe {
         with_topic(mcluster, topic, |cluster, topic| {
-            ensure(cluster, topic)?;
-            let known = cluster.partitions_of(topic).zip(usize::try_from(partition).ok());
-            if known.is_some_and(|(count, index)| index < count) {
-                body(cluster, topic)
-            } else {
-                Err(ErrorCode::UnknownTopicOrPartition)
+            let index = usize::try_from(partition).map_err(|_| ErrorCode::UnknownTopicOrPartition)?;
+            ensure(cluster, topic, partition.saturating_add(1))?;
+            match cluster.partitions_of(topic) {
+                Some(count) if index < count => body(cluster, topic),
+                _ => Err(ErrorCode::UnknownTopicOrPartition),
             }
         })
     }
 }
 
-fn ensure(cluster: &Cluster, topic: &str) -> Answer {
+/// Creates a topic with this number of partitions if it does not exist; -1 is the default number.
+fn ensure(cluster: &Cluster, topic: &str, partitions: i32) -> Answer {
     match cluster.partitions_of(topic) {
         Some(_) => Ok(()),
-        None => cluster.add_topic(topic, -1),
+        None => cluster.add_topic(topic, partitions),
     }
 }
 
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn rd_kafka_mock_topic_set_error(
     // `rd_kafka_mock_topic_set_error`).
     unsafe {
         with_topic(mcluster, topic, |cluster, topic| {
-            ensure(cluster, topic)?;
+            ensure(cluster, topic, -1)?;
             let code = i16::try_from(err).unwrap_or(ErrorCode::UnknownServerError.code());
             cluster.set_topic_error(topic, ErrorCode::from_i16(code));
             Ok(())
