@@ -87,10 +87,12 @@ impl Cluster {
         });
     }
 
-    /// Answers the next ShareFetch or ShareAcknowledge of a partition with this error for it; further errors follow in turn.
-    pub fn add_share_error(&self, api: ApiKey, topic: &str, partition: i32, code: ErrorCode) {
+    /// Answers the next Produce, Fetch, ShareFetch or ShareAcknowledge request for a partition, at a node that serves it, with
+    /// this error for it; further errors follow in turn, and [`ErrorCode::None`] is no error. Requests of other APIs have no
+    /// errors of partitions.
+    pub fn add_partition_error(&self, api: ApiKey, topic: &str, partition: i32, code: ErrorCode) {
         let key = (api.code(), topic.to_owned(), partition);
-        self.overrides.arrange(|state| state.share_errors.entry(key).or_default().push_back(code));
+        self.overrides.arrange(|state| state.partition_errors.entry(key).or_default().push_back(code));
     }
 
     /// Removes all faults.

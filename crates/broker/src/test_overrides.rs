@@ -72,8 +72,8 @@ pub(crate) struct State {
     pub(crate) versions: BTreeMap<i16, (i16, i16)>,
     /// Errors that every fetch answer carries for these partitions, requested or not.
     pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
-    /// Errors that partitions get once each in answers to ShareFetch and ShareAcknowledge.
-    pub(crate) share_errors: BTreeMap<(i16, String, i32), VecDeque<ErrorCode>>,
+    /// Errors that partitions get once each in responses, by API, topic and partition.
+    pub(crate) partition_errors: BTreeMap<(i16, String, i32), VecDeque<ErrorCode>>,
     pub(crate) approves_transactions: bool,
     pub(crate) commits_have_leader_epoch: bool,
     pub(crate) mock_fetches: bool,
@@ -103,9 +103,17 @@ impl TestOverrides {
         self.look(|state| state.topic_errors.get(topic).copied()).unwrap_or(ErrorCode::None)
     }
 
+    /// Returns `true` if requests may take errors of partitions.
+    pub(crate) fn has_partition_errors(&self) -> bool {
+        self.look(|state| Some(!state.partition_errors.is_empty())).unwrap_or(false)
+    }
+
     /// Takes the next error of a partition for this API.
-    pub(crate) fn take_share_error(&self, api: ApiKey, topic: &str, partition: i32) -> Option<ErrorCode> {
-        self.look(|state| state.share_errors.get_mut(&(api.code(), topic.to_owned(), partition))?.pop_front())
+    pub(crate) fn take_partition_error(&self, api: ApiKey, topic: &str, partition: i32) -> Option<ErrorCode> {
+        let key = || (api.code(), topic.to_owned(), partition);
+        let code = self.look(|state| state.partition_errors.get_mut(&key())?.pop_front());
+        // A request that is to have no error uses up its entry as well.
+        code.filter(|code| *code != ErrorCode::None)
     }
 
     pub(crate) fn rack(&self, node: i32) -> Option<String> {

@@ -44,6 +44,7 @@ mod share_fetch;
 mod share_groups;
 mod snapshots;
 mod test_kit;
+mod test_overrides;
 mod topics;
 mod transaction_coordinator;
 mod transactions;

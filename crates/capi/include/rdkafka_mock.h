@@ -78,7 +78,10 @@ RD_EXPORT rd_kafka_resp_err_t rd_kafka_mock_broker_push_request_error_rtts(
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_mock_broker_error_stack_cnt(
     rd_kafka_mock_cluster_t *mcluster, int32_t broker_id, int16_t ApiKey, size_t *cntp);
 
-/** Has the next `cnt` requests of this kind fail for this partition with the errors that follow. */
+/**
+ * Has the next `cnt` requests of this kind fail for this partition with the errors that follow:
+ * Produce, Fetch, ShareFetch or ShareAcknowledge. Others have no errors of partitions.
+ */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_mock_partition_push_request_errors(
     rd_kafka_mock_cluster_t *mcluster, const char *topic, int32_t partition, int16_t ApiKey,
     size_t cnt, ...);

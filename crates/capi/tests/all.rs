@@ -30,6 +30,7 @@ mod interceptors;
 mod legacy;
 mod mock;
 mod mock_groups;
+mod mock_responses;
 mod processor;
 mod producing;
 mod roundtrip;

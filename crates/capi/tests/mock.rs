@@ -63,14 +63,14 @@ unsafe extern "C" {
 }
 
 /// A cluster that has its own client and a topic `orders`.
-struct Stage {
+pub(crate) struct Stage {
     rk: *mut rd_kafka_t,
-    cluster: *mut rd_kafka_mock_cluster_t,
+    pub(crate) cluster: *mut rd_kafka_mock_cluster_t,
     servers: String,
 }
 
 impl Stage {
-    fn of(brokers: c_int, partitions: c_int) -> Self {
+    pub(crate) fn of(brokers: c_int, partitions: c_int) -> Self {
         let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
         unsafe {
             let cluster = rd_kafka_mock_cluster_new(rk, brokers);
@@ -83,7 +83,7 @@ impl Stage {
         }
     }
 
-    fn client(&self, kind: rd_kafka_type_t, properties: &[(&str, &str)]) -> *mut rd_kafka_t {
+    pub(crate) fn client(&self, kind: rd_kafka_type_t, properties: &[(&str, &str)]) -> *mut rd_kafka_t {
         let mut all = vec![
             ("bootstrap.servers", self.servers.as_str()),
             ("group.id", "billing"),
@@ -137,7 +137,7 @@ unsafe extern "C" fn note(_rk: *mut rd_kafka_t, message: *const rd_kafka_message
 }
 
 /// Produces one record and returns the error code of its report.
-fn outcome(stage: &Stage, properties: &[(&str, &str)]) -> rd_kafka_resp_err_t {
+pub(crate) fn outcome(stage: &Stage, properties: &[(&str, &str)]) -> rd_kafka_resp_err_t {
     let seen: Mutex<Vec<rd_kafka_resp_err_t>> = Mutex::default();
     let mut all = vec![("bootstrap.servers", stage.servers.as_str())];
     all.extend(properties);
@@ -258,7 +258,10 @@ fn a_broker_that_is_down_stays_leader_and_is_found_again_when_it_is_up() {
 }
 
 /// Leader, replicas and error of the first partition, and the topic's error.
-fn described(rk: *mut rd_kafka_t, topic: &CStr) -> (Option<(i32, usize)>, rd_kafka_resp_err_t, i32, usize) {
+pub(crate) fn described(
+    rk: *mut rd_kafka_t,
+    topic: &CStr,
+) -> (Option<(i32, usize)>, rd_kafka_resp_err_t, i32, usize) {
     unsafe {
         let rkt = rdkafka::client::topic_handle::rd_kafka_topic_new(rk, topic.as_ptr(), null_mut());
         let mut metadata = null();

@@ -43,7 +43,7 @@ const SHARE_ACKNOWLEDGE: i16 = 79;
 
 unsafe extern "C" {
     /// Has a variable number of errors, so that C defines it.
-    fn rd_kafka_mock_partition_push_request_errors(
+    pub(crate) fn rd_kafka_mock_partition_push_request_errors(
         mcluster: *mut rd_kafka_mock_cluster_t,
         topic: *const c_char,
         partition: i32,

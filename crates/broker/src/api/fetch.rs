@@ -7,11 +7,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ottla_log::{ColdRead, Grown, Log, ReadError, ReadPlan};
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{
     AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchableTopicResponse,
     LeaderIdAndEpoch, NodeEndpoint, PartitionData,
 };
+use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
@@ -61,6 +61,8 @@ struct Target {
     name: Arc<Name>,
     wanted: Wanted,
     partition: Result<Arc<Partition>, ErrorCode>,
+    /// The error that a test has set for this request.
+    injected: Option<ErrorCode>,
 }
 
 impl Api for FetchRequest {
@@ -240,7 +242,22 @@ fn find(
         found.ok_or(ErrorCode::UnknownTopicOrPartition)
     });
     *last = Some((name.clone(), topic));
-    Target { name, wanted, partition }
+    let injected = partition.as_ref().ok().and_then(|partition| take_error(context, partition, &wanted));
+    Target { name, wanted, partition, injected }
+}
+
+/// Takes the next error that a test has set for fetches of a partition, if this node serves it.
+fn take_error(context: &RequestContext, partition: &Partition, wanted: &Wanted) -> Option<ErrorCode> {
+    let (overrides, node) = (&context.cluster().overrides, context.node());
+    if !overrides.has_partition_errors() {
+        return None;
+    }
+    let is_led = partition.check_leader(node, wanted.requested.current_leader_epoch).is_ok();
+    let follower = overrides.follower(&partition.topic, partition.index);
+    if !is_led && follower.is_none_or(|follower| follower.node != node) {
+        return None;
+    }
+    overrides.take_partition_error(ApiKey::Fetch, &partition.topic, partition.index)
 }
 
 /// Replicas need CLUSTER_ACTION, consumers need READ.
@@ -292,7 +309,7 @@ fn read_all(
             let data = match &target.partition {
                 Ok(partition) => {
                     let room = Room { bytes: left, is_first: bytes == 0 };
-                    read_one(context, partition, &target.wanted, isolation, room, unchecked)
+                    read_one(context, partition, target, isolation, room, unchecked)
                 }
                 Err(code) => failed(target.name.partition, *code),
             };
@@ -330,31 +347,22 @@ struct Room {
 fn read_one(
     context: &RequestContext,
     partition: &Partition,
-    wanted: &Wanted,
+    target: &Target,
     isolation: Isolation,
     room: Room,
     unchecked: &mut Unchecked,
 ) -> PartitionData {
-    let want = &wanted.requested;
+    let want = &target.wanted.requested;
     let follower = context.cluster().overrides.follower(&partition.topic, partition.index);
     let follows = follower.as_ref().is_some_and(|follower| follower.node == context.node())
         && partition.leader() != context.node();
     if follows {
         // The replica has the leader's records, up to the limit that a test has set.
     } else if let Err(code) = partition.check_leader(context.node(), want.current_leader_epoch) {
-        let mut data = failed(want.partition, code);
-        let names_leader = match code {
-            ErrorCode::UnknownTopicOrPartition => false,
-            ErrorCode::NotLeaderOrFollower => true,
-            _ => !context.cluster().overrides.mock_fetches(),
-        };
-        if context.version >= 12 && names_leader {
-            let told = context.cluster().overrides.leader_told(&partition.topic, partition.index);
-            let (leader_id, leader_epoch) =
-                told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
-            data.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
-        }
-        return data;
+        return refused(context, partition, want.partition, code);
+    }
+    if let Some(code) = target.injected {
+        return refused(context, partition, want.partition, code);
     }
     let bounds = follower.as_ref().filter(|_| follows);
     let high_watermark = partition.high_watermark();
@@ -392,6 +400,24 @@ fn read_one(
         return data;
     }
     read_records(&mut log, want, isolation, room, unchecked, &mut data);
+    data
+}
+
+/// The answer for a partition that is not read, with its leader if the client may have to find another one.
+fn refused(context: &RequestContext, partition: &Partition, index: i32, code: ErrorCode) -> PartitionData {
+    let overrides = &context.cluster().overrides;
+    let mut data = failed(index, code);
+    let names_leader = match code {
+        ErrorCode::UnknownTopicOrPartition => false,
+        ErrorCode::NotLeaderOrFollower => true,
+        _ => !overrides.mock_fetches(),
+    };
+    if context.version >= 12 && names_leader {
+        let set_by_test = overrides.leader_told(&partition.topic, partition.index);
+        let (leader_id, leader_epoch) =
+            set_by_test.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
+        data.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
+    }
     data
 }
 

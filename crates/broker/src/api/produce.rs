@@ -8,11 +8,11 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Transactional};
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest,
     ProduceResponse, TopicProduceResponse,
 };
+use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::BatchHeader;
 use tokio::time::Instant;
 
@@ -50,7 +50,7 @@ struct Part {
     refused: Option<AppendError>,
     /// The treatment of transactional batches.
     transactional: Transactional,
-    /// The error of the transaction's coordinator.
+    /// The error that a test has set for this request, or that of the transaction's coordinator.
     denied: Option<ErrorCode>,
 }
 
@@ -164,6 +164,7 @@ async fn append_all(
         if transactional_id.is_some() {
             part.transactional = Transactional::Verified(None);
         }
+        part.denied = take_error(cluster, context.node(), part);
         apply_rules(part, lacks_id, context.version);
         check(cluster, context.node(), now_ms, part).await;
     }
@@ -188,6 +189,13 @@ fn apply_rules(part: &mut Part, lacks_id: bool, version: i16) {
         Some(RefusedRecords::Code(code)) => part.denied = Some(code),
         None => {}
     }
+}
+
+/// Takes the next error that a test has set for produce requests of a part's partition, if this node leads it.
+fn take_error(cluster: &Cluster, node: i32, part: &Part) -> Option<ErrorCode> {
+    let partition = part.partition.as_ref().ok().filter(|_| cluster.overrides.has_partition_errors())?;
+    partition.check_leader(node, -1).ok()?;
+    cluster.overrides.take_partition_error(ApiKey::Produce, &partition.topic, partition.index)
 }
 
 /// Asks the coordinator for its approval of the parts that begin a transaction in their partitions.

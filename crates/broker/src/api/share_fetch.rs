@@ -287,7 +287,8 @@ impl Fetch<'_> {
                     continue;
                 }
             };
-            let arranged = cluster.overrides.take_share_error(ApiKey::ShareFetch, &partition.topic, place.1);
+            let arranged =
+                cluster.overrides.take_partition_error(ApiKey::ShareFetch, &partition.topic, place.1);
             if let Some(code) = arranged {
                 targets.failed.push((*place, code));
                 continue;

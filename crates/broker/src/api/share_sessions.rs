@@ -143,7 +143,8 @@ fn start(
     let batches = checked(batches, has_renewals)?;
     let partition = find_acknowledged(context, place)?;
     let cluster = context.cluster();
-    let arranged = cluster.overrides.take_share_error(ApiKey::ShareAcknowledge, &partition.topic, place.1);
+    let arranged =
+        cluster.overrides.take_partition_error(ApiKey::ShareAcknowledge, &partition.topic, place.1);
     if let Some(code) = arranged {
         return Err(code);
     }

@@ -96,18 +96,14 @@ pub(crate) unsafe fn push_at_partition(
     errors: *const rd_kafka_resp_err_t,
 ) -> rd_kafka_resp_err_t {
     let api = ApiKey::from_i16(api_key);
-    if !matches!(api, ApiKey::ShareFetch | ApiKey::ShareAcknowledge) {
-        return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED;
-    }
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string; `errors` points to `cnt`
     // elements (required by the C function that calls this).
     unsafe {
         let codes = array(errors, cnt);
         with_partition(mcluster, topic, partition, |cluster, topic| {
             for code in codes {
-                let code =
-                    i16::try_from(*code).map_or(ErrorCode::UnknownServerError, ErrorCode::from_i16);
-                cluster.add_share_error(api, topic, partition, code);
+                let code = i16::try_from(*code).map_or(ErrorCode::UnknownServerError, ErrorCode::from_i16);
+                cluster.add_partition_error(api, topic, partition, code);
             }
             Ok(())
         })

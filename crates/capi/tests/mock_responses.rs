@@ -1,0 +1,64 @@
+//! Responses of the mock cluster that its functions change: errors, delays, versions and metadata.
+
+#![cfg(feature = "mock")]
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    clippy::wildcard_imports,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+use std::ptr::null_mut;
+
+use rdkafka::client::handle::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::ffi::*;
+use rdkafka::produce::flush::*;
+
+use crate::common::produce;
+use crate::mock::{Stage, outcome};
+use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
+
+const PRODUCE: i16 = 0;
+const FETCH: i16 = 1;
+const HEARTBEAT: i16 = 12;
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+/// The high watermark of a partition.
+fn end_of(stage: &Stage, partition: i32) -> i64 {
+    let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+    let (mut low, mut high) = (-1, -1);
+    unsafe {
+        let topic = c"orders".as_ptr();
+        let query = rd_kafka_query_watermark_offsets;
+        assert_eq!(query(rk, topic, partition, &raw mut low, &raw mut high, 30_000), OK);
+        rd_kafka_destroy(rk);
+    }
+    high
+}
+
+#[test]
+fn an_error_of_a_partition_fails_its_next_produce_request_and_no_other() {
+    let stage = Stage::of(1, 2);
+    let push = |partition, api, error: rd_kafka_resp_err_t| unsafe {
+        let topic = c"orders".as_ptr();
+        rd_kafka_mock_partition_push_request_errors(stage.cluster, topic, partition, api, 1, error)
+    };
+    let forbidden = RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    assert_eq!(push(0, PRODUCE, forbidden), OK);
+    let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+    produce(rk, c"orders", 1, "elsewhere", null_mut());
+    unsafe {
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(end_of(&stage, 1), 1);
+    assert_eq!(outcome(&stage, &[]), forbidden);
+    assert_eq!(outcome(&stage, &[]), OK);
+    assert_eq!(end_of(&stage, 0), 1, "the refused record is not written");
+    // Errors for every API are accepted, although most have none of partitions.
+    assert_eq!((push(0, FETCH, forbidden), push(0, HEARTBEAT, forbidden)), (OK, OK));
+}
