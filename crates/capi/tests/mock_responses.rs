@@ -10,15 +10,18 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
+use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use rdkafka::client::handle::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
+use rdkafka::mock::brokers::*;
+use rdkafka::mock::requests::*;
 use rdkafka::produce::flush::*;
 
 use crate::common::produce;
-use crate::mock::{Stage, outcome};
+use crate::mock::{Stage, outcome, rd_kafka_mock_broker_push_request_error_rtts};
 use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
 
 const PRODUCE: i16 = 0;
@@ -61,4 +64,27 @@ fn an_error_of_a_partition_fails_its_next_produce_request_and_no_other() {
     assert_eq!(end_of(&stage, 0), 1, "the refused record is not written");
     // Errors for every API are accepted, although most have none of partitions.
     assert_eq!((push(0, FETCH, forbidden), push(0, HEARTBEAT, forbidden)), (OK, OK));
+}
+
+#[test]
+fn errors_of_a_broker_need_one_of_the_cluster() {
+    let stage = Stage::of(2, 1);
+    let push = |id| unsafe {
+        let refused = RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS;
+        let api = c_int::from(PRODUCE);
+        rd_kafka_mock_broker_push_request_error_rtts(stage.cluster, id, api, 1, refused, 0 as c_int)
+    };
+    let left = |id| unsafe {
+        let mut count = 77;
+        (rd_kafka_mock_broker_error_stack_cnt(stage.cluster, id, PRODUCE, &raw mut count), count)
+    };
+    let unknown = RD_KAFKA_RESP_ERR__UNKNOWN_BROKER;
+    unsafe {
+        assert_eq!((push(7), left(7)), (unknown, (unknown, 77)));
+        assert_eq!(rd_kafka_mock_broker_add(stage.cluster, 7), OK);
+        assert_eq!((push(7), left(7)), (OK, (OK, 1)));
+        assert_eq!((push(2), left(2)), (OK, (OK, 1)));
+        assert_eq!(rd_kafka_mock_broker_decommission(stage.cluster, 2), OK);
+        assert_eq!((push(2), left(2)), (unknown, (unknown, 77)));
+    }
 }

@@ -75,7 +75,7 @@ pub(crate) unsafe fn push_at_broker(
     unsafe {
         let pairs = array(errors, cnt).iter().zip(array(rtts_ms, cnt));
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
-            if broker_id < 1 || it.broker.addresses().len() < broker_id.unsigned_abs() as usize {
+            if !it.cluster().nodes().contains(&broker_id) {
                 return RD_KAFKA_RESP_ERR__UNKNOWN_BROKER;
             }
             for fault in pairs.filter_map(|(err, rtt_ms)| fault(*err, *rtt_ms)) {
@@ -134,7 +134,11 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
     unsafe {
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
             let Some(count) = cntp.as_mut() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-            *count = it.cluster().intercepts_left(ApiKey::from_i16(api_key), broker_id);
+            let cluster = it.cluster();
+            if !cluster.nodes().contains(&broker_id) {
+                return RD_KAFKA_RESP_ERR__UNKNOWN_BROKER;
+            }
+            *count = cluster.intercepts_left(ApiKey::from_i16(api_key), broker_id);
             RD_KAFKA_RESP_ERR_NO_ERROR
         })
     }
