@@ -205,6 +205,11 @@ impl Intercepts {
         self.retain(&mut self.lock(), |_, rule| api.is_some_and(|api| rule.api != api));
     }
 
+    /// Removes the rules for requests to one node.
+    pub(crate) fn clear_node(&self, node: i32) {
+        self.retain(&mut self.lock(), |_, rule| rule.node != Some(node));
+    }
+
     /// Removes one rule. Returns `false` if there is none with this id.
     pub(crate) fn remove(&self, id: u64) -> bool {
         let mut rules = self.lock();

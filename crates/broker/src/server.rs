@@ -85,8 +85,9 @@ impl Server {
                 while connections.join_next().await.is_some() {}
                 return;
             }
+            let state = cluster.node_or_removed(node);
             let (flips, reachable) =
-                cluster.node(node).map_or((0, true), |node| (node.reachable.flips(), node.reachable.is_on()));
+                state.map_or((0, true), |node| (node.reachable.flips(), node.reachable.is_on()));
             if !reachable {
                 listener = match closed_until(listener, &cluster, node, flips).await {
                     Ok(listener) => listener,
@@ -198,7 +199,7 @@ async fn closed_until(
 
 /// Waits until the node is not as reachable as it was at `flips`.
 async fn turned(cluster: &Cluster, node: i32, flips: u64) {
-    match cluster.node(node) {
+    match cluster.node_or_removed(node) {
         Some(node) => node.reachable.turned_since(flips).await,
         None => std::future::pending().await,
     }

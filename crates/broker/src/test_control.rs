@@ -182,11 +182,25 @@ impl Cluster {
         self.node(node).map(|node| node.advertise(host, port)).is_some()
     }
 
-    /// Removes a running node from metadata, or adds it again.
+    /// Removes a running node from metadata, or adds it again. A hidden node stays leader and coordinator, and becomes the
+    /// leader of no other partitions. Returns `false` for a node that does not exist.
     pub fn set_hidden(&self, node: i32, hidden: bool) -> bool {
+        if self.node(node).is_none() {
+            return false;
+        }
         self.overrides
             .arrange(|state| if hidden { state.hidden.insert(node) } else { state.hidden.remove(&node) });
-        self.node(node).is_some()
+        true
+    }
+
+    /// Removes a running node from metadata, and makes nodes that metadata lists the leaders of its partitions. It stays
+    /// coordinator. Returns `false` for a node that does not exist.
+    pub fn remove_from_metadata(&self, node: i32) -> bool {
+        let is_hidden = self.set_hidden(node, true);
+        if is_hidden {
+            self.lead_elsewhere(node);
+        }
+        is_hidden
     }
 
     /// Leaves nodes that accept no connections out of metadata. librdkafka's mock cluster does this.
@@ -195,14 +209,17 @@ impl Cluster {
     }
 
     /// Removes a node for good: its connections are closed, the next node that is up leads its partitions, and
-    /// [`BrokerThread::add_node`](crate::BrokerThread::add_node) may add a node with its id. Returns `false` if there is
-    /// no such node.
+    /// [`BrokerThread::add_node`](crate::BrokerThread::add_node) may add a node with its id, which has none of its settings and
+    /// faults. Returns `false` if there is no such node.
     pub fn decommission(&self, node: i32) -> bool {
+        let is_removed = self.remove_node(node);
         self.overrides.arrange(|state| {
             state.racks.remove(&node);
             state.lags.remove(&node);
+            state.hidden.remove(&node);
         });
-        self.remove_node(node)
+        self.intercepts.clear_node(node);
+        is_removed
     }
 
     /// Returns `true` if a node is up: see [`Self::take_down`].
@@ -259,9 +276,10 @@ impl Cluster {
     /// Returns the replicas of a partition that a test has set for metadata.
     pub(crate) fn replicas_shown(&self, partition: &Partition) -> Option<Vec<i32>> {
         let count = self.overrides.replicas(&partition.topic)?;
-        let nodes: Vec<i32> = self.node_ids().collect();
+        let nodes: Vec<i32> = self.node_ids().filter(|id| !self.overrides.is_hidden(*id)).collect();
         let first = usize::try_from(partition.index).unwrap_or_default();
-        Some((0..count.clamp(1, nodes.len())).map(|step| nodes[(first + step) % nodes.len()]).collect())
+        let count = count.max(1).min(nodes.len());
+        Some((0..count).map(|step| nodes[(first + step) % nodes.len()]).collect())
     }
 
     /// Redirects consumers of a partition to `node` (KIP-392); `None` ends that.

@@ -136,6 +136,11 @@ impl TestOverrides {
         self.look(|state| Some(state.hidden.clone())).unwrap_or_default()
     }
 
+    /// Returns `true` if metadata leaves out a node.
+    pub(crate) fn is_hidden(&self, node: i32) -> bool {
+        self.look(|state| Some(state.hidden.contains(&node))).unwrap_or(false)
+    }
+
     /// Returns `true` if metadata leaves out nodes that accept no connections.
     pub(crate) fn hides_unreachable(&self) -> bool {
         self.look(|state| Some(state.hides_unreachable)).unwrap_or(false)

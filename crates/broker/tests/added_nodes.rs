@@ -58,6 +58,38 @@ fn a_removed_node_leads_nothing_and_can_be_added_again() {
     assert_eq!(nodes(&mut Raw::connect(broker.addresses()[0])), [1, 2]);
 }
 
+/// The leader and the leader epoch of each partition.
+fn leaders(connection: &mut Raw) -> Vec<(i32, i32)> {
+    let answer = metadata(connection);
+    let partitions = answer.topics[0].partitions.iter();
+    partitions.map(|partition| (partition.leader_id, partition.leader_epoch)).collect()
+}
+
+#[test]
+fn a_node_that_is_removed_from_metadata_leads_nothing_until_it_is_added_again() {
+    let broker = Broker::builder().memory().nodes(3).topic("orders", 3).spawn().expect("a broker");
+    let cluster = broker.cluster();
+    cluster.set_unreachable_hidden(true);
+    let mut third = Raw::connect(broker.addresses()[2]);
+    let before = leaders(&mut third);
+    assert!(cluster.remove_from_metadata(1) && !cluster.remove_from_metadata(9));
+    assert_eq!(nodes(&mut third), [2, 3]);
+    let (epoch, of_first) = (before[0].1, leaders(&mut third)[0]);
+    assert_eq!(of_first, (2, epoch + 1));
+    assert_eq!(leaders(&mut third)[1..], before[1..], "the others keep their leaders");
+    // It gets no partition of another node, either.
+    assert!(cluster.take_down(2));
+    assert!(leaders(&mut third).iter().all(|(leader, _)| *leader == 3));
+
+    assert!(cluster.set_reachable(1, false) && cluster.decommission(1));
+    broker.add_node(1).expect("added again");
+    assert_eq!(nodes(&mut third), [1, 3]);
+    assert_eq!(leaders(&mut third)[0].0, 1);
+    // One that was unknown when it was to be removed is not hidden.
+    broker.add_node(9).expect("a new node");
+    assert_eq!(nodes(&mut third), [1, 3, 9]);
+}
+
 #[test]
 fn a_node_that_exists_and_an_id_below_zero_are_refused() {
     let broker = one_node();

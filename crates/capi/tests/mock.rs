@@ -113,7 +113,7 @@ impl Stage {
     }
 
     /// The nodes that got requests of one API.
-    fn nodes_asked(&self, api: i16) -> Vec<i32> {
+    pub(crate) fn nodes_asked(&self, api: i16) -> Vec<i32> {
         let mut nodes: Vec<_> =
             self.requests().into_iter().filter(|request| request.1 == api).map(|request| request.0).collect();
         nodes.dedup();

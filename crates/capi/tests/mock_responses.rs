@@ -21,7 +21,7 @@ use rdkafka::mock::requests::*;
 use rdkafka::produce::flush::*;
 
 use crate::common::produce;
-use crate::mock::{Stage, outcome, rd_kafka_mock_broker_push_request_error_rtts};
+use crate::mock::{Stage, described, outcome, rd_kafka_mock_broker_push_request_error_rtts};
 use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
 
 const PRODUCE: i16 = 0;
@@ -86,5 +86,23 @@ fn errors_of_a_broker_need_one_of_the_cluster() {
         assert_eq!((push(2), left(2)), (OK, (OK, 1)));
         assert_eq!(rd_kafka_mock_broker_decommission(stage.cluster, 2), OK);
         assert_eq!((push(2), left(2)), (unknown, (unknown, 77)));
+    }
+}
+
+#[test]
+fn the_partitions_of_a_broker_that_leaves_metadata_have_leaders_that_clients_know() {
+    let stage = Stage::of(3, 1);
+    let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+    assert_eq!(described(rk, c"orders"), (Some((1, 3)), OK, 1, 3));
+    unsafe {
+        assert_eq!(rd_kafka_mock_broker_remove_from_metadata(stage.cluster, 1), OK);
+        assert_eq!(described(rk, c"orders"), (Some((2, 2)), OK, 1, 2), "also the replicas");
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+        assert_eq!(outcome(&stage, &[]), OK);
+        assert_eq!(stage.nodes_asked(PRODUCE), [2]);
+        assert_eq!(rd_kafka_mock_broker_decommission(stage.cluster, 1), OK);
+        assert_eq!(rd_kafka_mock_broker_add(stage.cluster, 1), OK);
+        assert_eq!(described(rk, c"orders").3, 3, "it is a new broker");
+        rd_kafka_destroy(rk);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 
+use crate::cluster::nodes::Node;
 use crate::cluster::{Cluster, lock};
 use crate::internal_topics::{InternalTopic, partition_of};
 use crate::partition::{NO_LEADER, Partition};
@@ -56,17 +57,23 @@ pub(crate) enum Election {
 impl Cluster {
     /// Returns the node that leads a partition when all nodes are up; otherwise the next node that is up.
     pub(crate) fn preferred_leader(&self, index: i32) -> i32 {
-        let count = self.nodes.len();
-        (0..count)
-            .map(|step| &self.nodes[(index as usize + step) % count])
-            .find(|node| node.is_up())
-            .map_or(NO_LEADER, |node| node.id)
+        self.next_node(index, Node::is_up)
     }
 
-    /// Returns the first of a partition's assigned replicas that is up; without one, as [`Cluster::preferred_leader`].
+    /// Returns the first of a partition's assigned replicas that is up and not hidden by a test; without one, the next such
+    /// node.
     pub(crate) fn preferred_leader_of(&self, assignments: &Assignments, index: i32) -> i32 {
-        let assigned = assignments.get(&index).into_iter().flatten().copied();
-        assigned.into_iter().find(|id| self.is_node_up(*id)).unwrap_or_else(|| self.preferred_leader(index))
+        let can_lead = |node: &Node| node.is_up() && !self.overrides.is_hidden(node.id);
+        let assigned = assignments.get(&index).into_iter().flatten();
+        let first = assigned.filter_map(|id| self.node(*id)).find(|node| can_lead(node));
+        first.map_or_else(|| self.next_node(index, can_lead), |node| node.id)
+    }
+
+    /// Returns the first node for which `is_fit` is true, beginning with the one of a partition's number.
+    fn next_node(&self, index: i32, is_fit: impl Fn(&Node) -> bool) -> i32 {
+        let count = self.nodes.len();
+        let mut nodes = (0..count).map(|step| &self.nodes[(index as usize + step) % count]);
+        nodes.find(|node| is_fit(node)).map_or(NO_LEADER, |node| node.id)
     }
 
     /// The nodes that metadata lists as replicas of a partition, the preferred leader first. They share one copy of the data.
@@ -253,6 +260,11 @@ impl Cluster {
             partition.leader() == NO_LEADER
                 || self.preferred_leader_of(&topic.assignments, partition.index) == id
         });
+    }
+
+    /// Moves the partitions that a node leads to other nodes, except for those of the coordinators' topics.
+    pub(crate) fn lead_elsewhere(&self, id: i32) {
+        self.lead_where(|_, partition| partition.leader() == id && !partition.is_internal);
     }
 
     fn lead_where(&self, is_affected: impl Fn(&Topic, &Partition) -> bool) {

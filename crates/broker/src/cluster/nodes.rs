@@ -176,6 +176,11 @@ impl Cluster {
         self.nodes.get(id)
     }
 
+    /// The node with that id, also while it is removed: its listeners stay, for when it is added again.
+    pub(crate) fn node_or_removed(&self, id: i32) -> Option<&Node> {
+        self.nodes.find(id)
+    }
+
     /// The nodes that metadata lists: up, with an address, and not hidden by a test.
     pub(crate) fn nodes_up(&self) -> impl Iterator<Item = &Node> {
         let hidden = self.overrides.hidden();
@@ -194,13 +199,14 @@ impl Cluster {
         self.nodes.iter().filter(|node| !node.is_removed()).map(|node| node.id)
     }
 
-    /// Adds a node without a listener, or a removed one again. The node is up, and leads its preferred partitions.
+    /// Adds a node without a listener, or a removed one again. The node is up and reachable, and leads its preferred partitions.
     pub(crate) fn add_node(&self, id: i32) -> Result<&Node, AddNodeError> {
         let node = self.nodes.add(id, || {
             let sessions = FetchSessions::new(SessionLimits::of(&self.config), lock(&self.rng).fork());
             Node::new(id, sessions)
         })?;
         node.up.turn(true);
+        node.reachable.turn(true);
         self.lead_preferred(id);
         Ok(node)
     }

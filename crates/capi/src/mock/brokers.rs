@@ -32,7 +32,7 @@ of_brokers! {
     rd_kafka_mock_broker_set_down => |cluster, node| cluster.set_reachable(node, false);
     rd_kafka_mock_broker_set_up => |cluster, node| cluster.set_reachable(node, true);
     rd_kafka_mock_broker_decommission => Cluster::decommission;
-    rd_kafka_mock_broker_remove_from_metadata => |cluster, node| cluster.set_hidden(node, true);
+    rd_kafka_mock_broker_remove_from_metadata => Cluster::remove_from_metadata;
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
