@@ -333,16 +333,13 @@ impl Cluster {
         deleted.map(|gone| gone.start_offset).map_err(|_| ErrorCode::KafkaStorageError)
     }
 
-    /// Sets the versions of an API that are answered and advertised; `None` disables the API. Returns `false` for
-    /// versions that the broker does not support.
+    /// Limits the versions of an API that are answered and advertised to those from the first to the second; without any that
+    /// the broker supports, or with `None`, it disables the API. Returns `false` for an API that the broker does not answer.
     pub fn set_versions(&self, api: ApiKey, versions: Option<(i16, i16)>) -> bool {
         let all = crate::api::advertised().into_iter().find(|(key, _)| *key == api);
         let Some((_, (min, max))) = all else { return false };
-        let wanted = versions.unwrap_or((0, -1));
-        if versions.is_some_and(|(low, high)| low < min || high > max || low > high) {
-            return false;
-        }
-        self.overrides.arrange(|state| state.versions.insert(api.code(), wanted));
+        let limited = versions.map_or((0, -1), |(low, high)| (low.max(min), high.min(max)));
+        self.overrides.arrange(|state| state.versions.insert(api.code(), limited));
         true
     }
 

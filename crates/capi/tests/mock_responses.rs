@@ -26,7 +26,9 @@ use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
+const LIST_OFFSETS: i16 = 2;
 const HEARTBEAT: i16 = 12;
+const VOTE: i16 = 52;
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -105,4 +107,29 @@ fn the_partitions_of_a_broker_that_leaves_metadata_have_leaders_that_clients_kno
         assert_eq!(described(rk, c"orders").3, 3, "it is a new broker");
         rd_kafka_destroy(rk);
     }
+}
+
+#[test]
+fn versions_are_limited_to_those_that_the_mock_cluster_has() {
+    let stage = Stage::of(1, 1);
+    let set = |api, min, max| unsafe { rd_kafka_mock_set_apiversion(stage.cluster, api, min, max) };
+    let query = || unsafe {
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        let (topic, mut low, mut high) = (c"orders".as_ptr(), -1, -1);
+        let code = rd_kafka_query_watermark_offsets(rk, topic, 0, &raw mut low, &raw mut high, 30_000);
+        rd_kafka_destroy(rk);
+        code
+    };
+    assert_eq!(set(LIST_OFFSETS, -1, -1), OK);
+    assert_eq!(query(), RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
+    // The lowest version is below, and the highest above those of the mock cluster.
+    assert_eq!(set(LIST_OFFSETS, 0, 999), OK);
+    assert_eq!(query(), OK);
+    assert_eq!(set(LIST_OFFSETS, 998, 999), OK);
+    assert_eq!(query(), RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
+    assert_eq!(set(VOTE, 0, 1), OK, "an API that only Kafka answers");
+    assert_eq!(
+        (set(-1, 0, 1), set(999, 0, 1)),
+        (RD_KAFKA_RESP_ERR__INVALID_ARG, RD_KAFKA_RESP_ERR__INVALID_ARG)
+    );
 }
