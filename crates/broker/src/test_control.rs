@@ -128,12 +128,14 @@ impl Cluster {
         }
     }
 
-    /// Makes `node` the coordinator of a group, whose members must join again. Returns `false` if the node is down.
+    /// Makes `node` the coordinator of a group, whose members must join again. Until the cluster has such a node, the group has
+    /// no coordinator. Returns `false` if the node is down.
     pub fn set_coordinator(&self, group: &str, node: i32) -> bool {
         self.move_coordinator(group, node)
     }
 
-    /// Makes `node` the coordinator of a transactional id. Returns `false` if the node is down.
+    /// Makes `node` the coordinator of a transactional id, which has none until the cluster has such a node. Returns `false` if
+    /// the node is down.
     pub fn set_transaction_coordinator(&self, id: &str, node: i32) -> bool {
         self.move_transaction_coordinator(id, node)
     }
@@ -209,8 +211,8 @@ impl Cluster {
     }
 
     /// Removes a node for good: its connections are closed, the next node that is up leads its partitions, and
-    /// [`BrokerThread::add_node`](crate::BrokerThread::add_node) may add a node with its id, which has none of its settings and
-    /// faults. Returns `false` if there is no such node.
+    /// [`BrokerThread::add_node`](crate::BrokerThread::add_node) may add a node with its id, which has none of its settings,
+    /// faults and coordinators. Returns `false` if there is no such node.
     pub fn decommission(&self, node: i32) -> bool {
         let is_removed = self.remove_node(node);
         self.overrides.arrange(|state| {
@@ -219,6 +221,7 @@ impl Cluster {
             state.hidden.remove(&node);
         });
         self.intercepts.clear_node(node);
+        self.forget_moves_to(node);
         is_removed
     }
 
@@ -232,10 +235,9 @@ impl Cluster {
         self.node_ids().collect()
     }
 
-    /// Sets the controller in metadata, while that node is up.
-    pub fn set_controller(&self, node: i32) -> bool {
+    /// Sets the controller in metadata, whatever nodes there are; -1 is none.
+    pub fn set_controller(&self, node: i32) {
         self.overrides.arrange(|state| state.controller = Some(node));
-        self.node(node).is_some()
     }
 
     /// Creates a topic; -1 partitions are the default number.

@@ -2,9 +2,10 @@
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_wire::Seal;
 
-use crate::common::{Raw, batch};
+use crate::common::{Raw, batch, metadata_of};
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().nodes(2).topic("orders", 2).spawn().expect("a broker in memory")
@@ -61,4 +62,47 @@ fn errors_of_a_partition_are_for_one_produce_or_fetch_request_each_at_its_leader
     assert_eq!(codes(fetched(&mut leader)), [none, ErrorCode::KafkaStorageError]);
     assert_eq!(fetched(&mut leader), [(none, -1), (moved, 1)], "with the leader");
     assert_eq!(fetched(&mut leader), [(none, -1), (none, -1)]);
+}
+
+const GROUP: i8 = 0;
+const TRANSACTION: i8 = 1;
+
+/// The coordinator of a group or of a transactional id.
+fn coordinator(connection: &mut Raw, key_type: i8, key: &str) -> (ErrorCode, i32) {
+    let request = FindCoordinatorRequest { key: key.into(), key_type, ..Default::default() };
+    let response = connection.ask(3, &request).expect("an answer");
+    (response.error_code, response.node_id)
+}
+
+#[test]
+fn a_coordinator_that_does_not_exist_is_not_available_until_it_is_added() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert!(cluster.set_coordinator("billing", 7) && cluster.set_transaction_coordinator("till", 7));
+    let mut both = || {
+        [(GROUP, "billing"), (TRANSACTION, "till")].map(|(kind, key)| coordinator(&mut connection, kind, key))
+    };
+    assert_eq!(both(), [(ErrorCode::CoordinatorNotAvailable, -1); 2]);
+    broker.add_node(7).expect("a new node");
+    assert_eq!(both(), [(ErrorCode::None, 7); 2]);
+    assert!(cluster.decommission(7));
+    assert!(both().iter().all(|(code, node)| *code == ErrorCode::None && *node != 7), "as without the calls");
+    // A node that is down may not become one.
+    assert!(cluster.take_down(2));
+    assert!(!cluster.set_coordinator("billing", 2) && !cluster.set_transaction_coordinator("till", 2));
+    let answer = broker.control("POST", "/coordinators", br#"{"group":"billing","node":7}"#);
+    assert_eq!(answer.status, 404, "{answer:?}");
+    assert_eq!(both(), [(ErrorCode::None, 1); 2]);
+}
+
+#[test]
+fn metadata_has_the_controller_that_is_set_whatever_nodes_there_are() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for controller in [-1, 9, 2] {
+        broker.cluster().set_controller(controller);
+        let metadata = connection.ask(12, &metadata_of("orders")).expect("an answer");
+        assert_eq!(metadata.controller_id, controller);
+    }
 }

@@ -10,7 +10,7 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 
 use rdkafka::client::handle::*;
@@ -20,13 +20,14 @@ use rdkafka::mock::brokers::*;
 use rdkafka::mock::requests::*;
 use rdkafka::produce::flush::*;
 
-use crate::common::produce;
+use crate::common::{produce, subscribe, until};
 use crate::mock::{Stage, described, outcome, rd_kafka_mock_broker_push_request_error_rtts};
 use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
 const LIST_OFFSETS: i16 = 2;
+const JOIN_GROUP: i16 = 11;
 const HEARTBEAT: i16 = 12;
 const VOTE: i16 = 52;
 
@@ -132,4 +133,28 @@ fn versions_are_limited_to_those_that_the_mock_cluster_has() {
         (set(-1, 0, 1), set(999, 0, 1)),
         (RD_KAFKA_RESP_ERR__INVALID_ARG, RD_KAFKA_RESP_ERR__INVALID_ARG)
     );
+}
+
+#[test]
+fn a_coordinator_can_be_set_before_its_broker_is_added_and_the_controller_to_none() {
+    let stage = Stage::of(1, 1);
+    unsafe {
+        let set = |kind: &CStr, broker_id| {
+            rd_kafka_mock_coordinator_set(stage.cluster, kind.as_ptr(), c"billing".as_ptr(), broker_id)
+        };
+        assert_eq!(set(c"share", 9), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert_eq!((set(c"transaction", 9), set(c"group", 9)), (OK, OK));
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+        assert_eq!(rd_kafka_mock_broker_add(stage.cluster, 9), OK);
+        let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
+        subscribe(rk, c"orders");
+        until("a member at the new broker", || stage.nodes_asked(JOIN_GROUP) == [9]);
+        rd_kafka_destroy(rk);
+
+        rd_kafka_mock_set_controller_id(stage.cluster, -1);
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        described(rk, c"orders");
+        assert_eq!(rd_kafka_controllerid(rk, 30_000), -1);
+        rd_kafka_destroy(rk);
+    }
 }

@@ -82,7 +82,7 @@ fn find(context: &RequestContext, kind: i8, key: &str) -> Found {
             let (host, port) = context.address_of(node);
             Ok((id, host, port))
         }
-        None => Err((ErrorCode::CoordinatorNotAvailable, "no node is up".into())),
+        None => Err((ErrorCode::CoordinatorNotAvailable, "the coordinator is not available".into())),
     }
 }
 

@@ -185,9 +185,11 @@ impl Cluster {
         true
     }
 
-    /// The node that coordinates a group: the leader of its partition of `__consumer_offsets`.
+    /// The node that coordinates a group: the leader of its partition of `__consumer_offsets`, or the node that a test has set,
+    /// also if there is no such node.
     pub(crate) fn coordinator(&self, group: &str) -> i32 {
-        if let Some(node) = lock(&self.coordinators).get(group).copied().filter(|id| self.is_node_up(*id)) {
+        let moved = lock(&self.coordinators).get(group).copied();
+        if let Some(node) = moved.filter(|id| !self.is_node_down(*id)) {
             return node;
         }
         match self.internal_partition(InternalTopic::ConsumerOffsets, group) {
@@ -197,10 +199,11 @@ impl Cluster {
         }
     }
 
-    /// The node that coordinates a transactional id: the leader of its partition of `__transaction_state`.
+    /// The node that coordinates a transactional id: the leader of its partition of `__transaction_state`, or the node that a
+    /// test has set, also if there is no such node.
     pub(crate) fn transaction_coordinator(&self, id: &str) -> i32 {
         let moved = lock(&self.transaction_coordinators).get(id).copied();
-        if let Some(node) = moved.filter(|node| self.is_node_up(*node)) {
+        if let Some(node) = moved.filter(|id| !self.is_node_down(*id)) {
             return node;
         }
         let topic = InternalTopic::TransactionState;
@@ -221,9 +224,9 @@ impl Cluster {
         }
     }
 
-    /// Moves a group's coordinator.
+    /// Moves a group's coordinator, unless the node is down.
     pub(crate) fn move_coordinator(&self, group: &str, node: i32) -> bool {
-        if !self.is_node_up(node) {
+        if self.is_node_down(node) {
             return false;
         }
         lock(&self.coordinators).insert(group.to_owned(), node);
@@ -231,13 +234,19 @@ impl Cluster {
         true
     }
 
-    /// Moves a transactional id's coordinator. Its state stays: the nodes share it.
+    /// Moves a transactional id's coordinator, unless the node is down. Its state stays: the nodes share it.
     pub(crate) fn move_transaction_coordinator(&self, id: &str, node: i32) -> bool {
-        if !self.is_node_up(node) {
+        if self.is_node_down(node) {
             return false;
         }
         lock(&self.transaction_coordinators).insert(id.to_owned(), node);
         true
+    }
+
+    /// Undoes the moves of coordinators to a node.
+    pub(crate) fn forget_moves_to(&self, node: i32) {
+        lock(&self.coordinators).retain(|_, id| *id != node);
+        lock(&self.transaction_coordinators).retain(|_, id| *id != node);
     }
 
     /// Takes a node down: its connections are cut, what it led is led by the next node that is up. Or takes it up.

@@ -232,13 +232,18 @@ impl Cluster {
         }
     }
 
-    /// The node that answers for the cluster's metadata.
+    /// The node that answers for the cluster's metadata, or the id that a test has set.
     pub(crate) fn controller(&self) -> i32 {
-        let first = self.nodes.iter().find(|node| node.is_up()).map_or(NO_LEADER, |node| node.id);
-        self.overrides.controller().filter(|id| self.is_node_up(*id)).unwrap_or(first)
+        let first = || self.nodes.iter().find(|node| node.is_up()).map_or(NO_LEADER, |node| node.id);
+        self.overrides.controller().unwrap_or_else(first)
     }
 
     pub(crate) fn is_node_up(&self, id: i32) -> bool {
         self.node(id).is_some_and(Node::is_up)
+    }
+
+    /// Returns `true` if the cluster has the node, and it is not up.
+    pub(crate) fn is_node_down(&self, id: i32) -> bool {
+        self.node(id).is_some_and(|node| !node.is_up())
     }
 }

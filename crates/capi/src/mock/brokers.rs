@@ -114,9 +114,7 @@ pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
     // `rd_kafka_mock_set_controller_id`).
     unsafe {
-        with(mcluster, (), |it| {
-            it.cluster().set_controller(controller_id);
-        });
+        with(mcluster, (), |it| it.cluster().set_controller(controller_id));
     }
 }
 

@@ -152,9 +152,10 @@ impl Control {
 
     fn set_coordinator(&self, body: &CoordinatorBody) -> Result<Value, Refusal> {
         let node = body.node;
+        let is_up = self.cluster().is_up(node);
         let moved = match (&body.group, &body.transactional_id) {
-            (Some(group), None) => self.cluster().set_coordinator(group, node),
-            (None, Some(id)) => self.cluster().set_transaction_coordinator(id, node),
+            (Some(group), None) => is_up && self.cluster().set_coordinator(group, node),
+            (None, Some(id)) => is_up && self.cluster().set_transaction_coordinator(id, node),
             _ => return Err(Refusal::Invalid("expected either `group` or `transactional_id`".into())),
         };
         found(moved, || format!("node {node} is not up"))
