@@ -156,13 +156,14 @@ impl Cluster {
         self.node(node).map(|node| node.reachable.turn(reachable)).is_some()
     }
 
-    /// Delays the responses of a node; zero ends that.
+    /// Delays the responses of a node, also those that wait for an earlier delay; zero sends them at once. The delay of a fault
+    /// is added. Returns `false` if there is no such node.
     pub fn set_lag(&self, node: i32, lag: Duration) -> bool {
-        self.overrides.arrange(|state| match lag {
-            Duration::ZERO => state.lags.remove(&node),
-            lag => state.lags.insert(node, lag),
-        });
-        self.node(node).is_some()
+        let is_there = self.node(node).is_some();
+        if is_there {
+            self.overrides.set_lag(node, lag);
+        }
+        is_there
     }
 
     /// Sets the throttle time in responses to Produce and Fetch, as if a quota were exceeded; zero ends that.

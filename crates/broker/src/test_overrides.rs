@@ -1,11 +1,13 @@
 //! Settings of tests that no other broker has: racks, followers, false answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ottla_protocol::{ApiKey, ErrorCode};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::request_observer::RequestObserver;
@@ -53,6 +55,8 @@ pub(crate) struct TestOverrides {
     /// True if there is anything: requests do not take the lock otherwise.
     any: AtomicBool,
     state: Mutex<State>,
+    /// Wakes the responses that wait for the lag of a node when one has changed.
+    lag_changes: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +127,30 @@ impl TestOverrides {
     /// The delay of the node's answers.
     pub(crate) fn lag(&self, node: i32) -> Option<Duration> {
         self.look(|state| state.lags.get(&node).copied())
+    }
+
+    /// Changes the delay of a node's answers, also of those that wait for it.
+    pub(crate) fn set_lag(&self, node: i32, lag: Duration) {
+        self.arrange(|state| match lag {
+            Duration::ZERO => state.lags.remove(&node),
+            lag => state.lags.insert(node, lag),
+        });
+        self.lag_changes.notify_waiters();
+    }
+
+    /// Waits until a response that is complete now may be sent: for its own delay and the lag of its node, which may change
+    /// meanwhile.
+    pub(crate) async fn delay_response(&self, node: i32, delay: Duration) {
+        let complete = Instant::now();
+        loop {
+            let mut changed = pin!(self.lag_changes.notified());
+            changed.as_mut().enable();
+            let delay = delay.saturating_add(self.lag(node).unwrap_or_default());
+            let left = delay.saturating_sub(complete.elapsed());
+            if left.is_zero() || tokio::time::timeout(left, changed).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// The throttle time in answers to Produce and Fetch.

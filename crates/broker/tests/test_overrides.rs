@@ -1,11 +1,14 @@
 //! Settings of tests that change the responses of a broker, most of them for librdkafka's mock cluster.
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode};
+use std::time::{Duration, Instant};
+
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
+use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_wire::Seal;
 
-use crate::common::{Raw, batch, metadata_of};
+use crate::common::{PATIENCE, Raw, batch, framed, metadata_of};
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().nodes(2).topic("orders", 2).spawn().expect("a broker in memory")
@@ -105,4 +108,34 @@ fn metadata_has_the_controller_that_is_set_whatever_nodes_there_are() {
         let metadata = connection.ask(12, &metadata_of("orders")).expect("an answer");
         assert_eq!(metadata.controller_id, controller);
     }
+}
+
+#[test]
+fn a_response_that_waits_for_the_lag_of_its_node_is_sent_when_that_ends() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    // The socket's patience ends long before the lag.
+    assert!(cluster.set_lag(1, PATIENCE * 10) && !cluster.set_lag(9, PATIENCE));
+    assert_eq!(cluster.requests(ApiKey::Metadata), 0);
+    connection.send(&framed(12, &metadata_of("orders")));
+    let arrived = broker
+        .block_on(|cluster| async move { cluster.wait_for_requests(ApiKey::Metadata, 1, PATIENCE).await });
+    arrived.expect("the request has arrived");
+    // A shorter lag counts from the time at which the response was complete.
+    assert!(cluster.set_lag(1, PATIENCE * 5) && cluster.set_lag(1, Duration::ZERO));
+    assert!(connection.answer_to::<MetadataRequest>(12).is_some());
+}
+
+#[test]
+fn the_delay_of_a_fault_and_the_lag_of_a_node_are_added() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let each = Duration::from_millis(400);
+    assert!(cluster.set_lag(1, each));
+    cluster.intercept(ApiKey::Metadata, None, 1, Fault::AnswerAfter(each));
+    let began = Instant::now();
+    assert!(connection.ask(12, &metadata_of("orders")).is_some());
+    assert!(began.elapsed() >= each * 2, "{:?}", began.elapsed());
 }

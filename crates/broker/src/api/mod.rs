@@ -56,6 +56,7 @@ pub(crate) use self::log_dirs::space;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
@@ -328,7 +329,6 @@ fn start_one<R: Api>(
     let overrides = &context.cluster.overrides;
     let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
     overrides.track(context.node, api_key);
-    let lag = overrides.lag(context.node);
     let node = context.node;
     let observed = overrides.observers().map(|observers| (observers, Instant::now(), client_id.clone()));
     // The response is inspected only for an observer, because a fetch can have thousands of partitions.
@@ -354,10 +354,11 @@ fn start_one<R: Api>(
         client_id: client_id.as_deref().unwrap_or_default(),
         names_topic: &|topic| names_topic(&request, &context.cluster, node, topic),
     });
-    let lag = match fault {
-        Some(Fault::AnswerAfter(time)) => Some(lag.map_or(time, |lag| lag.max(time))),
-        _ => lag,
+    let delay = match fault {
+        Some(Fault::AnswerAfter(time)) => time,
+        _ => Duration::ZERO,
     };
+    let connection = context.clone();
     let context = RequestContext {
         connection: context,
         api: api_key,
@@ -366,14 +367,15 @@ fn start_one<R: Api>(
         frame,
     };
     let answer = answer_one(request, context, fault, correlation_id, observe);
-    Ok(match lag {
-        None => Box::pin(answer),
-        Some(lag) => Box::pin(async move {
-            let reply = answer.await;
-            tokio::time::sleep(lag).await;
-            reply
-        }),
-    })
+    Ok(Box::pin(async move {
+        let reply = answer.await;
+        let overrides = &connection.cluster.overrides;
+        if !delay.is_zero() || overrides.lag(node).is_some() {
+            // Boxed: other requests do not need its memory.
+            Box::pin(overrides.delay_response(node, delay)).await;
+        }
+        reply
+    }))
 }
 
 /// Handles a request, unless a test has set a fault for it, and encodes the response.
