@@ -339,6 +339,7 @@ impl Cluster {
         entries.extend(without_floors(&lock(&self.journal), topic.id));
         self.put_durably(&entries)?;
         self.remove(&topic);
+        self.overrides.forget_topic(name);
         for partition in &topic.partitions {
             partition.delete();
         }

@@ -263,12 +263,19 @@ impl Cluster {
         self.topic(topic).map(|topic| topic.partitions.len())
     }
 
-    /// Sets the error code of a topic in metadata, which replaces its partitions. [`ErrorCode::None`] ends that.
+    /// Sets the error code of a topic in metadata, which replaces its partitions, and in AddPartitionsToTxn. [`ErrorCode::None`] or
+    /// the deletion of the topic ends that.
     pub fn set_topic_error(&self, topic: &str, code: ErrorCode) {
         self.overrides.arrange(|state| match code {
             ErrorCode::None => state.topic_errors.remove(topic),
             code => state.topic_errors.insert(topic.to_owned(), code),
         });
+    }
+
+    /// Lists the partitions of a topic with an error in metadata as well, as librdkafka's mock cluster does, unless the topic is
+    /// unknown.
+    pub fn set_topic_errors_keep_partitions(&self, keep: bool) {
+        self.overrides.arrange(|state| state.topic_errors_keep_partitions = keep);
     }
 
     /// Sets the number of replicas of a topic's partitions in metadata. The replicas exist only there.

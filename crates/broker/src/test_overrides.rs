@@ -62,6 +62,7 @@ pub(crate) struct TestOverrides {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) topic_errors: BTreeMap<String, ErrorCode>,
+    pub(crate) topic_errors_keep_partitions: bool,
     pub(crate) racks: BTreeMap<i32, String>,
     pub(crate) lags: BTreeMap<i32, Duration>,
     pub(crate) throttle: Option<Duration>,
@@ -102,9 +103,26 @@ impl TestOverrides {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Forgets what was arranged for a topic, which is deleted.
+    pub(crate) fn forget_topic(&self, topic: &str) {
+        self.look(|state| {
+            state.topic_errors.remove(topic);
+            state.replicas.remove(topic);
+            state.followers.retain(|(of_topic, _), _| of_topic != topic);
+            state.leaders.retain(|(of_topic, _), _| of_topic != topic);
+            state.partition_errors.retain(|(_, of_topic, _), _| of_topic != topic);
+            Some(())
+        });
+    }
+
     /// The error of a topic in metadata.
     pub(crate) fn topic_error(&self, topic: &str) -> ErrorCode {
         self.look(|state| state.topic_errors.get(topic).copied()).unwrap_or(ErrorCode::None)
+    }
+
+    /// Returns `true` if metadata lists the partitions of a topic that has an error.
+    pub(crate) fn topic_errors_keep_partitions(&self) -> bool {
+        self.look(|state| Some(state.topic_errors_keep_partitions)).unwrap_or(false)
     }
 
     /// Returns `true` if requests may take errors of partitions.

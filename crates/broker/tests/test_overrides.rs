@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
+use ottla_protocol::messages::add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::metadata::MetadataRequest;
@@ -138,4 +139,64 @@ fn the_delay_of_a_fault_and_the_lag_of_a_node_are_added() {
     let began = Instant::now();
     assert!(connection.ask(12, &metadata_of("orders")).is_some());
     assert!(began.elapsed() >= each * 2, "{:?}", began.elapsed());
+}
+
+/// The error of the topic in metadata, and its number of partitions.
+fn topic(connection: &mut Raw) -> (ErrorCode, usize) {
+    let metadata = connection.ask(12, &metadata_of("orders")).expect("an answer");
+    (metadata.topics[0].error_code, metadata.topics[0].partitions.len())
+}
+
+#[test]
+fn a_topic_with_an_error_may_have_partitions_in_metadata_unless_it_is_unknown() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let forbidden = ErrorCode::TopicAuthorizationFailed;
+    cluster.set_topic_error("orders", forbidden);
+    assert_eq!(topic(&mut connection), (forbidden, 0));
+    cluster.set_topic_errors_keep_partitions(true);
+    assert_eq!(topic(&mut connection), (forbidden, 2));
+    for unknown in [ErrorCode::UnknownTopicOrPartition, ErrorCode::UnknownTopicId] {
+        cluster.set_topic_error("orders", unknown);
+        assert_eq!(topic(&mut connection), (unknown, 0));
+    }
+}
+
+#[test]
+fn the_error_of_a_topic_is_that_of_its_partitions_in_a_transaction() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    assert!(cluster.set_transaction_coordinator("till", 1));
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let orders = AddPartitionsToTxnTopic { name: "orders".into(), partitions: vec![0, 7] };
+    let request = AddPartitionsToTxnRequest {
+        v3_and_below_transactional_id: "till".into(),
+        v3_and_below_topics: vec![orders],
+        ..Default::default()
+    };
+    cluster.set_topic_error("orders", ErrorCode::TopicAuthorizationFailed);
+    let response = connection.ask(3, &request).expect("an answer");
+    let results = &response.results_by_topic_v3_and_below[0].results_by_partition;
+    let codes: Vec<_> = results.iter().map(|result| result.partition_error_code).collect();
+    assert_eq!(codes, [ErrorCode::TopicAuthorizationFailed, ErrorCode::UnknownTopicOrPartition]);
+}
+
+#[test]
+fn what_was_set_for_a_topic_ends_with_it() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    cluster.set_topic_error("orders", ErrorCode::TopicAuthorizationFailed);
+    cluster.set_replicas_shown("orders", 2);
+    cluster.add_partition_error(ApiKey::Produce, "orders", 0, ErrorCode::MessageTooLarge);
+    assert!(cluster.tell_leader("orders", 0, 2, 9) && cluster.set_follower("orders", 0, Some(2)));
+    cluster.remove_topic("orders").expect("deleted");
+    cluster.add_topic("orders", 1).expect("created again");
+    let metadata = connection.ask(12, &metadata_of("orders")).expect("an answer");
+    assert_eq!(metadata.topics[0].error_code, ErrorCode::None);
+    let partition = &metadata.topics[0].partitions[0];
+    assert_eq!((partition.leader_id, partition.replica_nodes.len()), (1, 1));
+    let records = batch(&[b"one"], &Seal::default());
+    assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
 }

@@ -18,6 +18,7 @@ use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
 use rdkafka::mock::brokers::*;
 use rdkafka::mock::requests::*;
+use rdkafka::mock::topics::*;
 use rdkafka::produce::flush::*;
 
 use crate::common::{produce, subscribe, until};
@@ -27,6 +28,7 @@ use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
 const LIST_OFFSETS: i16 = 2;
+const METADATA: i16 = 3;
 const JOIN_GROUP: i16 = 11;
 const HEARTBEAT: i16 = 12;
 const VOTE: i16 = 52;
@@ -155,6 +157,30 @@ fn a_coordinator_can_be_set_before_its_broker_is_added_and_the_controller_to_non
         let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
         described(rk, c"orders");
         assert_eq!(rd_kafka_controllerid(rk, 30_000), -1);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn an_error_of_a_topic_leaves_its_partitions_and_ends_with_the_topic() {
+    let stage = Stage::of(1, 2);
+    let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+    let forbidden = RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    let set_error =
+        |error| unsafe { rd_kafka_mock_topic_set_error(stage.cluster, c"orders".as_ptr(), error) };
+    set_error(forbidden);
+    assert_eq!(described(rk, c"orders"), (Some((1, 1)), forbidden, 2, 1));
+    set_error(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    assert_eq!(described(rk, c"orders"), (None, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, 0, 1));
+    unsafe {
+        let topic = c"orders".as_ptr();
+        assert_eq!(rd_kafka_mock_topic_delete(stage.cluster, topic), OK);
+        assert_eq!(rd_kafka_mock_topic_create(stage.cluster, topic, 3, 1), OK);
+        assert_eq!(described(rk, c"orders"), (Some((1, 1)), OK, 3, 1));
+        // A pushed error of Metadata is not the error of a topic.
+        let errors = [forbidden; 20];
+        rd_kafka_mock_push_request_errors_array(stage.cluster, METADATA, errors.len(), errors.as_ptr());
+        assert_eq!(described(rk, c"orders"), (Some((1, 1)), OK, 3, 1));
         rd_kafka_destroy(rk);
     }
 }

@@ -71,11 +71,15 @@ async fn add(
     let mut missing: BTreeMap<(&str, i32), ErrorCode> = BTreeMap::new();
     for topic in topics {
         let known = cluster.topic(&topic.name);
+        let error = cluster.overrides.topic_error(&topic.name);
         for index in &topic.partitions {
             let exists = known.as_ref().filter(|known| (0..known.partitions.len() as i32).contains(index));
             match exists {
                 Some(_) if is_internal(&topic.name) && !transaction.verify_only => {
                     missing.insert((&topic.name, *index), ErrorCode::InvalidTopicException);
+                }
+                Some(_) if error != ErrorCode::None => {
+                    missing.insert((&topic.name, *index), error);
                 }
                 Some(known) => {
                     partitions.push(TopicPartition { topic: known.name.clone(), index: *index });

@@ -153,7 +153,12 @@ fn one(
 
 fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
     let error_code = cluster.overrides.topic_error(&topic.name);
-    let partitions = topic.partitions.iter().filter(|_| error_code == ErrorCode::None);
+    let has_partitions = match error_code {
+        ErrorCode::None => true,
+        ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId => false,
+        _ => cluster.overrides.topic_errors_keep_partitions(),
+    };
+    let partitions = topic.partitions.iter().filter(|_| has_partitions);
     MetadataResponseTopic {
         error_code,
         name: Some(topic.name.to_string()),

@@ -65,6 +65,7 @@ impl MockCluster {
         let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
         broker.cluster().set_commits_have_leader_epoch(true);
         broker.cluster().set_mock_fetches(true);
+        broker.cluster().set_topic_errors_keep_partitions(true);
         broker.cluster().set_group_full_waits(true);
         broker.cluster().set_times_unknown(true);
         broker.cluster().set_unreachable_hidden(true);

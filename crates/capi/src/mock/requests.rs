@@ -18,11 +18,13 @@ struct Request {
     at_us: i64,
 }
 
-/// The fault that a code and a delay inject. The client's own error codes inject none.
-fn fault(err: rd_kafka_resp_err_t, rtt_ms: c_int) -> Option<Fault> {
+/// The fault that a code and a delay inject in requests of an API. The client's own error codes inject none.
+fn fault(api: ApiKey, err: rd_kafka_resp_err_t, rtt_ms: c_int) -> Option<Fault> {
     let delay = Duration::from_millis(u64::try_from(rtt_ms).unwrap_or_default());
     Some(match (err, i16::try_from(err)) {
         (RD_KAFKA_RESP_ERR__TRANSPORT, _) => Fault::Cut,
+        // Metadata has the errors of topics, which `rd_kafka_mock_topic_set_error` sets. The original ignores pushed ones.
+        _ if api == ApiKey::Metadata => Fault::AnswerAfter(delay),
         // The round-trip time of a request that has its effect at once.
         (RD_KAFKA_RESP_ERR_NO_ERROR, _) => Fault::AnswerAfter(delay),
         (-1 | 1.., Ok(code)) if delay.is_zero() => Fault::Fail(ErrorCode::from_i16(code)),
@@ -52,10 +54,10 @@ pub unsafe extern "C" fn rd_kafka_mock_push_request_errors_array(
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `errors` points to `cnt` elements
     // (rdkafka_mock.h, `rd_kafka_mock_push_request_errors_array`).
     unsafe {
-        let errors = array(errors, cnt);
+        let (api, errors) = (ApiKey::from_i16(api_key), array(errors, cnt));
         with(mcluster, (), |it| {
-            for fault in errors.iter().filter_map(|err| fault(*err, 0)) {
-                it.cluster().intercept(ApiKey::from_i16(api_key), None, 1, fault);
+            for fault in errors.iter().filter_map(|err| fault(api, *err, 0)) {
+                it.cluster().intercept(api, None, 1, fault);
             }
         });
     }
@@ -73,13 +75,14 @@ pub(crate) unsafe fn push_at_broker(
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `errors` points to `cnt` elements (required by
     // the C functions that call this).
     unsafe {
+        let api = ApiKey::from_i16(api_key);
         let pairs = array(errors, cnt).iter().zip(array(rtts_ms, cnt));
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
             if !it.cluster().nodes().contains(&broker_id) {
                 return RD_KAFKA_RESP_ERR__UNKNOWN_BROKER;
             }
-            for fault in pairs.filter_map(|(err, rtt_ms)| fault(*err, *rtt_ms)) {
-                it.cluster().intercept(ApiKey::from_i16(api_key), Some(broker_id), 1, fault);
+            for fault in pairs.filter_map(|(err, rtt_ms)| fault(api, *err, *rtt_ms)) {
+                it.cluster().intercept(api, Some(broker_id), 1, fault);
             }
             RD_KAFKA_RESP_ERR_NO_ERROR
         })
