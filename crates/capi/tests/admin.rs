@@ -9,7 +9,7 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
@@ -403,6 +403,93 @@ fn an_election_for_all_partitions_is_answered() {
         rd_kafka_ElectLeaders_destroy(election);
         let answer = admin.answer(RD_KAFKA_EVENT_ELECTLEADERS_RESULT);
         assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+    }
+}
+
+/// Name and value of each setting of a resource.
+fn entries_of(resource: *const rd_kafka_ConfigResource_t) -> Vec<(String, String)> {
+    let mut count = 99;
+    let entries = unsafe { rd_kafka_ConfigResource_configs(resource, &raw mut count) };
+    let entries = (0..count).map(|index| unsafe {
+        let entry = *entries.add(index);
+        (text(rd_kafka_ConfigEntry_name(entry)), text(rd_kafka_ConfigEntry_value(entry)))
+    });
+    entries.collect()
+}
+
+/// Programs compare the texts.
+#[test]
+fn two_equal_names_and_empty_lists_are_refused_before_a_broker_is_asked() {
+    // Nothing listens there.
+    let admin = Asking::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]);
+    let refused = |kind, reason: &str| {
+        let expected = (RD_KAFKA_RESP_ERR__INVALID_ARG, reason.to_owned());
+        assert_eq!(admin.answer(kind).error(), expected);
+    };
+    let (rk, queue) = (admin.rk, admin.queue);
+    unsafe {
+        let topics = |names: &[*const c_char]| {
+            let topics = rd_kafka_TopicCollection_of_topic_names(names.as_ptr().cast_mut(), names.len());
+            rd_kafka_DescribeTopics(rk, topics, null(), queue);
+            rd_kafka_TopicCollection_destroy(topics);
+        };
+        topics(&[c"orders".as_ptr(), c"refunds".as_ptr(), c"orders".as_ptr()]);
+        refused(RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT, "Duplicate topics not allowed");
+        topics(&[c"orders".as_ptr(), c"".as_ptr()]);
+        refused(RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT, "Empty topic name at index 1 isn't allowed");
+
+        let resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        let kind = RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT;
+        rd_kafka_IncrementalAlterConfigs(rk, [resource; 2].as_mut_ptr(), 2, null(), queue);
+        refused(kind, "Duplicate ConfigResource found");
+        let add = rd_kafka_ConfigResource_add_incremental_config;
+        let (name, set) = (c"retention.ms".as_ptr(), RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET);
+        assert!(add(resource, name, set, c"7000".as_ptr()).is_null());
+        assert!(add(resource, name, RD_KAFKA_ALTER_CONFIG_OP_TYPE_DELETE, null()).is_null());
+        rd_kafka_IncrementalAlterConfigs(rk, [resource].as_mut_ptr(), 1, null(), queue);
+        refused(kind, "Duplicate ConfigEntry found");
+        rd_kafka_ConfigResource_destroy(resource);
+
+        let deleted = RD_KAFKA_EVENT_DELETEGROUPS_RESULT;
+        rd_kafka_DeleteGroups(rk, null_mut(), 0, null(), queue);
+        refused(deleted, "No groups to delete");
+        let group = rd_kafka_DeleteGroup_new(c"billing".as_ptr());
+        rd_kafka_DeleteGroups(rk, [group; 2].as_mut_ptr(), 2, null(), queue);
+        rd_kafka_DeleteGroup_destroy(group);
+        refused(deleted, "Duplicate groups not allowed");
+
+        let described = RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT;
+        rd_kafka_DescribeConsumerGroups(rk, null_mut(), 0, null(), queue);
+        refused(described, "No groups to describe");
+        let mut groups = [c"billing".as_ptr(); 2];
+        rd_kafka_DescribeConsumerGroups(rk, groups.as_mut_ptr(), 2, null(), queue);
+        refused(described, "Duplicate groups not allowed");
+    }
+}
+
+#[test]
+fn the_changes_of_a_resource_are_listed_and_made() {
+    let broker = broker();
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        assert_eq!(entries_of(resource), []);
+        let (name, delete) = (c"retention.ms".as_ptr(), RD_KAFKA_ALTER_CONFIG_OP_TYPE_DELETE);
+        assert!(rd_kafka_ConfigResource_add_incremental_config(resource, name, delete, null()).is_null());
+        let set = rd_kafka_ConfigResource_set_config(resource, c"segment.ms".as_ptr(), c"60000".as_ptr());
+        assert_eq!(set, RD_KAFKA_RESP_ERR_NO_ERROR);
+        let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(entries_of(resource), [of("retention.ms", ""), of("segment.ms", "60000")]);
+
+        rd_kafka_IncrementalAlterConfigs(admin.rk, [resource].as_mut_ptr(), 1, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_DescribeConfigs(admin.rk, [resource].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_ConfigResource_destroy(resource);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT);
+        let result = rd_kafka_event_DescribeConfigs_result(answer.0);
+        let described = array(rd_kafka_DescribeConfigs_result_resources, result);
+        assert!(entries_of(described[0]).contains(&of("segment.ms", "60000")));
     }
 }
 

@@ -19,10 +19,10 @@ const GROUP: i8 = 32;
 pub struct rd_kafka_ConfigResource_t {
     kind: rd_kafka_ResourceType_t,
     name: CString,
-    entries: Vec<rd_kafka_ConfigEntry_t>,
+    /// The settings of a request, each with its incremental change.
+    entries: Vec<(rd_kafka_ConfigEntry_t, ConfigChange)>,
     /// The same for C, made again with each change.
     read: Array<rd_kafka_ConfigEntry_t>,
-    changes: Vec<(String, ConfigChange)>,
     err: rd_kafka_resp_err_t,
     text: Option<CString>,
 }
@@ -83,7 +83,6 @@ impl rd_kafka_ConfigResource_t {
             name,
             entries: Vec::new(),
             read: Array::new(Vec::new()),
-            changes: Vec::new(),
             err: RD_KAFKA_RESP_ERR_NO_ERROR,
             text: None,
         }
@@ -117,20 +116,26 @@ impl rd_kafka_ConfigResource_t {
         ConfigResource::new(ConfigResourceType::from_code(code), lossy(&self.name))
     }
 
+    /// The settings that replace all others of the resource.
     pub(super) fn replaced(&self) -> (ConfigResource, Vec<(String, String)>) {
-        let value = |entry: &rd_kafka_ConfigEntry_t| {
+        let value = |(entry, _): &(rd_kafka_ConfigEntry_t, _)| {
             (lossy(&entry.name), entry.value.as_deref().map(lossy).unwrap_or_default())
         };
         (self.resource(), self.entries.iter().map(value).collect())
     }
 
+    /// The settings that change, and no others.
     pub(super) fn changed(&self) -> (ConfigResource, Vec<(String, ConfigChange)>) {
-        (self.resource(), self.changes.clone())
+        let change =
+            |(entry, change): &(rd_kafka_ConfigEntry_t, ConfigChange)| (lossy(&entry.name), change.clone());
+        (self.resource(), self.entries.iter().map(change).collect())
     }
 
-    fn push(&mut self, name: &str, value: &str) {
-        self.entries.push(rd_kafka_ConfigEntry_t::set(name, value));
-        self.read = Array::new(self.entries.clone());
+    fn push(&mut self, name: &str, value: Option<&str>, change: ConfigChange) {
+        let value = value.map(c_string);
+        let entry = rd_kafka_ConfigEntry_t { value, ..rd_kafka_ConfigEntry_t::set(name, "") };
+        self.entries.push((entry, change));
+        self.read = Array::new(self.entries.iter().map(|(entry, _)| entry.clone()).collect());
     }
 }
 
@@ -219,7 +224,7 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_set_config(
     if name.is_empty() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
-    resource.push(&name, &value);
+    resource.push(&name, Some(&value), ConfigChange::Set(value.to_string()));
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
@@ -238,7 +243,7 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
         return invalid("a setting has a name");
     };
     let value = value.map(std::borrow::Cow::into_owned);
-    let change = match (op_type, value) {
+    let change = match (op_type, value.clone()) {
         (RD_KAFKA_ALTER_CONFIG_OP_TYPE_DELETE, _) => ConfigChange::Delete,
         (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET, Some(value)) => ConfigChange::Set(value),
         (RD_KAFKA_ALTER_CONFIG_OP_TYPE_APPEND, Some(value)) => ConfigChange::Append(value),
@@ -248,6 +253,6 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
         }
         _ => return invalid(&format!("{name}: {op_type} is no way to change a setting")),
     };
-    resource.changes.push((name.into_owned(), change));
+    resource.push(&name, value.as_deref(), change);
     null_mut()
 }

@@ -144,8 +144,9 @@ unsafe fn things<'a, T>(array: *mut *mut T, count: usize) -> Vec<&'a T> {
     (0..count).filter_map(|index| unsafe { (*array.add(index)).as_ref() }).collect()
 }
 
-fn some<T>(things: Vec<T>, what: &str) -> Result<Vec<T>, String> {
-    if things.is_empty() { Err(format!("there are no {what}")) } else { Ok(things) }
+/// Returns `text` as the error of a request without things. Programs compare the texts of some requests.
+fn some<T>(things: Vec<T>, text: &str) -> Result<Vec<T>, String> {
+    if things.is_empty() { Err(text.to_owned()) } else { Ok(things) }
 }
 
 fn distinct<T: Ord + std::fmt::Display>(things: Vec<T>, what: &str) -> Result<Vec<T>, String> {
@@ -229,7 +230,7 @@ array_requests! {
     rd_kafka_IncrementalAlterConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT):
         |resources| {
             let resources: Vec<_> = resources.iter().map(|resource| resource.changed()).collect();
-            check_resources(resources.iter().map(|(resource, _)| resource)).map(|()| resources)
+            check_changes(&resources).map(|()| resources)
         },
         |admin, options, resources: Vec<(ConfigResource, Vec<(String, ConfigChange)>)>| admin.incremental_alter_configs(&resources, options.change()).await,
         configs::altered;
@@ -246,15 +247,15 @@ array_requests! {
         configs::described;
     rd_kafka_DeleteRecords(rd_kafka_DeleteRecords_t, RD_KAFKA_EVENT_DELETERECORDS_RESULT):
         |requests| one(requests, "DeleteRecords").and_then(|request| {
-            let before = some(request.before(), "partitions")?;
+            let before = some(request.before(), "there are no partitions")?;
             check_partitions(before.iter().map(|(at, _)| at)).map(|()| before)
         }),
         |admin, options, before: Vec<(TopicPartition, DeleteBefore)>| admin.delete_records(&before, options.timeouts()).await,
         offsets::deleted;
     rd_kafka_DeleteGroups(rd_kafka_DeleteGroup_t, RD_KAFKA_EVENT_DELETEGROUPS_RESULT):
         |groups| {
-            let groups = some(groups.iter().map(|group| group.0.clone()).collect(), "groups")?;
-            distinct(groups, "group")
+            let groups: Vec<_> = groups.iter().map(|group| group.0.clone()).collect();
+            check_groups(groups, "No groups to delete")
         },
         |admin, options, groups: Vec<String>| admin.delete_groups_with(&refs(&groups), options.timeouts()).await,
         groups::deleted;
@@ -294,7 +295,7 @@ array_requests! {
         |(group, answers, offsets): (String, _, Vec<_>)| groups::altered(&group, answers, &offsets);
     rd_kafka_DeleteConsumerGroupOffsets(rd_kafka_DeleteConsumerGroupOffsets_t, RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT):
         |requests| one(requests, "group").and_then(|request| {
-            let partitions = some(request.0.partitions().unwrap_or_default(), "partitions")?;
+            let partitions = some(request.0.partitions().unwrap_or_default(), "there are no partitions")?;
             check_partitions(partitions.iter())?;
             Ok((request.0.group(), partitions))
         }),
@@ -328,9 +329,24 @@ fn check_resources<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> R
     distinct(resources.collect(), "resource").map(|_| ())
 }
 
-/// Returns `text` as the error of repeated partitions. Programs compare the texts of some requests.
-fn all_different<'a>(partitions: impl Iterator<Item = &'a TopicPartition>, text: &str) -> Result<(), String> {
-    check_partitions(partitions).map_err(|_| text.to_owned())
+/// Checks the changes of an incremental request: programs compare the texts.
+fn check_changes(resources: &[(ConfigResource, Vec<(String, ConfigChange)>)]) -> Result<(), String> {
+    all_different(resources.iter().map(|(resource, _)| resource), "Duplicate ConfigResource found")?;
+    resources.iter().try_for_each(|(_, changes)| {
+        all_different(changes.iter().map(|(name, _)| name), "Duplicate ConfigEntry found")
+    })
+}
+
+/// Checks the groups of a request; `none` is the error without any.
+fn check_groups(groups: Vec<String>, none: &str) -> Result<Vec<String>, String> {
+    let groups = some(groups, none)?;
+    all_different(groups.iter(), "Duplicate groups not allowed").map(|()| groups)
+}
+
+/// Returns `text` as the error of repeated things. Programs compare the texts of some requests.
+fn all_different<'a, T: Ord + 'a>(mut things: impl Iterator<Item = &'a T>, text: &str) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    if things.all(|thing| seen.insert(thing)) { Ok(()) } else { Err(text.to_owned()) }
 }
 
 fn check_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> Result<(), String> {
@@ -349,7 +365,11 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
         // SAFETY: `topics` is NULL or a `rd_kafka_TopicCollection_t` of this library, not yet destroyed (rdkafka.h,
         // `rd_kafka_DescribeTopics`).
         let names = unsafe { topics.as_ref() }.map_or_else(Vec::new, |topics| topics.0.clone());
-        named(names, "topic")
+        all_different(names.iter(), "Duplicate topics not allowed")?;
+        match names.iter().position(String::is_empty) {
+            Some(index) => Err(format!("Empty topic name at index {index} isn't allowed")),
+            None => Ok(names),
+        }
     };
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, names: Vec<String>| async move {
         admin.describe_topics_with(&refs(&names), options.describe()).await
@@ -423,7 +443,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
     let check = || {
         // SAFETY: `groups` points to `groups_cnt` C strings (rdkafka.h, `rd_kafka_DescribeConsumerGroups`).
         let groups = unsafe { texts(groups, groups_cnt) };
-        distinct(some(groups, "groups")?, "group")
+        check_groups(groups, "No groups to describe")
     };
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, groups: Vec<String>| async move {
         admin.describe_groups_with(&refs(&groups), options.describe()).await
