@@ -46,9 +46,20 @@ fn classes_have_the_originals_virtual_functions_in_the_originals_slots() -> Resu
 #[test]
 fn a_conf_can_be_cast_to_a_subclass_with_fields() -> Result<(), Failure> {
     require!(Peer::Librdkafka);
+    agrees("foreign_subclass")
+}
+
+#[test]
+fn a_topic_without_a_conf_has_the_settings_of_its_client() -> Result<(), Failure> {
+    require!(Peer::Librdkafka);
+    agrees("topic_defaults")
+}
+
+/// Compiles a program with the original's headers; it prints the same on both libraries.
+fn agrees(name: &str) -> Result<(), Failure> {
     let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
-    let program = scratch.path().join("foreign_subclass");
-    let source = workspace_root().join("interop/c/foreign_subclass.cpp");
+    let program = scratch.path().join(name);
+    let source = workspace_root().join(format!("interop/c/{name}.cpp"));
     let (debian, ours) = (Debian::unpacked()?, Librdkafka::ours()?);
     compile(&source, &debian.include(), &[&debian.lib()?], &program, &["-Werror"])?;
     let on = |name: &str, lib: &Path| {
