@@ -183,7 +183,8 @@ fn zstd_is_refused_in_the_versions_before_it() {
     let broker = broker();
     let mut connection = Raw::connect(broker.addresses()[0]);
     let sealed = Seal { compression: Compression::Zstd, ..Seal::default() };
-    let request = produce_request("orders", -1, &batch(&[b"x"], &sealed));
+    // A batch that compression does not make smaller stays as it is.
+    let request = produce_request("orders", -1, &batch(&[&[b'x'; 1000]], &sealed));
     for (version, code) in [(6, ErrorCode::UnsupportedCompressionType), (7, ErrorCode::None)] {
         let answer = connection.ask(version, &request).expect("an answer");
         assert_eq!(answer.responses[0].partition_responses[0].error_code, code, "version {version}");

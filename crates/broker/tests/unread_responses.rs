@@ -32,6 +32,18 @@ fn broker() -> BrokerThread {
     builder.listener(secure).spawn().expect("a broker in memory")
 }
 
+/// [`MANY`] connections that the broker has accepted: the share of each in the uncharged memory depends on their number.
+fn idle_connections(broker: &BrokerThread) -> Vec<TcpStream> {
+    let to = address(broker, "PLAIN");
+    let idle = (0..MANY).map(|_| connect(to, RECEIVE_BYTES)).collect();
+    until("the connections", || {
+        let text = broker.cluster().metrics_text(10);
+        let line = text.lines().find_map(|line| line.strip_prefix("ottla_connections_accepted_total "));
+        line.and_then(|count| count.parse().ok()) >= Some(MANY)
+    });
+    idle
+}
+
 /// The bytes of a part of `memory.max.bytes` that are in use.
 fn used(broker: &BrokerThread, part: &str) -> u64 {
     let text = broker.cluster().metrics_text(10);
@@ -72,7 +84,7 @@ fn assert_others_get_memory(broker: &BrokerThread) {
 fn a_small_response_that_is_not_read_counts_if_there_are_many_connections() {
     let broker = broker();
     let address = address(&broker, "PLAIN");
-    let idle: Vec<TcpStream> = (0..MANY).map(|_| connect(address, RECEIVE_BYTES)).collect();
+    let idle = idle_connections(&broker);
     let resource = DescribeConfigsResource {
         resource_type: 2,
         resource_name: "orders".into(),
@@ -190,7 +202,7 @@ fn records_that_are_not_read_over_tls_are_charged_and_returned_to_others() {
 #[test]
 fn an_unfinished_record_of_tls_is_charged_if_there_are_many_connections() {
     let broker = broker();
-    let idle: Vec<TcpStream> = (0..MANY).map(|_| connect(address(&broker, "PLAIN"), RECEIVE_BYTES)).collect();
+    let idle = idle_connections(&broker);
     let mut client = TlsClient::connect(address(&broker, "SECURE"), RECEIVE_BYTES).expect("a handshake");
     client.push_unfinished(&[0; 16 << 10]);
     until("a charge", || used(&broker, "requests") >= 16 << 10);
