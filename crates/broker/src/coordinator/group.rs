@@ -6,6 +6,8 @@
 //!                      +------------ join, leave, a session that runs out ------------------+
 //! ```
 
+mod join_phase;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +19,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::by_name::ByName;
-use super::classic_member::{Member, PROTOCOLS_MAX, known_to_all, preferred, shared};
+use super::classic_member::Member;
 use super::deadlines::Deadline;
 use super::group_log::StoredGroup;
-use super::shared_names::SharedNames;
 use super::small_map::SmallMap;
 use super::subscribed::Subscribed;
 use crate::memory::Kept;
@@ -195,96 +196,6 @@ impl Group {
         current.is_some_and(|current| &*current != member_id)
     }
 
-    /// Handles a member that joins. The response is sent when the group has formed.
-    pub(super) fn join(
-        &mut self,
-        now: Instant,
-        (join, kept): (Join, Kept),
-        answer: oneshot::Sender<JoinAnswer>,
-        waits: RebalanceWaits,
-        members_max: usize,
-        names: &SharedNames,
-    ) {
-        self.waits = waits;
-        let Join {
-            member_id,
-            instance_id,
-            client_id,
-            client_host,
-            protocol_type,
-            protocols,
-            session_timeout,
-            rebalance_timeout,
-            knows_skip_assignment,
-        } = join;
-        if let Err(code) = self.may_join(&member_id, &protocol_type, &protocols, members_max) {
-            let _ = answer.send(Err(code));
-            return;
-        }
-        let (member_id, protocols) = (Arc::<str>::from(member_id), shared(protocols, names));
-        let was_empty = self.members.is_empty();
-        let (replaced, assignment) = self.replace_instance(instance_id.as_deref(), &member_id).unzip();
-        self.pending.remove(&*member_id);
-        self.protocol_type = names.get(&protocol_type);
-        let known = self.members.get_mut(&member_id);
-        let unchanged = known.as_ref().is_some_and(|member| member.protocols == protocols);
-        let is_leader = self.leader.as_deref() == Some(&member_id);
-        if let Some(member) = known {
-            member.protocols = protocols;
-            member.kept = kept;
-            member.heard_at = now;
-            member.session_timeout = session_timeout;
-            member.rebalance_timeout = rebalance_timeout;
-            if let Some(old) = member.joining.replace(answer) {
-                // The member has joined again on another connection, which replaces the first request.
-                let _ = old.send(Err(ErrorCode::UnknownMemberId));
-            }
-        } else {
-            let member = Member {
-                instance_id,
-                client_id: names.get(&client_id),
-                client_host: names.get(&client_host),
-                protocols,
-                kept,
-                session_timeout,
-                rebalance_timeout,
-                heard_at: now,
-                number: 0,
-                assignment: assignment.unwrap_or_default(),
-                joining: Some(answer),
-                syncing: None,
-            };
-            self.add(member_id.clone(), member);
-        }
-        match self.state {
-            State::Joining { .. } => {}
-            // A member that joins again with the same subscription receives the current generation. The leader is the
-            // exception: it joins again because the topics have changed.
-            State::Syncing { .. } | State::Stable if unchanged && !is_leader => {
-                let joined = self.joined(&member_id);
-                self.answer_join(&member_id, Ok(joined));
-                return;
-            }
-            State::Stable if replaced.is_some() && self.preferred_protocol() == self.protocol => {
-                let joined = self.joined_instead(replaced.as_deref(), &member_id, knows_skip_assignment);
-                self.stored.is_stale = true;
-                self.answer_join(&member_id, Ok(joined));
-                return;
-            }
-            State::Empty | State::Syncing { .. } | State::Stable => self.begin_joining(now, was_empty),
-        }
-        self.form_if_complete(now);
-    }
-
-    /// Removes the member that has the same instance under another id: the old incarnation is fenced, and the new one gets its
-    /// assignment (KIP-345). Returns the old id and the assignment.
-    fn replace_instance(&mut self, instance_id: Option<&str>, member_id: &str) -> Option<(Arc<str>, Bytes)> {
-        let old = self.member_of_instance(instance_id?).filter(|old| &**old != member_id)?;
-        let assignment = self.members.get(&old).map(|old| old.assignment.clone()).unwrap_or_default();
-        self.remove(&old, ErrorCode::FencedInstanceId);
-        Some((old, assignment))
-    }
-
     /// The topics that members subscribe to, whose offsets are in use. A group that is not of consumers has no topics.
     pub(crate) fn subscribed(&self) -> Result<Subscribed, ErrorCode> {
         if self.members.is_empty() {
@@ -301,157 +212,6 @@ impl Group {
             }
         }
         Ok(Subscribed::To(topics))
-    }
-
-    fn may_join(
-        &self,
-        member_id: &str,
-        protocol_type: &str,
-        protocols: &[(String, Bytes)],
-        members_max: usize,
-    ) -> Result<(), ErrorCode> {
-        if protocol_type.is_empty() || protocols.is_empty() {
-            return Err(ErrorCode::InconsistentGroupProtocol);
-        }
-        if !self.members.contains_key(member_id) && self.members.len() >= members_max {
-            return Err(ErrorCode::GroupMaxSizeReached);
-        }
-        if protocols.len() > PROTOCOLS_MAX {
-            let (count, max) = (protocols.len(), PROTOCOLS_MAX);
-            tracing::warn!(member_id, count, max, "a member is refused: it has too many protocols");
-            return Err(ErrorCode::InvalidRequest);
-        }
-        let others =
-            || self.members.iter().filter(|(id, _)| &***id != member_id).map(|(_, member)| &**member);
-        let has_common = || !known_to_all(protocols.iter().map(|(name, _)| &**name), others()).is_empty();
-        if others().next().is_some() && (&*self.protocol_type != protocol_type || !has_common()) {
-            return Err(ErrorCode::InconsistentGroupProtocol);
-        }
-        Ok(())
-    }
-
-    fn rebalance_timeout(&self) -> Duration {
-        self.members.values().map(|member| member.rebalance_timeout).max().unwrap_or_default()
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.members.values().map(|member| member.session_timeout).max().unwrap_or_default()
-    }
-
-    fn begin_joining(&mut self, now: Instant, was_empty: bool) {
-        let (limit, full_wait) = match self.waits {
-            RebalanceWaits { initial, .. } if was_empty => (initial, !initial.is_zero()),
-            RebalanceWaits { full: false, .. } => (self.rebalance_timeout(), false),
-            RebalanceWaits { full: true, .. } => {
-                let session = self.session_timeout();
-                let shorter = session.saturating_sub(SESSION_MARGIN);
-                (if shorter.is_zero() { session } else { shorter }, true)
-            }
-        };
-        self.state = State::Joining { until: now + limit, full_wait };
-        for member in self.members.values_mut() {
-            if let Some(syncing) = member.syncing.take() {
-                let _ = syncing.send(Err(ErrorCode::RebalanceInProgress));
-            }
-        }
-    }
-
-    /// Forms the group when every member has joined. A group without members does not wait.
-    fn form_if_complete(&mut self, now: Instant) {
-        let State::Joining { full_wait, .. } = self.state else { return };
-        let complete =
-            self.members.values().all(|member| member.joining.is_some()) && self.pending.is_empty();
-        if complete && (!full_wait || self.members.is_empty()) {
-            self.form(now);
-        }
-    }
-
-    /// Forms the group of the members that have joined.
-    fn form(&mut self, now: Instant) {
-        let absent: Vec<Arc<str>> = self
-            .members
-            .iter()
-            .filter(|(_, member)| member.joining.is_none())
-            .map(|(id, _)| id.clone())
-            .collect();
-        for member_id in absent {
-            self.remove(&member_id, ErrorCode::UnknownMemberId);
-        }
-        self.generation += 1;
-        if self.members.is_empty() {
-            self.state = State::Empty;
-            self.leader = None;
-            self.stored.is_stale = true;
-            return;
-        }
-        self.protocol = self.preferred_protocol();
-        if self.leader.as_ref().is_none_or(|leader| !self.members.contains_key(leader)) {
-            let first = self.members.iter().min_by_key(|(_, member)| member.number);
-            self.leader = first.map(|(id, _)| id.clone());
-        }
-        self.state = State::Syncing { until: now + self.rebalance_timeout() };
-        self.assignments = None;
-        let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
-        for member_id in ids {
-            let joined = self.joined(&member_id);
-            if let Some(member) = self.members.get_mut(&member_id) {
-                member.heard_at = now;
-                member.assignment = Bytes::new();
-            }
-            self.answer_join(&member_id, Ok(joined));
-        }
-    }
-
-    fn preferred_protocol(&self) -> Arc<str> {
-        preferred(&self.members).cloned().unwrap_or_default()
-    }
-
-    fn joined(&self, member_id: &Arc<str>) -> Joined {
-        let leader = self.leader.clone().unwrap_or_default();
-        let members = if leader == *member_id {
-            let of = |id: &Arc<str>, member: &Member| {
-                (id.clone(), member.instance_id.clone(), member.metadata(&self.protocol))
-            };
-            self.members.iter().map(|(id, member)| of(id, member)).collect()
-        } else {
-            Vec::new()
-        };
-        Joined {
-            generation: self.generation,
-            protocol_type: self.protocol_type.clone(),
-            protocol: self.protocol.clone(),
-            leader,
-            member_id: member_id.clone(),
-            members,
-            skip_assignment: false,
-        }
-    }
-
-    /// The answer to an instance that joins under a new id: the generation and its assignment stay.
-    ///
-    /// A leader must not assign again: the response has the flag for it, or in old versions the leader's old id.
-    fn joined_instead(
-        &mut self,
-        old_id: Option<&str>,
-        member_id: &Arc<str>,
-        knows_skip_assignment: bool,
-    ) -> Joined {
-        let old_leader = self.leader.clone().filter(|leader| Some(&**leader) == old_id);
-        if old_leader.is_some() {
-            self.leader = Some(member_id.clone());
-        }
-        let joined = self.joined(member_id);
-        match old_leader {
-            None => joined,
-            Some(_) if knows_skip_assignment => Joined { skip_assignment: true, ..joined },
-            Some(leader) => Joined { leader, members: Vec::new(), ..joined },
-        }
-    }
-
-    fn answer_join(&mut self, member_id: &str, answer: JoinAnswer) {
-        if let Some(joining) = self.members.get_mut(member_id).and_then(|member| member.joining.take()) {
-            let _ = joining.send(answer);
-        }
     }
 
     /// Returns the error of a member's request under a generation, if there is one.
