@@ -34,6 +34,9 @@ use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use ottla_protocol::messages::txn_offset_commit::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 
 use crate::common::Raw;
 
@@ -300,6 +303,33 @@ fn a_commit_in_an_unknown_group_has_the_code_of_its_version() {
     assert_eq!(commit(&mut connection, 9, "a", 2), ErrorCode::UnknownMemberId);
     let groups = connection.ask(5, &ListGroupsRequest::default()).expect("an answer").groups;
     assert_eq!((&*groups[0].protocol_type, &*groups[0].group_type), ("", "classic"));
+}
+
+/// A producer takes a code that it does not know for fatal.
+#[test]
+fn a_commit_in_a_transaction_has_the_code_of_classic_groups_for_another_epoch() {
+    let (broker, mut connection) = start(&MemStorage::new());
+    broker.cluster().set_transactions_approved(true);
+    beat(&mut connection, &join_request("a"));
+    let code = |connection: &mut Raw, member: &str, epoch: i32| {
+        let partition = TxnOffsetCommitRequestPartition::default();
+        let topics = vec![TxnOffsetCommitRequestTopic { name: "orders".into(), partitions: vec![partition] }];
+        let request = TxnOffsetCommitRequest {
+            group_id: "billing".into(),
+            producer_id: 9,
+            member_id: member.into(),
+            generation_id: epoch,
+            topics,
+            ..Default::default()
+        };
+        connection.ask(3, &request).expect("an answer").topics[0].partitions[0].error_code
+    };
+    for epoch in [1, 3] {
+        assert_eq!(code(&mut connection, "a", epoch), ErrorCode::IllegalGeneration, "epoch {epoch}");
+    }
+    assert_eq!(code(&mut connection, "stranger", 2), ErrorCode::UnknownMemberId);
+    assert_eq!(code(&mut connection, "a", 2), ErrorCode::None);
+    assert_eq!(commit(&mut connection, 9, "a", 3), ErrorCode::StaleMemberEpoch, "outside a transaction");
 }
 
 #[test]

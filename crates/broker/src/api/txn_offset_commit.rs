@@ -56,7 +56,7 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
         if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, true, places) }
     });
     match checked {
-        Some(checked) => checked?,
+        Some(checked) => checked.map_err(code_in_transaction)?,
         None => {
             cluster.groups.check_commit_in_transaction(group_id, member_id, instance_id, *generation_id)?;
         }
@@ -88,6 +88,11 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
         }
         result => result,
     }
+}
+
+/// Kafka's code for a member epoch that is not current: producers know the old name of it only, and take others for fatal.
+fn code_in_transaction(code: ErrorCode) -> ErrorCode {
+    if code == ErrorCode::StaleMemberEpoch { ErrorCode::IllegalGeneration } else { code }
 }
 
 /// Asks the coordinator of the transaction for its approval of the group's partition.
