@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ottla_protocol::ErrorCode;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use super::small_map::SmallMap;
 use crate::memory::Kept;
 
 /// Protocols of one member. Clients have one for each of their assignors, which are a few; each join compares them.
-pub(super) const PROTOCOLS_MAX: usize = 100;
+const PROTOCOLS_MAX: usize = 100;
 
 /// The memory of a protocol in the list of a member, besides its name and subscription. The name has two counters.
 const PROTOCOL_BYTES: usize = size_of::<(Arc<str>, Bytes)>() + 2 * size_of::<usize>();
@@ -56,6 +57,26 @@ impl Member {
 }
 
 impl Join {
+    /// Refuses protocols that no group can have.
+    pub(super) fn check_protocols(&self) -> Result<(), ErrorCode> {
+        if self.protocol_type.is_empty() || self.protocols.is_empty() {
+            return Err(ErrorCode::InconsistentGroupProtocol);
+        }
+        if self.protocols.len() > PROTOCOLS_MAX {
+            let (count, max) = (self.protocols.len(), PROTOCOLS_MAX);
+            let (member_id, client_id) = (&self.member_id, &self.client_id);
+            tracing::warn!(
+                member_id,
+                client_id,
+                count,
+                max,
+                "a member is refused: it has too many protocols"
+            );
+            return Err(ErrorCode::InvalidRequest);
+        }
+        Ok(())
+    }
+
     /// The memory of the member that joins.
     pub(super) fn member_bytes(&self) -> usize {
         let texts = [Some(&self.client_id), Some(&self.client_host), self.instance_id.as_ref()];

@@ -7,6 +7,8 @@
 //! ```
 
 mod join_phase;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -167,7 +167,7 @@ impl Groups {
     }
 
     /// Handles JoinGroup. `must_come_back` is `true` for versions 4 and later, which assign an id first.
-    pub(crate) fn join(&self, group_id: &str, mut join: Join, must_come_back: bool) -> Joining {
+    pub(crate) fn join(&self, group_id: &str, join: Join, must_come_back: bool) -> Joining {
         if group_id.is_empty() {
             return Joining::Refused(ErrorCode::InvalidGroupId);
         }
@@ -176,38 +176,58 @@ impl Groups {
         }
         let now = Instant::now();
         let mut table = self.lock();
+        let member_id = join.member_id.clone();
+        let joining = self.join_checked(&mut table, now, (group_id, join), must_come_back);
+        let joining = joining.unwrap_or_else(|code| {
+            if let Some(group) = table.by_id.get_mut(group_id) {
+                group.forget_expected(now, &member_id);
+            }
+            Joining::Refused(code)
+        });
+        self.tick_soon(&mut table, group_id, now);
+        joining
+    }
+
+    fn join_checked(
+        &self,
+        table: &mut Table,
+        now: Instant,
+        (group_id, mut join): (&str, Join),
+        must_come_back: bool,
+    ) -> Result<Joining, ErrorCode> {
+        // A request that is refused creates no group, and a member gets its id when these checks are over.
+        if let Some(group) = table.by_id.get_mut(group_id)
+            && !group.has_room_for(&join.member_id, self.members_max)
+        {
+            group.expel(now, &join.member_id);
+            return Err(ErrorCode::GroupMaxSizeReached);
+        }
+        join.check_protocols()?;
+        if let Some(group) = table.by_id.get(group_id) {
+            group.check_join(&join)?;
+        }
         if join.member_id.is_empty() {
             join.member_id = self.new_member_id(&join);
             if must_come_back && join.instance_id.is_none() {
-                let Some(kept) = self.keep(group_id, &join, Group::expected_bytes(&join.member_id)) else {
-                    return Joining::Refused(ErrorCode::GroupMaxSizeReached);
-                };
-                let Some(group) = self.group(&mut table.by_id, group_id, &join) else {
-                    return Joining::Refused(ErrorCode::GroupMaxSizeReached);
-                };
+                let kept = self.keep(group_id, &join, Group::expected_bytes(&join.member_id))?;
+                let group = self.group(&mut table.by_id, group_id, &join)?;
                 group.expect(now, join.member_id.clone(), join.session_timeout, kept);
-                self.tick_soon(&mut table, group_id, now);
-                return Joining::ComeBackAs(join.member_id);
+                return Ok(Joining::ComeBackAs(join.member_id));
             }
         } else {
             match table.by_id.get(group_id) {
                 Some(group) if group.is_fenced(join.instance_id.as_deref(), &join.member_id) => {
-                    return Joining::Refused(ErrorCode::FencedInstanceId);
+                    return Err(ErrorCode::FencedInstanceId);
                 }
                 Some(group) if group.knows(&join.member_id) => {}
-                Some(_) | None => return Joining::Refused(ErrorCode::UnknownMemberId),
+                Some(_) | None => return Err(ErrorCode::UnknownMemberId),
             }
         }
-        let Some(kept) = self.keep(group_id, &join, join.member_bytes()) else {
-            return Joining::Refused(ErrorCode::GroupMaxSizeReached);
-        };
-        let Some(group) = self.group(&mut table.by_id, group_id, &join) else {
-            return Joining::Refused(ErrorCode::GroupMaxSizeReached);
-        };
+        let kept = self.keep(group_id, &join, join.member_bytes())?;
+        let group = self.group(&mut table.by_id, group_id, &join)?;
         let (answer, receiver) = oneshot::channel();
-        group.join(now, (join, kept), answer, self.waits(), self.members_max, &self.names);
-        self.tick_soon(&mut table, group_id, now);
-        Joining::Wait(receiver)
+        group.join(now, (join, kept), answer, self.waits(), &self.names);
+        Ok(Joining::Wait(receiver))
     }
 
     /// Refuses a session timeout outside the broker's limits.
@@ -222,27 +242,31 @@ impl Groups {
         self.members_max
     }
 
-    /// Counts memory for a member that joins; `None` if there is no room.
-    fn keep(&self, group_id: &str, join: &Join, bytes: usize) -> Option<Kept> {
-        let kept = self.memory.keep(bytes);
-        if kept.is_none() {
+    /// Counts memory for a member that joins; an error if there is no room.
+    fn keep(&self, group_id: &str, join: &Join, bytes: usize) -> Result<Kept, ErrorCode> {
+        self.memory.keep(bytes).ok_or_else(|| {
             tracing::warn!(
                 group_id,
                 client_id = join.client_id,
                 bytes,
                 "a member is refused: memory.max.bytes has no room for its group, its id or its subscription"
             );
-        }
-        kept
+            ErrorCode::GroupMaxSizeReached
+        })
     }
 
-    /// The group that a member joins. `None` if it is new and there is no room for it.
-    fn group<'a>(&self, groups: &'a mut ByName<Group>, group_id: &str, join: &Join) -> Option<&'a mut Group> {
+    /// The group that a member joins. An error if it is new and there is no room for it.
+    fn group<'a>(
+        &self,
+        groups: &'a mut ByName<Group>,
+        group_id: &str,
+        join: &Join,
+    ) -> Result<&'a mut Group, ErrorCode> {
         if !groups.contains(group_id) {
             let kept = self.keep(group_id, join, Group::bytes(group_id))?;
             groups.insert(group_id, Group::new(kept));
         }
-        groups.get_mut(group_id)
+        groups.get_mut(group_id).ok_or(ErrorCode::UnknownServerError)
     }
 
     pub(super) fn new_member_id(&self, join: &Join) -> String {

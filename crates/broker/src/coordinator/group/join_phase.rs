@@ -9,19 +9,18 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Group, Join, JoinAnswer, Joined, RebalanceWaits, SESSION_MARGIN, State};
-use crate::coordinator::classic_member::{Member, PROTOCOLS_MAX, known_to_all, preferred, shared};
+use crate::coordinator::classic_member::{Member, known_to_all, preferred, shared};
 use crate::coordinator::shared_names::SharedNames;
 use crate::memory::Kept;
 
 impl Group {
-    /// Handles a member that joins. The response is sent when the group has formed.
+    /// Handles a member that may join: see [`Group::check_join`]. The response is sent when the group has formed.
     pub(in crate::coordinator) fn join(
         &mut self,
         now: Instant,
         (join, kept): (Join, Kept),
         answer: oneshot::Sender<JoinAnswer>,
         waits: RebalanceWaits,
-        members_max: usize,
         names: &SharedNames,
     ) {
         self.waits = waits;
@@ -36,10 +35,6 @@ impl Group {
             rebalance_timeout,
             knows_skip_assignment,
         } = join;
-        if let Err(code) = self.may_join(&member_id, &protocol_type, &protocols, members_max) {
-            let _ = answer.send(Err(code));
-            return;
-        }
         let (member_id, protocols) = (Arc::<str>::from(member_id), shared(protocols, names));
         let was_empty = self.members.is_empty();
         let (replaced, assignment) = self.replace_instance(instance_id.as_deref(), &member_id).unzip();
@@ -104,31 +99,45 @@ impl Group {
         Some((old, assignment))
     }
 
-    fn may_join(
-        &self,
-        member_id: &str,
-        protocol_type: &str,
-        protocols: &[(String, Bytes)],
-        members_max: usize,
-    ) -> Result<(), ErrorCode> {
-        if protocol_type.is_empty() || protocols.is_empty() {
-            return Err(ErrorCode::InconsistentGroupProtocol);
+    /// Returns `true` if the group has room for this member, as Kafka's `acceptJoiningMember` decides: while members join, those
+    /// that have not joined yet do not count.
+    pub(in crate::coordinator) fn has_room_for(&self, member_id: &str, members_max: usize) -> bool {
+        let has_joined = |member: &Member| member.joining.is_some();
+        match self.state {
+            State::Empty => true,
+            State::Joining { .. } => {
+                let joined = self.members.values().filter(|member| has_joined(member)).count();
+                joined < members_max || self.members.get(member_id).is_some_and(|member| has_joined(member))
+            }
+            State::Syncing { .. } | State::Stable => {
+                self.members.len() < members_max || self.members.contains_key(member_id)
+            }
         }
-        if !self.members.contains_key(member_id) && self.members.len() >= members_max {
-            return Err(ErrorCode::GroupMaxSizeReached);
-        }
-        if protocols.len() > PROTOCOLS_MAX {
-            let (count, max) = (protocols.len(), PROTOCOLS_MAX);
-            tracing::warn!(member_id, count, max, "a member is refused: it has too many protocols");
-            return Err(ErrorCode::InvalidRequest);
-        }
+    }
+
+    /// Returns whether the protocols of a member that joins suit the other members.
+    pub(in crate::coordinator) fn check_join(&self, join: &Join) -> Result<(), ErrorCode> {
         let others =
-            || self.members.iter().filter(|(id, _)| &***id != member_id).map(|(_, member)| &**member);
-        let has_common = || !known_to_all(protocols.iter().map(|(name, _)| &**name), others()).is_empty();
-        if others().next().is_some() && (&*self.protocol_type != protocol_type || !has_common()) {
+            || self.members.iter().filter(|(id, _)| ***id != *join.member_id).map(|(_, member)| &**member);
+        let names = || join.protocols.iter().map(|(name, _)| &**name);
+        let has_common = || !known_to_all(names(), others()).is_empty();
+        if others().next().is_some() && (*self.protocol_type != *join.protocol_type || !has_common()) {
             return Err(ErrorCode::InconsistentGroupProtocol);
         }
         Ok(())
+    }
+
+    /// Forgets the id of a member whose join is refused: the group would wait for it until the id expires.
+    pub(in crate::coordinator) fn forget_expected(&mut self, now: Instant, member_id: &str) {
+        if self.pending.remove(member_id).is_some() {
+            self.form_if_complete(now);
+        }
+    }
+
+    /// Removes a member for which the group has no room.
+    pub(in crate::coordinator) fn expel(&mut self, now: Instant, member_id: &str) {
+        self.remove(member_id, ErrorCode::GroupMaxSizeReached);
+        self.form_if_complete(now);
     }
 
     fn rebalance_timeout(&self) -> Duration {

@@ -25,7 +25,7 @@ impl ConsumerGroups {
         let Some(entry) = state.by_id.get(group_id) else {
             return cluster.groups.join(group_id, join, must_come_back);
         };
-        if let Err(code) = cluster.groups.check_timeout(&join) {
+        if let Err(code) = cluster.groups.check_timeout(&join).and_then(|()| join.check_protocols()) {
             return Joining::Refused(code);
         }
         if entry.group.members.is_empty() {
