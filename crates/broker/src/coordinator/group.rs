@@ -79,7 +79,7 @@ pub(crate) struct Join {
 pub(crate) enum State {
     /// No members.
     Empty,
-    /// Members join. Members that have not joined by this time are removed. With `full_wait` the group does not form
+    /// Members join. Dynamic members that have not joined by this time are removed. With `full_wait` the group does not form
     /// earlier, even if every member has joined.
     Joining { until: Instant, full_wait: bool },
     /// The group waits for the leader's assignment.

@@ -13,6 +13,9 @@ use crate::coordinator::classic_member::{Member, known_to_all, preferred, shared
 use crate::coordinator::shared_names::SharedNames;
 use crate::memory::Kept;
 
+/// The least time between two attempts to form a group of which no member has joined: their rebalance timeouts may be zero.
+const POSTPONED_MIN: Duration = Duration::from_secs(1);
+
 impl Group {
     /// Handles a member that may join: see [`Group::check_join`]. The response is sent when the group has formed.
     pub(in crate::coordinator) fn join(
@@ -176,16 +179,20 @@ impl Group {
         }
     }
 
-    /// Forms the group of the members that have joined.
+    /// Forms the group of the members that have joined, and of the static ones that have not: those return under their instance
+    /// ids.
     pub(super) fn form(&mut self, now: Instant) {
-        let absent: Vec<Arc<str>> = self
-            .members
-            .iter()
-            .filter(|(_, member)| member.joining.is_none())
-            .map(|(id, _)| id.clone())
-            .collect();
-        for member_id in absent {
+        let is_gone = |member: &Member| member.joining.is_none() && member.instance_id.is_none();
+        let gone: Vec<Arc<str>> =
+            self.members.iter().filter(|(_, member)| is_gone(member)).map(|(id, _)| id.clone()).collect();
+        for member_id in gone {
             self.remove(&member_id, ErrorCode::UnknownMemberId);
+        }
+        if !self.elect_leader() && !self.members.is_empty() {
+            // The group waits until a static member has joined, or until their sessions are over.
+            let until = now + self.rebalance_timeout().max(POSTPONED_MIN);
+            self.state = State::Joining { until, full_wait: false };
+            return;
         }
         self.generation += 1;
         if self.members.is_empty() {
@@ -195,10 +202,6 @@ impl Group {
             return;
         }
         self.protocol = self.preferred_protocol();
-        if self.leader.as_ref().is_none_or(|leader| !self.members.contains_key(leader)) {
-            let first = self.members.iter().min_by_key(|(_, member)| member.number);
-            self.leader = first.map(|(id, _)| id.clone());
-        }
         self.state = State::Syncing { until: now + self.rebalance_timeout() };
         self.assignments = None;
         let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
@@ -210,6 +213,15 @@ impl Group {
             }
             self.answer_join(&member_id, Ok(joined));
         }
+    }
+
+    /// Makes a member that has joined the leader, unless the leader has joined. Returns `false` if no member has.
+    fn elect_leader(&mut self) -> bool {
+        let joined = self.members.iter().filter(|(_, member)| member.joining.is_some());
+        let leader = joined.min_by_key(|(id, member)| (self.leader.as_ref() != Some(*id), member.number));
+        let Some(leader) = leader.map(|(id, _)| id.clone()) else { return false };
+        self.leader = Some(leader);
+        true
     }
 
     fn preferred_protocol(&self) -> Arc<str> {

@@ -3,8 +3,11 @@
 use super::*;
 use crate::config::BrokerConfig;
 use crate::coordinator::groups::{Groups, Joining};
+use crate::coordinator::shared_names::SharedNames;
+use crate::memory::KeptMemory;
 
 const SESSION: Duration = Duration::from_secs(60);
+const REBALANCE: Duration = Duration::from_secs(5);
 
 fn request(member_id: &str, protocol: &str) -> Join {
     Join {
@@ -15,9 +18,92 @@ fn request(member_id: &str, protocol: &str) -> Join {
         protocol_type: CONSUMER.into(),
         protocols: vec![(protocol.into(), Bytes::new())],
         session_timeout: SESSION,
-        rebalance_timeout: SESSION,
+        rebalance_timeout: REBALANCE,
         knows_skip_assignment: true,
     }
+}
+
+/// A request of a static member.
+fn request_of(instance_id: &str, member_id: &str) -> Join {
+    Join { instance_id: Some(instance_id.into()), ..request(member_id, "range") }
+}
+
+/// A request to join with another subscription than that of [`request`].
+fn changed(member_id: &str) -> Join {
+    Join { protocols: vec![("range".into(), Bytes::from_static(b"changed"))], ..request(member_id, "range") }
+}
+
+/// A group at a time.
+struct Story {
+    group: Group,
+    now: Instant,
+    memory: KeptMemory,
+    names: SharedNames,
+}
+
+impl Story {
+    fn new() -> Self {
+        let memory = KeptMemory::new(1 << 20);
+        Self {
+            group: Group::new(memory.keep_known(0)),
+            now: Instant::now(),
+            memory,
+            names: SharedNames::default(),
+        }
+    }
+
+    fn join(&mut self, join: Join) -> oneshot::Receiver<JoinAnswer> {
+        let (answer, receiver) = oneshot::channel();
+        let kept = self.memory.keep_known(0);
+        self.group.join(self.now, (join, kept), answer, RebalanceWaits::default(), &self.names);
+        receiver
+    }
+
+    /// Joins when no other member has to.
+    fn joined(&mut self, join: Join) -> Joined {
+        answer(&mut self.join(join))
+    }
+
+    /// Sends SyncGroup. The leader assigns to each member its own id.
+    fn sync(&mut self, member_id: &str) -> oneshot::Receiver<SyncAnswer> {
+        let (answer, receiver) = oneshot::channel();
+        let to_itself = |id: &Arc<str>| (id.to_string(), Bytes::copy_from_slice(id.as_bytes()));
+        let assignments = self.group.members.keys().map(to_itself).collect();
+        self.group.sync(self.now, member_id, (assignments, self.memory.keep_known(0)), answer);
+        receiver
+    }
+
+    /// Lets time pass in which the members send heartbeats.
+    fn pass(&mut self, time: Duration, heard: &[&str]) {
+        self.now += time;
+        heard.iter().for_each(|id| self.group.hear(self.now, id));
+        self.group.tick(self.now);
+    }
+
+    fn ids(&self) -> Vec<&str> {
+        self.group.members.keys().map(|id| &**id).collect()
+    }
+
+    /// Two members that have their assignments; the first one is the leader.
+    fn stable(first: Join, second: Join) -> Self {
+        let mut story = Self::new();
+        let ids = [&first, &second].map(|join| join.member_id.clone());
+        let again = Join { instance_id: first.instance_id.clone(), ..request(&ids[0], "range") };
+        story.joined(first);
+        let mut joining = story.join(second);
+        assert_eq!(*story.joined(again).leader, *ids[0]);
+        assert_eq!(*answer(&mut joining).leader, *ids[0]);
+        for id in &ids {
+            let mut syncing = story.sync(id);
+            assert!(answer(&mut syncing).assignment == *id);
+        }
+        story
+    }
+}
+
+/// The answer that a member has now.
+fn answer<T>(receiver: &mut oneshot::Receiver<Result<T, ErrorCode>>) -> T {
+    receiver.try_recv().expect("an answer").expect("no error")
 }
 
 fn groups(members_max: usize) -> Groups {
@@ -62,11 +148,9 @@ fn a_new_member_with_other_protocols_gets_no_id() {
     let second = id_of_new_member(&groups);
     assert_eq!(join(&groups, &second, "other").map(is_formed), Err(code));
     assert_eq!(join(&groups, &second, "range").map(is_formed), Err(ErrorCode::UnknownMemberId));
-    let other = Join {
-        protocols: vec![("range".into(), Bytes::from_static(b"other topics"))],
-        ..request(&first, "range")
+    let Joining::Wait(answer) = groups.join("g", changed(&first), true) else {
+        panic!("the member is refused")
     };
-    let Joining::Wait(answer) = groups.join("g", other, true) else { panic!("the member is refused") };
     assert!(is_formed(answer), "the group waits for the member that was refused");
 }
 
@@ -90,13 +174,64 @@ fn while_members_join_those_that_have_not_joined_do_not_fill_the_group() {
     let first = join(&groups, &ids[0], "range").expect("there is room");
     let second = join(&groups, &ids[1], "range").expect("there is room");
     assert!(is_formed(first) && is_formed(second));
-    let other = Join {
-        protocols: vec![("range".into(), Bytes::from_static(b"other topics"))],
-        ..request(&ids[0], "range")
+    let Joining::Wait(first) = groups.join("g", changed(&ids[0]), true) else {
+        panic!("the member is refused")
     };
-    let Joining::Wait(first) = groups.join("g", other, true) else { panic!("the member is refused") };
     let third = id_of_new_member(&groups);
     let third = join(&groups, &third, "range").expect("the second member has not joined");
     assert_eq!(join(&groups, &ids[1], "range").map(is_formed), Err(ErrorCode::GroupMaxSizeReached));
     assert!(is_formed(first) && is_formed(third));
+}
+
+/// KIP-345: the instance returns under another id and keeps its partitions.
+#[test]
+fn a_static_member_that_has_not_joined_again_stays_in_the_next_generation() {
+    let mut story = Story::stable(request("a", "range"), request_of("desk", "s"));
+    let mut first = story.join(changed("a"));
+    story.pass(REBALANCE, &["s"]);
+    let joined = answer(&mut first);
+    assert_eq!((joined.generation, &*joined.leader, joined.members.len()), (3, "a", 2));
+    assert_eq!(answer(&mut story.sync("a")).assignment, "a");
+    let returned = story.joined(request_of("desk", "s2"));
+    assert_eq!(returned.generation, 3, "it causes no rebalance");
+    assert_eq!(answer(&mut story.sync("s2")).assignment, "s");
+}
+
+#[test]
+fn a_leader_is_elected_among_the_members_that_have_joined() {
+    let mut story = Story::stable(request_of("desk", "s"), request("b", "range"));
+    let mut second = story.join(changed("b"));
+    story.pass(REBALANCE, &["s"]);
+    let joined = answer(&mut second);
+    assert_eq!((&*joined.leader, joined.members.len()), ("b", 2));
+}
+
+#[test]
+fn a_group_of_which_no_static_member_has_joined_forms_later() {
+    let mut story = Story::stable(request("a", "range"), request_of("desk", "s"));
+    story.group.leave(story.now, "a").expect("a member");
+    for _ in 0..3 {
+        story.pass(REBALANCE, &["s"]);
+        assert_eq!((story.group.state.name(), story.ids()), ("PreparingRebalance", vec!["s"]));
+    }
+    let joined = story.joined(request_of("desk", "s"));
+    assert_eq!((joined.generation, &*joined.leader), (3, "s"));
+    // Its session ends the wait, too.
+    let mut story = Story::stable(request("a", "range"), request_of("desk", "s"));
+    story.group.leave(story.now, "a").expect("a member");
+    story.pass(SESSION, &[]);
+    assert_eq!((story.group.state, story.group.generation), (State::Empty, 3));
+}
+
+/// The timer of all groups would run without a pause.
+#[test]
+fn a_group_that_forms_later_waits_although_its_rebalance_timeout_is_zero() {
+    let at_once = |join: Join| Join { rebalance_timeout: Duration::ZERO, ..join };
+    let mut story = Story::new();
+    story.joined(at_once(request_of("desk", "s")));
+    answer(&mut story.sync("s"));
+    let _second = story.join(at_once(request("b", "range")));
+    story.group.leave(story.now, "b").expect("a member");
+    let next = story.group.tick(story.now).expect("a deadline");
+    assert!(next > story.now && story.ids() == ["s"]);
 }
