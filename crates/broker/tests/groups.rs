@@ -8,9 +8,12 @@ use bytes::Bytes;
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
+use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
+use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
-use ottla_protocol::messages::leave_group::LeaveGroupRequest;
+use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
+use ottla_protocol::messages::list_groups::ListGroupsRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -228,4 +231,29 @@ fn an_empty_group_waits_its_initial_delay_each_time() {
         };
         assert_eq!(connection.ask(2, &leave).expect("an answer").error_code, ErrorCode::None);
     }
+}
+
+/// Tools showed no such group, although DeleteGroups found it.
+#[test]
+fn an_empty_group_without_offsets_is_listed_until_it_is_deleted() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let joined = join_as_instance(&mut connection, 9);
+    sync(&mut connection, &joined, Some(b"partition 0"));
+    let member = MemberIdentity { group_instance_id: Some("desk-1".into()), ..Default::default() };
+    let leave = LeaveGroupRequest { group_id: "billing".into(), members: vec![member], ..Default::default() };
+    assert_eq!(connection.ask(3, &leave).expect("an answer").members[0].error_code, ErrorCode::None);
+
+    let describe = DescribeGroupsRequest { groups: vec!["billing".into()], ..Default::default() };
+    let described = connection.ask(6, &describe).expect("an answer").groups.remove(0);
+    assert_eq!((described.error_code, &*described.group_state), (ErrorCode::None, "Empty"));
+    let list = ListGroupsRequest { states_filter: vec!["Empty".into()], ..Default::default() };
+    let listed = connection.ask(5, &list).expect("an answer").groups;
+    assert_eq!((&*listed[0].group_id, &*listed[0].protocol_type), ("billing", "consumer"));
+
+    let delete = DeleteGroupsRequest { groups_names: vec!["billing".into()] };
+    assert_eq!(connection.ask(2, &delete).expect("an answer").results[0].error_code, ErrorCode::None);
+    let described = connection.ask(6, &describe).expect("an answer").groups.remove(0);
+    assert_eq!(described.error_code, ErrorCode::GroupIdNotFound);
+    assert!(connection.ask(5, &list).expect("an answer").groups.is_empty());
 }

@@ -240,7 +240,8 @@ impl Api for LeaveGroupRequest {
     }
 }
 
-/// A group by its members, or by the offsets it left.
+/// A group by its members, or by the offsets it left. An empty group is there until it is deleted, or until the expiry of offsets
+/// finds it.
 fn describe(context: &RequestContext, group: &str) -> Option<Description> {
     let cluster = context.cluster();
     let of_share_group = cluster.share_groups.look(group, |group| Description {
@@ -259,10 +260,9 @@ fn describe(context: &RequestContext, group: &str) -> Option<Description> {
     if of_new_protocol.is_some() {
         return of_new_protocol;
     }
-    let known = cluster.groups.describe(group);
     // A group that never had members has no type, as in Kafka.
     let of_offsets = || cluster.offsets.has_offsets(group).then(|| empty(""));
-    known.filter(|known| known.state != EMPTY || of_offsets().is_some()).or_else(of_offsets)
+    cluster.groups.describe(group).or_else(of_offsets)
 }
 
 fn empty(protocol_type: &str) -> Description {
