@@ -437,6 +437,51 @@ fn offsets_of_a_group_without_members_expire() {
     assert_eq!(committed(&mut connection, "new", "orders"), 7);
 }
 
+/// Versions 2 to 4 of OffsetCommit have a retention time of their own.
+#[test]
+fn an_offset_with_a_retention_time_expires_after_it() {
+    let storage = MemStorage::new();
+    let now = Arc::new(AtomicI64::new(1_700_000_000_000));
+    let started = |storage: &MemStorage| {
+        let builder = builder(storage).clock(Clock::Fixed(now.clone())).configure(|config| {
+            config.set("offsets.retention.check.interval.ms", "10").expect("a setting");
+        });
+        builder.spawn().expect("a broker")
+    };
+    let broker = started(&storage);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for (topic, retention_time_ms) in [("orders", 60_000), ("returns", -1)] {
+        let partitions = vec![OffsetCommitRequestPartition { committed_offset: 5, ..Default::default() }];
+        let request = OffsetCommitRequest {
+            group_id: "billing".into(),
+            generation_id_or_member_epoch: -1,
+            retention_time_ms,
+            topics: vec![OffsetCommitRequestTopic { name: topic.into(), partitions, ..Default::default() }],
+            ..Default::default()
+        };
+        let answer = connection.ask(4, &request).expect("an answer");
+        assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::None);
+    }
+    let times: Vec<i64> = records(&mut connection)
+        .into_iter()
+        .map(|(_, value)| OffsetCommitValue::from_bytes(value.expect("an offset")).expect("an offset"))
+        .map(|value| value.expire_timestamp)
+        .collect();
+    assert_eq!(times, [1_700_000_060_000, -1]);
+    let forked = storage.fork();
+    now.fetch_add(60_000, Ordering::SeqCst);
+    // The time is there after a kill, too.
+    for broker in [broker, started(&forked)] {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while committed(&mut connection, "billing", "orders") != -1 {
+            assert!(std::time::Instant::now() < deadline, "the offset does not expire");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(committed(&mut connection, "billing", "returns"), 5);
+    }
+}
+
 #[test]
 fn a_commit_that_does_not_fit_is_refused_whole() {
     let (_broker, mut connection) = start(&MemStorage::new());

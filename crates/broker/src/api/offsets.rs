@@ -27,6 +27,9 @@ use crate::security::acl::{Operation, ResourceType};
 /// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`.
 const METADATA_BYTES_MAX: usize = 4096;
 
+/// The retention time of a commit that expires after `offsets.retention.minutes`. Versions 2 to 4 have others.
+const BROKERS_RETENTION: i64 = -1;
+
 /// From this version on, OffsetCommit and OffsetFetch name topics by their ids (KIP-848). TxnOffsetCommit has no such version.
 pub(super) const TOPIC_IDS_FROM: i16 = 10;
 
@@ -66,6 +69,8 @@ impl Api for OffsetCommitRequest {
             return self.refuse(&context, code);
         }
         let now_ms = cluster.clock.now_ms();
+        let retention_ms = Some(self.retention_time_ms).filter(|ms| *ms != BROKERS_RETENTION);
+        let expires_at_ms = retention_ms.map(|ms| now_ms.saturating_add(ms));
         let mut offsets = Vec::new();
         for topic in &self.topics {
             for partition in &topic.partitions {
@@ -73,6 +78,7 @@ impl Api for OffsetCommitRequest {
                     let metadata = partition.committed_metadata.clone().unwrap_or_default();
                     let epoch = partition.committed_leader_epoch;
                     let committed = Committed::new(partition.committed_offset, epoch, metadata, now_ms);
+                    let committed = Committed { expires_at_ms, ..committed };
                     offsets.push(((topic.name.clone(), partition.partition_index), committed));
                 }
             }

@@ -151,6 +151,7 @@ fn records_of(
             leader_epoch: committed.leader_epoch,
             metadata: committed.metadata.clone(),
             commit_timestamp: committed.at_ms,
+            expire_timestamp: committed.expires_at_ms.unwrap_or(-1),
             ..Default::default()
         };
         Ok(InternalRecord { key: key_of(group, at)?, value: Some(value.to_bytes().map_err(too_long)?) })

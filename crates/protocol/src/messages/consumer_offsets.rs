@@ -90,6 +90,8 @@ pub const OFFSET_COMMIT_LEGACY: i16 = 0;
 pub const GROUP_METADATA: i16 = 2;
 /// The version of values that is written: what Kafka writes without topic ids.
 const VALUE_VERSION: i16 = 3;
+/// The version of an offset that expires at a time of its own: the only one with this time, which has no leader epoch.
+const EXPIRING_VALUE_VERSION: i16 = 1;
 
 /// The key of a record of `__consumer_offsets`.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,9 +164,9 @@ impl GroupMetadataKey {
 }
 
 impl OffsetCommitValue {
-    /// Encodes the version and the value. Kafka's consumers of the topic know this version, 3.
+    /// Encodes the version and the value. Kafka's consumers of the topic know these versions: 3, or 1 with an expiry time.
     pub fn to_bytes(&self) -> Result<Bytes, EncodeError> {
-        to_bytes(self, VALUE_VERSION)
+        to_bytes(self, if self.expire_timestamp == -1 { VALUE_VERSION } else { EXPIRING_VALUE_VERSION })
     }
 
     /// Decodes a version and a value. An unknown version is an error.
@@ -220,6 +222,11 @@ mod tests {
         let value = commit().to_bytes().unwrap();
         assert_eq!(value[..], *b"\0\x03\0\0\0\0\0\0\0\x05\0\0\0\x02\0\x01m\0\0\0\0\0\0\0\x09");
         assert_eq!(OffsetCommitValue::from_bytes(value), Ok(commit()));
+        let expiring = OffsetCommitValue { expire_timestamp: 12, ..commit() };
+        let value = expiring.to_bytes().unwrap();
+        assert_eq!(value[..], *b"\0\x01\0\0\0\0\0\0\0\x05\0\x01m\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x0c");
+        let read = OffsetCommitValue::from_bytes(value);
+        assert_eq!(read, Ok(OffsetCommitValue { leader_epoch: -1, ..expiring }));
     }
 
     #[test]
