@@ -37,6 +37,8 @@ pub(crate) struct Member {
     pub(super) number: u64,
     pub(crate) assignment: Bytes,
     pub(super) joining: Option<oneshot::Sender<JoinAnswer>>,
+    /// It has not sent SyncGroup since the group formed.
+    pub(super) must_sync: bool,
     pub(super) syncing: Option<oneshot::Sender<SyncAnswer>>,
 }
 

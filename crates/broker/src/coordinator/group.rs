@@ -83,7 +83,7 @@ pub(crate) enum State {
     /// earlier, even if every member has joined.
     Joining { until: Instant, full_wait: bool },
     /// The group waits for the leader's assignment.
-    Syncing { until: Instant },
+    Syncing,
     /// Every member has an assignment.
     Stable,
 }
@@ -94,7 +94,7 @@ impl State {
         match self {
             Self::Empty => "Empty",
             Self::Joining { .. } => "PreparingRebalance",
-            Self::Syncing { .. } => "CompletingRebalance",
+            Self::Syncing => "CompletingRebalance",
             Self::Stable => "Stable",
         }
     }
@@ -126,6 +126,8 @@ pub(crate) struct Group {
     joined: u64,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
     pending: BTreeMap<String, ExpectedMember>,
+    /// Members that have not sent SyncGroup by this time are removed. `None` if all have.
+    sync_by: Option<Instant>,
     /// The memory of the assignments.
     pub(super) assignments: Option<Kept>,
     /// The group's record in `__consumer_offsets`.
@@ -159,6 +161,7 @@ impl Group {
             members: SmallMap::default(),
             joined: 0,
             pending: BTreeMap::new(),
+            sync_by: None,
             assignments: None,
             stored: StoredGroup::default(),
             waits: RebalanceWaits::default(),
@@ -247,18 +250,30 @@ impl Group {
             State::Empty => drop(answer.send(Err(ErrorCode::UnknownMemberId))),
             State::Joining { .. } => drop(answer.send(Err(ErrorCode::RebalanceInProgress))),
             State::Stable => {
+                self.note_sync(member_id);
                 let synced = self.synced(member_id);
                 let _ = answer.send(Ok(synced));
             }
-            State::Syncing { .. } => {
+            State::Syncing => {
                 if let Some(member) = self.members.get_mut(member_id) {
                     member.heard_at = now;
                     member.syncing = Some(answer);
                 }
+                self.note_sync(member_id);
                 if self.leader.as_deref() == Some(member_id) {
                     self.assign(now, assignments, kept);
                 }
             }
+        }
+    }
+
+    /// Notes that a member has sent SyncGroup in this generation.
+    fn note_sync(&mut self, member_id: &str) {
+        if let Some(member) = self.members.get_mut(member_id) {
+            member.must_sync = false;
+        }
+        if self.sync_by.is_some() && !self.members.values().any(|member| member.must_sync) {
+            self.sync_by = None;
         }
     }
 
@@ -299,7 +314,7 @@ impl Group {
         match self.state {
             State::Joining { .. } => Err(ErrorCode::RebalanceInProgress),
             State::Empty => Err(ErrorCode::UnknownMemberId),
-            State::Syncing { .. } | State::Stable => Ok(()),
+            State::Syncing | State::Stable => Ok(()),
         }
     }
 
@@ -360,7 +375,7 @@ impl Group {
         match self.state {
             State::Empty => {}
             State::Joining { .. } => self.form_if_complete(now),
-            State::Syncing { .. } | State::Stable => {
+            State::Syncing | State::Stable => {
                 self.begin_joining(now, false);
                 if self.members.is_empty() {
                     self.form(now);
@@ -390,16 +405,27 @@ impl Group {
         match self.state {
             State::Joining { until, .. } if until <= now => self.form(now),
             State::Joining { .. } => self.form_if_complete(now),
-            State::Syncing { until } if until <= now => {
-                // The leader has not sent the assignment in time: it is removed, and the waiting members join again.
-                if let Some(leader) = self.leader.clone() {
-                    self.remove(&leader, ErrorCode::UnknownMemberId);
-                }
-                self.rebalance(now);
+            State::Syncing | State::Stable if self.sync_by.is_some_and(|at| at <= now) => {
+                self.expire_syncs(now);
             }
-            State::Empty | State::Syncing { .. } | State::Stable => {}
+            State::Empty | State::Syncing | State::Stable => {}
         }
         self.next_deadline()
+    }
+
+    /// Removes the members that have not sent SyncGroup in time, as Kafka's `expirePendingSync`: their heartbeats would keep
+    /// their partitions for ever.
+    fn expire_syncs(&mut self, now: Instant) {
+        self.sync_by = None;
+        let late = self.members.iter().filter(|(_, member)| member.must_sync);
+        let late: Vec<Arc<str>> = late.map(|(id, _)| id.clone()).collect();
+        for member_id in &late {
+            tracing::info!(member_id = &**member_id, "a member is removed: it has sent no SyncGroup");
+            self.remove(member_id, ErrorCode::UnknownMemberId);
+        }
+        if !late.is_empty() {
+            self.rebalance(now);
+        }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -409,8 +435,9 @@ impl Group {
             .filter(|member| member.joining.is_none() && member.syncing.is_none())
             .map(|member| member.heard_at + member.session_timeout);
         let state = match self.state {
-            State::Joining { until, .. } | State::Syncing { until } => Some(until),
-            State::Empty | State::Stable => None,
+            State::Joining { until, .. } => Some(until),
+            State::Syncing | State::Stable => self.sync_by,
+            State::Empty => None,
         };
         sessions.chain(self.pending.values().map(|expected| expected.until)).chain(state).min()
     }

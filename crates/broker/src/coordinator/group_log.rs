@@ -105,6 +105,7 @@ impl Group {
                 number: 0,
                 assignment: Bytes::copy_from_slice(&member.assignment),
                 joining: None,
+                must_sync: false,
                 syncing: None,
             };
             known.kept.add(known.bytes(&member.member_id));

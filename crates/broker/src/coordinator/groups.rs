@@ -379,7 +379,7 @@ impl Groups {
         group.check(member_id, instance_id, generation)?;
         group.hear(Instant::now(), member_id);
         match group.state {
-            State::Syncing { .. } => Err(ErrorCode::RebalanceInProgress),
+            State::Syncing => Err(ErrorCode::RebalanceInProgress),
             State::Empty | State::Joining { .. } | State::Stable => Ok(()),
         }
     }

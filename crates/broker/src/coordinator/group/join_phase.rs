@@ -69,6 +69,7 @@ impl Group {
                 number: 0,
                 assignment: assignment.unwrap_or_default(),
                 joining: Some(answer),
+                must_sync: false,
                 syncing: None,
             };
             self.add(member_id.clone(), member);
@@ -77,7 +78,7 @@ impl Group {
             State::Joining { .. } => {}
             // A member that joins again with the same subscription receives the current generation. The leader is the
             // exception: it joins again because the topics have changed.
-            State::Syncing { .. } | State::Stable if unchanged && !is_leader => {
+            State::Syncing | State::Stable if unchanged && !is_leader => {
                 let joined = self.joined(&member_id);
                 self.answer_join(&member_id, Ok(joined));
                 return;
@@ -88,7 +89,7 @@ impl Group {
                 self.answer_join(&member_id, Ok(joined));
                 return;
             }
-            State::Empty | State::Syncing { .. } | State::Stable => self.begin_joining(now, was_empty),
+            State::Empty | State::Syncing | State::Stable => self.begin_joining(now, was_empty),
         }
         self.form_if_complete(now);
     }
@@ -112,7 +113,7 @@ impl Group {
                 let joined = self.members.values().filter(|member| has_joined(member)).count();
                 joined < members_max || self.members.get(member_id).is_some_and(|member| has_joined(member))
             }
-            State::Syncing { .. } | State::Stable => {
+            State::Syncing | State::Stable => {
                 self.members.len() < members_max || self.members.contains_key(member_id)
             }
         }
@@ -162,6 +163,7 @@ impl Group {
             }
         };
         self.state = State::Joining { until: now + limit, full_wait };
+        self.sync_by = None;
         for member in self.members.values_mut() {
             if let Some(syncing) = member.syncing.take() {
                 let _ = syncing.send(Err(ErrorCode::RebalanceInProgress));
@@ -202,13 +204,15 @@ impl Group {
             return;
         }
         self.protocol = self.preferred_protocol();
-        self.state = State::Syncing { until: now + self.rebalance_timeout() };
+        self.state = State::Syncing;
+        self.sync_by = Some(now + self.rebalance_timeout());
         self.assignments = None;
         let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
         for member_id in ids {
             let joined = self.joined(&member_id);
             if let Some(member) = self.members.get_mut(&member_id) {
                 member.heard_at = now;
+                member.must_sync = true;
                 member.assignment = Bytes::new();
             }
             self.answer_join(&member_id, Ok(joined));

@@ -84,18 +84,27 @@ impl Story {
         self.group.members.keys().map(|id| &**id).collect()
     }
 
-    /// Two members that have their assignments; the first one is the leader.
-    fn stable(first: Join, second: Join) -> Self {
+    /// Members that have formed a group. The first one is the leader.
+    fn formed(joins: Vec<Join>) -> Self {
         let mut story = Self::new();
+        let mut joins = joins.into_iter();
+        let first = joins.next().expect("a member");
+        let again = Join { instance_id: first.instance_id.clone(), ..request(&first.member_id, "range") };
+        let leader = story.joined(first).leader;
+        let others: Vec<_> = joins.map(|join| story.join(join)).collect();
+        assert_eq!(story.joined(again).leader, leader);
+        for mut other in others {
+            assert_eq!(answer(&mut other).leader, leader);
+        }
+        story
+    }
+
+    /// Two members that have their assignments.
+    fn stable(first: Join, second: Join) -> Self {
         let ids = [&first, &second].map(|join| join.member_id.clone());
-        let again = Join { instance_id: first.instance_id.clone(), ..request(&ids[0], "range") };
-        story.joined(first);
-        let mut joining = story.join(second);
-        assert_eq!(*story.joined(again).leader, *ids[0]);
-        assert_eq!(*answer(&mut joining).leader, *ids[0]);
+        let mut story = Self::formed(vec![first, second]);
         for id in &ids {
-            let mut syncing = story.sync(id);
-            assert!(answer(&mut syncing).assignment == *id);
+            assert!(answer(&mut story.sync(id)).assignment == *id);
         }
         story
     }
@@ -234,4 +243,34 @@ fn a_group_that_forms_later_waits_although_its_rebalance_timeout_is_zero() {
     story.group.leave(story.now, "b").expect("a member");
     let next = story.group.tick(story.now).expect("a deadline");
     assert!(next > story.now && story.ids() == ["s"]);
+}
+
+/// Its heartbeats kept the partitions that it never used.
+#[test]
+fn a_member_that_sends_heartbeats_and_no_sync_is_removed() {
+    let mut story = Story::formed(vec![request("a", "range"), request("b", "range")]);
+    answer(&mut story.sync("a"));
+    story.pass(REBALANCE / 2, &["a", "b"]);
+    assert_eq!((story.group.state, story.ids()), (State::Stable, vec!["a", "b"]));
+    story.pass(REBALANCE / 2, &["a", "b"]);
+    assert_eq!((story.group.state.name(), story.ids()), ("PreparingRebalance", vec!["a"]));
+    // It joins as any other member.
+    let _joining = story.join(request("b", "range"));
+    assert_eq!(story.joined(request("a", "range")).members.len(), 2);
+    for id in ["a", "b"] {
+        answer(&mut story.sync(id));
+    }
+    story.pass(2 * REBALANCE, &["a", "b"]);
+    assert_eq!((story.group.state, story.ids()), (State::Stable, vec!["a", "b"]));
+}
+
+#[test]
+fn each_member_without_a_sync_is_removed_with_the_leader() {
+    let members = ["a", "b", "c"].map(|id| request(id, "range"));
+    let mut story = Story::formed(members.into());
+    let mut waiting = story.sync("b");
+    story.pass(REBALANCE, &["a", "b", "c"]);
+    assert_eq!(story.ids(), ["b"]);
+    let refused = waiting.try_recv().expect("an answer").map(|synced| synced.assignment);
+    assert_eq!(refused, Err(ErrorCode::RebalanceInProgress));
 }
