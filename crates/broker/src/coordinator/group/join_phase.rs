@@ -45,7 +45,7 @@ impl Group {
         self.protocol_type = names.get(&protocol_type);
         let known = self.members.get_mut(&member_id);
         let unchanged = known.as_ref().is_some_and(|member| member.protocols == protocols);
-        let is_leader = self.leader.as_deref() == Some(&member_id);
+        let leads_stable = self.state == State::Stable && self.leader.as_deref() == Some(&member_id);
         if let Some(member) = known {
             member.protocols = protocols;
             member.kept = kept;
@@ -76,9 +76,9 @@ impl Group {
         }
         match self.state {
             State::Joining { .. } => {}
-            // A member that joins again with the same subscription receives the current generation. The leader is the
-            // exception: it joins again because the topics have changed.
-            State::Syncing | State::Stable if unchanged && !is_leader => {
+            // A member that joins again with the same subscription receives the current generation: it may have missed the response
+            // before. The leader of a stable group is the exception: it joins again because the topics have changed.
+            State::Syncing | State::Stable if unchanged && !leads_stable => {
                 let joined = self.joined(&member_id);
                 self.answer_join(&member_id, Ok(joined));
                 return;

@@ -274,3 +274,17 @@ fn each_member_without_a_sync_is_removed_with_the_leader() {
     let refused = waiting.try_recv().expect("an answer").map(|synced| synced.assignment);
     assert_eq!(refused, Err(ErrorCode::RebalanceInProgress));
 }
+
+/// The rebalance of each such request made the other members join again.
+#[test]
+fn a_leader_that_repeats_its_join_before_its_sync_has_the_same_generation() {
+    let mut story = Story::formed(vec![request("a", "range"), request("b", "range")]);
+    let again = story.joined(request("a", "range"));
+    assert_eq!((again.generation, &*again.leader, again.members.len()), (2, "a", 2));
+    let mut waiting = story.sync("b");
+    answer(&mut story.sync("a"));
+    assert_eq!(answer(&mut waiting).assignment, "b");
+    // Later, the topics may have changed.
+    let _joining = story.join(request("a", "range"));
+    assert_eq!(story.group.state.name(), "PreparingRebalance");
+}
