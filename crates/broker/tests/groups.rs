@@ -270,3 +270,32 @@ fn an_empty_group_without_offsets_is_listed_until_it_is_deleted() {
     assert_eq!(described.error_code, ErrorCode::GroupIdNotFound);
     assert!(connection.ask(5, &list).expect("an answer").groups.is_empty());
 }
+
+/// KIP-559: a member that was restarted with another assignor learns of it.
+#[test]
+fn a_sync_with_another_protocol_than_the_group_has_is_refused() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let request = JoinGroupRequest { group_instance_id: None, ..request_of_instance(String::new()) };
+    let joined = connection.ask(3, &request).expect("an answer");
+    assert_eq!(joined.error_code, ErrorCode::None);
+    let mut code = |generation: i32, protocol_type: Option<&str>, protocol_name: Option<&str>| {
+        let request = SyncGroupRequest {
+            group_id: "billing".into(),
+            generation_id: generation,
+            member_id: joined.member_id.clone(),
+            protocol_type: protocol_type.map(str::to_owned),
+            protocol_name: protocol_name.map(str::to_owned),
+            ..Default::default()
+        };
+        connection.ask(5, &request).expect("an answer").error_code
+    };
+    let generation = joined.generation_id;
+    let inconsistent = ErrorCode::InconsistentGroupProtocol;
+    assert_eq!(code(generation, None, Some("range")), inconsistent);
+    assert_eq!(code(generation, Some("consumer"), None), inconsistent);
+    assert_eq!(code(generation, Some("connect"), Some("range")), inconsistent);
+    assert_eq!(code(generation, Some("consumer"), Some("sticky")), inconsistent);
+    assert_eq!(code(generation + 1, Some("consumer"), Some("sticky")), ErrorCode::IllegalGeneration);
+    assert_eq!(code(generation, Some("consumer"), Some("range")), ErrorCode::None);
+}

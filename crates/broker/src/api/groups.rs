@@ -38,6 +38,8 @@ const CLASSIC: &str = "classic";
 const CONSUMER_TYPE: &str = "consumer";
 /// The type and the protocol type of share groups.
 const SHARE: &str = "share";
+/// From this version on, SyncGroup has a protocol type and a protocol, which must not be null (KIP-559).
+const PROTOCOL_FROM: i16 = 5;
 
 /// Refuses a request for a group that another node coordinates.
 pub(super) fn check_coordinator(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
@@ -148,13 +150,17 @@ fn refused_join(member_id: String, error_code: ErrorCode, version: i16) -> JoinG
 
 impl Api for SyncGroupRequest {
     async fn handle(self, context: RequestContext) -> SyncGroupResponse {
+        let has_protocol = self.protocol_type.is_some() && self.protocol_name.is_some();
+        if context.version >= PROTOCOL_FROM && !has_protocol {
+            return self.refuse(&context, ErrorCode::InconsistentGroupProtocol);
+        }
         if let Err(code) = check_coordinator(&context, &self.group_id) {
             return self.refuse(&context, code);
         }
         match sync(self, &context).await {
             Ok(synced) => SyncGroupResponse {
-                protocol_type: (context.version >= 5).then(|| synced.protocol_type.to_string()),
-                protocol_name: (context.version >= 5).then(|| synced.protocol.to_string()),
+                protocol_type: (context.version >= PROTOCOL_FROM).then(|| synced.protocol_type.to_string()),
+                protocol_name: (context.version >= PROTOCOL_FROM).then(|| synced.protocol.to_string()),
                 assignment: synced.assignment,
                 ..Default::default()
             },
@@ -180,7 +186,7 @@ async fn sync(request: SyncGroupRequest, context: &RequestContext) -> Result<Syn
     }
     let assignments = request.assignments.into_iter().map(|entry| (entry.member_id, entry.assignment));
     let assignments = assignments.collect();
-    let waiting = groups.sync(cluster, &group_id, &member_id, instance_id, generation_id, assignments)?;
+    let waiting = groups.sync(cluster, &group_id, classic, protocol, assignments)?;
     let synced = waiting.await.unwrap_or(Err(ErrorCode::NotCoordinator))?;
     groups.await_stored(cluster, &group_id).await?;
     Ok(synced)

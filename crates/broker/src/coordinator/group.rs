@@ -238,6 +238,19 @@ impl Group {
         Ok(())
     }
 
+    /// Refuses a protocol type and a protocol that are not the group's, as far as the request and the group have them.
+    pub(super) fn check_protocol(
+        &self,
+        (protocol_type, protocol): (Option<&str>, Option<&str>),
+    ) -> Result<(), ErrorCode> {
+        let is_other =
+            |named: Option<&str>, own: &str| !own.is_empty() && named.is_some_and(|named| named != own);
+        if is_other(protocol_type, &self.protocol_type) || is_other(protocol, &self.protocol) {
+            return Err(ErrorCode::InconsistentGroupProtocol);
+        }
+        Ok(())
+    }
+
     /// Handles a member that requests its assignment. The leader's request contains all assignments.
     pub(crate) fn sync(
         &mut self,

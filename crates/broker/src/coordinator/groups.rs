@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::by_name::ByName;
 use super::classic_member::Member;
+use super::consumer_group::classic::ClassicRequest;
 use super::consumer_group::member::Protocols;
 use super::deadlines::{Deadlines, keep_time, move_deadline};
 use super::group::{Group, Join, JoinAnswer, Joined, RebalanceWaits, State, SyncAnswer};
@@ -275,19 +276,20 @@ impl Groups {
         format!("{name}-{random:032x}")
     }
 
-    /// Handles SyncGroup. The answer may be sent when [`Groups::await_stored`] has returned.
+    /// Handles SyncGroup. `protocol` is the protocol type and the protocol that it names. The answer may be sent when
+    /// [`Groups::await_stored`] has returned.
     pub(crate) fn sync(
         &self,
         cluster: &Arc<Cluster>,
         group_id: &str,
-        member_id: &str,
-        instance_id: Option<&str>,
-        generation: i32,
+        ClassicRequest { member_id, instance_id, generation }: ClassicRequest<'_>,
+        protocol: (Option<&str>, Option<&str>),
         assignments: Vec<(String, bytes::Bytes)>,
     ) -> Result<oneshot::Receiver<SyncAnswer>, ErrorCode> {
         let bytes = assignments.iter().map(|(_, assignment)| assignment.len()).sum();
         let receiver = self.with(group_id, |group| {
             group.check(member_id, instance_id, generation)?;
+            group.check_protocol(protocol)?;
             let Some(kept) = self.memory.keep(bytes) else {
                 tracing::warn!(
                     group_id,
