@@ -187,6 +187,22 @@ fn a_group_is_there_after_a_kill() {
     assert_eq!(commit(&mut connection, 8, "a", 2), ErrorCode::UnsupportedVersion);
 }
 
+/// After a restart, a refused heartbeat removed the group from memory, and the next one began with lower epochs.
+#[test]
+fn a_refused_heartbeat_leaves_an_empty_group() {
+    let storage = MemStorage::new();
+    let (_broker, mut connection) = start(&storage);
+    beat(&mut connection, &join_request("a"));
+    assert_eq!(stay(&mut connection, "a", -1).member_epoch, -1);
+    let before = describe(&mut connection);
+    assert_eq!((before.error_code, &*before.group_state), (ErrorCode::None, "Empty"));
+    let (_second, mut connection) = start(&storage.fork());
+    assert_eq!(stay(&mut connection, "a", 2).error_code, ErrorCode::UnknownMemberId);
+    assert_eq!(describe(&mut connection), before);
+    let joined = beat(&mut connection, &join_request("b"));
+    assert_eq!((joined.error_code, joined.member_epoch), (ErrorCode::None, before.group_epoch + 1));
+}
+
 #[test]
 fn a_group_is_listed_with_its_type_and_deleted_when_it_is_empty() {
     let storage = MemStorage::new();

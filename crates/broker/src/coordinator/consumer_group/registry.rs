@@ -89,7 +89,8 @@ impl ConsumerGroups {
     ) -> Result<(BeatAnswer, Duration), Refusal> {
         let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
         let mut state = self.lock(group_id);
-        if !state.by_id.contains_key(group_id) {
+        let is_new = !state.by_id.contains_key(group_id);
+        if is_new {
             self.create(&mut state, cluster, group_id, &beat)?;
         }
         let State { by_id, deadlines } = &mut *state;
@@ -97,7 +98,7 @@ impl ConsumerGroups {
         let settings = entry.settings(cluster, group_id);
         let leaves = beat.epoch < 0;
         let answer = entry.group.heartbeat(now, now_ms, beat, &settings, &**cluster);
-        if answer.is_err() && entry.group.members.is_empty() && entry.written.is_none() {
+        if answer.is_err() && is_new && entry.group.members.is_empty() {
             by_id.remove(group_id);
             return answer.map(|answer| (answer, settings.heartbeat_interval));
         }
