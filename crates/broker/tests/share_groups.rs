@@ -280,6 +280,21 @@ fn groups_of_other_types_keep_their_names() {
         ..Default::default()
     };
     assert_eq!(connection.ask(1, &share).expect("an answer").error_code, ErrorCode::GroupIdNotFound);
+    // OffsetFetch finds no offsets, without an error.
+    use m::offset_fetch as f;
+    let topic = f::OffsetFetchRequestTopics {
+        name: "orders".into(),
+        partition_indexes: vec![0],
+        ..Default::default()
+    };
+    for (topics, expected) in [(Some(vec![topic]), vec![(-1, ErrorCode::None)]), (None, Vec::new())] {
+        let group = f::OffsetFetchRequestGroup { group_id: GROUP.into(), topics, ..Default::default() };
+        let request = f::OffsetFetchRequest { groups: vec![group], ..Default::default() };
+        let group = connection.ask(8, &request).expect("an answer").groups.remove(0);
+        let partitions = group.topics.iter().flat_map(|topic| &topic.partitions);
+        let found: Vec<_> = partitions.map(|it| (it.committed_offset, it.error_code)).collect();
+        assert_eq!((group.error_code, found), (ErrorCode::None, expected));
+    }
     // Requests for groups of other types do not see it.
     let request =
         m::describe_groups::DescribeGroupsRequest { groups: vec![GROUP.into()], ..Default::default() };

@@ -259,8 +259,7 @@ fn fetch_group(
         let check = |group: &ConsumerGroup| group.check_fetch(member_id.as_deref(), member_epoch);
         groups.look(&group_id, check).unwrap_or(Ok(()))
     });
-    let is_share_group = context.cluster().share_groups.contains(&group_id);
-    let allowed = allowed.and(if is_share_group { Err(ErrorCode::GroupIdNotFound) } else { Ok(()) });
+    // A share group has no offsets, like a group that does not exist: neither is an error in Kafka.
     if let Err(error_code) = allowed {
         return refused_group(group_id, error_code);
     }
