@@ -38,7 +38,7 @@ use ottla_protocol::messages::txn_offset_commit::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
 
-use crate::common::Raw;
+use crate::common::{PATIENCE, Raw};
 
 /// The type of a group's resource in requests for configurations.
 const GROUP_RESOURCE: i8 = 32;
@@ -201,6 +201,37 @@ fn a_refused_heartbeat_leaves_an_empty_group() {
     assert_eq!(describe(&mut connection), before);
     let joined = beat(&mut connection, &join_request("b"));
     assert_eq!((joined.error_code, joined.member_epoch), (ErrorCode::None, before.group_epoch + 1));
+}
+
+/// They did not expire if the broker was restarted more often than once in the retention time.
+#[test]
+fn offsets_of_an_empty_group_expire_although_the_broker_restarts() {
+    const DAY_MS: i64 = 86_400_000;
+    let (storage, now) = (MemStorage::new(), Arc::new(AtomicI64::new(1_700_000_000_000)));
+    let started = |storage: &MemStorage| {
+        let builder = Broker::builder().storage(Arc::new(storage.clone())).topic("orders", 1);
+        let builder = builder.clock(Clock::Fixed(now.clone())).configure(|config| {
+            config.set("offsets.retention.check.interval.ms", "10").expect("a property");
+        });
+        builder.spawn().expect("a broker")
+    };
+    let broker = started(&storage);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let request = FindCoordinatorRequest { key: "billing".into(), ..Default::default() };
+    assert_eq!(connection.ask(2, &request).expect("an answer").error_code, ErrorCode::None);
+    let epoch = beat(&mut connection, &join_request("a")).member_epoch;
+    assert_eq!(commit(&mut connection, 9, "a", epoch), ErrorCode::None);
+    assert_eq!(stay(&mut connection, "a", -1).member_epoch, -1);
+    now.fetch_add(5 * DAY_MS, Ordering::SeqCst);
+    let second = started(&storage.fork());
+    let committed = || second.cluster().committed_offset("billing", "orders", 0);
+    assert_eq!(committed(), Some(5));
+    now.fetch_add(3 * DAY_MS, Ordering::SeqCst);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while committed().is_some() {
+        assert!(std::time::Instant::now() < deadline, "the offset does not expire");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Cluster {
                 self.offsets.absorb(loaded.offsets);
                 loaded.groups.into_iter().for_each(|(group, value)| self.groups.load(group, value));
                 for (group, stored) in loaded.consumer_groups {
-                    self.consumer_groups.load(self, group, stored);
+                    self.consumer_groups.load(group, stored);
                 }
                 for (group, stored) in loaded.share_groups {
                     self.share_groups.load(group, stored);

@@ -127,8 +127,6 @@ pub(crate) struct ConsumerGroup {
     seen_epoch: Option<i32>,
     /// By this time every member has sent a heartbeat in the group's epoch.
     known_to_all_at: Option<Instant>,
-    /// The time since which the group has its number of members.
-    pub(super) empty_since_ms: i64,
     memory: KeptMemory,
     /// The memory of the group and of its target assignment.
     kept: Kept,
@@ -153,7 +151,6 @@ impl ConsumerGroup {
             seen_topics: None,
             seen_epoch: None,
             known_to_all_at: None,
-            empty_since_ms: 0,
             memory,
             kept,
         }
@@ -544,7 +541,6 @@ impl ConsumerGroup {
         self.forget_patterns();
         self.bump();
         if self.members.is_empty() {
-            self.empty_since_ms = now_ms;
             // KAFKA-20442: nothing is left to assign.
             self.assignment_epoch = self.epoch;
             self.assigned_at_ms = now_ms;

@@ -227,7 +227,7 @@ impl World {
             return;
         }
         let memory = KeptMemory::new(64 << 20);
-        let read = ConsumerGroup::from_stored(GROUP, stored, (self.now, self.now_ms), &memory);
+        let read = ConsumerGroup::from_stored(GROUP, stored, self.now, &memory);
         let state_of = |group: &ConsumerGroup| {
             let members = group.members.iter();
             let members = members.map(|(id, it)| {

@@ -95,7 +95,7 @@ impl ConsumerGroup {
     pub(super) fn from_stored(
         group_id: &str,
         stored: StoredConsumerGroup,
-        (now, now_ms): (Instant, i64),
+        now: Instant,
         memory: &KeptMemory,
     ) -> Self {
         let mut group = Self::new(memory.clone(), memory.keep_known(Self::bytes(group_id)));
@@ -108,7 +108,6 @@ impl ConsumerGroup {
             group.metadata_hash = value.metadata_hash;
             group.set_epoch_seen();
         }
-        group.empty_since_ms = now_ms;
         for (pattern, value) in stored.patterns {
             let topics = value.topics.into_iter().collect();
             // The topics are matched again at the next heartbeat.

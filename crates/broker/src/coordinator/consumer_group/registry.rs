@@ -291,15 +291,10 @@ impl ConsumerGroups {
         self.look(group_id, ConsumerGroup::subscribed)
     }
 
-    /// The members of a group, as far as they matter for the expiry of its offsets.
+    /// The members of a group, as far as they matter for the expiry of its offsets. No record has the time at which the last one
+    /// left: as in Kafka, the time of the commit counts.
     pub(crate) fn members_for_expiry(&self, group_id: &str) -> Option<MembersForExpiry> {
-        self.look(group_id, |group| {
-            if group.members.is_empty() {
-                MembersForExpiry::LeftAt(group.empty_since_ms)
-            } else {
-                MembersForExpiry::SubscribedTo(group.subscribed())
-            }
-        })
+        self.look(group_id, |group| MembersForExpiry::SubscribedTo(group.subscribed()))
     }
 
     /// The groups without members.
@@ -328,12 +323,12 @@ impl ConsumerGroups {
     }
 
     /// Takes a group from its records at the start. Sessions of its members begin again.
-    pub(crate) fn load(&self, cluster: &Cluster, group_id: String, stored: StoredConsumerGroup) {
+    pub(crate) fn load(&self, group_id: String, stored: StoredConsumerGroup) {
         if stored.is_gone() {
             return;
         }
-        let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
-        let group = ConsumerGroup::from_stored(&group_id, stored, (now, now_ms), &self.memory);
+        let now = Instant::now();
+        let group = ConsumerGroup::from_stored(&group_id, stored, now, &self.memory);
         let mut state = self.lock(&group_id);
         let mut entry = Entry::new(group);
         // The first tick computes the deadline.
