@@ -41,10 +41,11 @@ impl Api for ConsumerGroupHeartbeatRequest {
             let beat = beat_of(self, &context).await?;
             let cluster = context.cluster();
             let beat = || cluster.consumer_groups.heartbeat(cluster, &group_id, beat);
-            let answer = cluster.share_groups.unless_share_group(&group_id, beat).unwrap_or_else(|| {
-                let message = format!("group `{group_id}` is not a consumer group");
-                Err(Refusal::new(ErrorCode::GroupIdNotFound, message))
-            })?;
+            let answer =
+                cluster.share_groups.unless_share_group(cluster, &group_id, beat).unwrap_or_else(|| {
+                    let message = format!("group `{group_id}` is not a consumer group");
+                    Err(Refusal::new(ErrorCode::GroupIdNotFound, message))
+                })?;
             cluster.consumer_groups.await_stored(cluster, &group_id).await.map_err(refuse)?;
             Ok::<_, Refusal>(answer)
         };

@@ -92,7 +92,7 @@ impl Api for JoinGroupRequest {
         };
         let cluster = context.cluster();
         let join = || cluster.consumer_groups.join(cluster, &group_id, join, context.version >= 4);
-        let Some(joining) = cluster.share_groups.unless_share_group(&group_id, join) else {
+        let Some(joining) = cluster.share_groups.unless_share_group(cluster, &group_id, join) else {
             return refused_join(member_id, ErrorCode::InconsistentGroupProtocol, context.version);
         };
         match joining {

@@ -11,6 +11,7 @@ pub(crate) mod group;
 pub(crate) mod group_log;
 pub(crate) mod groups;
 pub(crate) mod loading;
+mod name_locks;
 pub(crate) mod offset_log;
 pub(crate) mod offsets;
 pub(crate) mod share_group;

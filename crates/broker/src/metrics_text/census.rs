@@ -84,8 +84,7 @@ impl Census {
             let page = cluster.offsets.page_after(after.as_deref(), PAGE);
             // Pending offsets make no group.
             for (name, offsets) in page.iter().filter(|(_, offsets)| !offsets.is_empty()) {
-                let is_counted =
-                    cluster.groups.is_known(name) || cluster.consumer_groups.look(name, |_| ()).is_some();
+                let is_counted = cluster.groups.is_known(name) || cluster.consumer_groups.contains(name);
                 if !is_counted {
                     self.count(CLASSIC, EMPTY, 0);
                 }

@@ -18,6 +18,7 @@ use crate::cluster::Cluster;
 use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
 use crate::coordinator::group::Group;
 use crate::coordinator::group_log::group_record;
+use crate::coordinator::name_locks::{PARTS, part_of};
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::offsets::MembersForExpiry;
 use crate::coordinator::subscribed::Subscribed;
@@ -27,14 +28,11 @@ use crate::memory::KeptMemory;
 /// The records of one batch. A group of many members that gets a new target assignment needs several.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// The parts with a lock of their own: a group that computes a target assignment delays few others.
-const SHARDS: usize = 256;
-
 /// The consumer groups.
 #[derive(Debug)]
 pub(crate) struct ConsumerGroups {
-    /// A group is in the shard of its name's hash.
-    shards: [Mutex<State>; SHARDS],
+    /// A group is in the shard of its name.
+    shards: [Mutex<State>; PARTS],
     /// Notified when the next deadline may be earlier.
     changed: Notify,
     memory: KeptMemory,
@@ -274,6 +272,11 @@ impl ConsumerGroups {
         self.lock(group_id).by_id.get(group_id).map(|entry| look(&entry.group))
     }
 
+    /// Returns whether a group of this protocol has this name.
+    pub(crate) fn contains(&self, group_id: &str) -> bool {
+        self.lock(group_id).by_id.contains_key(group_id)
+    }
+
     /// The names of the groups.
     pub(crate) fn list(&self) -> Vec<String> {
         self.collect(|_| true)
@@ -370,11 +373,7 @@ impl ConsumerGroups {
     }
 
     fn lock(&self, group_id: &str) -> MutexGuard<'_, State> {
-        // FNV-1a: the same in each run, so that the order of the ticks is, too.
-        let hash = group_id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        lock(&self.shards[hash as usize % SHARDS])
+        lock(&self.shards[part_of(group_id)])
     }
 }
 

@@ -31,7 +31,7 @@ impl ShareGroups {
         starts: Starts,
     ) -> Result<BTreeMap<Place, ErrorCode>, Refusal> {
         let epoch = {
-            let mut state = self.lock();
+            let (_name, mut state) = self.lock_to_create(group_id);
             if !state.by_id.contains_key(group_id) {
                 self.create(&mut state, cluster, group_id)?;
             }

@@ -1,5 +1,8 @@
 //! The share groups of the cluster: their writes, and the task that handles their deadlines.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +20,7 @@ use crate::cluster::{Cluster, OpenError};
 use crate::coordinator::consumer_group::group::Refusal;
 use crate::coordinator::consumer_group::member::Place;
 use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
+use crate::coordinator::name_locks::NameLocks;
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
 use crate::internal_topics::{InternalTopic, Written};
@@ -25,6 +29,8 @@ use crate::memory::KeptMemory;
 /// The share groups.
 #[derive(Debug)]
 pub(crate) struct ShareGroups {
+    /// A group of any type is created under the lock of its name.
+    names: NameLocks,
     state: Mutex<State>,
     /// Notified when the next deadline may be earlier.
     changed: Notify,
@@ -69,7 +75,7 @@ impl Drop for Initializing<'_> {
 
 impl ShareGroups {
     pub(crate) fn new(memory: KeptMemory) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), memory }
+        Self { names: NameLocks::default(), state: Mutex::default(), changed: Notify::new(), memory }
     }
 
     /// Handles a heartbeat. Returns when its effects are durable.
@@ -102,7 +108,7 @@ impl ShareGroups {
         beat: &ShareBeat,
     ) -> Result<(Outcome, Duration, i32), Refusal> {
         let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
-        let mut state = self.lock();
+        let (_name, mut state) = self.lock_to_create(group_id);
         if !state.by_id.contains_key(group_id) {
             if beat.epoch != 0 {
                 return Err(not_found(group_id));
@@ -184,9 +190,14 @@ impl ShareGroups {
         failed
     }
 
-    /// Creates a group unless a group of another type has the name.
+    /// Locks the groups for a request that may create one of this name.
+    pub(super) fn lock_to_create(&self, group_id: &str) -> (MutexGuard<'_, ()>, MutexGuard<'_, State>) {
+        (self.names.lock(group_id), self.lock())
+    }
+
+    /// Creates a group unless a group of another type has the name. See [`ShareGroups::lock_to_create`].
     pub(super) fn create(&self, state: &mut State, cluster: &Cluster, group_id: &str) -> Result<(), Refusal> {
-        let is_other = cluster.consumer_groups.look(group_id, |_| ()).is_some()
+        let is_other = cluster.consumer_groups.contains(group_id)
             || cluster.groups.is_known(group_id)
             || cluster.offsets.has_offsets(group_id);
         if is_other {
@@ -204,9 +215,16 @@ impl ShareGroups {
     }
 
     /// Calls `join`, which may create a group of another type, unless a share group has the name. None is created meanwhile.
-    pub(crate) fn unless_share_group<T>(&self, group_id: &str, join: impl FnOnce() -> T) -> Option<T> {
-        let state = self.lock();
-        (!state.by_id.contains_key(group_id)).then(join)
+    /// Groups of other names do not wait, and a group of another type that exists does not wait for share groups.
+    pub(crate) fn unless_share_group<T>(
+        &self,
+        cluster: &Cluster,
+        group_id: &str,
+        join: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let _name = self.names.lock(group_id);
+        let is_other = cluster.consumer_groups.contains(group_id) || cluster.groups.is_known(group_id);
+        (is_other || !self.contains(group_id)).then(join)
     }
 
     /// Replaces the targets of a group's members, and stops its assignor. Returns `false` if there is no such group.
