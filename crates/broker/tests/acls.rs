@@ -29,6 +29,7 @@ const READ: i8 = 3;
 const WRITE: i8 = 4;
 const CREATE: i8 = 5;
 const DELETE: i8 = 6;
+const ALTER: i8 = 7;
 const DESCRIBE: i8 = 8;
 const DENY: i8 = 2;
 const ALLOW: i8 = 3;
@@ -103,6 +104,41 @@ fn selected(
     assert_eq!(described.error_code, ErrorCode::None);
     let resources = described.resources.into_iter();
     resources.map(|found| (found.resource_name, found.pattern_type, found.acls.len())).collect()
+}
+
+/// The pattern of a group was matched again only after a change of the topics.
+#[test]
+fn a_pattern_is_matched_again_after_a_change_of_the_acls() {
+    let disk = world(vec![
+        acl(TOPICS, LITERAL, TOPIC, DESCRIBE, ALLOW),
+        acl(GROUPS, LITERAL, "billing", READ, ALLOW),
+        acl(CLUSTER, LITERAL, "kafka-cluster", ALTER, ALLOW),
+    ]);
+    let (_broker, mut connection) = start(&disk, &[("group.consumer.assignment.interval.ms", "0")]);
+    let join = m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest {
+        group_id: "billing".into(),
+        member_id: "a".into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_regex: Some(".*".into()),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let joined = connection.ask(1, &join).expect("an answer");
+    assert_eq!(joined.error_code, ErrorCode::None, "{:?}", joined.error_message);
+    let topics = |answer: &m::consumer_group_heartbeat::ConsumerGroupHeartbeatResponse| {
+        answer.assignment.as_ref().map(|assignment| assignment.topic_partitions.len())
+    };
+    assert_eq!(topics(&joined), Some(1));
+    let allowed = create(&mut connection, vec![acl(TOPICS, LITERAL, "secret", DESCRIBE, ALLOW)]);
+    assert_eq!(allowed, [ErrorCode::None]);
+    let stay = m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest {
+        group_id: "billing".into(),
+        member_id: "a".into(),
+        member_epoch: joined.member_epoch,
+        ..Default::default()
+    };
+    let stayed = connection.ask(1, &stay).expect("an answer");
+    assert_eq!((stayed.error_code, topics(&stayed)), (ErrorCode::None, Some(2)));
 }
 
 #[test]

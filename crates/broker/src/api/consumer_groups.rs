@@ -148,28 +148,34 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
     })
 }
 
-/// Matches the patterns of a group that were not matched with the topics as they are now, as far as the client may see them.
+/// Matches the patterns of a group that were not matched with the topics and ACLs as they are now, or long ago, as far as the
+/// client may see the topics.
 async fn resolve(
     context: &RequestContext,
     group_id: &str,
     pattern: Option<&str>,
 ) -> BTreeMap<String, ResolvedPattern> {
     let cluster = context.cluster();
-    let version = cluster.topics_version();
-    let patterns = cluster.consumer_groups.unresolved(group_id, pattern, version);
+    // Before the names are filtered: a change of the ACLs meanwhile is noticed at the next heartbeat.
+    let (versions, at_ms) = (cluster.pattern_versions(), cluster.clock.now_ms());
+    let patterns = cluster.consumer_groups.unresolved(group_id, pattern, versions, at_ms);
     if patterns.is_empty() {
         return BTreeMap::new();
     }
     let names = cluster.topics().into_iter().map(|topic| topic.name.clone());
     let names: Vec<_> = names.filter(|name| context.may_see_topic(name)).collect();
-    let at_ms = cluster.clock.now_ms();
     let is_quick = names.len().saturating_mul(patterns.len()) <= QUICK_MATCHES_MAX;
     let work = move || {
         let resolved = patterns.into_iter().filter_map(|pattern| {
             // Patterns were compiled when their member joined.
             let compiled = compile(&pattern).ok()?;
             let topics = names.iter().filter(|name| compiled.is_match(name)).map(ToString::to_string);
-            let resolved = ResolvedPattern { topics: topics.collect(), version: version as i64, at_ms };
+            let resolved = ResolvedPattern {
+                topics: topics.collect(),
+                version: versions.topics as i64,
+                acls_version: versions.acls,
+                at_ms,
+            };
             Some((pattern, resolved))
         });
         resolved.collect()

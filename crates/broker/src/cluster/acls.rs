@@ -6,6 +6,7 @@ use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
+use crate::coordinator::consumer_group::patterns::PatternVersions;
 use crate::data_dir;
 use crate::security::Authorizer;
 use crate::security::acl::{Acl, AclFilter};
@@ -29,6 +30,12 @@ impl Cluster {
             acls.add(serde_json::from_slice(&key[ACLS_KEY.len()..]).map_err(bad)?);
         }
         Ok(())
+    }
+
+    /// The versions of the topics and ACLs that patterns are matched with.
+    pub(crate) fn pattern_versions(&self) -> PatternVersions {
+        let acls = self.authorizer.as_ref().map_or(0, |authorizer| authorizer.acls().version());
+        PatternVersions { topics: self.topics_version(), acls }
     }
 
     /// Creates ACLs. They are durable and apply when this returns: it waits for a sync. An ACL that exists is no error.

@@ -63,6 +63,8 @@ struct OfType {
 #[derive(Debug, Default)]
 pub(crate) struct AclIndex {
     acls: BTreeSet<Acl>,
+    /// The number of changes.
+    version: u64,
     /// By the number of the type.
     types: [OfType; ResourceType::COUNT],
 }
@@ -95,6 +97,11 @@ impl AclIndex {
         self.acls.len()
     }
 
+    /// A number that changes with every change of the ACLs.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     pub(crate) fn contains(&self, acl: &Acl) -> bool {
         self.acls.contains(acl)
     }
@@ -110,6 +117,7 @@ impl AclIndex {
         if !self.acls.contains(&acl) {
             self.rules_of(&acl.pattern).add(principal, &acl);
             self.acls.insert(acl);
+            self.version += 1;
         }
     }
 
@@ -117,6 +125,7 @@ impl AclIndex {
         if !self.acls.remove(acl) {
             return;
         }
+        self.version += 1;
         let pattern = &acl.pattern;
         let mut rules = Rules::default();
         let first = Acl { principal: String::new(), host: String::new(), ..acl.clone() };

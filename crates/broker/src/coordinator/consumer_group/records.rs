@@ -111,7 +111,7 @@ impl ConsumerGroup {
         for (pattern, value) in stored.patterns {
             let topics = value.topics.into_iter().collect();
             // The topics are matched again at the next heartbeat.
-            let resolved = ResolvedPattern { topics, version: -1, at_ms: value.timestamp };
+            let resolved = ResolvedPattern { topics, version: -1, acls_version: 0, at_ms: value.timestamp };
             group.patterns.insert(pattern, resolved);
         }
         let mut current = stored.current;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal, TopicLookup};
 use super::member::Place;
+use super::patterns::PatternVersions;
 use super::records::StoredConsumerGroup;
 use super::settings::settings_of;
 use crate::cluster::Cluster;
@@ -252,14 +253,20 @@ impl ConsumerGroups {
         }
     }
 
-    /// The patterns that must be matched before a heartbeat: those of the group that were matched with older topics, and
-    /// that of the heartbeat if it is new.
-    pub(crate) fn unresolved(&self, group_id: &str, pattern: Option<&str>, version: u64) -> Vec<String> {
+    /// The patterns that must be matched before a heartbeat: those of the group that were matched with older topics or ACLs or
+    /// long ago, and that of the heartbeat if it is new.
+    pub(crate) fn unresolved(
+        &self,
+        group_id: &str,
+        pattern: Option<&str>,
+        versions: PatternVersions,
+        now_ms: i64,
+    ) -> Vec<String> {
         let state = self.lock(group_id);
         let known = state.by_id.get(group_id).map(|entry| &entry.group.patterns);
         let is_current = |pattern: &str| {
             let resolved = known.and_then(|known| known.get(pattern));
-            resolved.is_some_and(|resolved| resolved.version == version as i64)
+            resolved.is_some_and(|resolved| resolved.is_current(versions, now_ms))
         };
         let mut all: BTreeSet<&str> =
             known.into_iter().flatten().map(|(pattern, _)| pattern.as_str()).collect();

@@ -11,7 +11,9 @@ impl ConsumerGroup {
         let mut has_changed = false;
         for (pattern, topics) in resolved {
             if let Some(before) = self.patterns.get_mut(pattern).filter(|it| it.topics == topics.topics) {
-                before.version = topics.version;
+                // The record remains: after a restart the pattern is matched again in any case.
+                (before.version, before.acls_version, before.at_ms) =
+                    (topics.version, topics.acls_version, topics.at_ms);
                 continue;
             }
             has_changed = true;
