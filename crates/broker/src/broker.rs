@@ -219,6 +219,7 @@ impl Broker {
         self.servers.shutdown().await;
         self.tasks.shutdown().await;
         cluster.compactions.stopped().await;
+        cluster.share_groups.stop().await;
         cluster.share_leader.stop().await;
         cluster.transactions.stop().await;
     }
@@ -228,6 +229,7 @@ impl Drop for Broker {
     fn drop(&mut self) {
         let cluster = self.cluster();
         cluster.compactions.stop();
+        cluster.share_groups.abort();
         cluster.share_leader.abort();
         cluster.transactions.abort();
         self.servers.abort_all();

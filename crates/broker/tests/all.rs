@@ -42,6 +42,7 @@ mod replication;
 mod security;
 mod share_fetch;
 mod share_groups;
+mod share_initialization;
 mod snapshots;
 mod test_kit;
 mod test_overrides;

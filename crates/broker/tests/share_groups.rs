@@ -18,7 +18,7 @@ use ottla_wire::Seal;
 use crate::common;
 use crate::common::{PATIENCE, Raw, batch};
 
-const GROUP: &str = "workers";
+pub(crate) const GROUP: &str = "workers";
 
 fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
     start_with(storage, |_| {})
@@ -41,7 +41,12 @@ fn start_with(storage: &MemStorage, tune: impl FnOnce(&mut BrokerConfig)) -> (Br
     (broker, connection)
 }
 
-fn beat(connection: &mut Raw, member: &str, epoch: i32, topics: &[&str]) -> ShareGroupHeartbeatResponse {
+pub(crate) fn beat(
+    connection: &mut Raw,
+    member: &str,
+    epoch: i32,
+    topics: &[&str],
+) -> ShareGroupHeartbeatResponse {
     let names: Vec<String> = topics.iter().map(|topic| (*topic).to_owned()).collect();
     let request = ShareGroupHeartbeatRequest {
         group_id: GROUP.into(),
@@ -53,7 +58,7 @@ fn beat(connection: &mut Raw, member: &str, epoch: i32, topics: &[&str]) -> Shar
     connection.ask(1, &request).expect("an answer")
 }
 
-fn partitions(response: &ShareGroupHeartbeatResponse) -> usize {
+pub(crate) fn partitions(response: &ShareGroupHeartbeatResponse) -> usize {
     assert_eq!(response.error_code, ErrorCode::None, "{:?}", response.error_message);
     let topics = &response.assignment.as_ref().expect("an assignment").topic_partitions;
     topics.iter().map(|topic| topic.partitions.len()).sum()
@@ -66,7 +71,7 @@ fn topic_id(connection: &mut Raw, name: &str) -> Uuid {
 }
 
 /// The start offset and the lag of each partition of a topic, or of all topics.
-fn offsets(connection: &mut Raw, topic: Option<&str>) -> Vec<(String, i32, i64, i64)> {
+pub(crate) fn offsets(connection: &mut Raw, topic: Option<&str>) -> Vec<(String, i32, i64, i64)> {
     use m::describe_share_group_offsets as d;
     let topics = topic.map(|topic| {
         let partitions = vec![0];
@@ -117,7 +122,7 @@ fn delete_group(connection: &mut Raw) -> ErrorCode {
     connection.ask(2, &request).expect("an answer").results[0].error_code
 }
 
-fn describe(connection: &mut Raw) -> m::share_group_describe::DescribedGroup {
+pub(crate) fn describe(connection: &mut Raw) -> m::share_group_describe::DescribedGroup {
     let request = m::share_group_describe::ShareGroupDescribeRequest {
         group_ids: vec![GROUP.into()],
         ..Default::default()

@@ -11,12 +11,14 @@
 //! - `assignor`: the target assignment. Members share partitions, so that no member has to give one up first.
 //! - `records`: the group in `__consumer_offsets`.
 //! - `registry`: the groups of the cluster, their deadlines and their writes.
+//! - `initialization`: the tasks that initialize states.
 //! - `offsets`: changes of start offsets by clients.
 
 pub(crate) mod assignor;
 pub(crate) mod group;
 #[cfg(test)]
 mod group_tests;
+mod initialization;
 mod offsets;
 pub(crate) mod records;
 pub(crate) mod registry;

@@ -7,6 +7,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
 use super::group::ShareGroup;
+use super::initialization::Initialization;
 use super::registry::{ShareGroups, not_found, not_written};
 use crate::cluster::Cluster;
 use crate::coordinator::consumer_group::group::Refusal;
@@ -30,7 +31,7 @@ impl ShareGroups {
         group_id: &str,
         starts: Starts,
     ) -> Result<BTreeMap<Place, ErrorCode>, Refusal> {
-        let epoch = {
+        let (state_epoch, turn) = {
             let (_name, mut state) = self.lock_to_create(group_id);
             if !state.by_id.contains_key(group_id) {
                 self.create(&mut state, cluster, group_id)?;
@@ -47,12 +48,19 @@ impl ShareGroups {
                 state.remove(group_id);
                 return Ok(BTreeMap::new());
             }
-            entry.group.epoch
+            (entry.group.epoch, entry.turn.clone())
         };
         let starts = starts.into_iter().flat_map(|((id, _), partitions)| {
             partitions.into_iter().map(move |(index, start)| ((id, index), start))
         });
-        let failed = self.initialize(cluster, group_id, epoch, starts.collect()).await;
+        let starts: BTreeMap<Place, i64> = starts.collect();
+        let places: Vec<Place> = starts.keys().copied().collect();
+        let initialization = Initialization { group_id: group_id.to_owned(), turn, state_epoch, starts };
+        let ended = self.start_initializing(cluster, initialization).await;
+        // Without a result, the broker stops.
+        let stopped =
+            |_| places.into_iter().map(|place| (place, ErrorCode::CoordinatorNotAvailable)).collect();
+        let failed = ended.unwrap_or_else(stopped);
         cluster.share_leader.forget_group(cluster, group_id);
         self.await_stored(cluster, group_id).await.map_err(|code| not_written(group_id, code))?;
         Ok(failed)
@@ -69,6 +77,7 @@ impl ShareGroups {
         group_id: &str,
         topics: &BTreeSet<Uuid>,
     ) -> Result<BTreeMap<Uuid, ErrorCode>, Refusal> {
+        let _turn = self.await_turn(group_id).await.ok_or_else(|| not_found(group_id))?;
         let mut results = BTreeMap::new();
         let mut begun = BTreeMap::new();
         {
@@ -109,6 +118,7 @@ impl ShareGroups {
     /// # Errors
     /// NON_EMPTY_GROUP if it has members.
     pub(crate) async fn delete(&self, cluster: &Arc<Cluster>, group_id: &str) -> Result<bool, ErrorCode> {
+        let Some(_turn) = self.await_turn(group_id).await else { return Ok(false) };
         let places = {
             let mut state = self.lock();
             let Some(entry) = state.by_id.get_mut(group_id) else { return Ok(false) };

@@ -11,9 +11,11 @@ use std::time::Duration;
 use ottla_log::LogError;
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::group::{Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
+use super::initialization::{Initialization, StateTurn};
 use super::records::StoredShareGroup;
 use super::settings::settings_of;
 use crate::cluster::{Cluster, OpenError};
@@ -22,7 +24,7 @@ use crate::coordinator::consumer_group::member::Place;
 use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
 use crate::coordinator::name_locks::NameLocks;
 use crate::coordinator::offset_log::too_long;
-use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
+use crate::coordinator::share_state::UNINITIALIZED;
 use crate::internal_topics::{InternalTopic, Written};
 use crate::memory::KeptMemory;
 
@@ -34,6 +36,8 @@ pub(crate) struct ShareGroups {
     state: Mutex<State>,
     /// Notified when the next deadline may be earlier.
     changed: Notify,
+    /// The initializations of states that are under way.
+    pub(super) tasks: Mutex<JoinSet<()>>,
     pub(super) memory: KeptMemory,
 }
 
@@ -49,33 +53,30 @@ pub(super) struct Entry {
     pub(super) group: ShareGroup,
     /// The group's entry in `deadlines`.
     deadline: Option<Deadline>,
+    pub(super) turn: StateTurn,
     /// The last write of the group.
     pub(super) written: Option<Result<Written, ErrorCode>>,
     /// The settings, and the version of the configurations that they were read from.
     settings: Option<(u64, Arc<ShareGroupSettings>)>,
 }
 
-/// Initializations under way. If their future is dropped, the next heartbeat tries them again.
-struct Initializing<'a> {
-    groups: &'a ShareGroups,
-    group_id: &'a str,
-    places: Vec<Place>,
-}
-
-impl Drop for Initializing<'_> {
-    fn drop(&mut self) {
-        if self.places.is_empty() {
-            return;
-        }
-        if let Some(entry) = self.groups.lock().by_id.get_mut(self.group_id) {
-            entry.group.finish_initializing(&[], &self.places);
-        }
-    }
+/// A heartbeat whose member and group were updated.
+struct BegunHeartbeat {
+    outcome: Outcome,
+    interval: Duration,
+    epoch: i32,
+    turn: StateTurn,
 }
 
 impl ShareGroups {
     pub(crate) fn new(memory: KeptMemory) -> Self {
-        Self { names: NameLocks::default(), state: Mutex::default(), changed: Notify::new(), memory }
+        Self {
+            names: NameLocks::default(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            tasks: Mutex::default(),
+            memory,
+        }
     }
 
     /// Handles a heartbeat. Returns when its effects are durable.
@@ -86,13 +87,18 @@ impl ShareGroups {
         beat: ShareBeat,
     ) -> Result<(ShareAnswer, Duration), Refusal> {
         let member_id = beat.member_id.clone();
-        let (outcome, interval, epoch) = self.begin_heartbeat(cluster, group_id, &beat)?;
+        let BegunHeartbeat { outcome, interval, epoch, turn } =
+            self.begin_heartbeat(cluster, group_id, &beat)?;
         // A member that leaves ends its share sessions itself: librdkafka sends its last acknowledgements beside this request.
         let answer = match outcome {
             Outcome::Answer(answer) => answer,
             Outcome::Initialize { places, is_news } => {
                 let starts = places.into_iter().map(|place| (place, UNINITIALIZED)).collect();
-                self.initialize(cluster, group_id, epoch, starts).await;
+                let initialization =
+                    Initialization { group_id: group_id.to_owned(), turn, state_epoch: epoch, starts };
+                let ended = self.start_initializing(cluster, initialization);
+                // The response has the partitions that a quick disk has stored meanwhile. The next heartbeat has the others.
+                let _ = tokio::time::timeout(interval, ended).await;
                 self.finish_heartbeat(cluster, group_id, &member_id, is_news)?
             }
         };
@@ -106,7 +112,7 @@ impl ShareGroups {
         cluster: &Arc<Cluster>,
         group_id: &str,
         beat: &ShareBeat,
-    ) -> Result<(Outcome, Duration, i32), Refusal> {
+    ) -> Result<BegunHeartbeat, Refusal> {
         let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
         let (_name, mut state) = self.lock_to_create(group_id);
         if !state.by_id.contains_key(group_id) {
@@ -132,7 +138,8 @@ impl ShareGroups {
             entry.wake_at(deadlines, group_id, Some(next));
             self.changed.notify_one();
         }
-        outcome.map(|outcome| (outcome, settings.heartbeat_interval, entry.group.epoch))
+        let (interval, epoch, turn) = (settings.heartbeat_interval, entry.group.epoch, entry.turn.clone());
+        outcome.map(|outcome| BegunHeartbeat { outcome, interval, epoch, turn })
     }
 
     fn finish_heartbeat(
@@ -149,45 +156,6 @@ impl ShareGroups {
         let answer = entry.group.settle(now_ms, member_id, is_news, &settings, &**cluster);
         entry.save(cluster, group_id);
         answer
-    }
-
-    /// Initializes the states of partitions, each at its start offset, and returns the results. The group's notes about
-    /// them are durable when [`ShareGroups::await_stored`] has returned.
-    pub(super) async fn initialize(
-        &self,
-        cluster: &Arc<Cluster>,
-        group_id: &str,
-        state_epoch: i32,
-        starts: Vec<(Place, i64)>,
-    ) -> BTreeMap<Place, ErrorCode> {
-        let places = starts.iter().map(|(place, _)| *place).collect();
-        let mut under_way = Initializing { groups: self, group_id, places };
-        let group: Arc<str> = group_id.into();
-        let mut failed = BTreeMap::new();
-        let mut done = Vec::new();
-        // The group's note that these states may exist is durable before one of them does: a deletion of the group finds them.
-        match self.await_stored(cluster, group_id).await {
-            Ok(()) => {
-                for ((topic, partition), start) in starts {
-                    let key = SharePartitionKey { group: group.clone(), topic, partition };
-                    match cluster.share_states.initialize(cluster, &key, state_epoch, start).await {
-                        Ok(()) => done.push((topic, partition)),
-                        Err(code) => drop(failed.insert((topic, partition), code)),
-                    }
-                }
-            }
-            Err(code) => failed.extend(starts.into_iter().map(|(place, _)| (place, code))),
-        }
-        under_way.places.clear();
-        if let Some(code) = failed.values().next() {
-            tracing::warn!(group_id, partitions = failed.len(), %code, "cannot initialize the state of a share group");
-        }
-        let mut state = self.lock();
-        if let Some(entry) = state.by_id.get_mut(group_id) {
-            entry.group.finish_initializing(&done, &failed.keys().copied().collect::<Vec<_>>());
-            entry.save(cluster, group_id);
-        }
-        failed
     }
 
     /// Locks the groups for a request that may create one of this name.
@@ -400,7 +368,7 @@ impl State {
 
 impl Entry {
     fn new(group: ShareGroup) -> Self {
-        Self { group, deadline: None, written: None, settings: None }
+        Self { group, deadline: None, turn: StateTurn::default(), written: None, settings: None }
     }
 
     /// Returns whether nothing of the group is stored.

@@ -47,6 +47,11 @@ impl StatePartitions {
         topics.flat_map(|(id, topic)| topic.partitions.iter().map(move |index| (*id, *index))).collect()
     }
 
+    /// Returns `true` if the group waits for the state of this partition.
+    pub(super) fn is_initializing(&self, place: Place) -> bool {
+        self.initializing.get(&place.0).is_some_and(|topic| topic.partitions.contains(&place.1))
+    }
+
     fn remove_initializing(&mut self, place: Place) -> Option<String> {
         self.under_way.remove(&place);
         let topic = self.initializing.get_mut(&place.0)?;
