@@ -13,7 +13,12 @@ use ottla_client::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn broker() -> BrokerThread {
-    let broker = Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory");
+    let builder = Broker::builder().memory().topic("orders", 2).configure(|config| {
+        for name in ["min.heartbeat.interval.ms", "heartbeat.interval.ms"] {
+            config.set(&format!("group.consumer.{name}"), "100").expect("a property");
+        }
+    });
+    let broker = builder.spawn().expect("a broker in memory");
     let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
     for number in 0..20 {
         let record = Record::to("orders").partition(number % 2).value("paid");
@@ -145,13 +150,13 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
     assert_eq!(committed.values().copied().collect::<Vec<_>>(), [10, 10], "what was done is committed first");
 }
 
-/// librdkafka's test 0113 counts the calls of its callback, also those without partitions.
-#[test]
-fn an_application_that_assigns_itself_gets_each_assignment_of_a_cooperative_group() {
+/// The numbers of partitions that two applications, which assign themselves, are given, until the first has had `events`
+/// assignments. The second joins after the first has all partitions.
+fn given_to_two(property: (&str, &str), events: usize) -> [Vec<usize>; 2] {
     let broker = broker();
     let join = || {
         let mut config = member(&broker, Rebalance::Application);
-        config.set("partition.assignment.strategy", "cooperative-sticky").expect("a known property");
+        config.set(property.0, property.1).expect("a known property");
         let consumer = Consumer::new(config).expect("a consumer");
         consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
         consumer
@@ -181,12 +186,25 @@ fn an_application_that_assigns_itself_gets_each_assignment_of_a_cooperative_grou
         given[0].extend(apply(&mut first));
     }
     let mut second = join();
-    while given[1].last() != Some(&1) || given[0].len() < 3 {
+    while given[1].last() != Some(&1) || given[0].len() < events {
         assert!(Instant::now() < deadline, "{given:?}");
         given[0].extend(apply(&mut first));
         given[1].extend(apply(&mut second));
     }
-    assert_eq!(given, [vec![2, 0, 0], vec![0, 1]]);
+    given
+}
+
+/// librdkafka's test 0113 counts the calls of its callback, also those without partitions.
+#[test]
+fn an_application_that_assigns_itself_gets_each_assignment_of_a_cooperative_group() {
+    let cooperative = ("partition.assignment.strategy", "cooperative-sticky");
+    assert_eq!(given_to_two(cooperative, 3), [vec![2, 0, 0], vec![0, 1]]);
+}
+
+/// librdkafka's tests 0018 and 0069 wait for the assignment after a revocation.
+#[test]
+fn an_application_that_assigns_itself_gets_an_assignment_after_each_revocation_of_the_new_protocol() {
+    assert_eq!(given_to_two(("group.protocol", "consumer"), 2), [vec![2, 0], vec![1]]);
 }
 
 /// The revocation came after the rest of the open batch: 47 s in librdkafka's test 0113, which reads a message a second.

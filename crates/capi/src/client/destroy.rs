@@ -50,7 +50,7 @@ impl Task for Destroy {
     /// The rebalance function did not return. The consumer leaves its group nevertheless.
     fn abandon(&mut self, handle: &Arc<Handle>) {
         if let (Some(Close::Leave), Some(consumer)) = (self.close.take(), handle.consumer_state()) {
-            consumer.finish_close();
+            consumer.finish_close(&Arc::downgrade(handle));
         }
         self.end(handle);
     }

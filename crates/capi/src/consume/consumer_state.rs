@@ -11,7 +11,7 @@ use ottla_client::{
 };
 
 use crate::client::client_interceptors::ClientInterceptors;
-use crate::client::handle::{CLOSE_TIMEOUT, Handle};
+use crate::client::handle::{CLOSE_TIMEOUT, Handle, LOG_WARNING};
 use crate::client::topic_handle::Topic;
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::description;
@@ -641,14 +641,17 @@ impl ConsumerState {
         self.closing.store(false, Ordering::Release);
     }
 
-    /// Leaves the group, ends the assignment, and waits until both are done.
-    pub(crate) fn finish_close(&self) -> rd_kafka_resp_err_t {
+    /// Leaves the group, ends the assignment, and waits until both are done. As in the original, a last commit that fails is
+    /// logged, and the close succeeds. The client may end meanwhile.
+    pub(crate) fn finish_close(&self, handle: &Weak<Handle>) {
         let closed = self.control.close(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
         self.closed.store(true, Ordering::Release);
         self.has_protocol.store(false, Ordering::Relaxed);
         // A poll that waits is woken: nothing will come.
         self.queue.yield_once();
-        closed.map_or_else(|error| code_of(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+        if let (Err(error), Some(handle)) = (closed, handle.upgrade()) {
+            handle.log(LOG_WARNING, c"CLOSE", &error.to_string());
+        }
     }
 
     pub(crate) fn is_closing(&self) -> bool {

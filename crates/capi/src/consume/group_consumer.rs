@@ -362,7 +362,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
             std::thread::sleep(Duration::from_millis(1));
         }
         if weak.upgrade().is_some() && consuming.begin_close() {
-            consuming.finish_close();
+            consuming.finish_close(&weak);
         }
     });
     match closing {

@@ -47,7 +47,8 @@ impl Close {
                 return CloseStep::Op(op);
             }
         }
-        CloseStep::Done(consumer.finish_close())
+        consumer.finish_close(&Arc::downgrade(handle));
+        CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR)
     }
 }
 

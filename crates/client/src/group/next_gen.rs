@@ -166,16 +166,20 @@ impl Member {
         if !(gone.is_empty() && new.is_empty()) {
             self.shared.cluster.observer.rebalances("the coordinator has changed the assignment");
         }
-        if !gone.is_empty() {
+        let has_revoked = !gone.is_empty();
+        if has_revoked {
             if let Err(Late) = self.application.give_up(gone).await {
                 return Ok(Err(Late));
             }
             self.acknowledge();
         }
-        // librdkafka reports an empty assignment to applications only in the classic protocol.
-        let says_so = self.shared.cluster.config.rebalance != Rebalance::Application;
-        let first = says_so && owned.is_empty() && new.is_empty();
-        self.application.take(new, first).await?;
+        // librdkafka has an assignment after each revocation, also an empty one. The first assignment is reported in any case, but
+        // not to applications that apply it themselves.
+        let always = match self.shared.cluster.config.rebalance {
+            Rebalance::Application => has_revoked,
+            _ => owned.is_empty() && new.is_empty(),
+        };
+        self.application.take(new, always).await?;
         self.shared.cluster.observer.rebalanced(began.elapsed());
         self.shared.step(MembershipStep::Settled);
         self.acknowledge();
