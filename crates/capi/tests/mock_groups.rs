@@ -375,6 +375,84 @@ fn the_members_of_a_consumer_group_have_what_was_assigned_to_them_until_that_is_
     unsafe { rd_kafka_destroy(consumer) };
 }
 
+/// librdkafka's test 0102: the second member was told of a passing error, and tried again and again.
+#[test]
+fn a_second_static_member_of_a_consumer_group_has_a_fatal_error() {
+    let stage = Stage::of(1);
+    let properties = [
+        ("bootstrap.servers", stage.servers.as_str()),
+        ("group.id", "billing"),
+        ("group.protocol", "consumer"),
+        ("group.instance.id", "till-1"),
+    ];
+    let [first, second] = [(); 2].map(|()| new(RD_KAFKA_CONSUMER, conf(&properties)));
+    subscribe(first, c"orders");
+    until("the first has the partition", || {
+        assert!(unsafe { rd_kafka_consumer_poll(first, 20) }.is_null());
+        assigned(first) == [0]
+    });
+    subscribe(second, c"orders");
+    until("the second is refused", || unsafe {
+        let message = rd_kafka_consumer_poll(second, 20);
+        if message.is_null() {
+            return false;
+        }
+        assert_eq!((*message).err, RD_KAFKA_RESP_ERR__FATAL);
+        rd_kafka_message_destroy(message);
+        true
+    });
+    unsafe {
+        let fatal = rd_kafka_fatal_error(second, null_mut(), 0);
+        assert_eq!(fatal, RD_KAFKA_RESP_ERR_UNRELEASED_INSTANCE_ID);
+        rd_kafka_destroy(second);
+        rd_kafka_destroy(first);
+    }
+}
+
+/// librdkafka's test 0153.
+#[test]
+fn a_consumer_of_the_new_protocol_has_its_member_id_from_the_start() {
+    let properties =
+        [("bootstrap.servers", "127.0.0.1:1"), ("group.id", "billing"), ("group.protocol", "consumer")];
+    let ids = [(); 2].map(|()| unsafe {
+        let consumer = new(RD_KAFKA_CONSUMER, conf(&properties));
+        let id = rd_kafka_memberid(consumer);
+        let text = CStr::from_ptr(id).to_str().unwrap().to_owned();
+        rd_kafka_mem_free(consumer, id.cast());
+        rd_kafka_destroy(consumer);
+        text
+    });
+    assert!(ids[0].len() == 22 && ids[0] != ids[1], "{ids:?}");
+}
+
+/// librdkafka's test 0109: in the new protocol the coordinator looks after the topics.
+#[test]
+fn a_missing_topic_of_a_consumer_group_is_no_error() {
+    let stage = Stage::of(1);
+    let properties = [
+        ("bootstrap.servers", stage.servers.as_str()),
+        ("group.id", "billing"),
+        ("group.protocol", "consumer"),
+        ("enable.partition.eof", "true"),
+    ];
+    let consumer = new(RD_KAFKA_CONSUMER, conf(&properties));
+    let topics = list(&[(c"missing", -1), (c"orders", -1)]);
+    unsafe {
+        assert_eq!(rd_kafka_subscribe(consumer, topics), OK);
+        rd_kafka_topic_partition_list_destroy(topics);
+    }
+    until("the end of the partition", || unsafe {
+        let message = rd_kafka_consumer_poll(consumer, 20);
+        if message.is_null() {
+            return false;
+        }
+        assert_eq!((*message).err, RD_KAFKA_RESP_ERR__PARTITION_EOF);
+        rd_kafka_message_destroy(message);
+        true
+    });
+    unsafe { rd_kafka_destroy(consumer) };
+}
+
 #[test]
 fn null_is_ignored() {
     let stage = Stage::of(1);

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
-    AssignmentId, Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupMetadata,
-    PartitionQueue, PolledHeld, PolledRecord, PolledRecords, RecordView, TopicPartition,
+    AssignmentId, Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupHabits,
+    GroupMetadata, GroupProtocol, PartitionQueue, PolledHeld, PolledRecord, PolledRecords, RecordView,
+    TopicPartition,
 };
 
 use crate::client::client_interceptors::ClientInterceptors;
@@ -331,6 +332,12 @@ fn topic_of<'a>(
     kept.as_ref().map(|(_, topic)| topic)
 }
 
+/// Returns `true` if the refusal of a member ends its consumer.
+fn ends_consumer(handle: &Handle, code: ErrorCode) -> bool {
+    let is_new_protocol = handle.config.group_protocol == GroupProtocol::Consumer;
+    code == ErrorCode::FencedInstanceId || is_new_protocol && GroupHabits::Librdkafka.ends_member(code)
+}
+
 /// Returns the message that reports an error of the consumer.
 fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
     let (topic, partition, offset) = match error {
@@ -343,12 +350,12 @@ fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
         _ => (None, RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID),
     };
     let topic = topic.and_then(|name| Some(handle.upgrade()?.topic(name)));
-    if let Error::Broker { code: ErrorCode::FencedInstanceId, .. } = error {
-        // Another member has the identity: this consumer cannot be used any more.
+    if let (Error::Broker { code, .. }, Some(handle)) = (error, handle.upgrade())
+        && ends_consumer(&handle, *code)
+    {
+        // For instance, another member has the identity: this consumer cannot be used any more.
         let (cause, text) = (code_of(error), error.to_string());
-        if let Some(handle) = handle.upgrade() {
-            handle.set_fatal(cause, &text);
-        }
+        handle.set_fatal(cause, &text);
         let text = format!("Fatal error: {}: {text}", description(cause).to_string_lossy());
         return OwnedMessage::error(RD_KAFKA_RESP_ERR__FATAL, &text, topic, partition, offset);
     }

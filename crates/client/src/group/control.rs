@@ -240,6 +240,10 @@ fn group_metadata(shared: &Shared, is_member: bool) -> Result<GroupMetadata, Err
         Some(earlier) => earlier,
         None => (identity.epoch.unwrap_or(-1), identity.member_id.clone()),
     };
+    if metadata.member_id.is_empty() {
+        // The consumer chooses its id; applications may ask for it before it joins.
+        coordinator.own_id().clone_into(&mut metadata.member_id);
+    }
     metadata.instance_id = identity.instance_id.clone().filter(|_| is_member);
     Ok(metadata)
 }

@@ -106,6 +106,7 @@ impl Drop for NamelessGuard<'_> {
 pub(crate) struct Coordinator {
     cluster: Rc<Cluster>,
     group: String,
+    own_id: String,
     node: Cell<Option<i32>>,
     finding: tokio::sync::Mutex<()>,
     /// The requests in progress.
@@ -132,8 +133,13 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     pub(crate) fn new(cluster: Rc<Cluster>, group: String) -> Self {
         let instance_id = cluster.config.group_instance_id.clone();
+        let own_id = match cluster.config.group_protocol {
+            GroupProtocol::Consumer => cluster.brokers.random_uuid().to_string(),
+            GroupProtocol::Classic => String::new(),
+        };
         let coordinator = Self {
             cluster,
+            own_id,
             group,
             node: Cell::new(None),
             finding: tokio::sync::Mutex::default(),
@@ -159,6 +165,11 @@ impl Coordinator {
 
     pub(crate) fn request_timeout(&self) -> Duration {
         self.cluster.config.socket_timeout
+    }
+
+    /// The member id in the new protocol, the same in all memberships of the consumer; empty in the classic one.
+    pub(crate) fn own_id(&self) -> &str {
+        &self.own_id
     }
 
     /// Returns the current identity, which may change at each await.

@@ -35,6 +35,8 @@ const LEAVES: i32 = -1;
 const LEAVES_FOR_NOW: i32 = -2;
 /// The pause after the coordinator refused the member.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// The time between two reports of a forbidden topic, librdkafka's.
+const FORBIDDEN_REPORTS: Duration = Duration::from_secs(5);
 
 pub(super) struct Member {
     shared: Rc<Shared>,
@@ -56,6 +58,8 @@ struct State {
     /// The coordinator no longer knows this member.
     lost: Cell<bool>,
     refused: RefCell<Option<Error>>,
+    /// The last report of a forbidden topic.
+    forbidden_at: Cell<Option<Instant>>,
     /// Notified when the coordinator's response changed the state.
     news: Notify,
     /// Notified when a heartbeat must be sent at once.
@@ -85,10 +89,10 @@ impl Member {
                     self.application.comes_back().await;
                 }
                 Err(error) => {
-                    let fenced = matches!(&error, Error::Broker { code: ErrorCode::FencedInstanceId, .. });
+                    let is_final = self.is_final(&error);
                     self.application.lose();
                     self.application.report(error);
-                    if fenced {
+                    if is_final {
                         return;
                     }
                     // A refused request may be granted later; the application's next poll triggers another attempt.
@@ -99,15 +103,21 @@ impl Member {
         }
     }
 
+    /// Returns `true` if the member does not join again: a static member that is fenced, and for librdkafka's applications any
+    /// refusal that is fatal there.
+    fn is_final(&self, error: &Error) -> bool {
+        let Error::Broker { code, .. } = error else { return false };
+        self.shared.cluster.config.group_habits.ends_member(*code)
+    }
+
     /// Starts heartbeats as a new member.
     fn begin(&mut self) {
         let state = State { subscription: RefCell::new(self.application.subscription()), ..State::default() };
         state.in_full.set(true);
         self.state = Rc::new(state);
         if let Some(coordinator) = &self.shared.coordinator {
-            let id = self.shared.cluster.brokers.random_uuid();
             coordinator.leaves(true);
-            coordinator.is_known_as(&id.to_string());
+            coordinator.is_known_as(coordinator.own_id());
         }
         self.heart = JoinSet::new();
         self.heart.spawn_local(beat(self.shared.clone(), self.state.clone()));
@@ -265,6 +275,18 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
                 }
                 tokio::time::sleep(backoff).await;
                 continue;
+            }
+            ErrorCode::TopicAuthorizationFailed => {
+                // A topic of the subscription: the member keeps the others, as in Java's client and librdkafka.
+                if state.forbidden_at.get().is_none_or(|at| at.elapsed() >= FORBIDDEN_REPORTS) {
+                    state.forbidden_at.set(Some(Instant::now()));
+                    shared.inbox.push(Item::Error(refusal(coordinator, &state, code)));
+                }
+                state.in_full.set(true);
+                if let Some(owned) = owned {
+                    state.owned.borrow_mut().get_or_insert(owned);
+                }
+                REFUSED_PAUSE
             }
             code => return refuse(&state, refusal(coordinator, &state, code)),
         };

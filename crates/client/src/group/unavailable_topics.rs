@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::subscription::Subscription;
 use crate::cluster::Cluster;
+use crate::config::{GroupHabits, GroupProtocol};
 use crate::fetch::inbox::Item;
 use crate::types::Event;
 
@@ -99,6 +100,11 @@ pub(super) fn report_before_records(shared: &Shared) {
 }
 
 fn report(shared: &Shared, grace: Grace) {
+    let config = &shared.cluster.config;
+    if config.group_protocol == GroupProtocol::Consumer && config.group_habits == GroupHabits::Librdkafka {
+        // In the new protocol librdkafka leaves the topics to the coordinator, and reports only what that refuses.
+        return;
+    }
     let current = |subscription: &Subscription| errors(subscription, &shared.cluster);
     for (topic, error) in shared.unavailable.news(Instant::now(), grace, current) {
         shared.inbox.push(Item::Event(Event::TopicUnavailable { topic, error }));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
+
 /// The condition under which a broker acknowledges a record.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Acks {
@@ -66,7 +68,7 @@ pub enum Rebalance {
     Application,
 }
 
-/// The behaviour of a member of a classic group where clients differ.
+/// The behaviour of a member of a group where clients differ.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum GroupHabits {
     /// A member joins although none of its topics exists. Its first heartbeat comes after an interval. A static member
@@ -75,8 +77,25 @@ pub enum GroupHabits {
     Java,
     /// A member joins when the first of its topics exists, and sends a heartbeat at once. A static member leaves when it unsubscribes, and does not
     /// leave when it is closed. A consumer looks up its coordinator when it is created. The partitions of deleted topics are lost.
-    /// With `cooperative-sticky`, a member that has too many partitions gives up its first ones.
+    /// With `cooperative-sticky`, a member that has too many partitions gives up its first ones. In the new protocol topics that
+    /// do not exist are not reported, and more refusals are final.
     Librdkafka,
+}
+
+impl GroupHabits {
+    /// Returns `true` if a member of the new protocol (KIP-848) does not join again after the coordinator refused it with this code.
+    pub fn ends_member(self, code: ErrorCode) -> bool {
+        let is_final_in_librdkafka = matches!(
+            code,
+            ErrorCode::GroupIdNotFound
+                | ErrorCode::InvalidRequest
+                | ErrorCode::GroupMaxSizeReached
+                | ErrorCode::UnsupportedAssignor
+                | ErrorCode::UnreleasedInstanceId
+                | ErrorCode::GroupAuthorizationFailed
+        );
+        code == ErrorCode::FencedInstanceId || self == Self::Librdkafka && is_final_in_librdkafka
+    }
 }
 
 /// The rebalance protocol of a group.
