@@ -343,7 +343,10 @@ impl Cluster {
         for partition in &topic.partitions {
             partition.delete();
         }
-        topic.partitions.iter().for_each(|partition| partition.await_compaction());
+        for partition in &topic.partitions {
+            partition.await_compaction();
+            partition.close_deleted_log();
+        }
         self.forget_cleaner_points();
         if let Err(error) = self.finish_pending() {
             tracing::warn!(%error, "files of a deleted topic are left; the next start removes them");

@@ -238,11 +238,29 @@ impl Partition {
         self.deleted.load(Ordering::Acquire)
     }
 
+    /// Takes the log of a deleted partition offline, and waits for the end of a deletion of its records: no file of its directory
+    /// changes after that, which may be the directory of a topic that is created again. Blocks.
+    pub(crate) fn close_deleted_log(&self) {
+        self.log().note_deleted();
+        drop(self.deletion.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Deletes old segments. Blocks; the log is free for others while segments are read and while the disk writes.
     pub(crate) fn enforce_retention(&self, now_ms: i64) -> Result<(), LogError> {
         let _deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.enforce_retention_locked(now_ms) {
+            // The log went offline with its topic.
+            Err(_) if self.is_deleted() => Ok(()),
+            result => result,
+        }
+    }
+
+    fn enforce_retention_locked(&self, now_ms: i64) -> Result<(), LogError> {
         loop {
             let step = self.log().plan_retention(now_ms)?;
+            if self.is_deleted() {
+                return Ok(());
+            }
             let stored = match step {
                 RetentionStep::ReadTimestamps(read) => {
                     let newest = read.run();
@@ -367,7 +385,11 @@ impl Partition {
                 // Its directory is gone, or goes: nothing that the sync says matters.
                 return false;
             }
-            if let Err(error) = self.log().sync_done(synced) {
+            let applied = self.log().sync_done(synced);
+            if let Err(error) = applied {
+                if self.is_deleted() {
+                    return false;
+                }
                 tracing::error!(%error, topic = %self.topic, partition = self.index, "a sync failed");
                 self.tail.wake_all();
             }
@@ -497,6 +519,56 @@ mod tests {
         partition.delete();
         assert!(!partition.sync_once(SyncScope::All, &Syncs::default()));
         assert_eq!(partition.log().offline_reason(), None);
+    }
+
+    /// A partition with three old segments and an active one.
+    fn partition_of_old_segments(storage: &MemStorage) -> Arc<Partition> {
+        let config = LogConfig { segment_bytes: 1, retention_ms: Some(1000), ..LogConfig::default() };
+        let opened = Log::open(Arc::new(storage.clone()), "orders-0", config, 0);
+        let (mut log, _) = opened.expect("opened");
+        for _ in 0..4 {
+            let mut batch = BatchBuilder::new();
+            batch.push(0, None, Some(b"x"), &[]);
+            let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
+            log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        }
+        let identity =
+            PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
+        Partition::new(identity, log, 1, 0)
+    }
+
+    /// A pass that was under way when its topic was deleted changed the files of the topic that was created again.
+    #[test]
+    fn retention_that_is_under_way_leaves_the_directory_of_a_deleted_partition_alone() {
+        let storage = MemStorage::new();
+        let partition = partition_of_old_segments(&storage);
+        let before = storage.paths();
+        let deleted = partition.clone();
+        storage.inject(move |op| {
+            if op.kind == ottla_log::storage::mem::OpKind::Read {
+                deleted.delete();
+            }
+            None
+        });
+        partition.enforce_retention(2000).expect("it ends quietly");
+        storage.heal();
+        assert!(partition.is_deleted(), "its timestamps were read");
+        assert_eq!(storage.paths(), before);
+    }
+
+    #[test]
+    fn a_closed_log_of_a_deleted_partition_changes_no_file() {
+        let storage = MemStorage::new();
+        let partition = partition_of_old_segments(&storage);
+        let pending = partition.log().begin_deletion(2).expect("begun");
+        let stored = pending.run();
+        partition.delete();
+        partition.close_deleted_log();
+        let before = (storage.paths(), storage.ops());
+        assert!(partition.log().finish_deletion(stored).is_err());
+        assert!(partition.delete_records_before(3).is_err());
+        partition.enforce_retention(2000).expect("nothing to do");
+        assert_eq!((storage.paths(), storage.ops()), before);
     }
 
     /// With durability `os` nothing was ever synced: a killed broker scanned every segment at its next start.

@@ -65,6 +65,15 @@ impl Log {
         self.storage.sync_dir(&self.dir)
     }
 
+    /// Takes a log offline whose directory is about to be removed while others still hold the log. No later call changes a file: the
+    /// directory may be that of another log by then.
+    pub fn note_deleted(&mut self) {
+        self.tail.close();
+        self.cache.clear();
+        self.clear_ring();
+        self.offline = Some("it was deleted".into());
+    }
+
     /// Removes the log with all its files, and durably so. After an error some may be left: call
     /// [`Log::remove`] with the same directory.
     pub fn delete(self) -> Result<(), LogError> {

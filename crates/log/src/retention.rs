@@ -247,6 +247,7 @@ impl Log {
     ///
     /// Segments that end below it are deleted at once; the other bytes are deleted with their segment.
     pub fn finish_deletion(&mut self, stored: StoredStart) -> Result<Retention, LogError> {
+        self.check_online()?;
         let StoredStart { offset, result, only_synced } = stored;
         result.map_err(|source| self.failed("store the start offset", source))?;
         self.start_offset = self.start_offset.max(offset);

@@ -45,6 +45,9 @@ fn delete(cluster: &Cluster, node: i32, topic: &str, index: i32, offset: i64) ->
         return Err(ErrorCode::OffsetOutOfRange);
     }
     partition.delete_records_before(offset).map_err(|error| {
+        if partition.is_deleted() {
+            return ErrorCode::UnknownTopicOrPartition;
+        }
         tracing::error!(%error, "cannot delete records");
         ErrorCode::KafkaStorageError
     })

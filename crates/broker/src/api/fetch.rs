@@ -369,6 +369,10 @@ fn read_one(
     let high_watermark =
         bounds.and_then(|it| it.high).map_or(high_watermark, |high| high.min(high_watermark));
     let mut log = context.cluster().log_with_files(partition);
+    if partition.is_deleted() {
+        // The log went offline with its topic.
+        return failed(want.partition, ErrorCode::UnknownTopicOrPartition);
+    }
     let low = log.start_offset();
     let low = bounds.and_then(|it| it.low).map_or(low, |it| it.max(low));
     let mut data = PartitionData {

@@ -348,7 +348,13 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
         (Ok(partition), Some(_), None) => {
             let (result, pending) = append_one(cluster, partition, now_ms, records, check, transactional);
             rejected = result.as_ref().err().and_then(rejected_record);
-            (result.map_err(|error| refusal(&error)), pending)
+            let refusal = |error: AppendError| match error {
+                AppendError::Offline { .. } if partition.is_deleted() => {
+                    (ErrorCode::UnknownTopicOrPartition, None)
+                }
+                error => refusal(&error),
+            };
+            (result.map_err(refusal), pending)
         }
     };
     let partition = partition.ok();
