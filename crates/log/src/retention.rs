@@ -8,9 +8,10 @@ use crate::checkpoint;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
 use crate::scan::walk;
-use crate::segment::NewestOf;
+use crate::segment::{NewestOf, Segment};
 use crate::storage::{File, Storage};
 use crate::synced::{Note, SyncedFile};
+use crate::verified::Verified;
 
 /// The segments that [`Log::enforce_retention`] removed.
 #[derive(Debug)]
@@ -95,6 +96,10 @@ pub struct TimestampRead {
     file: Arc<dyn File>,
     size: u64,
     bad: Vec<BadRange>,
+    /// The file before a compaction replaces it.
+    identity: Arc<Verified>,
+    /// The log before it is truncated.
+    generation: u64,
 }
 
 /// The result of a [`TimestampRead`].
@@ -104,12 +109,14 @@ pub struct NewestTimestamp {
     segment: i64,
     size: u64,
     newest: io::Result<Option<i64>>,
+    identity: Arc<Verified>,
+    generation: u64,
 }
 
 impl TimestampRead {
     /// Reads. Blocks until the disk has read the segment.
     pub fn run(self) -> NewestTimestamp {
-        let Self { dir, segment, file, size, bad } = self;
+        let Self { dir, segment, file, size, bad, identity, generation } = self;
         let mut newest = None;
         let walked = walk(&*file, 0, size, &bad, |header, _| {
             let has_time = header.max_timestamp >= 0 && header.record_count > 0;
@@ -118,7 +125,7 @@ impl TimestampRead {
         if let Ok(Err(position)) = walked {
             tracing::warn!(dir = &*dir, segment, position, "a segment is damaged");
         }
-        NewestTimestamp { segment, size, newest: walked.map(|_| newest) }
+        NewestTimestamp { segment, size, newest: walked.map(|_| newest), identity, generation }
     }
 }
 
@@ -267,12 +274,19 @@ impl Log {
         self.finish_deletion(pending.run())
     }
 
-    /// Reports the newest timestamp of a segment, unless the segment has changed.
+    /// Reports the newest timestamp of a segment, unless the bytes that were read are not there any more. The segment may have
+    /// grown.
     pub fn note_newest(&mut self, read: NewestTimestamp) -> Result<(), LogError> {
         let newest = read.newest.map_err(|source| self.failed("read the timestamps of a segment", source))?;
-        let segment = self.segments.iter_mut().find(|segment| segment.base_offset == read.segment);
-        if let Some(segment) = segment.filter(|segment| segment.size == read.size) {
+        if read.generation != self.sync.generation {
+            return Ok(());
+        }
+        let is_same = |segment: &&mut Segment| {
+            segment.base_offset == read.segment && Arc::ptr_eq(&segment.verified, &read.identity)
+        };
+        if let Some(segment) = self.segments.iter_mut().find(is_same) {
             segment.newest = Some(NewestOf { size: read.size, timestamp: newest });
+            segment.extend_newest();
         }
         Ok(())
     }
@@ -287,6 +301,7 @@ impl Log {
             self.open_segment(number)
                 .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
         }
+        self.segments[number].extend_newest();
         let segment = &self.segments[number];
         // Records without timestamps are as old as their segment.
         let newest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
@@ -307,6 +322,8 @@ impl Log {
             file: segment.log().clone(),
             size: segment.size,
             bad: self.bad.iter().filter(|bad| bad.segment == segment.base_offset).copied().collect(),
+            identity: segment.verified.clone(),
+            generation: self.sync.generation,
         }))
     }
 

@@ -26,7 +26,7 @@ impl Largest {
     pub(crate) const NONE: Self = Self { timestamp: -1, offset: -1 };
 }
 
-/// The newest timestamp in the batches of a segment when it had this size; `None` for batches without timestamps.
+/// The newest timestamp in the first `size` bytes of a segment; `None` for batches without timestamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewestOf {
     pub(crate) size: u64,
@@ -313,6 +313,16 @@ impl Segment {
         self.end_offset = header.next_offset();
     }
 
+    /// Adds the batches that this process has appended since the timestamps were read: a segment that grows is not read again.
+    pub(crate) fn extend_newest(&mut self) {
+        if let (Some(newest), Some(largest)) = (&mut self.newest, self.largest)
+            && newest.size < self.size
+        {
+            let appended = Some(largest.timestamp).filter(|timestamp| *timestamp >= 0);
+            *newest = NewestOf { size: self.size, timestamp: newest.timestamp.max(appended) };
+        }
+    }
+
     fn index(&mut self, storage: &dyn Storage, last_offset: i64, position: u64) {
         let (base_offset, largest) = (self.base_offset, self.largest.unwrap_or(Largest::NONE));
         let files = self.files_mut();
@@ -339,6 +349,7 @@ impl Segment {
 
     /// Closes the segment for appends and adds the largest timestamp to the time index as its last entry.
     pub(crate) fn finish(&mut self, storage: &dyn Storage) -> io::Result<()> {
+        self.extend_newest();
         let (base_offset, largest) = (self.base_offset, self.largest.unwrap_or(Largest::NONE));
         let files = self.files_mut();
         append_time(files, storage, base_offset, largest)?;
@@ -356,6 +367,7 @@ impl Segment {
         let indexed = files.offsets.last().map_or(0, |entry| u64::from(entry.position));
         self.size = position;
         self.end_offset = end_offset;
+        self.newest = None;
         self.bytes_since_index = position - indexed;
         Ok(())
     }

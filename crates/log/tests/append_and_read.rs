@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{
-    AppendError, AppendOptions, Check, LogConfig, LogError, Origin, ReadError, ReadPlan, TimestampOffset,
-    Visible,
+    AppendError, AppendOptions, Check, LogConfig, LogError, Origin, ReadError, ReadPlan, RetentionStep,
+    TimestampOffset, Visible,
 };
 use ottla_wire::{Batches, Compression, Piece, Seal, TimestampType};
 
@@ -314,6 +314,48 @@ fn retention_lets_whole_segments_go() {
     let (mut log, _) = open(&disk, &config);
     assert_eq!((log.start_offset(), log.end_offset()), (100, 100));
     assert_eq!(append(&mut log, b"on").expect("appended").base_offset, 100);
+}
+
+/// A pass read the active segment again after each append, and other topics waited for its end.
+#[test]
+fn retention_ends_although_old_records_are_appended_meanwhile() {
+    let disk = MemStorage::new();
+    let config = LogConfig { retention_ms: Some(1000), ..LogConfig::default() };
+    let (mut log, _) = open(&disk, &config);
+    append(&mut log, b"old").expect("appended");
+    let mut reads = 0;
+    let pending = loop {
+        match log.plan_retention(NOW + 2000).expect("planned") {
+            RetentionStep::ReadTimestamps(read) => {
+                reads += 1;
+                assert!(reads <= 2, "the segment is read again");
+                let newest = read.run();
+                append(&mut log, b"old, too").expect("appended");
+                log.note_newest(newest).expect("noted");
+            }
+            RetentionStep::StoreStart(pending) => break pending,
+            RetentionStep::Done => panic!("all records are old"),
+        }
+    };
+    let gone = log.finish_deletion(pending.run()).expect("finished");
+    assert_eq!((gone.segments, gone.start_offset), (1, log.end_offset()));
+}
+
+#[test]
+fn retention_keeps_young_records_that_are_appended_while_it_reads() {
+    let disk = MemStorage::new();
+    let config = LogConfig { retention_ms: Some(1000), ..LogConfig::default() };
+    let (mut log, _) = open(&disk, &config);
+    append(&mut log, b"old").expect("appended");
+    let RetentionStep::ReadTimestamps(read) = log.plan_retention(NOW + 2000).expect("planned") else {
+        panic!("the batches decide");
+    };
+    let newest = read.run();
+    let young = batch(NOW + 2000, &[b"young"]);
+    log.append(NOW + 2000, young, AppendOptions::default()).expect("appended");
+    log.note_newest(newest).expect("noted");
+    assert!(matches!(log.plan_retention(NOW + 2000), Ok(RetentionStep::Done)));
+    assert_eq!(values(&mut log), [&b"old"[..], b"young"]);
 }
 
 #[test]
