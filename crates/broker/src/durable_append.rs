@@ -2,15 +2,19 @@
 //! of a refused one.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
 
-use ottla_log::AppendError;
+use ottla_log::{AppendError, Log};
 use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::offset_floors::FLOOR_STEP;
 use crate::partition::Partition;
+
+/// The position of the last record's offset, relative to the first one's, in the header of a batch.
+const LAST_OFFSET_DELTA_AT: usize = 23;
 
 /// The error of a response and its message.
 pub(crate) type AppendRefusal = (ErrorCode, Option<String>);
@@ -21,6 +25,33 @@ pub(crate) fn reserve(cluster: &Arc<Cluster>, partition: &Partition, end: i64) -
         tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
         (ErrorCode::KafkaStorageError, Some(error.to_string()))
     })
+}
+
+/// The log of a partition, with room for `count` more offsets below the floor: a batch that is refused because none can be reserved
+/// must not be in the log, where a retry would append it again. The journal's lock is not taken while the log is locked.
+pub(crate) fn log_with_offsets<'p>(
+    cluster: &Arc<Cluster>,
+    partition: &'p Partition,
+    count: i64,
+) -> Result<MutexGuard<'p, Log>, AppendRefusal> {
+    loop {
+        let log = cluster.log_with_files(partition);
+        let end = log.end_offset().saturating_add(count);
+        // A deleted partition has no floor; its log refuses the append.
+        if cluster.is_reserved(partition, end) || partition.is_deleted() {
+            return Ok(log);
+        }
+        drop(log);
+        reserve(cluster, partition, end)?;
+    }
+}
+
+/// The number of offsets that a batch will take, read from its header before that was checked.
+#[inline]
+pub(crate) fn offsets_of(batch: &[u8]) -> i64 {
+    let delta = batch.get(LAST_OFFSET_DELTA_AT..).and_then(<[u8]>::first_chunk);
+    let count = delta.map_or(1, |delta| i64::from(i32::from_be_bytes(*delta)) + 1);
+    count.clamp(1, FLOOR_STEP)
 }
 
 /// The error of a response.

@@ -17,7 +17,7 @@ use crate::partition::Partition;
 const FLOOR_KEY: &str = "floor/";
 /// Offsets reserved at a time: a partition with a million records per second writes one journal record per second. A
 /// partition that is rebuilt after a kill skips at most so many offsets.
-const FLOOR_STEP: i64 = 1 << 20;
+pub(crate) const FLOOR_STEP: i64 = 1 << 20;
 
 /// The floor that the journal has for a partition.
 pub(crate) fn floor_of(journal: &Journal, topic: Uuid, partition: i32) -> Option<i64> {
@@ -41,13 +41,19 @@ fn entry(partition: &Partition, floor: i64) -> (Bytes, Option<Bytes>) {
 }
 
 impl Cluster {
-    /// Raises the floor of a partition whose log now ends at `end`, if the log has reached it.
+    /// Returns `true` if an append up to `end` needs no higher floor.
+    #[inline]
+    pub(crate) fn is_reserved(&self, partition: &Partition, end: i64) -> bool {
+        end <= partition.floor() || self.config.durability == Durability::Memory
+    }
+
+    /// Raises the floor of a partition whose log ends at `end`, or will after an append, if the log has reached it.
     ///
     /// The record is in the journal when this returns. With `acks=all` the producer waits for
     /// [`Cluster::await_floor`] as well.
     #[inline]
     pub(crate) fn raise_floor(self: &Arc<Self>, partition: &Partition, end: i64) -> Result<(), JournalError> {
-        if end <= partition.floor() || self.config.durability == Durability::Memory {
+        if self.is_reserved(partition, end) {
             return Ok(());
         }
         self.write_floor(partition, end)
@@ -70,7 +76,7 @@ impl Cluster {
 
     /// [`Cluster::raise_floor`] and the wait for the journal, for callers that may block.
     pub(crate) fn raise_floor_blocking(&self, partition: &Partition, end: i64) -> Result<(), JournalError> {
-        if end <= partition.floor() || self.config.durability == Durability::Memory {
+        if self.is_reserved(partition, end) {
             return Ok(());
         }
         let floor = end.saturating_add(FLOOR_STEP);

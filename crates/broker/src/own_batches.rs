@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::config::Durability;
-use crate::durable_append::{AppendRefusal, await_durable, refusal, reserve};
+use crate::durable_append::{AppendRefusal, await_durable, log_with_offsets, offsets_of, refusal, reserve};
 use crate::partition::Partition;
 use crate::recompression::check_and_recompress;
 use crate::topics::Topic;
@@ -37,7 +37,8 @@ impl Cluster {
         let options =
             AppendOptions { leader_epoch: partition.leader_epoch(), check, ..AppendOptions::default() };
         let (end, has_closed) = {
-            let mut log = self.log_with_files(partition);
+            // Before the append: the caller tries again what is refused here.
+            let mut log = log_with_offsets(self, partition, offsets_of(&batch))?;
             let appended = log.append(now_ms, batch, options).map_err(|error| refusal(&error))?;
             (appended.last_offset + 1, log.has_unsynced_segments())
         };

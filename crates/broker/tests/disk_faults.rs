@@ -3,9 +3,11 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures how long an answer takes")]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, Durability};
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
 use ottla_wire::{Batches, Records, Seal};
 
@@ -122,4 +124,31 @@ fn a_disk_that_cannot_be_read_fails_fetches_of_old_records() {
     assert_eq!(values(&mut connection, "bills"), Ok(Vec::new()));
     broker.cluster().remove_disk_fault(id);
     assert_eq!(values(&mut connection, "orders"), Ok(vec!["a".to_owned()]));
+}
+
+/// The batch was appended before its offset was reserved: the error invited a retry, which appended it a second time.
+#[test]
+fn a_batch_whose_offset_cannot_be_reserved_is_not_in_the_log() {
+    let disk = MemStorage::new();
+    let on = |disk: &MemStorage| {
+        let builder = Broker::builder().storage(Arc::new(disk.clone())).topic("orders", 1);
+        builder.configure(|config| config.durability = Durability::Disk).spawn().expect("a broker")
+    };
+    {
+        let broker = on(&disk);
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::None);
+        // After a clean stop no offset above the end of the log is reserved.
+        broker.stop();
+    }
+    let broker = on(&disk);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    disk.inject(|op| {
+        (op.kind == OpKind::Write && op.path.starts_with("__ottla-meta")).then_some(Fault::NoSpace)
+    });
+    assert_eq!(produce(&mut connection, "orders", "b"), ErrorCode::KafkaStorageError);
+    assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 1)), "it is not in the log");
+    disk.heal();
+    assert_eq!(produce(&mut connection, "orders", "b"), ErrorCode::None);
+    assert_eq!(values(&mut connection, "orders"), Ok(vec!["a".to_owned(), "b".to_owned()]));
 }

@@ -3,11 +3,11 @@
 //! Versions 0 to 2 are advertised and refused: librdkafka before 2.11 gives up compression where the minimum is above 0
 //! (KAFKA-18659), and no client of today sends them.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
-use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Transactional};
+use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Log, Transactional};
 use ottla_protocol::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest,
     ProduceResponse, TopicProduceResponse,
@@ -21,7 +21,7 @@ use super::{Api, RequestContext};
 use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
 use crate::config::Durability;
-use crate::durable_append::{await_durable, refusal, reserve};
+use crate::durable_append::{await_durable, log_with_offsets, offsets_of, refusal, reserve};
 use crate::partition::Partition;
 use crate::recompression::check_and_recompress;
 use crate::transaction_approval::ApprovalRequest;
@@ -345,20 +345,19 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
         (Ok(partition), Some(_), None) if has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend) => {
             (Ok(append_later(cluster, partition, now_ms, records, check)), Pending::default())
         }
-        (Ok(partition), Some(_), None) => {
-            let (result, pending) = append_one(cluster, partition, now_ms, records, check, transactional);
-            rejected = result.as_ref().err().and_then(rejected_record);
-            let refusal = |error: AppendError| match error {
-                AppendError::Offline { .. } if partition.is_deleted() => {
-                    (ErrorCode::UnknownTopicOrPartition, None)
-                }
-                error => refusal(&error),
-            };
-            (result.map_err(refusal), pending)
-        }
+        (Ok(partition), Some(_), None) => match log_with_offsets(cluster, partition, offsets_of(&records)) {
+            Err(refused) => (Err(refused), Pending::default()),
+            Ok(log) => {
+                let (result, pending) =
+                    append_one(cluster, partition, log, now_ms, records, check, transactional);
+                rejected = result.as_ref().err().and_then(rejected_record);
+                (result.map_err(|error| refusal_of(partition, &error)), pending)
+            }
+        },
     };
     let partition = partition.ok();
     let result = match (result, &partition) {
+        // Nearly always reserved already: only the first batch was counted above.
         (Ok(appended), Some(partition)) => {
             reserve(cluster, partition, appended.last_offset + 1).map(|()| appended)
         }
@@ -369,6 +368,14 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
     }
     let needs_flush = pending.is_flush_due && cluster.config.durability == Durability::Os;
     Done { index, partition, result, needs_flush, rejected }
+}
+
+/// The error of a response. A log goes offline when its topic is deleted.
+fn refusal_of(partition: &Partition, error: &AppendError) -> (ErrorCode, Option<String>) {
+    match error {
+        AppendError::Offline { .. } if partition.is_deleted() => (ErrorCode::UnknownTopicOrPartition, None),
+        error => refusal(error),
+    }
 }
 
 /// The record for which a batch is refused, if it is one record: the producer reports the others as unsent (KIP-467).
@@ -392,6 +399,7 @@ struct Pending {
 fn append_one(
     cluster: &Cluster,
     partition: &Partition,
+    mut log: MutexGuard<'_, Log>,
     now_ms: i64,
     records: BytesMut,
     check: Check,
@@ -399,7 +407,6 @@ fn append_one(
 ) -> (Result<Appended, AppendError>, Pending) {
     let leader_epoch = partition.leader_epoch();
     let options = AppendOptions { leader_epoch, check, transactional, ..AppendOptions::default() };
-    let mut log = cluster.log_with_files(partition);
     let appended = log.append(now_ms, records, options);
     if let Ok(Appended { records, bytes, duplicate: false, .. }) = &appended {
         cluster.metrics.appended(*records, *bytes);
@@ -425,8 +432,9 @@ fn append_later(
     let (cluster_then, partition) = (cluster.clone(), partition.clone());
     let later = async move {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let log = cluster_then.log_with_files(&partition);
         let (_, pending) =
-            append_one(&cluster_then, &partition, now_ms, records, check, Transactional::Refused);
+            append_one(&cluster_then, &partition, log, now_ms, records, check, Transactional::Refused);
         cluster_then.start_sync(&partition, pending.has_closed);
     };
     cluster.syncs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).spawn(later);

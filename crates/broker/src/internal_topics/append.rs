@@ -2,7 +2,7 @@
 //!
 //! Appends of many requests to one partition share its syncs, as those of producers do.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -13,11 +13,14 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::config::Durability;
-use crate::durable_append::await_durable;
+use crate::durable_append::{await_durable, log_with_offsets};
 use crate::partition::Partition;
 
 /// The time that a write may take: Kafka's `offsets.commit.timeout.ms`.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The offsets that are reserved for records before they are chosen. If there are more, the others are reserved after the append.
+const CHOSEN_RECORDS: usize = 1 << 12;
 
 /// A record of a coordinator. Without a value it removes the key.
 #[derive(Clone, Debug)]
@@ -76,7 +79,7 @@ impl Cluster {
         check: impl FnOnce() -> Result<(), ErrorCode>,
         apply: impl FnOnce(i64) -> T,
     ) -> Result<(Written, T), ErrorCode> {
-        let mut log = self.log_with_files(partition);
+        let mut log = self.log_for_records(partition, records.len())?;
         check()?;
         let appended = self.append_locked(&mut log, partition, records, transaction)?;
         let applied = apply(appended.base_offset);
@@ -94,7 +97,7 @@ impl Cluster {
         choose: impl FnOnce() -> Result<(Vec<InternalRecord>, T), ErrorCode>,
         apply: impl FnOnce(&T, i64),
     ) -> Result<(Option<Written>, T), ErrorCode> {
-        let mut log = self.log_with_files(partition);
+        let mut log = self.log_for_records(partition, CHOSEN_RECORDS)?;
         let (records, chosen) = choose()?;
         if records.is_empty() {
             return Ok((None, chosen));
@@ -113,14 +116,20 @@ impl Cluster {
         records: &[InternalRecord],
         apply: impl FnOnce(),
     ) -> Result<(), String> {
-        let end = {
-            let mut log = self.log_with_files(partition);
+        {
+            let mut log = loop {
+                let log = self.log_with_files(partition);
+                let end = log.end_offset() + records.len() as i64;
+                if self.is_reserved(partition, end) {
+                    break log;
+                }
+                drop(log);
+                self.raise_floor_blocking(partition, end).map_err(|error| error.to_string())?;
+            };
             let appended = self.append_locked(&mut log, partition, records, None);
-            let appended = appended.map_err(|code| code.to_string())?;
+            appended.map_err(|code| code.to_string())?;
             apply();
-            appended.last_offset + 1
-        };
-        self.raise_floor_blocking(partition, end).map_err(|error| error.to_string())?;
+        }
         if self.config.durability != Durability::Disk {
             return Ok(());
         }
@@ -129,6 +138,16 @@ impl Cluster {
         // The log is free for others meanwhile.
         let synced = self.metrics.log_syncs.run(pending);
         partition.log().sync_done(synced).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The log for an append of `count` records. Their offsets are reserved before: what is refused is not in the log, and a retry
+    /// appends it once.
+    fn log_for_records<'p>(
+        self: &Arc<Self>,
+        partition: &'p Partition,
+        count: usize,
+    ) -> Result<MutexGuard<'p, Log>, ErrorCode> {
+        log_with_offsets(self, partition, count as i64).map_err(|_| ErrorCode::CoordinatorNotAvailable)
     }
 
     fn append_locked(
@@ -155,7 +174,7 @@ impl Cluster {
         })
     }
 
-    /// Reserves the offsets below `end`, and starts a sync unless one is under way.
+    /// Reserves the offsets below `end` if they are not yet, and starts a sync unless one is under way.
     fn begin_sync(
         self: &Arc<Self>,
         partition: &Arc<Partition>,
