@@ -66,9 +66,8 @@ impl Cluster {
         dry_run: bool,
     ) -> Vec<Result<Arc<Topic>, Refusal>> {
         let _change = lock(&self.topic_changes);
-        if !dry_run && let Err(error) = self.finish_pending() {
-            let refusal = storage_refusal(&error);
-            return topics.into_iter().map(|_| Err(refusal.clone())).collect();
+        if !dry_run {
+            self.finish_pending();
         }
         let mut planned = Planned::default();
         let checked = topics.into_iter().map(|topic| self.check_new(topic, &mut planned));
@@ -188,10 +187,8 @@ impl Cluster {
             self.end_creations(creations, made.collect())
         });
         let made = made.unwrap_or_else(|refusal| creations.iter().map(|_| Err(refusal.clone())).collect());
-        if made.iter().any(Result::is_err)
-            && let Err(error) = self.finish_pending()
-        {
-            tracing::warn!(%error, "a topic that was not created has left directories; the next start removes them");
+        if made.iter().any(Result::is_err) {
+            self.finish_pending();
         }
         made
     }
@@ -276,50 +273,93 @@ impl Cluster {
         put.and_then(|record| self.sync_journal(record)).map_err(|error| storage_refusal(&error))
     }
 
-    /// Removes the directories of every recorded deletion and of every creation that was not completed.
-    pub(crate) fn finish_pending(&self) -> Result<(), OpenError> {
+    /// Removes the directories of every recorded deletion and of every creation that was not completed. A record that cannot be
+    /// completed is logged and stays, until the next call: it must not stop the other topics.
+    pub(crate) fn finish_pending(&self) {
         for (prefix, only_begun) in [(CREATING_KEY, true), (DELETING_KEY, false)] {
-            let pending: Vec<(Bytes, Uuid, PendingRecord)> = lock(&self.journal)
+            let pending: Vec<_> = lock(&self.journal)
                 .iter_prefix(prefix.as_bytes())
                 .map(|(key, value)| pending_record(prefix, key, value))
-                .collect::<Result<_, _>>()?;
-            for (key, id, record) in pending {
-                for index in record.from..record.to {
-                    let dir = partition_dir(&record.name, index);
-                    if !data_dir::remove_partition(&*self.storage, &dir, id, only_begun)? {
-                        tracing::error!(
-                            dir,
-                            topic = record.name,
-                            "directory is left alone: it belongs to another topic or has records"
-                        );
+                .collect();
+            for record in pending {
+                let (key, id, record) = match record {
+                    Ok(record) => record,
+                    Err(error) => {
+                        tracing::error!(%error, "a deletion or creation of a topic cannot be completed");
+                        continue;
                     }
-                }
-                self.storage.sync_dir("").map_err(|source| LogError::Io {
-                    dir: String::new(),
-                    doing: "sync the data directory".into(),
-                    source,
-                })?;
-                let exists = lock(&self.journal).get(&topic_key(&record.name)).is_some();
-                if !only_begun && !exists {
-                    self.forget_topic(&record.name)?;
-                }
-                if !only_begun {
-                    self.forget_share_topic(id)?;
-                    self.share_leader.forget_topic(id);
-                    self.forget_share_states(id)?;
-                }
-                let done = {
-                    let mut journal = lock(&self.journal);
-                    let mut entries = vec![(key, None)];
-                    // An append that was under way during the deletion may have written a floor.
-                    if !only_begun {
-                        entries.extend(without_floors(&journal, id));
-                    }
-                    journal.put_all(self.clock.now_ms(), &entries)?
                 };
-                self.sync_journal(done)?;
+                if let Err(error) = self.finish_record(key, id, &record, only_begun) {
+                    tracing::error!(%error, topic = record.name,
+                        "a deletion or creation of a topic cannot be completed: remove what is left in its directories, or make \
+                         it removable; the next creation of a topic and the next start try again");
+                }
             }
         }
+    }
+
+    fn finish_record(
+        &self,
+        key: Bytes,
+        id: Uuid,
+        record: &PendingRecord,
+        only_begun: bool,
+    ) -> Result<(), OpenError> {
+        let removed = self.remove_directories(id, record, only_begun);
+        if !only_begun {
+            // Also if a directory is left: a topic of that name can be created in other ones.
+            self.forget_deleted(id, &record.name)?;
+        }
+        removed?;
+        let done = {
+            let mut journal = lock(&self.journal);
+            let mut entries = vec![(key, None)];
+            // An append that was under way during the deletion may have written a floor.
+            if !only_begun {
+                entries.extend(without_floors(&journal, id));
+            }
+            journal.put_all(self.clock.now_ms(), &entries)?
+        };
+        Ok(self.sync_journal(done)?)
+    }
+
+    /// Removes the directories of a record, also those behind one that cannot be removed.
+    fn remove_directories(&self, id: Uuid, record: &PendingRecord, only_begun: bool) -> Result<(), LogError> {
+        let mut first_error = Ok(());
+        // Partitions of a topic that was created with this name meanwhile, for which the directories were free.
+        let key = topic_key(&record.name);
+        let others = lock(&self.journal).get(&key).map_or(0, |value| {
+            topic_record(&key, value).map_or(i32::MAX, |(_, _, record)| record.partitions)
+        });
+        for index in record.from.max(others)..record.to {
+            let dir = partition_dir(&record.name, index);
+            match data_dir::remove_partition(&*self.storage, &dir, id, only_begun) {
+                Ok(true) => {}
+                Ok(false) => tracing::error!(
+                    dir,
+                    topic = record.name,
+                    "directory is left alone: it belongs to another topic or has records"
+                ),
+                Err(error) => first_error = first_error.and(Err(error)),
+            }
+        }
+        first_error?;
+        self.storage.sync_dir("").map_err(|source| LogError::Io {
+            dir: String::new(),
+            doing: "sync the data directory".into(),
+            source,
+        })
+    }
+
+    /// Removes the coordinators' records of a deleted topic.
+    fn forget_deleted(&self, id: Uuid, name: &str) -> Result<(), OpenError> {
+        let exists = lock(&self.journal).get(&topic_key(name)).is_some();
+        if !exists {
+            self.forget_topic(name)?;
+        }
+        self.forget_share_topic(id)?;
+        self.share_leader.forget_topic(id);
+        self.forget_share_states(id)?;
         Ok(())
     }
 
@@ -348,9 +388,7 @@ impl Cluster {
             partition.close_deleted_log();
         }
         self.forget_cleaner_points();
-        if let Err(error) = self.finish_pending() {
-            tracing::warn!(%error, "files of a deleted topic are left; the next start removes them");
-        }
+        self.finish_pending();
         Ok(topic)
     }
 
@@ -375,7 +413,7 @@ impl Cluster {
         let assignments = self.grown_assignments(&topic, count - have, chosen)?;
         self.check_total(name, 0, count - have)?;
         if !dry_run {
-            self.finish_pending().map_err(|error| storage_refusal(&error))?;
+            self.finish_pending();
         }
         self.check_directories(name, have..count)?;
         if dry_run {

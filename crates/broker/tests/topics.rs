@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Clock};
-use ottla_log::storage::mem::MemStorage;
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
@@ -110,6 +110,27 @@ fn a_topic_that_is_created_anew_is_another_one() {
     broker.stop();
     let broker = on(&disk, &clock);
     assert_eq!(id_of(&mut Raw::connect(broker.addresses()[0]), "orders"), second, "and it stays so");
+}
+
+/// One directory that could not be removed stopped every later start and every creation of a topic.
+#[test]
+fn a_deletion_that_cannot_finish_stops_no_other_topic() {
+    let (disk, clock) = (MemStorage::forgetful(), Arc::new(AtomicI64::new(NOW_MS)));
+    let broker = on(&disk, &clock);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::None);
+    disk.inject(|op| (op.kind == OpKind::Remove && op.path.starts_with("orders-0")).then_some(Fault::Io));
+    assert_eq!(delete(&mut connection, "orders"), ErrorCode::None);
+    assert_eq!(create(&mut connection, "bills", &[]), ErrorCode::None);
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::KafkaStorageError, "its directory is left");
+    broker.stop();
+
+    let broker = on(&disk, &clock);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "returns", &[]), ErrorCode::None);
+    disk.heal();
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::None, "the deletion was tried again");
+    assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 0)));
 }
 
 #[test]
