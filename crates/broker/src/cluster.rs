@@ -33,7 +33,8 @@ use self::background::BackgroundThreads;
 use self::features::Features;
 pub(crate) use self::features::TRANSACTION_VERSION;
 pub(crate) use self::leadership::Election;
-use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
+pub(crate) use self::leadership::LEADER_EPOCH_KEY;
+use self::leadership::LeaderEpochs;
 pub use self::nodes::AddNodeError;
 use self::nodes::{Node, Nodes};
 pub(crate) use self::reassignment::Reassignment;
@@ -445,8 +446,7 @@ fn cluster_id(journal: &mut Journal, rng: &mut fastrand::Rng, now_ms: i64) -> Re
 
 /// The leader epoch with which partitions begin; a floor is recorded, so that the next start is not below it.
 fn first_leader_epoch(journal: &mut Journal, floor: i32, now_ms: i64) -> Result<i32, JournalError> {
-    let reserved = journal.get(LEADER_EPOCH_KEY).and_then(|value| value.first_chunk::<4>().copied());
-    let first = reserved.map_or(0, i32::from_be_bytes).max(floor);
+    let first = next_leader_epoch_of(journal).max(floor);
     if floor > 0 {
         let value = Bytes::copy_from_slice(&first.to_be_bytes());
         journal.put(now_ms, Bytes::from_static(LEADER_EPOCH_KEY), Some(value))?;
@@ -454,8 +454,14 @@ fn first_leader_epoch(journal: &mut Journal, floor: i32, now_ms: i64) -> Result<
     Ok(first)
 }
 
+/// The end of the leader epochs that the journal has reserved.
+pub(crate) fn next_leader_epoch_of(journal: &Journal) -> i32 {
+    let reserved = journal.get(LEADER_EPOCH_KEY).and_then(|value| value.first_chunk::<4>().copied());
+    reserved.map_or(0, i32::from_be_bytes)
+}
+
 /// The first producer id that no block of the journal has.
-fn next_producer_id_of(journal: &Journal) -> i64 {
+pub(crate) fn next_producer_id_of(journal: &Journal) -> i64 {
     let stored = journal.get(PRODUCER_IDS_KEY).and_then(|value| value.first_chunk::<8>());
     stored.map_or(0, |bytes| i64::from_be_bytes(*bytes))
 }

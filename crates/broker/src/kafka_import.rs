@@ -1,4 +1,4 @@
-//! `ottla log import`: topics, records, committed offsets and transactions of a stopped Apache Kafka.
+//! `ottla log import`: topics, records, committed offsets, share groups and transactions of a stopped Apache Kafka.
 //!
 //! The directories of Apache Kafka are only read. A crash at any point leaves either all topics or none.
 
@@ -21,15 +21,13 @@ use self::metadata_log::{Image, TopicImage};
 use self::segments::segments_of;
 use self::source::{Source, SourcePartition};
 use crate::clock::Clock;
-use crate::cluster::{Cluster, Refusal, Seams};
+use crate::cluster::{Cluster, IdFloors, Refusal, Seams};
 use crate::config::{BrokerConfig, TopicConfig};
 use crate::internal_topics::InternalTopic;
 use crate::lifecycle::import::ImportedTopic;
 use crate::partition::Syncer;
 use crate::topics::partition_dir;
 
-/// The topic of share groups (KIP-932), which this broker does not have.
-const SHARE_STATE_TOPIC: &str = "__share_group_state";
 /// Problems that an error lists.
 const REASONS_MAX: usize = 20;
 
@@ -98,7 +96,8 @@ pub fn import_kafka(
     };
     let cluster = Cluster::open(BrokerConfig::default(), 1, seams)
         .map_err(|source| ImportError::Open { dir: data.to_path_buf(), source })?;
-    let copied = copy_all(&cluster, &planned, image.next_producer_id, on_progress);
+    let floors = IdFloors { producer_id: image.next_producer_id, leader_epoch: image.next_leader_epoch() };
+    let copied = copy_all(&cluster, &planned, floors, on_progress);
     if copied.is_err() {
         cluster.finish_pending();
     }
@@ -128,10 +127,6 @@ fn plan(
     }
     for (id, topic) in &image.topics {
         if !(wanted.is_empty() || wanted.contains(&topic.name)) {
-            continue;
-        }
-        if topic.name == SHARE_STATE_TOPIC {
-            notes.push(format!("topic `{SHARE_STATE_TOPIC}` is left out: this broker has no share groups"));
             continue;
         }
         let (mut partitions, mut bytes) = (Vec::new(), 0);
@@ -233,7 +228,7 @@ fn refuse_existing(data: &Path, planned: &[Planned]) -> Result<(), ImportError> 
 fn copy_all(
     cluster: &Cluster,
     planned: &[Planned],
-    next_producer_id: i64,
+    floors: IdFloors,
     on_progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), ImportError> {
     let failed = |(_, reason): Refusal| ImportError::Topics { reasons: vec![reason] };
@@ -257,7 +252,7 @@ fn copy_all(
             })?;
         }
     }
-    cluster.end_import(&topics, next_producer_id).map_err(failed)
+    cluster.end_import(&topics, floors).map_err(failed)
 }
 
 fn refused(mut reasons: Vec<String>) -> ImportError {

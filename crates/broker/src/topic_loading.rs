@@ -49,6 +49,7 @@ impl Cluster {
         }
         self.write_missing_floors()?;
         self.finish_pending();
+        self.initialize_lost_share_states();
         known.sort_unstable();
         let strays: Vec<String> = data_dir::partition_dirs(&*self.storage)
             .map_err(|source| LogError::Io {

@@ -36,6 +36,8 @@ pub(super) struct PartitionImage {
     pub(super) isr: Vec<i32>,
     /// Replicas that have all committed records and are down (KIP-966).
     pub(super) eligible: Vec<i32>,
+    /// It may be above that of the last batch. States of share groups refuse leaders of a lower one.
+    pub(super) leader_epoch: i32,
 }
 
 /// The state of the cluster, as far as an import needs it.
@@ -46,6 +48,14 @@ pub(super) struct Image {
     pub(super) configs: BTreeMap<String, BTreeMap<String, String>>,
     /// No producer has had this id, or one above it.
     pub(super) next_producer_id: i64,
+}
+
+impl Image {
+    /// No leader of a partition has had this epoch, or one above it.
+    pub(super) fn next_leader_epoch(&self) -> i32 {
+        let partitions = self.topics.values().flat_map(|topic| topic.partitions.values());
+        partitions.map(|partition| partition.leader_epoch.saturating_add(1)).max().unwrap_or(0)
+    }
 }
 
 /// Reads the state from the directory of the metadata log.
@@ -148,7 +158,7 @@ impl Reader {
                 let id = Uuid(input.array()?);
                 let (replicas, isr) = (ints(input)?.unwrap_or_default(), ints(input)?.unwrap_or_default());
                 let (_removing, _adding) = (ints(input)?, ints(input)?);
-                let (_leader, _leader_epoch, _epoch) = (input.i32()?, input.i32()?, input.i32()?);
+                let (_leader, leader_epoch, _epoch) = (input.i32()?, input.i32()?, input.i32()?);
                 if version >= DIRECTORIES_FROM {
                     let count = input.array_length(LengthKind::Compact, size_of::<Uuid>())?;
                     input.skip(count.unwrap_or(0) * size_of::<Uuid>())?;
@@ -162,7 +172,8 @@ impl Reader {
                 }
                 if let Some(topic) = self.image.topics.get_mut(&id) {
                     let eligible = eligible.unwrap_or_default();
-                    topic.partitions.insert(index, PartitionImage { replicas, isr, eligible });
+                    let partition = PartitionImage { replicas, isr, eligible, leader_epoch };
+                    topic.partitions.insert(index, partition);
                 }
             }
             PARTITION_CHANGE => self.change(input)?,
@@ -204,10 +215,12 @@ impl Reader {
         let index = input.i32()?;
         let id = Uuid(input.array()?);
         let (mut isr, mut replicas, mut eligible) = (None, None, None);
+        let mut leader = NO_LEADER_CHANGE;
         for _ in 0..input.unsigned_varint()? {
             let (tag, size) = input.tag()?;
             match tag {
                 ISR_TAG => isr = ints(input)?,
+                LEADER_TAG => leader = input.i32()?,
                 REPLICAS_TAG => replicas = ints(input)?,
                 ELIGIBLE_TAG => eligible = ints(input)?,
                 _ => input.skip(size)?,
@@ -215,6 +228,9 @@ impl Reader {
         }
         let topic = self.image.topics.get_mut(&id);
         if let Some(partition) = topic.and_then(|topic| topic.partitions.get_mut(&index)) {
+            // Each leader has its epoch, also if it led before: Kafka's `PartitionRegistration.merge`.
+            let has_new_leader = leader != NO_LEADER_CHANGE;
+            partition.leader_epoch = partition.leader_epoch.saturating_add(i32::from(has_new_leader));
             partition.isr = isr.unwrap_or_else(|| std::mem::take(&mut partition.isr));
             partition.eligible = eligible.unwrap_or_else(|| std::mem::take(&mut partition.eligible));
             partition.replicas = replicas.unwrap_or_else(|| std::mem::take(&mut partition.replicas));
@@ -240,8 +256,11 @@ const END: u32 = 24;
 const ABORT: u32 = 25;
 /// Tags of a `PARTITION_CHANGE`.
 const ISR_TAG: u32 = 0;
+const LEADER_TAG: u32 = 1;
 const REPLICAS_TAG: u32 = 2;
 const ELIGIBLE_TAG: u32 = 6;
+/// The leader of a `PARTITION_CHANGE` that keeps the leader.
+const NO_LEADER_CHANGE: i32 = -2;
 /// The tag of the same field in a `PARTITION`.
 const PARTITION_ELIGIBLE_TAG: u32 = 1;
 /// From this version on, a `PARTITION` has the directories of its replicas.
@@ -322,6 +341,16 @@ mod tests {
         assert_eq!((&partition.isr[..], &partition.eligible[..]), (&[][..], &[2][..]));
         let image = read(&[&records[..2], &[change]].concat()).expect("readable");
         assert_eq!(image.topics[&Uuid([7; 16])].partitions[&0].isr, [1]);
+    }
+
+    #[test]
+    fn leader_epochs_rise_with_each_leader() {
+        let records = [topic("orders", 7), partition(7)];
+        assert_eq!(read(&records).expect("readable").next_leader_epoch(), 1);
+        let led = frame(5, 2, &[&[0; 4][..], &[7; 16], &[1, 1, 4, 0, 0, 0, 2, 0]].concat());
+        let in_sync = frame(5, 2, &[&[0; 4][..], &[7; 16], &[1, 0, 5, 2, 0, 0, 0, 1, 0]].concat());
+        let image = read(&[&records[..], &[led.clone(), in_sync, led]].concat()).expect("readable");
+        assert_eq!(image.next_leader_epoch(), 3);
     }
 
     #[test]

@@ -9,7 +9,10 @@ use bytes::Bytes;
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::{DELETING_KEY, Planned, check_name, json, pending_key, record_of, topic_key};
-use crate::cluster::{Cluster, PRODUCER_IDS_KEY, Refusal, lock, storage_refusal};
+use crate::cluster::{
+    Cluster, IdFloors, LEADER_EPOCH_KEY, PRODUCER_IDS_KEY, Refusal, lock, next_leader_epoch_of,
+    next_producer_id_of, storage_refusal,
+};
 use crate::config::TopicConfig;
 use crate::topics::{Assignments, PendingRecord, TOPIC_RECORD_VERSION, folded_name};
 
@@ -55,22 +58,24 @@ impl Cluster {
         self.put_durably(&entries.collect::<Result<Vec<_>, Refusal>>()?)
     }
 
-    /// Records durably that the topics exist, all of them at once. Producers get ids from `producer_id_min` on.
-    pub(crate) fn end_import(&self, topics: &[ImportedTopic], producer_id_min: i64) -> Result<(), Refusal> {
+    /// Records durably that the topics exist, all of them at once. Producers get ids from the floor on, and leaders
+    /// epochs.
+    pub(crate) fn end_import(&self, topics: &[ImportedTopic], floors: IdFloors) -> Result<(), Refusal> {
         self.storage.sync_dir("").map_err(|error| storage_refusal(&error))?;
-        let mut entries = Vec::with_capacity(2 * topics.len() + 1);
+        let mut entries = Vec::with_capacity(2 * topics.len() + 2);
         for topic in topics {
             let record = record_of(topic.id, topic.partitions, &topic.config, 1, &Assignments::new());
             entries.push((topic_key(&topic.name), Some(json(&record)?)));
             entries.push((pending_key(DELETING_KEY, topic.id), None));
         }
-        let next = lock(&self.journal)
-            .get(PRODUCER_IDS_KEY)
-            .and_then(|value| Some(i64::from_be_bytes(*value.first_chunk::<8>()?)))
-            .unwrap_or(0)
-            .max(producer_id_min);
-        let next = Bytes::copy_from_slice(&next.to_be_bytes());
-        entries.push((Bytes::from_static(PRODUCER_IDS_KEY), Some(next)));
+        let (producer_id, leader_epoch) = {
+            let journal = lock(&self.journal);
+            (next_producer_id_of(&journal), next_leader_epoch_of(&journal))
+        };
+        let producer_id = producer_id.max(floors.producer_id).to_be_bytes();
+        entries.push((Bytes::from_static(PRODUCER_IDS_KEY), Some(Bytes::copy_from_slice(&producer_id))));
+        let leader_epoch = leader_epoch.max(floors.leader_epoch).to_be_bytes();
+        entries.push((Bytes::from_static(LEADER_EPOCH_KEY), Some(Bytes::copy_from_slice(&leader_epoch))));
         self.put_durably(&entries)
     }
 }

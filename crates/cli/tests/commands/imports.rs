@@ -135,6 +135,21 @@ fn partitions_of_one_topic_in_two_directories_are_imported() {
     assert_eq!(values_of(&target, "orders"), ["a", "b", "c"]);
 }
 
+/// The share groups in `__consumer_offsets` were imported without the states of their partitions, and could never fetch.
+#[test]
+fn the_states_of_share_groups_are_imported() {
+    let mut kafka = StoppedKafka::new();
+    kafka.add_topic("orders", 7, &["first"]);
+    kafka.append("first", "orders-0", 0, &["a".into()]);
+    kafka.add_topic("__share_group_state", 9, &["second"]);
+    let kafka = kafka.finish();
+    let data = tempfile::tempdir().expect("a directory");
+    let target = data.path().join("ottla");
+    kafka.import(&target, &[]).succeeded();
+    assert!(target.join("__share_group_state-0").exists());
+    assert_eq!(values_of(&target, "orders"), ["a"]);
+}
+
 #[test]
 fn directories_that_are_no_partitions_are_named_and_left_out() {
     let mut kafka = StoppedKafka::new();

@@ -168,6 +168,21 @@ fn a_member_gets_partitions_when_their_state_is_initialized() {
     assert_eq!(story.group.state(), "Stable");
 }
 
+/// After an import without `__share_group_state`, members were given partitions that they could never fetch.
+#[test]
+fn partitions_whose_state_is_lost_are_initialized_again() {
+    let mut story = Story::new();
+    story.join("m1", &["orders"]);
+    story.settle_all();
+    story.restart();
+    story.group.initialize_again(|(_, index)| index == 1);
+    let initialized = |story: &Story| story.group.initialized().values().map(BTreeSet::len).sum::<usize>();
+    assert_eq!(initialized(&story), 3);
+    story.settle_all();
+    assert_eq!(initialized(&story), 4);
+    assert_eq!(story.assigned("m1"), (0..4).map(|index| (ORDERS, index)).collect());
+}
+
 #[test]
 fn members_divide_partitions_and_take_over_those_of_members_that_leave() {
     let mut story = Story::new();

@@ -327,6 +327,17 @@ impl Cluster {
         tokio::join!(self.share_groups.keep_time(self), self.keep_share_states());
     }
 
+    /// Lets the share groups initialize partitions again whose state is lost. Call it once all topics are loaded.
+    pub(crate) fn initialize_lost_share_states(&self) {
+        for (group_id, entry) in &mut self.share_groups.lock().by_id {
+            let group: Arc<str> = group_id.as_str().into();
+            entry.group.initialize_again(|(topic, partition)| {
+                let key = SharePartitionKey { group: group.clone(), topic, partition };
+                self.has_lost_share_state(&key)
+            });
+        }
+    }
+
     /// Removes a deleted topic from the share groups. Blocks.
     pub(crate) fn forget_share_topic(&self, topic: Uuid) -> Result<(), OpenError> {
         self.share_leader.forget_topic(topic);

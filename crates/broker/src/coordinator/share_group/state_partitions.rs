@@ -117,6 +117,25 @@ impl ShareGroup {
         }
     }
 
+    /// Moves initialized partitions without a state back: the next heartbeat initializes them. An import can leave out the topic of
+    /// the states, and a repair can lose it.
+    pub(super) fn initialize_again(&mut self, is_lost: impl Fn(Place) -> bool) {
+        let states = &mut self.state_partitions;
+        for (id, topic) in &mut states.initialized {
+            let lost = topic.partitions.iter().copied().filter(|index| is_lost((*id, *index)));
+            let lost: BTreeSet<i32> = lost.collect();
+            if lost.is_empty() {
+                continue;
+            }
+            topic.partitions.retain(|index| !lost.contains(index));
+            let open = states.initializing.entry(*id).or_default();
+            open.name.clone_from(&topic.name);
+            open.partitions.extend(lost);
+            self.changed.insert(Change::StatePartitions);
+        }
+        states.initialized.retain(|_, topic| !topic.partitions.is_empty());
+    }
+
     /// Notes that the state of a topic's partitions is deleted, and returns the partitions; `None` if there are none.
     pub(super) fn begin_deleting(&mut self, topic: Uuid) -> Option<Vec<Place>> {
         let mut places: Vec<Place> = Vec::new();

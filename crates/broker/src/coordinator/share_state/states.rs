@@ -195,6 +195,14 @@ impl Cluster {
         WriteContext { updates_per_snapshot, now_ms: self.clock.now_ms() }
     }
 
+    /// Returns `true` if there is no state of a partition that exists, and no partition of `__share_group_state` is offline that could
+    /// have it.
+    pub(crate) fn has_lost_share_state(&self, key: &SharePartitionKey) -> bool {
+        let stored = self.internal_partition(TOPIC, &key.coordinator_key());
+        let is_readable = stored.is_none_or(|partition| partition.unavailable().is_none());
+        is_readable && check_partition(self, key).is_ok() && !lock(&self.share_states.table).contains(key)
+    }
+
     /// Deletes the states of a topic that is deleted. Blocks.
     pub(crate) fn forget_share_states(&self, topic: Uuid) -> Result<(), OpenError> {
         let keys = lock(&self.share_states.table).keys_of_topic(topic);
