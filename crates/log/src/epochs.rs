@@ -58,6 +58,14 @@ impl Epochs {
         self.entries.retain(|(_, start)| *start < end);
     }
 
+    /// Notes that `epoch` was used although no record of it is left below `end`, where the log ends. The next leader begins above it:
+    /// consumers may have read the lost records, and would take others of the same epoch for a continuation.
+    pub(crate) fn note_used(&mut self, epoch: i32, end: i64) {
+        if self.latest().is_none_or(|latest| latest < epoch) {
+            self.entries.push((epoch, end));
+        }
+    }
+
     /// Forgets epochs that ended before `start`.
     pub(crate) fn forget_before(&mut self, start: i64) {
         let gone = self.entries.partition_point(|(_, offset)| *offset <= start).saturating_sub(1);

@@ -411,6 +411,9 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
             })?;
         }
     }
+    if let Some(latest) = stored.as_ref().and_then(Epochs::latest) {
+        epochs.note_used(latest, end);
+    }
     epochs.forget_before(log.start_offset);
     if stored.as_ref() != Some(&epochs) && epochs != Epochs::default() {
         epochs.store(&*storage, &log.dir)?.sync_data()?;

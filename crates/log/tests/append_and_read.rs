@@ -455,6 +455,33 @@ fn leader_epochs_are_remembered() {
     check(&open(&disk, &small()).0);
 }
 
+/// A leader after a power cut began with the epoch of the lost records: a consumer that had read them skipped those that took their place.
+#[test]
+fn the_epoch_of_lost_records_is_not_used_again() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    for epoch in [1, 1, 2] {
+        let options = AppendOptions { leader_epoch: epoch, ..AppendOptions::default() };
+        log.append(NOW, batch(NOW, &[b"x"]), options).expect("appended");
+    }
+    drop(log);
+    // The power cut leaves the file of the epochs, and not the record of the last one.
+    let path = "orders-0/00000000000000000000.log";
+    let bytes = disk.contents(path).expect("there");
+    disk.set_contents(path, &bytes[..bytes.len() / 3 * 2]);
+    for context in ["after the power cut", "and after another start"] {
+        let (log, _) = open(&disk, &LogConfig::default());
+        assert_eq!((log.end_offset(), log.latest_epoch()), (2, Some(2)), "{context}");
+        assert_eq!(log.epoch_end(2), Some((2, 2)), "{context}");
+    }
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    let options = AppendOptions { leader_epoch: 3, ..AppendOptions::default() };
+    log.append(NOW, batch(NOW, &[b"y"]), options).expect("appended");
+    assert_eq!((log.epoch_end(2), log.epoch_end(3)), (Some((1, 2)), Some((3, 3))));
+    log.close().expect("closed");
+    assert_eq!(open(&disk, &LogConfig::default()).0.latest_epoch(), Some(3));
+}
+
 #[test]
 fn a_deleted_log_leaves_nothing() {
     let disk = MemStorage::new();
