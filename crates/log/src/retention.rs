@@ -192,22 +192,16 @@ impl Log {
 
     /// Returns the next step of deleting old segments according to `retention.bytes` and `retention.ms`.
     ///
-    /// The active segment is deleted only if all its records are too old. In that case a new segment is created first.
+    /// The active segment is deleted only if all its records are too old and all other segments go. In that case a new segment is
+    /// created first; if that fails, the others go all the same.
     pub fn plan_retention(&mut self, now_ms: i64) -> Result<RetentionStep, LogError> {
         self.check_online()?;
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
         self.producer_count.set(self.producers.len());
         let last = self.segments.len() - 1;
-        if self.active().size > 0 && self.config.delete {
-            match self.age(last, now_ms)? {
-                Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
-                Age::Expired => self.roll(now_ms)?,
-                Age::Young => {}
-            }
-        }
         let mut left = self.size_bytes();
         let mut count = 0;
-        while count + 1 < self.segments.len() {
+        while count < last {
             let size = self.segments[count].size;
             let too_much =
                 self.config.delete && self.config.retention_bytes.is_some_and(|max| left - size >= max);
@@ -221,6 +215,18 @@ impl Log {
             }
             left -= size;
             count += 1;
+        }
+        if count == last && self.active().size > 0 && self.config.delete {
+            match self.age(last, now_ms)? {
+                Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
+                Age::Expired => match self.roll(now_ms) {
+                    Ok(()) => count += 1,
+                    Err(error) if count == 0 => return Err(error),
+                    // A full disk has no room for another segment until the closed ones are gone.
+                    Err(error) => tracing::warn!(%error, "only closed segments are deleted"),
+                },
+                Age::Young => {}
+            }
         }
         if count == 0 {
             return Ok(RetentionStep::Done);

@@ -316,6 +316,26 @@ fn retention_lets_whole_segments_go() {
     assert_eq!(append(&mut log, b"on").expect("appended").base_offset, 100);
 }
 
+/// The new segment was created first: on a full disk, retention deleted nothing.
+#[test]
+fn retention_deletes_closed_segments_also_if_no_segment_can_be_created() {
+    use ottla_log::storage::mem::{Fault, OpKind};
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &LogConfig { retention_ms: Some(1000), ..small() });
+    for n in 0..100 {
+        append(&mut log, &numbered(n)).expect("appended");
+    }
+    let count = log.segment_count();
+    disk.inject(|op| {
+        let is_segment = op.path.rsplit('.').next() == Some("log");
+        (op.kind == OpKind::Create && is_segment).then_some(Fault::NoSpace)
+    });
+    assert_eq!(log.enforce_retention(NOW + 2000).expect("enforced").segments, count - 1);
+    assert_eq!((log.segment_count(), log.end_offset()), (1, 100));
+    disk.heal();
+    assert_eq!(log.enforce_retention(NOW + 2000).expect("enforced").segments, 1);
+}
+
 /// A pass read the active segment again after each append, and other topics waited for its end.
 #[test]
 fn retention_ends_although_old_records_are_appended_meanwhile() {
