@@ -84,6 +84,15 @@ pub enum RepairError {
         /// The problem with the format.
         source: FormatError,
     },
+    /// The log was not closed cleanly.
+    #[error(
+        "{}: the broker was not stopped cleanly: start and stop it, so that it recovers the partition, or run `ottla log repair`",
+        dir.display()
+    )]
+    NotClosed {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A file cannot be read or written.
     #[error("{}: {source}", dir.display())]
     Io {

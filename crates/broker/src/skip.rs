@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ottla_log::storage::Storage;
 use ottla_log::storage::fs::{FsStorage, lock};
-use ottla_log::{BadRange, Log, LogConfig, ReadError};
+use ottla_log::{BadRange, Log, LogConfig, ReadError, check_log};
 
 use crate::data_dir::METADATA_FILE;
 use crate::repair::RepairError;
@@ -14,9 +14,10 @@ use crate::repair::RepairError;
 const READ_BYTES: usize = 1 << 20;
 
 /// Reads the partition in `dir` whole and returns its damaged ranges; with `accept_loss`, readers pass them from now
-/// on: those that hold `offset`, or all.
+/// on: those that hold `offset`, or all. Without it no file is changed.
 ///
-/// The broker must be stopped. The damaged bytes stay in the file.
+/// The broker must be stopped, with `accept_loss` cleanly: after a crash only a start of the broker tells damage from a torn write that
+/// no client has seen. The damaged bytes stay in the file.
 ///
 /// # Errors
 /// The directory is not a partition of a data directory, a broker uses it, or its files cannot be read or written.
@@ -36,16 +37,21 @@ pub fn skip_damage(
     }
     let _lock = lock(root)?;
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
+    let is_meant =
+        |bad: &BadRange| !bad.skipped && offset.is_none_or(|it| (bad.offset..bad.next_offset).contains(&it));
+    let check = check_log(&storage, name)?;
+    if !accept_loss {
+        return Ok(check.damaged().into_iter().filter(is_meant).collect());
+    }
+    if !check.is_clean {
+        return Err(RepairError::NotClosed { dir: full.clone() });
+    }
     let (mut log, _) = Log::open_existing(storage, name, LogConfig::default(), now_ms, 0)?;
     find_damage(&mut log)
         .map_err(|error| RepairError::Io { dir: full.clone(), source: std::io::Error::other(error) })?;
-    let is_meant =
-        |bad: &BadRange| !bad.skipped && offset.is_none_or(|it| (bad.offset..bad.next_offset).contains(&it));
     let meant: Vec<BadRange> = log.quarantined().iter().filter(|bad| is_meant(bad)).copied().collect();
-    if accept_loss {
-        for bad in &meant {
-            log.skip_damage(bad.offset)?;
-        }
+    for bad in &meant {
+        log.skip_damage(bad.offset)?;
     }
     log.close()?;
     Ok(meant)

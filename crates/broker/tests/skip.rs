@@ -6,7 +6,9 @@ mod common;
 #[path = "../../client/tests/support/log.rs"]
 mod log;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use common::world::{Served, connect, fill, start, view};
 use log::Log;
@@ -14,6 +16,26 @@ use ottla_broker::skip_damage;
 
 const NOW: i64 = 1_700_000_000_000;
 const PLACE: (&str, i32) = ("orders", 1);
+
+/// The files of a directory with their bytes.
+fn files_of(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(dir).expect("there").map(|entry| entry.expect("an entry").path());
+    entries.map(|path| (path.clone(), fs::read(&path).expect("read"))).collect()
+}
+
+/// It opened the log as a broker with durability `os`: an end that a crash had torn became a hole for ever.
+#[test]
+fn a_list_of_the_damage_changes_no_file_after_a_crash() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    let (dir, killed) = (tmp.path().join("clean"), tmp.path().join("killed"));
+    fill(&dir, &killed);
+    let partition = killed.join("orders-1");
+    let before = files_of(&partition);
+    assert_eq!(skip_damage(&partition, None, false, NOW).expect("listed"), []);
+    let error = skip_damage(&partition, None, true, NOW).expect_err("the broker was not stopped");
+    assert!(error.to_string().contains("start and stop it"), "{error}");
+    assert_eq!(files_of(&partition), before);
+}
 
 #[test]
 fn a_damaged_batch_is_logged_once_and_readers_pass_it_after_its_loss_was_accepted() {

@@ -423,6 +423,8 @@ pub struct LogCheck {
     pub segments: usize,
     /// The size of the segments in bytes.
     pub bytes: u64,
+    /// The log was closed cleanly.
+    pub is_clean: bool,
     /// Damaged ranges that were quarantined earlier.
     pub quarantined: Vec<BadRange>,
     /// Damaged and missing records.
@@ -430,6 +432,25 @@ pub struct LogCheck {
 }
 
 impl LogCheck {
+    /// Returns the damaged ranges: those that were quarantined earlier and the others.
+    pub fn damaged(&self) -> Vec<BadRange> {
+        let mut all = self.quarantined.clone();
+        for loss in &self.losses {
+            let Loss::Damaged { file, position, bytes, offset, next } = loss else { continue };
+            let Some((segment, _)) = parse_name(file) else { continue };
+            let is_known = |known: &BadRange| {
+                known.segment == segment
+                    && (known.position..known.position + known.bytes.max(1)).contains(position)
+            };
+            if !self.quarantined.iter().any(is_known) {
+                let (position, bytes, offset, next_offset) = (*position, *bytes, *offset, *next);
+                all.push(BadRange { segment, position, bytes, offset, next_offset, skipped: false });
+            }
+        }
+        all.sort_by_key(|bad| (bad.segment, bad.position));
+        all
+    }
+
     /// Adds the loss of a log without `synced` that ends below `next_offset_min`: see [`Log::open_existing`].
     pub fn require_end(&mut self, next_offset_min: i64) {
         let end = self.end_offset.max(self.start_offset);
@@ -446,6 +467,7 @@ impl LogCheck {
             synced_offset: None,
             segments: 0,
             bytes: 0,
+            is_clean: false,
             quarantined: Vec::new(),
             losses,
         }
@@ -467,6 +489,7 @@ pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogE
     let found = load_checkpoints(&**storage, dir)?;
     let config = crate::LogConfig { visible: Visible::Synced, ..crate::LogConfig::default() };
     let mut log = crate::recovery::unopened(storage.clone(), dir, config, &directory, &found, 0);
+    let is_clean = found.mark.as_ref().is_some_and(|mark| check_mark(&log, mark, &mut Vec::new()).is_some());
     let how = How { full: true, ..How::default() };
     let mut report = RecoveryReport::default();
     let plan = examine(&mut log, &found, &how, &mut report).map_err(failed)?;
@@ -478,6 +501,7 @@ pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogE
         synced_offset: found.synced.synced(),
         segments: log.segments.len(),
         bytes: log.size_bytes(),
+        is_clean,
         quarantined: log.bad.clone(),
         losses: plan.losses,
     })
