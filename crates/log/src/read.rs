@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ottla_wire::{Chain, FileSlice};
 
+use crate::bad_range::BadRange;
 use crate::deliberate::{DeliberateFault, has_deliberate_fault};
 use crate::error::ReadError;
 use crate::log::Log;
@@ -154,10 +155,9 @@ impl Log {
         let segment = &self.segments[number];
         let (log, size, end_offset) = (segment.log().clone(), segment.size, segment.end_offset);
         let scanned = scan(&*log, base_offset, size, |_, _| {})?;
-        self.bad.retain(|bad| bad.segment != base_offset);
-        self.bad.extend(&scanned.bad);
+        let mut found = scanned.bad;
         if scanned.end < size {
-            self.bad.push(crate::bad_range::BadRange {
+            found.push(BadRange {
                 segment: base_offset,
                 position: scanned.end,
                 bytes: size - scanned.end,
@@ -166,6 +166,14 @@ impl Log {
                 skipped: false,
             });
         }
+        // Ranges that the operator has accepted stay accepted.
+        for range in &mut found {
+            range.skipped = self.bad.contains(&BadRange { skipped: true, ..*range });
+        }
+        // A scan does not find offsets that are missing between two batches or at the end.
+        let is_missing = |bad: &BadRange| bad.bytes == 0 && found.iter().all(|it| it.offset != bad.offset);
+        self.bad.retain(|bad| bad.segment != base_offset || is_missing(bad));
+        self.bad.extend(found);
         self.bad.sort_by_key(|bad| (bad.segment, bad.position));
         for bad in self.bad.iter().filter(|bad| bad.segment == base_offset && !bad.skipped) {
             tracing::error!(dir = &*self.dir, "{bad} are damaged: fetches of these offsets fail");

@@ -144,3 +144,21 @@ fn readers_pass_damage_that_is_skipped_also_after_a_restart() {
         }
     }
 }
+
+/// New damage in the segment made readers fail again at the ranges that the operator had accepted.
+#[test]
+fn ranges_that_are_skipped_stay_skipped_when_other_damage_is_found() {
+    let disk = closed();
+    let (one, file) = (batch_bytes(&disk), log_files(&disk)[0].clone());
+    flip(&disk, &file, one + 70);
+    let (mut log, _) = open(&disk, &small());
+    log.read(1, 1 << 20, i64::MAX, true).expect_err("damaged");
+    log.skip_damage(1).expect("stored").expect("1 is damaged");
+    // The format in the header of another batch.
+    flip(&disk, &file, 5 * one + 16);
+    log.read(5, 1 << 20, i64::MAX, true).expect_err("damaged, too");
+    let ranges: Vec<_> = log.quarantined().iter().map(|bad| (bad.offset, bad.skipped)).collect();
+    assert_eq!(ranges, [(1, true), (5, false)]);
+    let read = log.read(1, 1 << 20, i64::MAX, true).expect("passed").chain.to_bytes().expect("bytes");
+    assert_eq!(i64::from_be_bytes(read[..8].try_into().expect("an offset")), 2);
+}
