@@ -3,11 +3,11 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerConfig, BrokerThread, Clock};
-use ottla_log::storage::mem::MemStorage;
+use ottla_broker::{Broker, BrokerConfig, BrokerThread, Clock, Durability};
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::messages as m;
 use ottla_protocol::messages::share_group_heartbeat::{
     ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse,
@@ -585,6 +585,40 @@ fn records_that_newer_snapshots_replace_are_deleted_and_the_states_survive_a_kil
     assert_eq!(firsts, (0..written).map(|at| 2 * at).collect::<Vec<_>>());
     assert_eq!(starts(&mut connection), STARTS, "the states that did not change are there");
     drop(broker);
+}
+
+/// With durability `os` a power cut could lose a state: its old records were deleted durably, the new snapshot was not durable.
+#[test]
+fn records_of_states_are_not_deleted_before_their_snapshots_are_on_disk() {
+    let storage = MemStorage::new();
+    let (broker, mut connection) = start_with(&storage, |config| {
+        config.durability = Durability::Os;
+        config.share_coordinator.state_topic_partitions = 1;
+        config.share_coordinator.prune_interval = Duration::from_millis(20);
+    });
+    let id = topic_id(&mut connection, "orders");
+    assert_eq!(alter(&mut connection, "orders", &STARTS[..1]).0, ErrorCode::None);
+    let state = read_state(&mut connection, id, 0);
+    let tried = Arc::new(AtomicBool::new(false));
+    let syncs = tried.clone();
+    storage.inject(move |op| {
+        let is_sync = op.kind == OpKind::SyncData && op.path.starts_with("__share_group_state-0/");
+        (is_sync && op.path.rsplit('.').next() == Some("log")).then(|| {
+            syncs.store(true, Ordering::Relaxed);
+            Fault::Io
+        })
+    });
+    for at in 0..20 {
+        // Refused once the failed sync has taken the partition offline.
+        write_state(&mut connection, id, (state.state_epoch, 0), (2 * at, 2 * at, 2));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while !tried.load(Ordering::Relaxed) {
+        assert!(Instant::now() < deadline, "the snapshots are not synced");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(broker.cluster().offsets_of(STATES, 0).map(|(start, _)| start), Some(0));
+    storage.heal();
 }
 
 /// A state that is not cold yet keeps its snapshot, and all records after it.

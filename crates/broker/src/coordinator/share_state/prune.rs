@@ -7,6 +7,7 @@ use ottla_protocol::ErrorCode;
 
 use super::states::TOPIC;
 use crate::cluster::{Cluster, lock};
+use crate::config::Durability;
 use crate::coordinator::offset_log::too_long;
 use crate::internal_topics::Written;
 use crate::partition::Partition;
@@ -63,6 +64,10 @@ impl Cluster {
         self.await_written(&Written::so_far(partition)).await?;
         if needed <= start {
             return Ok(());
+        }
+        if self.config.durability == Durability::Os {
+            // The wait above ends at once then.
+            self.flush(partition).await?;
         }
         let pruned = partition.clone();
         let deleted = self.syncer.run_blocking(move || pruned.delete_records_before(needed)).await;
