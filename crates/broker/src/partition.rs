@@ -317,6 +317,12 @@ impl Partition {
             options.aborted = log.all_aborted_transactions(options.stable_end)?;
             log.begin_compaction(options)?
         };
+        // With durability `os` a power cut could lose the newest value of a key whose earlier one was removed.
+        let pending = self.log().pending_closed_sync();
+        if let Some(pending) = pending {
+            let synced = pending.run();
+            self.log().sync_done(synced).map_err(CompactionError::from)?;
+        }
         let mut removal = Duration::ZERO;
         while let Some(group) = compaction.clean_next(should_stop)? {
             let pending = self.log().begin_replacement(group)?;

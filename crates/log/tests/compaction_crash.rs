@@ -184,3 +184,23 @@ fn a_damaged_swap_file_is_dropped_while_the_old_segments_are_there() {
     check(&mut log, &before, &after, "damaged");
     assert!(leftovers(&disk).is_empty());
 }
+
+/// The old value went durably while the segment with the new one was in the page cache only.
+#[test]
+fn a_power_cut_after_a_compaction_leaves_a_value_of_each_key() {
+    for seed in 0..50 {
+        let disk = MemStorage::forgetful();
+        let mut log = open(&disk).expect("a new log");
+        append(&mut log, &[record(1, "old"), record(2, "other")]);
+        log.roll(NOW).expect("rolled");
+        log.sync_now().expect("synced");
+        append(&mut log, &[record(1, "new")]);
+        log.roll(NOW).expect("rolled");
+        log.compact(options(0, NOW)).expect("compacted");
+        drop(log);
+        disk.crash(&mut fastrand::Rng::with_seed(seed));
+        let found = contents(&mut open(&disk).expect("opened"));
+        let keys: Vec<_> = found.iter().map(|keyed| keyed.key.clone()).collect();
+        assert!(keys.contains(&record(1, "").key), "seed {seed}: {found:?}");
+    }
+}

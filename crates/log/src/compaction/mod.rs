@@ -170,6 +170,9 @@ impl Log {
     /// Compacts the log. Blocks until it is done; with [`Log::begin_compaction`] others use the log meanwhile.
     pub fn compact(&mut self, options: CompactionOptions) -> Result<CompactionReport, CompactionError> {
         let mut compaction = self.begin_compaction(options)?;
+        if let Some(pending) = self.pending_closed_sync() {
+            self.sync_done(pending.run())?;
+        }
         while let Some(group) = compaction.clean_next(&|| false)? {
             let pending = self.begin_replacement(group)?;
             self.finish_replacement(pending.run())?.run()?;

@@ -96,6 +96,9 @@ impl Log {
 
     /// Begins a compaction. Its passes read closed segments without the log.
     ///
+    /// Before the first replacement the closed segments must be durable: see [`Log::pending_closed_sync`]. Otherwise a power cut can
+    /// lose the newest value of a key whose earlier one was removed.
+    ///
     /// Fails with [`CompactionError::Damaged`] if one of the segments has quarantined batches: their keys are not known.
     pub fn begin_compaction(&mut self, options: CompactionOptions) -> Result<Compaction, CompactionError> {
         let CompactionOptions { now_ms, first_dirty, stable_end, map_bytes_max, secret, aborted, .. } =
