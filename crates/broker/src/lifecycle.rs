@@ -6,7 +6,7 @@
 //! delete:  remove topic/<name>, put deleting/<id>       directories       remove deleting/<id>
 //! ```
 //!
-//! A directory is removed only if a durable `creating/` or `deleting/` record names it and its `partition.metadata` has
+//! A directory is removed only if a durable `creating/`, `importing/` or `deleting/` record names it and its `partition.metadata` has
 //! the same id. Any other directory is left alone, and no topic is created over it.
 //!
 //! These calls block for syncs. Requests make them through [`Cluster::change_topics`], on a thread that may block. One
@@ -35,6 +35,8 @@ use crate::topics::{
 
 pub(crate) const CREATING_KEY: &str = "creating/";
 pub(crate) const DELETING_KEY: &str = "deleting/";
+/// An import that is not complete: a start removes its directories. A repair does not, as the damage may be in its completion.
+pub(crate) const IMPORTING_KEY: &str = "importing/";
 
 /// The partitions of a topic that are created; the topic may have others already.
 struct Creation {
@@ -276,7 +278,7 @@ impl Cluster {
     /// Removes the directories of every recorded deletion and of every creation that was not completed. A record that cannot be
     /// completed is logged and stays, until the next call: it must not stop the other topics.
     pub(crate) fn finish_pending(&self) {
-        for (prefix, only_begun) in [(CREATING_KEY, true), (DELETING_KEY, false)] {
+        for (prefix, only_begun) in [(CREATING_KEY, true), (IMPORTING_KEY, false), (DELETING_KEY, false)] {
             let pending: Vec<_> = lock(&self.journal)
                 .iter_prefix(prefix.as_bytes())
                 .map(|(key, value)| pending_record(prefix, key, value))

@@ -1,14 +1,14 @@
-//! Topics whose partitions are copied from elsewhere. Until the last step they are recorded as deleted, so that a start after a crash
+//! Topics whose partitions are copied from elsewhere. Until the last step they are recorded as imports, so that a start after a crash
 //! removes what was copied.
 //!
 //! ```text
-//! import:  put deleting/<id>        directories        put topic/<name> and remove deleting/<id> of all topics
+//! import:  put importing/<id>       directories        put topic/<name> and remove importing/<id> of all topics
 //! ```
 
 use bytes::Bytes;
 use ottla_protocol::{ErrorCode, Uuid};
 
-use super::{DELETING_KEY, Planned, check_name, json, pending_key, record_of, topic_key};
+use super::{IMPORTING_KEY, Planned, check_name, json, pending_key, record_of, topic_key};
 use crate::cluster::{
     Cluster, IdFloors, LEADER_EPOCH_KEY, PRODUCER_IDS_KEY, Refusal, lock, next_leader_epoch_of,
     next_producer_id_of, storage_refusal,
@@ -53,7 +53,7 @@ impl Cluster {
                 from: 0,
                 to: topic.partitions,
             };
-            Ok((pending_key(DELETING_KEY, topic.id), Some(json(&record)?)))
+            Ok((pending_key(IMPORTING_KEY, topic.id), Some(json(&record)?)))
         });
         self.put_durably(&entries.collect::<Result<Vec<_>, Refusal>>()?)
     }
@@ -66,7 +66,7 @@ impl Cluster {
         for topic in topics {
             let record = record_of(topic.id, topic.partitions, &topic.config, 1, &Assignments::new());
             entries.push((topic_key(&topic.name), Some(json(&record)?)));
-            entries.push((pending_key(DELETING_KEY, topic.id), None));
+            entries.push((pending_key(IMPORTING_KEY, topic.id), None));
         }
         let (producer_id, leader_epoch) = {
             let journal = lock(&self.journal);

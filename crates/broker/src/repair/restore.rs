@@ -10,7 +10,7 @@ use super::{Repair, RepairError, Topics, is_partition_of, topics_of};
 use crate::config::BrokerConfig;
 use crate::data_dir::{self, META_DIR, METADATA_FILE, Metadata};
 use crate::internal_topics::InternalTopic;
-use crate::lifecycle::{CREATING_KEY, DELETING_KEY, pending_key};
+use crate::lifecycle::{CREATING_KEY, DELETING_KEY, IMPORTING_KEY, pending_key};
 use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir, topic_key};
 
 /// The settings of a topic are lost with its record. Without these, the defaults could delete what was just restored.
@@ -46,7 +46,16 @@ impl Repair {
                 }
             }
         }
-        let entries: Vec<(Bytes, Option<Bytes>)> = restored
+        let imports: Vec<Bytes> =
+            meta.iter_prefix(IMPORTING_KEY.as_bytes()).map(|(key, _)| key.clone()).collect();
+        for (name, id, _) in &restored {
+            if imports.contains(&pending_key(IMPORTING_KEY, *id)) {
+                self.report.notes.push(format!(
+                    "topic `{name}`: its import may not be complete: compare it with the original, or delete and import it again"
+                ));
+            }
+        }
+        let mut entries: Vec<(Bytes, Option<Bytes>)> = restored
             .iter()
             .flat_map(|(name, id, record)| {
                 let value = serde_json::to_vec(record).expect("a record has strings and numbers only");
@@ -54,6 +63,8 @@ impl Repair {
                 [(topic_key(name), Some(value.into())), (pending_key(CREATING_KEY, *id), None)]
             })
             .collect();
+        // The batch that completed an import may be what is lost: the next start must not remove the directories.
+        entries.extend(imports.into_iter().map(|key| (key, None)));
         self.describe(&restored);
         meta.put_all(self.now_ms, &entries)?;
         if self.accept_loss && !entries.is_empty() {

@@ -150,6 +150,29 @@ fn the_states_of_share_groups_are_imported() {
     assert_eq!(values_of(&target, "orders"), ["a"]);
 }
 
+/// The record that completed the import was lost, and the start after the repair deleted all imported topics.
+#[test]
+fn a_repair_of_the_journal_keeps_imported_topics() {
+    let mut kafka = StoppedKafka::new();
+    kafka.add_topic("orders", 7, &["first"]);
+    kafka.append("first", "orders-0", 0, &["a".into(), "b".into()]);
+    let kafka = kafka.finish();
+    let data = tempfile::tempdir().expect("a directory");
+    let target = data.path().join("ottla");
+    kafka.import(&target, &[]).succeeded();
+    let journal = target.join("__ottla-meta/00000000000000000000.log");
+    let mut bytes = fs::read(&journal).expect("read");
+    let at = bytes.windows(12).position(|window| window == b"topic/orders").expect("the completion");
+    bytes[at] ^= 1;
+    fs::write(&journal, bytes).expect("written");
+    let repaired = ottla(&["log", "repair", text(&target), "--accept-loss"], "");
+    let said = repaired.stdout.clone() + &repaired.stderr;
+    assert!(said.contains("its import may not be complete"), "{said}");
+    for _ in 0..2 {
+        assert_eq!(values_of(&target, "orders"), ["a", "b"]);
+    }
+}
+
 #[test]
 fn directories_that_are_no_partitions_are_named_and_left_out() {
     let mut kafka = StoppedKafka::new();
