@@ -18,6 +18,7 @@ use std::time::Duration;
 use rdkafka::client::handle::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::group_metadata::*;
+use rdkafka::consume::leave_group::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
