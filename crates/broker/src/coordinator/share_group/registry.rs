@@ -24,7 +24,7 @@ use crate::coordinator::consumer_group::member::Place;
 use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
 use crate::coordinator::name_locks::NameLocks;
 use crate::coordinator::offset_log::too_long;
-use crate::coordinator::share_state::UNINITIALIZED;
+use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
 use crate::internal_topics::{InternalTopic, Written};
 use crate::memory::KeptMemory;
 
