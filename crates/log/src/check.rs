@@ -9,6 +9,9 @@ use crate::append_options::{AppendOptions, Check, Origin, Transactional};
 use crate::config::LogConfig;
 use crate::error::AppendError;
 
+/// Records without keys that a refusal names, so that its response is small. They are all refused.
+const MISSING_KEYS_MAX: usize = 1000;
+
 /// Checks batches as [`Log::append`](crate::Log::append) would, but without the log: outside of its lock.
 ///
 /// Batches that pass can be appended with [`Check::Trusted`]. A largest timestamp that is wrong is put right in place.
@@ -51,9 +54,11 @@ impl Checker<'_> {
         let mut times = Times { earliest: header.base_timestamp, latest: header.max_timestamp };
         if self.options.check == Check::Records {
             let max = self.options.decompressed_bytes_max.unwrap_or(self.config.decompressed_bytes_max);
-            let records = check_records(&header, batch, max).map_err(|source| self.invalid(source))?;
-            self.keys(records.keyless)?;
+            let keyless = self.keyless();
+            let records =
+                check_records(&header, batch, max, keyless).map_err(|source| self.invalid(source))?;
             times = records.times;
+            self.keys(records.keyless)?;
         }
         if let Some(latest) = self.after_records(&header, &times)? {
             header.max_timestamp = latest;
@@ -94,11 +99,18 @@ impl Checker<'_> {
     }
 
     /// Compaction could not tell records without keys apart, and would remove all of them.
-    fn keys(&self, keyless: Option<u32>) -> Result<(), AppendError> {
-        match keyless.filter(|_| self.config.compact && self.options.origin == Origin::Client) {
-            Some(record) => Err(AppendError::MissingKey { dir: self.dir.to_owned(), record }),
-            None => Ok(()),
+    fn keyless(&self) -> Keyless {
+        Keyless {
+            is_wanted: self.config.compact && self.options.origin == Origin::Client,
+            records: Vec::new(),
         }
+    }
+
+    fn keys(&self, keyless: Keyless) -> Result<(), AppendError> {
+        if keyless.records.is_empty() {
+            return Ok(());
+        }
+        Err(AppendError::MissingKey { dir: self.dir.to_owned(), records: keyless.records })
     }
 
     #[cold]
@@ -176,7 +188,7 @@ struct Reading {
     header: BatchHeader,
     records: RecordStream,
     times: Times,
-    keyless: Option<u32>,
+    keyless: Keyless,
     found: u32,
     is_dense: bool,
 }
@@ -238,9 +250,10 @@ impl BatchesCheck {
             if has_more {
                 self.reading = Some(reading);
             } else {
+                let (header, bytes) = (reading.header, reading.records.bytes());
                 let records = reading.finish().map_err(|source| checker.invalid(source))?;
-                self.records_bytes_max = self.records_bytes_max.max(reading.records.bytes());
-                self.end_batch(&reading.header, &records)?;
+                self.records_bytes_max = self.records_bytes_max.max(bytes);
+                self.end_batch(&header, records)?;
             }
         }
         Ok(self.reading.is_some() || self.at < self.batches.len())
@@ -274,19 +287,22 @@ impl BatchesCheck {
         let batch = self.batches.slice(self.at..self.at + need);
         checker.before_records(&header, &batch)?;
         if header.compression().is_ok_and(|codec| codec == Compression::None) {
-            let records = check_records(&header, &batch, 0).map_err(|source| checker.invalid(source))?;
+            let keyless = checker.keyless();
+            let records =
+                check_records(&header, &batch, 0, keyless).map_err(|source| checker.invalid(source))?;
             self.records_bytes_max = self.records_bytes_max.max(need);
-            self.end_batch(&header, &records)?;
+            self.end_batch(&header, records)?;
         } else {
             let records = RecordStream::new(&header, batch, self.config.decompressed_bytes_max)
                 .map_err(|source| checker.invalid(source))?;
             let times = Times::none();
-            self.reading = Some(Reading { header, records, times, keyless: None, found: 0, is_dense: true });
+            let keyless = checker.keyless();
+            self.reading = Some(Reading { header, records, times, keyless, found: 0, is_dense: true });
         }
         Ok(need)
     }
 
-    fn end_batch(&mut self, header: &BatchHeader, records: &CheckedRecords) -> Result<(), AppendError> {
+    fn end_batch(&mut self, header: &BatchHeader, records: CheckedRecords) -> Result<(), AppendError> {
         self.checker().keys(records.keyless)?;
         if let Some(latest) = self.checker().after_records(header, &records.times)? {
             self.wrong_timestamps.push((self.at, latest));
@@ -303,13 +319,13 @@ impl Reading {
             *is_dense &= record.offset == header.base_offset.wrapping_add(i64::from(*found));
             times.note(record.timestamp);
             if !record.has_key {
-                keyless.get_or_insert(*found);
+                keyless.note(*found);
             }
             *found += 1;
         })
     }
 
-    fn finish(&self) -> Result<CheckedRecords, RecordError> {
+    fn finish(self) -> Result<CheckedRecords, RecordError> {
         if self.is_dense && self.found == self.header.record_count as u32 {
             return Ok(CheckedRecords { times: self.times, keyless: self.keyless });
         }
@@ -336,16 +352,37 @@ impl Times {
     }
 }
 
+/// Records without keys, by their numbers in the batch.
+#[derive(Debug)]
+struct Keyless {
+    /// They are refused, and so are kept.
+    is_wanted: bool,
+    records: Vec<u32>,
+}
+
+impl Keyless {
+    #[inline]
+    fn note(&mut self, record: u32) {
+        if self.is_wanted && self.records.len() < MISSING_KEYS_MAX {
+            self.records.push(record);
+        }
+    }
+}
+
 /// The records of a batch that passed the checks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct CheckedRecords {
     times: Times,
-    /// The number of the first record without a key.
-    keyless: Option<u32>,
+    keyless: Keyless,
 }
 
 /// Checks that the records are as many and as dense as the header says, and nothing else is in the batch.
-fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<CheckedRecords, RecordError> {
+fn check_records(
+    header: &BatchHeader,
+    batch: &[u8],
+    cap: usize,
+    mut keyless: Keyless,
+) -> Result<CheckedRecords, RecordError> {
     let decompressed;
     let block = match header.compression()? {
         Compression::None => &batch[HEADER_BYTES..],
@@ -356,14 +393,13 @@ fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Check
         }
     };
     let mut times = Times::none();
-    let mut keyless = None;
     let mut found = 0;
     let mut records = RecordIter::new(header, block);
     for record in &mut records {
         let record = record?;
         times.note(record.timestamp);
         if record.key.is_none() {
-            keyless.get_or_insert(found);
+            keyless.note(found);
         }
         found += 1;
     }

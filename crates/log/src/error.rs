@@ -226,13 +226,13 @@ pub enum AppendError {
         /// The batches that were sent.
         what: &'static str,
     },
-    /// A record has no key, and the log is compacted.
-    #[error("log {dir}: record {record} of a batch has no key, and `cleanup.policy` has `compact`")]
+    /// Records have no key, and the log is compacted.
+    #[error("log {dir}: record {} of a batch has no key, and `cleanup.policy` has `compact`", records.first().unwrap_or(&0))]
     MissingKey {
         /// The directory of the compacted log.
         dir: String,
-        /// The number of the record in its batch, from 0.
-        record: u32,
+        /// The numbers of the records in their batch, from 0; at most the first thousand.
+        records: Vec<u32>,
     },
     /// A batch is larger than `max.message.bytes`, or all batches together are larger than a segment.
     #[error("log {dir}: {what} of {bytes} bytes, at most {max}")]

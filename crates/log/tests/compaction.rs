@@ -198,18 +198,25 @@ fn a_tombstone_without_retention_stays_for_one_pass() {
 fn a_client_cannot_append_a_record_without_a_key() {
     for compression in Compression::ALL {
         let (_, mut log) = new_log();
-        let records = [record(1, "a"), Keyed { key: None, ..record(1, &"b".repeat(200)) }];
+        let without = || Keyed { key: None, ..record(1, &"b".repeat(200)) };
+        let records = [record(1, "a"), without(), record(2, "c"), without()];
         let bytes = keyed::batch(&records, NOW, &Seal { compression, ..Seal::default() });
         let refused =
             log.append(NOW, bytes.clone(), ottla_log::AppendOptions::default()).expect_err("no key");
-        assert!(matches!(refused, ottla_log::AppendError::MissingKey { record: 1, .. }), "{refused}");
+        assert!(
+            matches!(refused, ottla_log::AppendError::MissingKey { ref records, .. } if *records == [1, 3]),
+            "{refused}"
+        );
         let (options, dir) = (ottla_log::AppendOptions::default(), log.dir().to_owned());
         let mut check = ottla_log::BatchesCheck::new(dir, log.config().clone(), NOW, bytes.clone(), options);
         let mut result = check.step(1 << 20);
         while matches!(result, Ok(true)) {
             result = check.step(1 << 20);
         }
-        assert!(matches!(result, Err(ottla_log::AppendError::MissingKey { record: 1, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(ottla_log::AppendError::MissingKey { ref records, .. }) if *records == [1, 3]),
+            "{result:?}"
+        );
         log.update_config(LogConfig { compact: false, ..config() });
         log.append(NOW, bytes, ottla_log::AppendOptions::default()).expect("not compacted");
     }

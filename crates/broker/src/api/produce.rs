@@ -26,6 +26,9 @@ use crate::partition::Partition;
 use crate::recompression::check_and_recompress;
 use crate::transaction_approval::ApprovalRequest;
 
+/// The error of a record without a key in a compacted topic.
+const NO_KEY: &str = "the record has no key, and cleanup.policy has compact";
+
 /// The value of `acks` for all in-sync replicas.
 const ACKS_ALL: i16 = -1;
 
@@ -61,8 +64,8 @@ struct Done {
     result: Result<Appended, (ErrorCode, Option<String>)>,
     /// True if `flush.messages` asks for a sync before the response.
     needs_flush: bool,
-    /// The number of the record in its batch for which the batch was refused.
-    rejected: Option<u32>,
+    /// The numbers of the records in their batch for which the batch was refused.
+    rejected: Vec<u32>,
 }
 
 impl Api for ProduceRequest {
@@ -96,9 +99,9 @@ impl Api for ProduceRequest {
                     result = flushed.and(result.map_err(|(code, _)| code)).map_err(|code| (code, None));
                 }
                 let mut answer = answer(index, partition.as_deref(), result, context.version);
-                answer.record_errors.extend(rejected.map(|record| BatchIndexAndErrorMessage {
+                answer.record_errors.extend(rejected.into_iter().map(|record| BatchIndexAndErrorMessage {
                     batch_index: i32::try_from(record).unwrap_or(i32::MAX),
-                    batch_index_error_message: answer.error_message.clone(),
+                    batch_index_error_message: Some(NO_KEY.to_owned()),
                 }));
                 if answer.current_leader.leader_id >= 0 {
                     hint(&mut response, &context, answer.current_leader.leader_id);
@@ -335,7 +338,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
                 if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
             })
     });
-    let mut rejected = refused.as_ref().and_then(rejected_record);
+    let mut rejected = refused.as_ref().map(rejected_records).unwrap_or_default();
     let (result, pending) = match (led, range, refused) {
         (Err(code), ..) => (Err((code, None)), Pending::default()),
         (Ok(_), None, _) => {
@@ -350,7 +353,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
             Ok(log) => {
                 let (result, pending) =
                     append_one(cluster, partition, log, now_ms, records, check, transactional);
-                rejected = result.as_ref().err().and_then(rejected_record);
+                rejected = result.as_ref().err().map(rejected_records).unwrap_or_default();
                 (result.map_err(|error| refusal_of(partition, &error)), pending)
             }
         },
@@ -379,10 +382,10 @@ fn refusal_of(partition: &Partition, error: &AppendError) -> (ErrorCode, Option<
 }
 
 /// The record for which a batch is refused, if it is one record: the producer reports the others as unsent (KIP-467).
-fn rejected_record(error: &AppendError) -> Option<u32> {
+fn rejected_records(error: &AppendError) -> Vec<u32> {
     match error {
-        AppendError::MissingKey { record, .. } => Some(*record),
-        _ => None,
+        AppendError::MissingKey { records, .. } => records.clone(),
+        _ => Vec::new(),
     }
 }
 
