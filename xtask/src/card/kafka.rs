@@ -171,6 +171,7 @@ fn start_ottla(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<OttlaBro
 
 /// As the tests' own clusters: replicated, access lists, fetches from followers, short sessions.
 const PROPERTIES: &[(&str, &str)] = &[
+    ("group.initial.rebalance.delay.ms", "3000"),
     ("default.replication.factor", "3"),
     ("offsets.topic.replication.factor", "3"),
     ("transaction.state.log.replication.factor", "3"),
