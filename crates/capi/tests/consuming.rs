@@ -633,3 +633,60 @@ fn a_close_calls_the_rebalance_function_for_an_unseen_revocation_and_for_the_res
         rd_kafka_destroy(second);
     }
 }
+
+/// How far an application is that gives its partitions up in another thread than the one that closes.
+#[derive(Default)]
+struct GivingUp {
+    assigned: AtomicUsize,
+    revoked: AtomicUsize,
+    given_up: AtomicUsize,
+}
+
+unsafe extern "C" fn on_rebalance_elsewhere(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let steps = unsafe { &*opaque.cast::<GivingUp>() };
+    if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+        unsafe { rd_kafka_assign(rk, partitions) };
+        steps.assigned.fetch_add(1, Ordering::SeqCst);
+    } else {
+        steps.revoked.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// confluent-kafka-javascript runs JavaScript for it: the consumer was destroyed before, and the program crashed.
+#[test]
+fn a_close_waits_until_another_thread_has_given_up_the_partitions() {
+    let broker = broker();
+    let steps = GivingUp::default();
+    let conf = conf(&[("bootstrap.servers", &broker.bootstrap_servers()), ("group.id", "billing")]);
+    unsafe {
+        rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance_elsewhere));
+        rd_kafka_conf_set_opaque(conf, (&raw const steps).cast_mut().cast());
+    }
+    let rk = new(RD_KAFKA_CONSUMER, conf);
+    subscribe(rk, c"orders");
+    until("the assignment", || {
+        let message = unsafe { rd_kafka_consumer_poll(rk, 20) };
+        if !message.is_null() {
+            unsafe { rd_kafka_message_destroy(message) };
+        }
+        steps.assigned.load(Ordering::SeqCst) == 1
+    });
+    let address = rk.addr();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until("the revocation", || steps.revoked.load(Ordering::SeqCst) == 1);
+            // Longer than a close takes that does not wait.
+            std::thread::sleep(Duration::from_millis(300));
+            steps.given_up.fetch_add(1, Ordering::SeqCst);
+            unsafe { rd_kafka_assign(address as *mut rd_kafka_t, std::ptr::null()) };
+        });
+        assert_eq!(unsafe { rd_kafka_consumer_close(rk) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(steps.given_up.load(Ordering::SeqCst), 1);
+    });
+    unsafe { rd_kafka_destroy(rk) };
+}

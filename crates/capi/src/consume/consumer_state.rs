@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_client::{
     AssignmentId, Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupHabits,
@@ -646,6 +646,15 @@ impl ConsumerState {
     /// Handles a rebalance callback of a close that did not return: a later call closes.
     pub(crate) fn cancel_close(&self) {
         self.closing.store(false, Ordering::Release);
+    }
+
+    /// Waits until the application has given up its partitions, at most [`CLOSE_TIMEOUT`]: it frees what they belong to after the
+    /// close.
+    pub(crate) fn await_given_up(&self) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while !self.control.assignment().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Leaves the group, ends the assignment, and waits until both are done. As in the original, a last commit that fails is

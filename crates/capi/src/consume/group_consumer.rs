@@ -357,9 +357,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     consuming.unsubscribe_to_close(&handle);
     let weak = Arc::downgrade(&handle);
     let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
-        let deadline = std::time::Instant::now() + crate::client::handle::CLOSE_TIMEOUT;
-        while told && !consuming.control.assignment().is_empty() && std::time::Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
+        if told {
+            consuming.await_given_up();
         }
         if weak.upgrade().is_some() && consuming.begin_close() {
             consuming.finish_close(&weak);

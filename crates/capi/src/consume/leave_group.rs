@@ -20,6 +20,9 @@ pub(crate) enum Close {
     GiveUp,
     /// The application has given up the partitions that the group revoked before.
     GiveUpRest,
+    /// The application's function was told of the last revocation. Another thread may give the partitions up later: an addon of
+    /// Node runs JavaScript for that.
+    AwaitGivenUp,
     Leave,
 }
 
@@ -44,8 +47,13 @@ impl Close {
         if matches!(self, Self::GiveUpRest) {
             *self = Self::Leave;
             if let Some(op) = consumer.revocation(handle).filter(|_| consumer.has_protocol()) {
+                *self = Self::AwaitGivenUp;
                 return CloseStep::Op(op);
             }
+        }
+        if matches!(self, Self::AwaitGivenUp) {
+            *self = Self::Leave;
+            consumer.await_given_up();
         }
         consumer.finish_close(&Arc::downgrade(handle));
         CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -64,7 +72,9 @@ impl Task for Close {
     }
 
     fn abandon(&mut self, handle: &Arc<Handle>) {
-        if let (Self::GiveUpRest | Self::Leave, Some(consumer)) = (&self, handle.consumer_state()) {
+        if let (Self::GiveUpRest | Self::AwaitGivenUp | Self::Leave, Some(consumer)) =
+            (&self, handle.consumer_state())
+        {
             consumer.cancel_close();
         }
     }
