@@ -152,11 +152,13 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
 
 /// The numbers of partitions that two applications, which assign themselves, are given, until the first has had `events`
 /// assignments. The second joins after the first has all partitions.
-fn given_to_two(property: (&str, &str), events: usize) -> [Vec<usize>; 2] {
+fn given_to_two(properties: &[(&str, &str)], events: usize) -> [Vec<usize>; 2] {
     let broker = broker();
     let join = || {
-        let mut config = member(&broker, Rebalance::Application);
-        config.set(property.0, property.1).expect("a known property");
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.set("group.id", "billing").expect("a known property");
+        config.set_all(properties.iter().copied()).expect("known properties");
+        config.rebalance = Rebalance::Application;
         let consumer = Consumer::new(config).expect("a consumer");
         consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
         consumer
@@ -197,14 +199,15 @@ fn given_to_two(property: (&str, &str), events: usize) -> [Vec<usize>; 2] {
 /// librdkafka's test 0113 counts the calls of its callback, also those without partitions.
 #[test]
 fn an_application_that_assigns_itself_gets_each_assignment_of_a_cooperative_group() {
-    let cooperative = ("partition.assignment.strategy", "cooperative-sticky");
-    assert_eq!(given_to_two(cooperative, 3), [vec![2, 0, 0], vec![0, 1]]);
+    let cooperative =
+        [("partition.assignment.strategy", "cooperative-sticky"), ("heartbeat.interval.ms", "50")];
+    assert_eq!(given_to_two(&cooperative, 3), [vec![2, 0, 0], vec![0, 1]]);
 }
 
 /// librdkafka's tests 0018 and 0069 wait for the assignment after a revocation.
 #[test]
 fn an_application_that_assigns_itself_gets_an_assignment_after_each_revocation_of_the_new_protocol() {
-    assert_eq!(given_to_two(("group.protocol", "consumer"), 2), [vec![2, 0], vec![1]]);
+    assert_eq!(given_to_two(&[("group.protocol", "consumer")], 2), [vec![2, 0], vec![1]]);
 }
 
 /// The revocation came after the rest of the open batch: 47 s in librdkafka's test 0113, which reads a message a second.

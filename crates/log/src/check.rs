@@ -431,7 +431,8 @@ mod tests {
             builder.push_at(*delta, 5, Some(b"key"), Some(b"value"), &[]);
         }
         let batch = builder.seal(&Seal::default()).expect("a batch").to_bytes();
-        check_records(&BatchHeader::parse(&batch).expect("a header"), &batch, 0)
+        let keyless = Keyless { is_wanted: false, records: Vec::new() };
+        check_records(&BatchHeader::parse(&batch).expect("a header"), &batch, 0, keyless)
     }
 
     #[test]

@@ -126,9 +126,9 @@ fn a_transaction_is_indexed_in_the_segment_of_its_marker() {
 fn a_batch_outside_of_an_open_transaction_is_refused_with_any_epoch() {
     let mut log = fresh();
     send(&mut log, 7, 4, 0);
-    for epoch in [4, 5, i16::MAX] {
-        let refused =
-            log.append(NOW, data(7, epoch, 0, false), AppendOptions::default()).expect_err("refused");
+    for (epoch, sequence) in [(4, 1), (5, 0), (i16::MAX, 0)] {
+        let batch = data(7, epoch, sequence, false);
+        let refused = log.append(NOW, batch, AppendOptions::default()).expect_err("refused");
         assert!(matches!(refused, AppendError::InvalidTransaction { .. }), "{epoch}: {refused}");
     }
     commit(&mut log, 7, 4);

@@ -3,7 +3,6 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ottla_client::{Error, Rebalance, StartAt, TopicPartition};
 
