@@ -245,6 +245,25 @@ fn a_record_limit_is_exact() {
     assert_eq!(a.fetch(), [(6, 9, 1)]);
 }
 
+/// librdkafka's test 0180. One byte is room for a batch, none is not.
+#[test]
+fn a_fetch_without_room_for_bytes_has_no_records() {
+    let broker = start_group(&MemStorage::new(), 0);
+    produce(&broker, 3);
+    let mut member = Member::join(&broker, "anna");
+    for (max_bytes, partitions) in [(0, 0), (1, 1)] {
+        let request = ShareFetchRequest { max_bytes, ..member.request(Vec::new()) };
+        let response = member.send(&request);
+        assert_eq!(response.error_code, ErrorCode::None);
+        let acquired = response.responses.iter().flat_map(|topic| &topic.partitions);
+        assert_eq!(
+            acquired.filter(|data| !data.acquired_records.is_empty()).count(),
+            partitions,
+            "{max_bytes}"
+        );
+    }
+}
+
 #[test]
 fn nothing_acknowledged_is_delivered_after_a_kill_and_nothing_else_is_lost() {
     let storage = MemStorage::new();

@@ -354,7 +354,8 @@ impl Fetch<'_> {
         let mut looked = Looked::default();
         let now = Instant::now();
         for (at, target) in targets.ready.iter().enumerate() {
-            if acquirer.records_max <= 0 {
+            // Without room for bytes there is no first batch, either, as in Kafka.
+            if acquirer.records_max <= 0 || request.max_bytes <= 0 {
                 break;
             }
             let read = ShareRead {
