@@ -210,8 +210,7 @@ impl Cluster {
         let Seams { storage, clock, syncer, seed } = seams;
         let disk_faults = Arc::new(DiskFaults::default());
         let storage: Arc<dyn Storage> = Arc::new(FaultyStorage::new(storage, disk_faults.clone()));
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let now_ms = clock.now_ms();
+        let (mut rng, now_ms) = (fastrand::Rng::with_seed(seed), clock.now_ms());
         let format = check_format(&*storage)?;
         // A journal that is gone has taken with it what every topic is.
         let open = if format == Format::Marked { Journal::open_existing } else { Journal::open };

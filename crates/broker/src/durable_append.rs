@@ -10,8 +10,7 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::offset_floors::FLOOR_STEP;
-use crate::partition::Partition;
+use crate::partition::{FLOOR_STEP, Partition};
 
 /// The position of the last record's offset, relative to the first one's, in the header of a batch.
 const LAST_OFFSET_DELTA_AT: usize = 23;

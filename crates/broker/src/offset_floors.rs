@@ -12,12 +12,9 @@ use ottla_protocol::Uuid;
 
 use crate::cluster::{Cluster, lock};
 use crate::config::Durability;
-use crate::partition::Partition;
+use crate::partition::{FLOOR_STEP, Partition};
 
 const FLOOR_KEY: &str = "floor/";
-/// Offsets reserved at a time: a partition with a million records per second writes one journal record per second. A
-/// partition that is rebuilt after a kill skips at most so many offsets.
-pub(crate) const FLOOR_STEP: i64 = 1 << 20;
 
 /// The floor that the journal has for a partition.
 pub(crate) fn floor_of(journal: &Journal, topic: Uuid, partition: i32) -> Option<i64> {

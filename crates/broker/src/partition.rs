@@ -18,6 +18,10 @@ use crate::metrics::{BrokerMetrics, Syncs};
 use crate::stored_codec::StoredCodec;
 use crate::sync_flag::SyncFlag;
 
+/// Offsets reserved at a time: a partition with a million records per second writes one journal record per second. A
+/// partition that is rebuilt after a kill skips at most so many offsets.
+pub(crate) const FLOOR_STEP: i64 = 1 << 20;
+
 /// Threads that open, create or close logs at a time. They wait for the disk most of the time.
 const THREADS_MAX: usize = 8;
 /// Fewer logs than twice this number are opened, created or closed by one thread.

@@ -16,8 +16,8 @@ const READ_BYTES: usize = 1 << 20;
 /// Reads the partition in `dir` whole and returns its damaged ranges; with `accept_loss`, readers pass them from now
 /// on: those that hold `offset`, or all. Without it no file is changed.
 ///
-/// The broker must be stopped, with `accept_loss` cleanly: after a crash only a start of the broker tells damage from a torn write that
-/// no client has seen. The damaged bytes stay in the file.
+/// The broker must be stopped, with `accept_loss` cleanly: after a crash only a start of the broker distinguishes damage from a torn
+/// write that no client has seen. The damaged bytes stay in the file.
 ///
 /// # Errors
 /// The directory is not a partition of a data directory, a broker uses it, or its files cannot be read or written.

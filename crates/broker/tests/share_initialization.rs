@@ -45,7 +45,7 @@ fn await_initialized(connection: &mut Raw, expected: usize) {
     }
 }
 
-/// What had been initialized by then was lost, and the member that came back began again.
+/// The states that had been initialized by then were lost, and the member that came back began again.
 #[test]
 fn states_are_initialized_although_the_client_leaves() {
     let (broker, mut connection) = start(&MemStorage::new(), Duration::from_millis(300), &[]);

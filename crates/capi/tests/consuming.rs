@@ -634,7 +634,7 @@ fn a_close_calls_the_rebalance_function_for_an_unseen_revocation_and_for_the_res
     }
 }
 
-/// How far an application is that gives its partitions up in another thread than the one that closes.
+/// The steps of an application that gives its partitions up in another thread than the one that closes.
 #[derive(Default)]
 struct GivingUp {
     assigned: AtomicUsize,

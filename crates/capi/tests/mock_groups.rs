@@ -376,7 +376,7 @@ fn the_members_of_a_consumer_group_have_what_was_assigned_to_them_until_that_is_
     unsafe { rd_kafka_destroy(consumer) };
 }
 
-/// librdkafka's test 0102: the second member was told of a passing error, and tried again and again.
+/// librdkafka's test 0102: the second member had a passing error, and tried again and again.
 #[test]
 fn a_second_static_member_of_a_consumer_group_has_a_fatal_error() {
     let stage = Stage::of(1);

@@ -193,7 +193,7 @@ impl Log {
     /// Returns the next step of deleting old segments according to `retention.bytes` and `retention.ms`.
     ///
     /// The active segment is deleted only if all its records are too old and all other segments go. In that case a new segment is
-    /// created first; if that fails, the others go all the same.
+    /// created first; if that fails, the others still go.
     pub fn plan_retention(&mut self, now_ms: i64) -> Result<RetentionStep, LogError> {
         self.check_online()?;
         self.producers.expire(now_ms, self.config.producer_expiration_ms);

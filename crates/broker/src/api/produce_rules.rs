@@ -16,7 +16,7 @@ pub(super) enum RefusedRecords {
     Error(AppendError),
 }
 
-/// Checks that there is one batch, and that producers with this version of Produce know its codec. What was checked or approved for
+/// Checks that there is one batch, and that producers with this version of Produce know its codec. A check or an approval of
 /// the first of several batches would count for all. A broken header is the append's to report.
 pub(super) fn refusal_of(records: &[u8], version: i16, dir: impl Fn() -> String) -> Option<RefusedRecords> {
     let header = BatchHeader::parse(records).ok()?;

@@ -17,7 +17,7 @@ const EXPIRY_MS_MIN: i64 = 60_000;
 /// Bytes of a client's id that are kept.
 const CLIENT_ID_BYTES_MAX: usize = 256;
 
-/// What is kept of a client's identity.
+/// The part of a client's identity that is kept.
 fn shortened(client: &ClientIdentity) -> ClientIdentity {
     let mut kept = client.clone();
     kept.client_id.truncate(kept.client_id.floor_char_boundary(CLIENT_ID_BYTES_MAX));

@@ -20,7 +20,7 @@ pub(crate) enum Close {
     GiveUp,
     /// The application has given up the partitions that the group revoked before.
     GiveUpRest,
-    /// The application's function was told of the last revocation. Another thread may give the partitions up later: an addon of
+    /// The application's function was called for the last revocation. Another thread may give the partitions up later: an addon of
     /// Node runs JavaScript for that.
     AwaitGivenUp,
     Leave,
