@@ -76,7 +76,9 @@ impl Story {
     /// Lets time pass in which the members send heartbeats.
     fn pass(&mut self, time: Duration, heard: &[&str]) {
         self.now += time;
-        heard.iter().for_each(|id| self.group.hear(self.now, id));
+        for id in heard {
+            self.group.hear(self.now, id);
+        }
         self.group.tick(self.now);
     }
 
