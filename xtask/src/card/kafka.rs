@@ -77,7 +77,10 @@ impl Kafka {
     pub(super) fn start_ottla(scenario: &str, dir: &Path) -> Result<Self, Failure> {
         let tools = dir.join("kafka");
         write_tools(&tools)?;
-        let needs = ClusterNeeds { nodes: NODES, properties: properties_of(scenario), toxiproxy: None };
+        // Kafka's default. The first members of a group wait for the others.
+        let mut properties = properties_of(scenario);
+        properties.push(("group.initial.rebalance.delay.ms", "3000"));
+        let needs = ClusterNeeds { nodes: NODES, properties, toxiproxy: None };
         let nodes = Nodes::Ottla(start_ottla(&needs, None)?);
         Ok(Self { nodes, version: Apache::Newest, tools, proxies: None })
     }
@@ -171,7 +174,6 @@ fn start_ottla(needs: &ClusterNeeds, first_port: Option<u16>) -> Result<OttlaBro
 
 /// As the tests' own clusters: replicated, access lists, fetches from followers, short sessions.
 const PROPERTIES: &[(&str, &str)] = &[
-    ("group.initial.rebalance.delay.ms", "3000"),
     ("default.replication.factor", "3"),
     ("offsets.topic.replication.factor", "3"),
     ("transaction.state.log.replication.factor", "3"),
