@@ -14,9 +14,10 @@ use ottla_protocol::messages::alter_client_quotas::{
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use ottla_protocol::messages::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_wire::Seal;
 
-use crate::common::{PATIENCE, Raw, batch, produce_request};
+use crate::common::{PATIENCE, Raw, batch, metadata_of, produce_request};
 
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;
@@ -274,6 +275,25 @@ fn topics_above_the_quota_of_mutations_are_refused_in_versions_that_know_the_err
     let created = connection.ask(5, &request).expect("an answer");
     assert!(created.topics.iter().all(|topic| topic.error_code == ErrorCode::None), "{created:?}");
     assert!(created.throttle_time_ms > 0);
+}
+
+#[test]
+fn topics_that_metadata_creates_count_for_the_quota_of_mutations() {
+    let (broker, mut connection) =
+        start_with_quota(&[("user", Some("ANONYMOUS"))], "controller_mutation_rate", 1.0);
+    let topics = Some(
+        metadata_of("refunds")
+            .topics
+            .into_iter()
+            .flatten()
+            .chain(metadata_of("payments").topics.into_iter().flatten())
+            .collect(),
+    );
+    let request = MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() };
+    let first = connection.ask(12, &request).expect("an answer");
+    assert_eq!(first.topics.len(), 2);
+    assert!(first.topics.iter().all(|topic| topic.error_code != ErrorCode::ThrottlingQuotaExceeded));
+    assert!(throttles(&broker, "controller_mutation_rate") >= 1);
 }
 
 #[test]

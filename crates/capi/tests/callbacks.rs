@@ -54,11 +54,24 @@ impl Seen {
         self.lines.lock().unwrap().iter().any(|line| line.starts_with(start))
     }
 
+    fn has_part(&self, part: &str) -> bool {
+        self.lines.lock().unwrap().iter().any(|line| line.contains(part))
+    }
+
     /// Polls until there is a line that begins with this text.
-    fn wait(&self, start: &str, mut poll: impl FnMut() -> c_int) {
+    fn wait(&self, start: &str, poll: impl FnMut() -> c_int) {
+        self.wait_until(start, |seen| seen.has(start), poll);
+    }
+
+    /// Polls until there is a line with this text in it.
+    fn wait_for_part(&self, part: &str, poll: impl FnMut() -> c_int) {
+        self.wait_until(part, |seen| seen.has_part(part), poll);
+    }
+
+    fn wait_until(&self, what: &str, is_there: impl Fn(&Self) -> bool, mut poll: impl FnMut() -> c_int) {
         let begun = Instant::now();
-        while !self.has(start) {
-            assert!(begun.elapsed() < PATIENCE, "no {start} among {:?}", self.lines.lock().unwrap());
+        while !is_there(self) {
+            assert!(begun.elapsed() < PATIENCE, "no {what} among {:?}", self.lines.lock().unwrap());
             poll();
         }
     }
@@ -162,6 +175,26 @@ fn statistics_come_at_their_interval_and_may_be_kept() {
         // Statistics from now on are freed with the client; none are leaked or freed twice.
         seen.keep_stats.store(false, Ordering::Relaxed);
         rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn statistics_have_the_type_of_the_client_and_its_fatal_error() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    for (kind, name) in [(RD_KAFKA_CONSUMER, "consumer"), (RD_KAFKA_PRODUCER, "producer")] {
+        let conf = conf(&seen, &[("bootstrap.servers", &servers), ("statistics.interval.ms", "20")]);
+        unsafe { rd_kafka_conf_set_stats_cb(conf, Some(on_stats)) };
+        let rk = new(kind, conf);
+        seen.wait_for_part(&format!("\"type\":\"{name}\""), || unsafe { rd_kafka_poll(rk, 100) });
+        assert!(!seen.has_part("\"fatal\""));
+        unsafe {
+            let code = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
+            rd_kafka_test_fatal_error(rk, code, c"a test".as_ptr());
+            seen.wait_for_part("\"reason\":\"test_fatal_error: a test\"", || rd_kafka_poll(rk, 100));
+            rd_kafka_destroy(rk);
+        }
+        seen.lines.lock().unwrap().clear();
     }
 }
 

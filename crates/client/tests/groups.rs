@@ -159,6 +159,29 @@ fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
     assert_eq!(all, ["orders-eu", "orders-us"].map(Arc::from).into());
 }
 
+/// librdkafka's test 0109: the request for the name created the topic, and the pattern that it matches was never reported.
+#[test]
+fn a_topic_beside_a_pattern_is_not_created_but_reported() {
+    let broker = broker("orders", 1);
+    let mut seats = Seats::default();
+    let creating = member(&broker, &[("allow.auto.create.topics", "true")]);
+    seats.join("a", creating, &["refunds", "^orders", "^refunds"]);
+    for missing in ["refunds", "^refunds"] {
+        seats.drive("the missing part is reported", |seats| {
+            let is_reported =
+                |event: &Event| matches!(event, Event::TopicUnavailable { topic, .. } if &**topic == missing);
+            seats.seat("a").events.iter().any(is_reported)
+        });
+    }
+    seats.settle("the rest is read", 1);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    assert_eq!(block_on(admin.list_topics()).expect("listed").len(), 1);
+
+    block_on(admin.create_topics(&[NewTopic { partitions: Some(1), ..NewTopic::new("refunds") }]))
+        .expect("created");
+    seats.settle("the topic is read once it exists", 2);
+}
+
 /// Node 1 has the replica of partition 0, node 2 that of partition 1. A member without a rack would match both: the order of
 /// the member ids would decide.
 #[test]

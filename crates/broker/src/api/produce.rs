@@ -47,6 +47,8 @@ struct Part {
     range: Option<(usize, usize)>,
     /// Its records, once they were taken from the frame.
     records: BytesMut,
+    /// The header of their first batch, if it can be read. The append reports one that cannot.
+    header: Option<BatchHeader>,
     /// The checks that the append makes.
     check: Check,
     /// The result of the checks before the append.
@@ -162,7 +164,7 @@ async fn append_all(
         && topics
             .iter()
             .flat_map(|(_, parts)| parts)
-            .any(|part| produce_rules::is_transactional(&part.records));
+            .any(|part| part.header.is_some_and(|header| header.is_transactional()));
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
         if transactional_id.is_some() {
             part.transactional = Transactional::Verified(None);
@@ -185,9 +187,9 @@ fn apply_rules(part: &mut Part, lacks_id: bool, version: i16) {
         part.denied = Some(ErrorCode::TransactionalIdAuthorizationFailed);
         return;
     }
-    let Ok(partition) = &part.partition else { return };
+    let (Ok(partition), Some(header)) = (&part.partition, &part.header) else { return };
     let dir = || format!("{}-{}", partition.topic, part.index);
-    match produce_rules::refusal_of(&part.records, version, dir) {
+    match produce_rules::refusal_of(header, part.records.len(), version, dir) {
         Some(RefusedRecords::Error(error)) => part.refused = Some(error),
         Some(RefusedRecords::Code(code)) => part.denied = Some(code),
         None => {}
@@ -210,9 +212,9 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
     let mut partitions = Vec::new();
     for part in parts {
         let Ok(partition) = &part.partition else { continue };
-        // The append reports a broken header, and its partition's other leader.
+        // The append reports its partition's other leader.
         let is_refused = part.refused.is_some() || part.denied.is_some();
-        let header = BatchHeader::parse(&part.records).ok().filter(|_| !is_refused);
+        let header = part.header.filter(|_| !is_refused);
         let is_led = partition.check_leader(context.node(), -1).is_ok();
         let Some(header) = header.filter(|header| is_led && header.is_transactional()) else { continue };
         if *producer.get_or_insert((header.producer_id, header.producer_epoch))
@@ -279,9 +281,19 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
                 Some(bytes) => (bytes.as_ptr() as usize - frame_at, bytes.len()),
                 None => (0, 0),
             });
-            let (records, check) = (BytesMut::new(), Check::Records);
+            let (records, header, check) = (BytesMut::new(), None, Check::Records);
             let (refused, denied, transactional) = (None, None, Transactional::Refused);
-            Part { index: data.index, partition, range, records, check, refused, transactional, denied }
+            Part {
+                index: data.index,
+                partition,
+                range,
+                records,
+                header,
+                check,
+                refused,
+                transactional,
+                denied,
+            }
         });
         let parts: Vec<Part> = parts.collect();
         let answer =
@@ -293,6 +305,7 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
         if let Some((at, len)) = part.range {
             part.records = rest.cut(at, len);
+            part.header = BatchHeader::parse(&part.records).ok();
         }
     }
     topics
@@ -327,7 +340,7 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
 }
 
 fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Done {
-    let Part { index, partition, range, records, check, refused, transactional, denied } = part;
+    let Part { index, partition, range, records, check, refused, transactional, denied, .. } = part;
     // A partition that another broker leads is kept: the response names its leader.
     let led = denied.map_or(Ok(()), Err).and_then(|()| {
         partition

@@ -16,20 +16,19 @@ pub(super) enum RefusedRecords {
     Error(AppendError),
 }
 
-/// Checks that there is one batch, and that producers with this version of Produce know its codec. A check or an approval of
-/// the first of several batches would count for all. A broken header is the append's to report.
-pub(super) fn refusal_of(records: &[u8], version: i16, dir: impl Fn() -> String) -> Option<RefusedRecords> {
-    let header = BatchHeader::parse(records).ok()?;
+/// Checks that these bytes are one batch, the one of the header, and that producers with this version of Produce know its codec.
+/// A check or an approval of the first of several batches would count for all.
+pub(super) fn refusal_of(
+    header: &BatchHeader,
+    records_bytes: usize,
+    version: i16,
+    dir: impl Fn() -> String,
+) -> Option<RefusedRecords> {
     let len = usize::try_from(header.batch_length).ok()?.checked_add(LOG_OVERHEAD_BYTES)?;
-    if len < records.len() {
+    if len < records_bytes {
         let what = "several batches for one partition: a request has one";
         return Some(RefusedRecords::Error(AppendError::NotAllowed { dir: dir(), what }));
     }
     let is_too_new = version < ZSTD_FROM && matches!(header.compression(), Ok(Compression::Zstd));
     is_too_new.then_some(RefusedRecords::Code(ErrorCode::UnsupportedCompressionType))
-}
-
-/// Returns `true` if the records are of a transaction.
-pub(super) fn is_transactional(records: &[u8]) -> bool {
-    BatchHeader::parse(records).is_ok_and(|header| header.is_transactional())
 }

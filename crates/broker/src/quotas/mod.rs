@@ -430,4 +430,16 @@ mod tests {
         assert_eq!(usage.record(&stored, Quota::Produce, ("anna", "b"), 500.0), Duration::ZERO);
         assert_eq!(usage.counters[0].requests.load(Ordering::Relaxed), 1);
     }
+
+    #[test]
+    fn a_client_above_its_share_of_the_processor_pauses_one_window_at_most() {
+        let windows = Windows { count: 11, size: Duration::from_secs(1) };
+        let usage = QuotaUse::new(windows, windows);
+        let stored = quotas(&[]);
+        let share = [(Quota::Request.name().to_owned(), 0.001)];
+        stored.set([(USER.to_owned(), None)].into(), share.into());
+        usage.update(&stored);
+        let throttle = usage.record(&stored, Quota::Request, ("anna", "a"), 1e6);
+        assert_eq!(throttle, windows.size);
+    }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Cluster {
     layout: RefCell<Layout>,
     /// Topics in use by producers and consumers.
     wanted: RefCell<BTreeSet<Arc<str>>>,
+    /// Those of them that no request of this client creates: they are subscribed beside a pattern.
+    uncreated: RefCell<BTreeSet<Arc<str>>>,
     refresh: Notify,
     /// Notified when a topic is wanted that another request has brought.
     in_use: Notify,
@@ -86,6 +88,7 @@ impl Cluster {
             observer,
             layout: RefCell::default(),
             wanted: RefCell::default(),
+            uncreated: RefCell::default(),
             refresh: Notify::new(),
             in_use: Notify::new(),
             urgent: Cell::new(false),
@@ -203,12 +206,25 @@ impl Cluster {
     /// Adds a topic to the topics whose metadata is kept fresh.
     pub(crate) fn want(&self, topic: &Arc<str>) {
         // Responses to other calls may have brought the topic's error. Only a request of this task creates the topic.
-        if !self.wanted.borrow_mut().insert(topic.clone()) {
+        let is_new = self.wanted.borrow_mut().insert(topic.clone());
+        if !self.uncreated.borrow_mut().remove(topic) && !is_new {
             return;
         }
         if self.layout.borrow().is_whole(topic) {
             self.in_use.notify_one();
         } else {
+            self.urgent.set(true);
+            self.refresh();
+        }
+    }
+
+    /// Adds a topic as `want` does, but no request creates it: the metadata of all topics, which is kept fresh from now on, decides.
+    pub(crate) fn want_existing(&self, topic: &Arc<str>) {
+        if self.all.get() == AllTopics::Unwanted {
+            self.all.set(AllTopics::Wanted);
+        }
+        if self.wanted.borrow_mut().insert(topic.clone()) {
+            self.uncreated.borrow_mut().insert(topic.clone());
             self.urgent.set(true);
             self.refresh();
         }
@@ -486,7 +502,8 @@ impl Cluster {
         }
         self.lists_all.set(lists_all);
         if lists_all {
-            names.retain(|name| !self.layout.borrow().is_whole(name));
+            let uncreated = self.uncreated.borrow();
+            names.retain(|name| !uncreated.contains(name) && !self.layout.borrow().is_whole(name));
             if names.is_empty() || !self.config.allow_auto_create_topics {
                 return Ok(());
             }

@@ -275,10 +275,4 @@ impl Application {
         offsets.retain(|at, _| partitions.contains(at));
         commit_unasked(&self.shared, &offsets).await
     }
-
-    /// Returns the subscribed topics: names, and existing topics that match patterns.
-    pub(super) fn topics(&self, subscription: &Subscription) -> Vec<Arc<str>> {
-        let known = self.shared.cluster.visible_topics();
-        subscription.topics(&known)
-    }
 }

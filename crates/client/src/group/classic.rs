@@ -19,9 +19,11 @@ use super::application::{Application, Late};
 use super::coordinator::{Coordinator, Identity};
 use super::heartbeat::{GenerationEnd, HeartbeatTask};
 use super::membership_status::MembershipStep;
+use super::subscription::Subscription;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
-use super::{Shared, first_join};
+use super::{Shared, first_join, unavailable_topics};
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
+use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::cluster::metadata::PartitionRacks;
 use crate::config::{Config, GroupHabits, Rebalance};
@@ -136,13 +138,11 @@ impl Member {
     async fn generation(&mut self) -> Result<Left, Stop> {
         self.shared.step(MembershipStep::Joining);
         let subscription = self.application.subscription();
-        for topic in subscription.names() {
-            self.shared.cluster.want(topic);
-        }
+        unavailable_topics::want_topics(&subscription, &self.shared.cluster);
         if subscription.has_patterns() {
             self.shared.cluster.want_all().await?;
         }
-        let topics = self.application.topics(&subscription);
+        let topics = existing_topics(&subscription, &self.shared.cluster);
         if let Err(Late) = self.let_go_before_joining(&topics).await {
             return Ok(Left::Late);
         }
@@ -505,17 +505,26 @@ async fn topic_appears(shared: &Shared, topics: &[Arc<str>]) {
     }
 }
 
-/// Returns when the subscription's patterns match different topics.
+/// The topics to join with: the subscribed names and the topics that match patterns; beside a pattern only names that exist.
+fn existing_topics(subscription: &Subscription, cluster: &Cluster) -> Vec<Arc<str>> {
+    let mut topics = subscription.topics(&cluster.visible_topics());
+    if subscription.has_patterns() {
+        topics.retain(|topic| cluster.lasting_error(topic).is_none());
+    }
+    topics
+}
+
+/// Returns when other topics match the subscription.
 async fn topics_change(
     shared: &Shared,
-    subscription: &super::subscription::Subscription,
+    subscription: &Subscription,
     topics: &[Arc<str>],
 ) {
     change(shared, || {
         if !subscription.has_patterns() {
             return Difference::None;
         }
-        let now = subscription.topics(&shared.cluster.visible_topics());
+        let now = existing_topics(subscription, &shared.cluster);
         if now == topics {
             Difference::None
         } else if now.iter().all(|topic| topics.contains(topic)) {

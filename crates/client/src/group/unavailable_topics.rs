@@ -33,8 +33,8 @@ pub(super) struct UnavailableTopics {
 impl UnavailableTopics {
     /// Watches the topics of another subscription; `None` ends that.
     pub(super) fn watch(&self, subscription: Option<Subscription>, cluster: &Cluster) {
-        for topic in subscription.iter().flat_map(Subscription::names) {
-            cluster.want(topic);
+        if let Some(subscription) = &subscription {
+            want_topics(subscription, cluster);
         }
         if subscription.is_none() {
             self.reported.borrow_mut().clear();
@@ -72,6 +72,19 @@ impl UnavailableTopics {
         let reported = self.reported.borrow();
         let lonely = self.lonely_patterns.borrow();
         lonely.iter().filter(|(pattern, _)| !reported.contains_key(*pattern)).map(|(_, at)| *at).min()
+    }
+}
+
+/// Keeps the metadata of subscribed topics fresh. As in librdkafka, topics beside a pattern are not created by that. In the new protocol
+/// the coordinator compares patterns with its topics, and the client does not list them.
+pub(super) fn want_topics(subscription: &Subscription, cluster: &Cluster) {
+    let lists_topics = cluster.config.group_protocol == GroupProtocol::Classic && subscription.has_patterns();
+    for topic in subscription.names() {
+        if lists_topics {
+            cluster.want_existing(topic);
+        } else {
+            cluster.want(topic);
+        }
     }
 }
 
