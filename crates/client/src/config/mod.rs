@@ -156,7 +156,8 @@ pub struct Config {
     /// `topic.metadata.refresh.fast.interval.ms`: the pause before metadata of topics without a leader is requested
     /// again; unset, it is `retry_backoff`.
     pub topic_metadata_refresh_fast_interval: Option<Duration>,
-    /// `allow.auto.create.topics`: whether a metadata request may create an unknown topic, if the broker allows it.
+    /// `allow.auto.create.topics`: whether a metadata request may create an unknown topic, if the broker allows it. None does for a
+    /// topic that is subscribed beside a pattern in the classic protocol.
     pub allow_auto_create_topics: bool,
     /// `reconnect.backoff.ms`: the pause before the second attempt to connect; it doubles with each further one.
     pub reconnect_backoff: Duration,

@@ -70,6 +70,6 @@ pub(super) const ROWS: &[Property] = &[
         .effective("bootstrap_servers_are_asked_again_after_the_trigger", millis!(net.rebootstrap_after)),
     Property::bool("allow.auto.create.topics", "true")
         .librdkafka("false")
-        .text("If `true`, a consumer's metadata request may create an unknown topic, provided that the broker allows it.")
+        .text("If `true`, a consumer's metadata request may create an unknown topic, provided that the broker allows it. Beside a pattern, in the classic protocol, it never does.")
         .effective("requests_carry_what_the_properties_say", flag!(allow_auto_create_topics)),
 ];
