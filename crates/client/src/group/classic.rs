@@ -515,11 +515,7 @@ fn existing_topics(subscription: &Subscription, cluster: &Cluster) -> Vec<Arc<st
 }
 
 /// Returns when other topics match the subscription.
-async fn topics_change(
-    shared: &Shared,
-    subscription: &Subscription,
-    topics: &[Arc<str>],
-) {
+async fn topics_change(shared: &Shared, subscription: &Subscription, topics: &[Arc<str>]) {
     change(shared, || {
         if !subscription.has_patterns() {
             return Difference::None;
