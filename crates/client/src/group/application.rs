@@ -1,7 +1,6 @@
 //! The application's side of a membership: assigns and revokes partitions, and waits for polls.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
