@@ -52,6 +52,8 @@ options! {
     records = 1;
     /// Maximum pause of a producer between two records.
     pause_max = 5;
+    /// The producers' pauses are that many times shorter, with as many times more records: most of a run's cost is not per record.
+    density = 1;
     /// Maximum padding of a value in bytes.
     padding_max = 0;
     /// The producers' codec, by its position in `Compression::ALL`.
@@ -230,6 +232,17 @@ impl Options {
             options.lock_duration = one_of(rng, &[1_000, 3_000]);
         }
         options
+    }
+
+    /// The same with that many times more records from its producers in the same time.
+    #[must_use]
+    pub fn denser(self, times: i64) -> Self {
+        Self { density: self.density * times, records: self.records * times, ..self }
+    }
+
+    /// The longest pause of a producer between two records.
+    pub(crate) fn producer_pause(&self) -> Duration {
+        ms(self.pause_max) / u32::try_from(self.density).unwrap_or(1).max(1)
     }
 
     /// Reads the text form.

@@ -59,7 +59,7 @@ async fn run_incarnation(world: &World, id: u32, count: u32, crashes: bool, rng:
             Err(error) => world.settled(value, Err(error)),
         }
         if rng.u8(0..4) > 0 {
-            let pause = rng.u64(0..=ms(options.pause_max).as_micros() as u64);
+            let pause = rng.u64(0..=options.producer_pause().as_micros() as u64);
             tokio::time::sleep(Duration::from_micros(pause)).await;
         }
     }

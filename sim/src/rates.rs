@@ -11,6 +11,8 @@ use ottla_broker::{AnsweredRequest, ApiKey, RequestObserver};
 use ottla_testkit::Network;
 use tokio::time::Instant;
 
+use crate::options::Options;
+
 /// The window: the clients' `retry.backoff.ms`.
 pub const WINDOW: Duration = Duration::from_millis(100);
 /// Maximum number of requests of one API from one client to one node in a window. One dialogue sends one. A client
@@ -18,7 +20,7 @@ pub const WINDOW: Duration = Duration::from_millis(100);
 /// back within a window is requested twice.
 pub const REQUESTS_PER_WINDOW_MAX: usize = 12;
 /// Maximum number of Produce requests. Each batch may fail once without a pause, a batch may contain a single record,
-/// and a producer creates at most about fifty records in a window.
+/// and a producer creates at most about fifty records in a window, or as many times more as `Options::density` says.
 const PRODUCE_REQUESTS_PER_WINDOW_MAX: usize = 80;
 /// A fetch that took at least this long has waited for records.
 const WAITED: Duration = Duration::from_millis(1);
@@ -26,8 +28,12 @@ const WAITED: Duration = Duration::from_millis(1);
 const ANSWERS_AT_ONE_INSTANT_MAX: u64 = 20_000;
 
 /// Maximum number of requests of this API from one client to one node in a window.
-pub fn requests_per_window_max(api: i16) -> usize {
-    if api == ApiKey::Produce.code() { PRODUCE_REQUESTS_PER_WINDOW_MAX } else { REQUESTS_PER_WINDOW_MAX }
+pub(crate) fn requests_per_window_max(options: &Options, api: i16) -> usize {
+    if api == ApiKey::Produce.code() {
+        PRODUCE_REQUESTS_PER_WINDOW_MAX * usize::try_from(options.density).unwrap_or(1).max(1)
+    } else {
+        REQUESTS_PER_WINDOW_MAX
+    }
 }
 
 /// The busiest window of a client and a node.

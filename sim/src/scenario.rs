@@ -261,7 +261,9 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
-    let busy = busiest.iter().filter(|(api, busiest)| busiest.requests > requests_per_window_max(**api));
+    let is_busy =
+        |(api, busiest): &(&i16, &BusiestWindow)| busiest.requests > requests_per_window_max(&options, **api);
+    let busy = busiest.iter().filter(is_busy);
     anomalies.extend(busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() }));
     for anomaly in &anomalies {
         trace.note(format_args!("{anomaly:?}"));

@@ -49,7 +49,7 @@ fn every_seed_keeps_what_was_acknowledged_in_order_and_comes_to_its_end() {
         assert!(check(&report).is_ok(), "{}", explain(report));
         return;
     }
-    let totals = run_all(seeds);
+    let totals = run_all(seeds, number("OTTLA_SIM_DENSITY").unwrap_or(1) as i64);
     totals.print();
     assert!(totals.failed.is_empty(), "failed seeds: {:?}", totals.failed);
     assert!(totals.acked > 0 && totals.read >= totals.acked, "the runs did something");

@@ -133,8 +133,8 @@ impl Totals {
     }
 }
 
-/// Runs the seeds on every core. Failures are shrunk and printed.
-pub(crate) fn run_all(seeds: impl IntoIterator<Item = u64, IntoIter: Send>) -> Totals {
+/// Runs the seeds on every core, with the density of `Options::denser`. Failures are shrunk and printed.
+pub(crate) fn run_all(seeds: impl IntoIterator<Item = u64, IntoIter: Send>, density: i64) -> Totals {
     let began = Watchdog::now();
     let seeds = Mutex::new(seeds.into_iter());
     let totals = Mutex::new(Totals::default());
@@ -147,7 +147,7 @@ pub(crate) fn run_all(seeds: impl IntoIterator<Item = u64, IntoIter: Send>) -> T
                         return;
                     };
                     let watchdog = Watchdog::start(seed);
-                    let options = Options::draw(&mut fastrand::Rng::with_seed(seed));
+                    let options = Options::draw(&mut fastrand::Rng::with_seed(seed)).denser(density);
                     let run = || run_with(seed, &options, Mode::default());
                     let Ok(report) = std::panic::catch_unwind(run) else {
                         println!("seed {seed} panicked; OTTLA_SIM_SEED={seed} runs it alone");

@@ -10,6 +10,8 @@ use super::{Totals, Watchdog, run_all};
 
 /// The first seed of a soak: above those of the test.
 const FIRST: u64 = 1_000_000;
+/// See `Options::density`.
+const DENSITY: i64 = 5;
 /// Interval at which the file is written and progress is printed.
 const PART: Duration = Duration::from_secs(20);
 
@@ -68,7 +70,7 @@ pub(crate) fn run_slice(minutes: u64) -> Vec<u64> {
     let before = state.failed.len();
     while Watchdog::now() < until {
         let part = Seeds { next: Mutex::new(state.next), until: until.min(Watchdog::now() + PART) };
-        let totals = run_all(std::iter::from_fn(|| part.next()));
+        let totals = run_all(std::iter::from_fn(|| part.next()), DENSITY);
         let next = *part.next.lock().expect("no thread has panicked");
         state.add(&totals, next);
         state.store(&path);
