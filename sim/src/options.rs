@@ -154,6 +154,9 @@ options! {
     clock = 0;
 }
 
+/// The bytes of each direction of a connection that are split if `density` is above 1: some small requests and their responses.
+const DENSE_SLICED_BYTES: u64 = 4_096;
+
 /// The options that are weights of faults.
 const WEIGHTS: [&str; 13] = [
     "power_cut",
@@ -267,6 +270,8 @@ impl Options {
         NetworkFaults {
             latency_max: ms(self.latency_max),
             slice_bytes_max: self.slice_bytes_max as usize,
+            // A run with many records would spend most of its time with single bytes.
+            sliced_bytes: if self.density > 1 { DENSE_SLICED_BYTES } else { u64::MAX },
             cut_per_mille: self.cut_per_mille as u32,
             cut_bytes_max: self.cut_bytes_max as u64,
             refused_per_mille: self.refused_per_mille as u32,

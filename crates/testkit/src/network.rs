@@ -24,6 +24,8 @@ use crate::trace::Trace;
 const WINDOW_BYTES: usize = 64 * 1024;
 /// More connection attempts than this at one instant are a livelock.
 const ATTEMPTS_AT_ONE_INSTANT_MAX: u64 = 10_000;
+/// Of so many writes after `NetworkFaults::sliced_bytes`, one is split.
+const LATE_SLICE_ONE_IN: u8 = 32;
 /// A duration longer than any run.
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -34,6 +36,8 @@ pub struct NetworkFaults {
     pub latency_max: Duration,
     /// Maximum size of the pieces into which a write is split; 0 leaves it whole.
     pub slice_bytes_max: usize,
+    /// The bytes of each direction of a connection whose writes are split. Later, one write in 32 is.
+    pub sliced_bytes: u64,
     /// Connections out of 1000 that break after a random number of bytes.
     pub cut_per_mille: u32,
     /// Maximum number of bytes before such a break.
@@ -45,7 +49,14 @@ pub struct NetworkFaults {
 impl NetworkFaults {
     /// A network without faults.
     pub const fn none(latency_max: Duration) -> Self {
-        Self { latency_max, slice_bytes_max: 0, cut_per_mille: 0, cut_bytes_max: 0, refused_per_mille: 0 }
+        Self {
+            latency_max,
+            slice_bytes_max: 0,
+            sliced_bytes: u64::MAX,
+            cut_per_mille: 0,
+            cut_bytes_max: 0,
+            refused_per_mille: 0,
+        }
     }
 }
 
@@ -386,8 +397,10 @@ impl Link {
             return Poll::Pending;
         }
         let mut n = bytes.len().min(room);
-        if self.network_faults.slice_bytes_max > 0 {
-            n = n.min(self.rng.usize(1..=self.network_faults.slice_bytes_max));
+        let NetworkFaults { slice_bytes_max, sliced_bytes, .. } = self.network_faults;
+        let is_sliced = way.written < sliced_bytes || self.rng.u8(0..LATE_SLICE_ONE_IN) == 0;
+        if slice_bytes_max > 0 && is_sliced {
+            n = n.min(self.rng.usize(1..=slice_bytes_max));
         }
         let left = way.cut_at.map_or(u64::MAX, |at| at - way.written.min(at));
         if n as u64 >= left {
