@@ -170,7 +170,7 @@ fn a_topic_beside_a_pattern_is_not_created_but_reported() {
         seats.drive("the missing part is reported", |seats| {
             let is_reported =
                 |event: &Event| matches!(event, Event::TopicUnavailable { topic, .. } if &**topic == missing);
-            seats.seat("a").events.iter().any(is_reported)
+            seats.list[0].events.iter().any(is_reported)
         });
     }
     seats.settle("the rest is read", 1);
