@@ -15,21 +15,8 @@ const CHECKED_AT_ONCE: &[&str] =
     &["broker.version.fallback", "sasl.mechanism", "sasl.mechanisms", "ssl.cipher.suites", "ssl.curves.list"];
 
 /// Properties whose refusals have texts of our own: other code is behind them.
-const OWN_TEXTS: &[&str] = &[
-    "builtin.features",
-    "compression.level",
-    "debug",
-    "enabled_events",
-    "interceptors",
-    "partitioner",
-    "plugin.library.paths",
-    "sasl.mechanism",
-    "sasl.mechanisms",
-    "ssl_ca",
-    "ssl_certificate",
-    "ssl_key",
-    "topic.blacklist",
-];
+const OWN_TEXTS: &[&str] =
+    &["builtin.features", "compression.level", "plugin.library.paths", "topic.blacklist"];
 
 /// Prefixes of calls whose results differ on purpose, with the reason.
 const CALLS: &[(&str, &str)] = &[

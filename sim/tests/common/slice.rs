@@ -11,7 +11,7 @@ use super::{Totals, Watchdog, run_all};
 /// The first seed of a soak: above those of the test.
 const FIRST: u64 = 1_000_000;
 /// See `Options::density`.
-const DENSITY: i64 = 5;
+const DENSITY: i64 = 3;
 /// Interval at which the file is written and progress is printed.
 const PART: Duration = Duration::from_secs(20);
 

@@ -113,10 +113,9 @@ impl rd_kafka_conf_t {
             return Ok(());
         }
         if name == "enabled_events" {
-            let mask: Option<c_int> = whole(value.unwrap_or_default()).parse().ok();
-            let mask = mask.filter(|mask| *mask >= 0);
-            self.callbacks.events =
-                mask.ok_or_else(|| NotSet::Invalid(format!("{name}: no whole number from 0 on")))?;
+            let given = value.unwrap_or_default();
+            let mask = property_names::number(name, given, 0, c_int::MAX.into()).map_err(NotSet::Invalid)?;
+            self.callbacks.events = c_int::try_from(mask).unwrap_or(c_int::MAX);
             return Ok(());
         }
         let Some(property) = properties::find_in(Scope::Global, name) else {
@@ -266,16 +265,16 @@ pub(crate) fn text_for(property: &Property, value: Option<&str>) -> Result<Strin
 
 /// Returns the flags of `current` after the changes in `value`: each flag is added, and with a minus sign removed.
 fn changed_flags(property: &Property, words: &[&str], current: &str, value: &str) -> Result<String, NotSet> {
-    let value = value.to_ascii_lowercase();
     let mut flags: Vec<&str> = current.split(',').collect();
     for change in value.split(',').map(str::trim).filter(|change| !change.is_empty()) {
-        let (is_removed, flag) = match change.strip_prefix('-') {
+        let (is_removed, given) = match change.strip_prefix('-') {
             Some(flag) => (true, flag),
             None => (false, change.strip_prefix('+').unwrap_or(change)),
         };
-        if flag != "all" && !words.contains(&flag) {
-            return Err(refusal_texts::wrong_word(property, flag));
-        }
+        let mut known = std::iter::once(&"all").chain(words);
+        let Some(&flag) = known.find(|word| word.eq_ignore_ascii_case(given)) else {
+            return Err(refusal_texts::wrong_word(property, given));
+        };
         if flag == "all" {
             flags = if is_removed { Vec::new() } else { words.to_vec() };
         } else {

@@ -1,6 +1,6 @@
 //! librdkafka's names of properties, in the order in which its dump has them.
 
-use super::refusal_texts;
+use super::{refusal_texts, whole};
 
 /// A property that librdkafka knows and does not document; bindings and tests set some of them.
 pub(super) struct Hidden {
@@ -28,14 +28,22 @@ impl Hidden {
                 "false" | "f" | "0" => Ok("false".to_owned()),
                 _ => Err(refusal_texts::not_bool(name)),
             },
-            HiddenKind::Number(min, max) => match value.trim().parse::<i64>() {
-                Ok(number) if (min..=max).contains(&number) => Ok(number.to_string()),
-                Ok(number) => {
-                    Err(refusal_texts::outside(name, &number.to_string(), &min.to_string(), &max.to_string()))
-                }
-                Err(_) => Err(refusal_texts::not_number(name)),
-            },
+            HiddenKind::Number(min, max) => number(name, value, min, max).map(|number| number.to_string()),
         }
+    }
+}
+
+/// The whole number at the start of a value, as for every property that is one.
+pub(super) fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {
+    if value.is_empty() {
+        return Err(refusal_texts::no_number(name));
+    }
+    match whole(value).parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        Ok(number) => {
+            Err(refusal_texts::outside(name, &number.to_string(), &min.to_string(), &max.to_string()))
+        }
+        Err(_) => Err(refusal_texts::not_number(name)),
     }
 }
 

@@ -11,6 +11,9 @@ use super::property_names::{GLOBAL, TOPIC};
 /// Properties of one of several words that are strings to librdkafka, which checks them with a function.
 const CHECKED_STRINGS: &[&str] = &["broker.version.fallback", "partitioner", "sasl.mechanisms"];
 
+/// Objects that only functions set. Their properties are internal to librdkafka, and others of that kind are not.
+const INTERNAL: &[&str] = &["interceptors", "ssl_ca", "ssl_certificate", "ssl_key"];
+
 /// A refusal by the engine. One that librdkafka makes as well has its text, others have the engine's.
 pub(super) fn refused(property: &Property, value: &str, error: Error) -> NotSet {
     if property.accepts(value.trim()) {
@@ -22,22 +25,28 @@ pub(super) fn refused(property: &Property, value: &str, error: Error) -> NotSet 
 
 /// A function or an object that was given as text.
 pub(super) fn pointer_as_text(property: &Property) -> NotSet {
-    NotSet::Invalid(format!(
-        "Property \"{}\" must be set through dedicated .._set_..() function",
-        name_of(property)
-    ))
+    let name = name_of(property);
+    NotSet::Invalid(if INTERNAL.contains(&name) {
+        format!("Internal property \"{name}\" not settable")
+    } else {
+        format!("Property \"{name}\" must be set through dedicated .._set_..() function")
+    })
 }
 
 /// No value for a property that has no empty one.
 pub(super) fn empty(property: &Property) -> NotSet {
+    let name = name_of(property);
     let kind = match property.kind {
+        Kind::Choice(_) if CHECKED_STRINGS.contains(&name) => {
+            return NotSet::Invalid(format!("Invalid value for configuration property \"{name}\": (null)"));
+        }
         Kind::Bool => "Bool configuration",
         Kind::Int(..) => "Integer configuration",
         Kind::Choice(words) if is_number(words) => "Integer configuration",
         Kind::Float(..) => "Float configuration",
         _ => "Configuration",
     };
-    NotSet::Invalid(format!("{kind} property \"{}\" cannot be set to empty value", name_of(property)))
+    NotSet::Invalid(format!("{kind} property \"{name}\" cannot be set to empty value"))
 }
 
 /// A flag, or one of several words, that the property does not have.
@@ -81,6 +90,11 @@ pub(super) fn not_bool(name: &str) -> String {
 /// A text where a number belongs.
 pub(super) fn not_number(name: &str) -> String {
     format!("Invalid value for configuration property \"{name}\"")
+}
+
+/// Nothing where a number belongs.
+pub(super) fn no_number(name: &str) -> String {
+    format!("Integer configuration property \"{name}\" cannot be set to empty value")
 }
 
 /// A number that is out of range. The line end is librdkafka's.
