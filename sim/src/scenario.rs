@@ -23,7 +23,7 @@ use crate::topics::PROCESSORS;
 use crate::transactions::Transactions;
 use crate::world::World;
 
-/// Virtual time limit after the faults.
+/// Virtual time limit after the faults, times `Options::density`.
 const LIVENESS_MAX: Duration = Duration::from_secs(200);
 /// Interval at which progress and committed offsets are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -119,7 +119,7 @@ impl Consumers {
 
     /// Waits until all readers have reached the end, and returns those that do not in time.
     async fn all_read(&self, host: &Host, options: &Options, history: &RefCell<History>) -> Vec<String> {
-        let deadline = Instant::now() + LIVENESS_MAX;
+        let deadline = Instant::now() + liveness_max(options);
         loop {
             let behind = self.behind(host, options, &history.borrow());
             if behind.is_empty() || Instant::now() >= deadline {
@@ -170,7 +170,7 @@ impl Loads {
     /// Waits until every transaction has ended, all readers have read to the end, and the share group has completed all records.
     /// Returns the work that is not finished in time.
     async fn settle(&mut self, host: &Host, options: &Options) -> Vec<String> {
-        let deadline = Instant::now() + LIVENESS_MAX;
+        let deadline = Instant::now() + liveness_max(options);
         loop {
             let mut unfinished = self.transactions.unfinished(options, host.cluster().as_deref());
             unfinished.extend(self.compacted.unfinished());
@@ -249,7 +249,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     if let Err(error) = healed {
         stuck.push(format!("the broker does not start: {error}"));
     } else {
-        stuck.extend(all_results(&mut producers).await);
+        stuck.extend(all_results(&mut producers, &options).await);
         stuck.extend(consumers.all_read(&host, &options, &history).await);
         stuck.extend(loads.settle(&host, &options).await);
     }
@@ -283,10 +283,14 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     Report { seed, options, trace: lines, anomalies, acked, read, committed, accepted, busiest }
 }
 
+fn liveness_max(options: &Options) -> Duration {
+    LIVENESS_MAX * u32::try_from(options.density).unwrap_or(1).max(1)
+}
+
 /// Waits until every record has a result, and returns the number of producers that have none in time.
-async fn all_results(producers: &mut JoinSet<()>) -> Option<String> {
+async fn all_results(producers: &mut JoinSet<()>, options: &Options) -> Option<String> {
     let all_sent = async { while producers.join_next().await.is_some_and(|done| done.is_ok()) {} };
-    let is_late = tokio::time::timeout(LIVENESS_MAX, all_sent).await.is_err();
+    let is_late = tokio::time::timeout(liveness_max(options), all_sent).await.is_err();
     (is_late || !producers.is_empty())
         .then(|| format!("{} producers have records without a result", producers.len()))
 }
