@@ -20,6 +20,15 @@ pub(crate) fn limit_heaps(threads: u16) {
     set(libc::M_TRIM_THRESHOLD, SPARE_BYTES_MAX);
 }
 
+/// Gives the free memory of all heaps back to the system. After a start, that is what the journals and logs took while they were read:
+/// a quarter of the memory of a broker with 100,000 groups.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "a call of the C library")]
+pub(crate) fn give_back() {
+    // SAFETY: `malloc_trim` takes a number, and changes only the allocator's free memory, under its own locks.
+    let _released = unsafe { libc::malloc_trim(0) };
+}
+
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "a call of the C library")]
 fn set(what: libc::c_int, value: i32) {
@@ -31,3 +40,6 @@ fn set(what: libc::c_int, value: i32) {
 /// Other allocators have no such heaps.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn limit_heaps(_threads: u16) {}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn give_back() {}

@@ -18,7 +18,7 @@ use self::ready::{Facts, Ready};
 use self::ready_fd::ReadyFd;
 use super::server_properties::ServerProperties;
 use crate::LogFormat;
-use crate::allocator::limit_heaps;
+use crate::allocator::{give_back, limit_heaps};
 use crate::control::{ControlAddress, ControlServer};
 use crate::failure::{Failure, sentence};
 use crate::output::note;
@@ -317,6 +317,7 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
         _ = signals.next() => return Ok(()),
         broker = builder.start() => broker.map_err(start_failed)?,
     };
+    give_back();
     if let Some(endpoint) = &endpoint {
         endpoint.show(broker.control());
     }
