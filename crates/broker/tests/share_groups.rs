@@ -512,6 +512,27 @@ fn share_groups_their_members_and_their_lag_are_in_the_metrics() {
     assert_eq!(value("ottla_group_members{protocol=\"share\"}").as_deref(), Some("1"));
 }
 
+/// librdkafka's test 0172: the first member had all partitions and had read all records before the second one was known.
+#[test]
+fn the_first_member_of_a_share_group_waits_for_others() {
+    let delay = Duration::from_secs(2);
+    let tune = |config: &mut BrokerConfig| {
+        config.set("group.initial.rebalance.delay.ms", &delay.as_millis().to_string()).expect("a property");
+    };
+    let (broker, mut first) = start_with(&MemStorage::new(), tune);
+    let address = broker.addresses()[0];
+    let began = Instant::now();
+    let joins = std::thread::spawn(move || beat(&mut first, "m1", 0, &["orders"]));
+    let mut second = Raw::connect(address);
+    while listed(&mut second, "share").is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+    }
+    beat(&mut second, "m2", 0, &["orders"]);
+    assert_eq!(partitions(&joins.join().expect("an answer")), 2);
+    assert!(began.elapsed() >= delay);
+    assert_eq!(partitions(&beat(&mut second, "m2", 0, &["orders"])), 2);
+}
+
 /// A member got no partitions until the wall clock had caught up. Seed 29 of the simulation found it.
 #[test]
 fn a_clock_that_goes_back_does_not_delay_the_assignment_of_a_share_group() {

@@ -66,6 +66,8 @@ struct BegunHeartbeat {
     interval: Duration,
     epoch: i32,
     turn: StateTurn,
+    /// The time for which the first member of a new group waits for others.
+    delay: Duration,
 }
 
 impl ShareGroups {
@@ -87,8 +89,9 @@ impl ShareGroups {
         beat: ShareBeat,
     ) -> Result<(ShareAnswer, Duration), Refusal> {
         let member_id = beat.member_id.clone();
-        let BegunHeartbeat { outcome, interval, epoch, turn } =
+        let BegunHeartbeat { outcome, interval, epoch, turn, delay } =
             self.begin_heartbeat(cluster, group_id, &beat)?;
+        let settled_at = Instant::now() + delay.min(interval);
         // A member that leaves ends its share sessions itself: librdkafka sends its last acknowledgements beside this request.
         let answer = match outcome {
             Outcome::Answer(answer) => answer,
@@ -99,6 +102,7 @@ impl ShareGroups {
                 let ended = self.start_initializing(cluster, initialization);
                 // The response has the partitions that a quick disk has stored meanwhile. The next heartbeat has the others.
                 let _ = tokio::time::timeout(interval, ended).await;
+                tokio::time::sleep_until(settled_at).await;
                 self.finish_heartbeat(cluster, group_id, &member_id, is_news)?
             }
         };
@@ -115,10 +119,12 @@ impl ShareGroups {
     ) -> Result<BegunHeartbeat, Refusal> {
         let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
         let (_name, mut state) = self.lock_to_create(group_id);
+        let mut delay = Duration::ZERO;
         if !state.by_id.contains_key(group_id) {
             if beat.epoch != 0 {
                 return Err(not_found(group_id));
             }
+            delay = cluster.config.group_initial_delay;
             self.create(&mut state, cluster, group_id)?;
         }
         let State { by_id, deadlines } = &mut *state;
@@ -139,7 +145,7 @@ impl ShareGroups {
             self.changed.notify_one();
         }
         let (interval, epoch, turn) = (settings.heartbeat_interval, entry.group.epoch, entry.turn.clone());
-        outcome.map(|outcome| BegunHeartbeat { outcome, interval, epoch, turn })
+        outcome.map(|outcome| BegunHeartbeat { outcome, interval, epoch, turn, delay })
     }
 
     fn finish_heartbeat(
