@@ -27,10 +27,14 @@ const WAITED: Duration = Duration::from_millis(1);
 /// More answers than this at one instant are a livelock.
 const ANSWERS_AT_ONE_INSTANT_MAX: u64 = 20_000;
 
-/// Maximum number of requests of this API from one client to one node in a window.
+/// Maximum number of requests of this API from one client to one node in a window. The records of a dense run come in more batches,
+/// and a share consumer acknowledges each of them.
 pub(crate) fn requests_per_window_max(options: &Options, api: i16) -> usize {
+    let density = usize::try_from(options.density).unwrap_or(1).max(1);
     if api == ApiKey::Produce.code() {
-        PRODUCE_REQUESTS_PER_WINDOW_MAX * usize::try_from(options.density).unwrap_or(1).max(1)
+        PRODUCE_REQUESTS_PER_WINDOW_MAX * density
+    } else if api == ApiKey::ShareFetch.code() {
+        REQUESTS_PER_WINDOW_MAX * density
     } else {
         REQUESTS_PER_WINDOW_MAX
     }
