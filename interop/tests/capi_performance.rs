@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ottla_interop::{
@@ -17,12 +18,19 @@ on_both_libraries! { Librdkafka;
 /// Half a million messages, compressed by an unoptimised build on a loaded machine.
 const RUN_WITHIN: Duration = Duration::from_secs(180);
 
+/// Stories of both libraries can run on one Apache Kafka at a time: each has a topic of its own.
+fn own_topic(name: &str) -> String {
+    static STORIES: AtomicU32 = AtomicU32::new(0);
+    format!("{name}-{}", STORIES.fetch_add(1, Ordering::Relaxed))
+}
+
 fn the_introductions_commands_run_and_summarise(
     library: &Librdkafka,
     cluster: &dyn Cluster,
 ) -> Result<(), Failure> {
     let program = Program::built()?;
-    cluster.create_topic_quickly("test2", 2)?;
+    let topic = own_topic("test2");
+    cluster.create_topic_quickly(&topic, 2)?;
     let commands = [
         ("-m _____________Test1:TwoBrokers:500kmsgs:100bytes -S 1 -a 2", "no"),
         ("-m _____________Test2:OneBrokers:500kmsgs:100bytes -S 1 -a 0 -p 1", "no"),
@@ -30,7 +38,7 @@ fn the_introductions_commands_run_and_summarise(
         ("-m _____________Test3:TwoBrokers:500kmsgs:100bytes:gzip -S 1 -a 2 -z gzip", "gzip"),
     ];
     for (command, codec) in commands {
-        let all = format!("-P -t test2 -s 100 -c 500000 {command}");
+        let all = format!("-P -t {topic} -s 100 -c 500000 {command}");
         if command.contains("-a 2") {
             let refused = program.run(library, cluster, &all)?.failed()?;
             let why = refused.stderr_text();
@@ -54,17 +62,19 @@ fn what_was_produced_is_consumed_alone_and_in_a_group(
     cluster: &dyn Cluster,
 ) -> Result<(), Failure> {
     let program = Program::built()?;
-    cluster.create_topic_quickly("performance", 3)?;
+    let topic = own_topic("performance");
+    cluster.create_topic_quickly(&topic, 3)?;
     let run =
         |args: &str| program.run(library, cluster, args)?.succeeded().map(|output| output.stdout_text());
     // Not sticky: every partition must receive messages in this time.
-    run("-P -t performance -s 50 -c 30000 -z lz4 -X linger.ms=5 -X sticky.partitioning.linger.ms=0")?;
+    let produce = "-s 50 -c 30000 -z lz4 -X linger.ms=5 -X sticky.partitioning.linger.ms=0";
+    run(&format!("-P -t {topic} {produce}"))?;
     let all = "% 30000 messages and 1500000 bytes received in ";
-    for consumer in ["-C -t performance -e", "-C -t performance -c 30000", "-G readers -t performance -e"] {
-        let summary = run(consumer)?;
+    for consumer in ["-C -e".to_owned(), "-C -c 30000".to_owned(), format!("-G readers-of-{topic} -e")] {
+        let summary = run(&format!("{consumer} -t {topic}"))?;
         assert!(summary.starts_with(all), "{consumer}: {summary}");
     }
-    let tail = run("-C -t performance -p 1 -o -10 -c 10")?;
+    let tail = run(&format!("-C -t {topic} -p 1 -o -10 -c 10"))?;
     assert!(tail.starts_with("% 10 messages and 500 bytes received in "), "{tail}");
     Ok(())
 }
