@@ -38,6 +38,9 @@ pub(crate) const DELETING_KEY: &str = "deleting/";
 /// An import that is not complete: a start removes its directories. A repair does not, as the damage may be in its completion.
 pub(crate) const IMPORTING_KEY: &str = "importing/";
 
+/// The log of Kafka's controllers.
+const METADATA_TOPIC: &str = "__cluster_metadata";
+
 /// The partitions of a topic that are created; the topic may have others already.
 struct Creation {
     name: Arc<str>,
@@ -96,7 +99,8 @@ impl Cluster {
     /// Checks everything that needs no change.
     fn check_new(&self, topic: NewTopic, planned: &mut Planned) -> Result<Creation, Refusal> {
         let NewTopic { name, partitions, config, replication, assignments } = topic;
-        check_name(&name)?;
+        self.check_may_create(&name)?;
+        self.check_config(&config)?;
         let count = if partitions == -1 { self.config.partitions_default } else { partitions };
         let max = self.config.topic_partitions_max;
         if !(1..=max).contains(&count) {
@@ -111,6 +115,21 @@ impl Cluster {
         planned.partitions += if is_internal(&name) { 0 } else { count as usize };
         let id = random_uuid(&mut lock(&self.rng));
         Ok(Creation { name: name.into(), id, config, replication, assignments, partitions: 0..count })
+    }
+
+    /// Refuses a name that no topic can have, or that a topic has.
+    pub(crate) fn check_may_create(&self, name: &str) -> Result<(), Refusal> {
+        check_name(name)?;
+        if name == METADATA_TOPIC {
+            let reason = format!("topic `{name}` is Kafka's own: no client may create it");
+            return Err((ErrorCode::TopicAuthorizationFailed, reason));
+        }
+        self.check_free(name, &Planned::default())
+    }
+
+    /// Refuses settings of a topic that contradict each other, or the broker's.
+    pub(crate) fn check_config(&self, config: &TopicConfig) -> Result<(), Refusal> {
+        config.check_together(&self.topic_defaults()).map_err(|reason| (ErrorCode::InvalidConfig, reason))
     }
 
     /// Refuses more replicas than there are nodes.
@@ -444,8 +463,14 @@ impl Cluster {
         dry_run: bool,
     ) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
+        if name.is_empty() {
+            let reason = "settings of all topics are settings of the broker: name a topic".to_owned();
+            return Err((ErrorCode::InvalidRequest, reason));
+        }
+        check_name(name)?;
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         let config = change(&topic.config)?;
+        self.check_config(&config)?;
         if dry_run {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages as m;
-use ottla_protocol::{ApiKey, ErrorCode};
+use ottla_protocol::{ApiKey, ErrorCode, Uuid};
 use ottla_wire::Seal;
 
 use crate::common;
@@ -336,6 +336,23 @@ fn a_topic_that_a_client_may_not_see_is_not_deleted_by_its_name() {
     assert_eq!(delete("secret"), ErrorCode::TopicAuthorizationFailed);
     assert_eq!(delete("seen"), ErrorCode::UnknownTopicOrPartition);
     assert_eq!(delete(TOPIC), ErrorCode::None);
+}
+
+/// An item with a name and an unknown id was authorized by the id and deleted by the name.
+#[test]
+fn a_topic_is_not_deleted_by_its_name_beside_an_id() {
+    let disk = world(vec![acl(TOPICS, LITERAL, TOPIC, ALL, ALLOW)]);
+    let (broker, mut connection) = start(&disk, &[]);
+    let own = connection.ask(12, &metadata_of(TOPIC)).expect("an answer").topics[0].topic_id;
+    for topic_id in [own, Uuid([7; 16])] {
+        let topics = vec![m::delete_topics::DeleteTopicState { name: Some("secret".into()), topic_id }];
+        let request = m::DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+        let answer = connection.ask(6, &request).expect("an answer");
+        assert_eq!(answer.responses[0].error_code, ErrorCode::InvalidRequest);
+    }
+    for topic in ["secret", TOPIC] {
+        assert!(broker.cluster().offsets_of(topic, 0).is_some(), "{topic} is gone");
+    }
 }
 
 #[test]

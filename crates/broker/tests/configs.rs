@@ -159,8 +159,8 @@ fn broker_settings_change_only_where_kafka_allows_it() {
     for (name, changes, code) in [
         ("1", (SET, "num.partitions", "3"), ErrorCode::InvalidRequest),
         ("", (SET, "listeners", "PLAINTEXT://:1"), ErrorCode::InvalidRequest),
-        ("", (SET, "log.retention.ms", "x"), ErrorCode::InvalidConfig),
-        ("", (SET, "log.cleaner.backoff.ms", "-1"), ErrorCode::InvalidConfig),
+        ("", (SET, "log.retention.ms", "x"), ErrorCode::InvalidRequest),
+        ("", (SET, "log.cleaner.backoff.ms", "-1"), ErrorCode::InvalidRequest),
         ("", (SET, "no.such.name", "x"), ErrorCode::InvalidConfig),
         ("", (APPEND, "log.retention.ms", "1"), ErrorCode::InvalidConfig),
         ("3", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),
@@ -185,6 +185,36 @@ fn items_are_appended_to_lists_and_subtracted_from_them() {
     assert_eq!(value(&mut connection, TOPIC, "orders", "cleanup.policy"), ("compact".into(), 1));
     altered(&mut connection, BROKER, "", &[(APPEND, "log.cleanup.policy", "compact")]);
     assert_eq!(value(&mut connection, BROKER, "1", "log.cleanup.policy"), ("delete,compact".into(), 3));
+}
+
+#[test]
+fn settings_of_a_topic_are_checked_together_with_the_others() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let mut set = |name: &str, value: &str| alter(&mut connection, TOPIC, "orders", &[(SET, name, value)]).0;
+    assert_eq!(set("max.compaction.lag.ms", "5"), ErrorCode::None);
+    assert_eq!(set("min.compaction.lag.ms", "10"), ErrorCode::InvalidConfig);
+    assert_eq!(set("remote.storage.enable", "true"), ErrorCode::InvalidConfig);
+    assert_eq!(set("leader.replication.throttled.replicas", "nonsense"), ErrorCode::InvalidConfig);
+    assert_eq!(set("leader.replication.throttled.replicas", "0:1,1:2"), ErrorCode::None);
+    assert_eq!(set("retention.bytes", "-2"), ErrorCode::None);
+    assert_eq!(set("cleanup.policy", "delete,delete"), ErrorCode::InvalidConfig);
+    assert_eq!(set("cleanup.policy", ""), ErrorCode::None);
+    assert_eq!(alter(&mut connection, TOPIC, "a b", &[]).0, ErrorCode::InvalidTopicException);
+    assert_eq!(alter(&mut connection, TOPIC, "", &[]).0, ErrorCode::InvalidRequest);
+    assert_eq!(describe(&mut connection, TOPIC, "a b", None).error_code, ErrorCode::InvalidTopicException);
+}
+
+/// The settings of a group showed Kafka's defaults although the broker's property is the default.
+#[test]
+fn the_default_of_a_group_is_the_property_of_the_broker() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| {
+        builder.configure(|config| {
+            config.set("group.consumer.session.timeout.ms", "50000").expect("a property");
+        })
+    });
+    let described = one(&mut connection, GROUP, "billing", "consumer.session.timeout.ms");
+    assert_eq!((described.value.as_deref(), described.config_source), (Some("50000"), 4));
+    assert_eq!(described.synonyms[0].name, "group.consumer.session.timeout.ms");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, TopicRequest};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
@@ -11,7 +13,7 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 
-use crate::common::{Raw, commit_request};
+use crate::common::{Raw, commit_request, metadata_of};
 
 const TIMES: usize = 50;
 
@@ -115,4 +117,28 @@ fn a_member_with_very_many_protocols_is_refused() {
     let names = |count: usize| (0..count).map(|number| format!("assignor-{number}"));
     assert_eq!(join(&mut connection, "usual", names(100)), ErrorCode::None);
     assert_eq!(join(&mut connection, "odd", names(101)), ErrorCode::InvalidRequest);
+}
+
+#[test]
+fn a_topic_that_is_deleted_or_grown_twice_in_a_request_stays_as_it_is() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let id = connection.ask(12, &metadata_of("orders")).expect("an answer").topics[0].topic_id;
+    let named = DeleteTopicState { name: Some("orders".into()), ..Default::default() };
+    let with_id = DeleteTopicState { topic_id: id, ..Default::default() };
+    for twice in [[named.clone(), named.clone()], [with_id.clone(), with_id.clone()], [named, with_id]] {
+        let request =
+            DeleteTopicsRequest { topics: twice.to_vec(), timeout_ms: 10_000, ..Default::default() };
+        let answer = connection.ask(6, &request).expect("an answer");
+        let codes: Vec<ErrorCode> = answer.responses.iter().map(|topic| topic.error_code).collect();
+        assert_eq!(codes, [ErrorCode::InvalidRequest]);
+    }
+    let grown = [2, 3].map(|count| CreatePartitionsTopic { name: "orders".into(), count, assignments: None });
+    let request =
+        CreatePartitionsRequest { topics: grown.to_vec(), timeout_ms: 10_000, validate_only: false };
+    let answer = connection.ask(3, &request).expect("an answer");
+    let codes: Vec<ErrorCode> = answer.results.iter().map(|topic| topic.error_code).collect();
+    assert_eq!(codes, [ErrorCode::InvalidRequest]);
+    assert!(broker.cluster().offsets_of("orders", 0).is_some());
+    assert!(broker.cluster().offsets_of("orders", 1).is_none());
 }

@@ -7,8 +7,13 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread, Clock};
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
-use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use ottla_protocol::messages::create_topics::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+};
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use ottla_protocol::messages::describe_topic_partitions::{
+    Cursor, DescribeTopicPartitionsRequest, TopicRequest,
+};
 use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::Seal;
 
@@ -151,4 +156,76 @@ fn partitions_beyond_the_total_are_refused_at_creation_and_growth() {
     assert_eq!(create(&mut connection, "fourth", &[]), ErrorCode::PolicyViolation);
     assert_eq!(delete(&mut connection, "third"), ErrorCode::None);
     assert_eq!(grow(&mut connection, 3).error_code, ErrorCode::None);
+}
+
+/// Programs that create a topic unless it exists ask with a replication factor for a cluster, and know one error.
+#[test]
+fn a_topic_that_exists_is_reported_before_anything_else_that_is_wrong() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let setting = CreatableTopicConfig { name: "no.such.thing".into(), value: Some("1".into()) };
+    let assignment = CreatableReplicaAssignment { partition_index: 3, broker_ids: vec![9] };
+    let wrong = [
+        CreatableTopic { num_partitions: 1, replication_factor: 3, ..Default::default() },
+        CreatableTopic { num_partitions: 0, replication_factor: 1, ..Default::default() },
+        CreatableTopic { num_partitions: 1, replication_factor: 0, ..Default::default() },
+        CreatableTopic { configs: vec![setting], ..Default::default() },
+        CreatableTopic { assignments: vec![assignment], ..Default::default() },
+    ];
+    for (topic, validate_only) in wrong.into_iter().flat_map(|topic| [(topic.clone(), false), (topic, true)])
+    {
+        let topic = CreatableTopic { name: "orders".into(), ..topic };
+        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only };
+        let answer = connection.ask(7, &request).expect("an answer");
+        assert_eq!(answer.topics[0].error_code, ErrorCode::TopicAlreadyExists, "{request:?}");
+    }
+    assert_eq!(create(&mut connection, "__cluster_metadata", &[]), ErrorCode::TopicAuthorizationFailed);
+}
+
+#[test]
+fn an_assignment_leaves_the_numbers_of_partitions_and_replicas_open() {
+    let broker = Broker::builder().memory().spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let assignment = CreatableReplicaAssignment { partition_index: 0, broker_ids: vec![1] };
+    for (num_partitions, replication_factor, code) in
+        [(1, -1, ErrorCode::InvalidRequest), (-1, 1, ErrorCode::InvalidRequest), (-1, -1, ErrorCode::None)]
+    {
+        let topic = CreatableTopic {
+            name: "orders".into(),
+            num_partitions,
+            replication_factor,
+            assignments: vec![assignment.clone()],
+            ..Default::default()
+        };
+        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+        let answer = connection.ask(7, &request).expect("an answer");
+        assert_eq!(answer.topics[0].error_code, code, "{num_partitions} {replication_factor}");
+    }
+}
+
+#[test]
+fn a_page_of_partitions_ends_with_its_topic_and_a_cursor_names_one_of_the_topics() {
+    let broker = Broker::builder().memory().topic("bills", 2).topic("orders", 2).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let mut page = |cursor: Option<(&str, i32)>| {
+        let topics = ["bills", "orders"].map(|name| TopicRequest { name: name.into() });
+        let cursor = cursor.map(|(topic, at)| Cursor { topic_name: topic.into(), partition_index: at });
+        let request =
+            DescribeTopicPartitionsRequest { topics: topics.to_vec(), response_partition_limit: 2, cursor };
+        connection.ask(0, &request).expect("an answer")
+    };
+    let first = page(None);
+    assert_eq!(first.topics.len(), 1);
+    let next = first.next_cursor.expect("a cursor");
+    assert_eq!((&*next.topic_name, next.partition_index), ("orders", 0));
+    let last = page(Some(("orders", 0)));
+    assert_eq!((last.topics.len(), last.topics[0].partitions.len()), (1, 2));
+    assert!(last.next_cursor.is_none());
+    for wrong in [("bills", -1), ("missing", 0)] {
+        let refused = page(Some(wrong));
+        assert!(
+            refused.topics.iter().all(|topic| topic.error_code == ErrorCode::InvalidRequest),
+            "{wrong:?}"
+        );
+    }
 }

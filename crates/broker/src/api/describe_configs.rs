@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
 use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings};
 use crate::request_memory::descriptions_max;
+use crate::topics::check_name;
 
 /// The origin of a value, with its number in DescribeConfigs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -130,6 +131,7 @@ fn describe(
     };
     match resource.resource_type {
         TOPIC => {
+            check_name(name)?;
             let topic = cluster.topic(name).ok_or_else(|| unknown_topic(name))?;
             of(Scope::Topic, &|setting| topic_chain(of_topics, &topic.config, setting))
         }
@@ -156,11 +158,16 @@ fn describe(
         }
         GROUP if !name.is_empty() => {
             let values = live.values(GROUP, name);
-            of(Scope::Group, &|setting| simple_chain(&values, setting, Source::Group))
+            let properties = BrokerProperties::of_node(cluster, "1");
+            of(Scope::Group, &|setting| group_chain(&properties, &values, setting))
         }
         CLIENT_METRICS if !name.is_empty() => {
             let values = live.values(CLIENT_METRICS, name);
-            of(Scope::ClientMetrics, &|setting| simple_chain(&values, setting, Source::ClientMetrics))
+            of(Scope::ClientMetrics, &|setting| {
+                let set = values.get(setting.name);
+                let set = set.map(|value| (setting.name, Some(value.clone()), Source::ClientMetrics));
+                set.into_iter().chain([default_of(setting)]).collect()
+            })
         }
         GROUP | CLIENT_METRICS => {
             Err((ErrorCode::InvalidRequest, "groups and client metrics are described by name".into()))
@@ -210,9 +217,12 @@ fn default_of(setting: &'static Setting) -> (&'static str, Option<String>, Sourc
     (setting.name, setting.default.map(str::to_owned), Source::Default)
 }
 
-fn simple_chain(values: &Values, setting: &'static Setting, source: Source) -> Chain {
-    let set = values.get(setting.name).map(|value| (setting.name, Some(value.clone()), source));
-    set.into_iter().chain([default_of(setting)]).collect()
+/// The values of a group's setting: the group's own, and those of the broker's property for all groups.
+fn group_chain(properties: &BrokerProperties<'_>, values: &Values, setting: &'static Setting) -> Chain {
+    let own = values.get(setting.name).map(|value| (setting.name, Some(value.clone()), Source::Group));
+    let for_all = find_setting(Scope::Broker, &format!("group.{}", setting.name));
+    let of_broker = for_all.map(|for_all| broker_chain(properties, for_all));
+    own.into_iter().chain(of_broker.unwrap_or_else(|| vec![default_of(setting)])).collect()
 }
 
 /// The properties of a broker, read once for all settings of a request.

@@ -19,6 +19,13 @@ const PAGE_PARTITIONS_MAX: usize = 2000;
 impl Api for DescribeTopicPartitionsRequest {
     async fn handle(self, context: RequestContext) -> DescribeTopicPartitionsResponse {
         let cluster = context.cluster();
+        // A cursor is a position among the topics that are asked for.
+        let names_cursor = |cursor: &Cursor| {
+            self.topics.is_empty() || self.topics.iter().any(|topic| topic.name == cursor.topic_name)
+        };
+        if self.cursor.as_ref().is_some_and(|cursor| cursor.partition_index < 0 || !names_cursor(cursor)) {
+            return self.refuse(&context, ErrorCode::InvalidRequest);
+        }
         let mut names: Vec<String> = if self.topics.is_empty() {
             let names = cluster.topics().into_iter().map(|topic| topic.name.to_string());
             names.filter(|name| context.may_see_topic(name)).collect()
@@ -35,6 +42,10 @@ impl Api for DescribeTopicPartitionsRequest {
         let mut room = (self.response_partition_limit.max(1) as usize).min(PAGE_PARTITIONS_MAX);
         let mut response = DescribeTopicPartitionsResponse::default();
         for name in names.into_iter().filter(|name| *name >= from_topic) {
+            if room == 0 {
+                response.next_cursor = Some(Cursor { topic_name: name, partition_index: 0 });
+                break;
+            }
             let may_see = context.may(Operation::Describe, ResourceType::Topic, &name);
             let Some(topic) = cluster.topic(&name).filter(|_| may_see) else {
                 let error_code = match crate::topics::check_name(&name) {

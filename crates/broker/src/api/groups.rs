@@ -1,6 +1,5 @@
-//! JoinGroup, SyncGroup, Heartbeat, LeaveGroup; DescribeGroups, ListGroups, DeleteGroups.
+//! JoinGroup, SyncGroup, Heartbeat, LeaveGroup; DescribeGroups, DeleteGroups.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,28 +15,21 @@ use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupResponse, 
 use ottla_protocol::messages::leave_group::{
     LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse,
 };
-use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, ListedGroup};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
 use super::repeats::without_repeats;
 use super::{Api, RequestContext};
+use crate::cluster::Cluster;
 use crate::coordinator::consumer_group::classic::ClassicRequest;
-use crate::coordinator::group::{CONSUMER, Join, Joined, Synced};
+use crate::coordinator::group::{Join, Joined, Synced};
 use crate::coordinator::groups::{Description, Joining};
 use crate::coordinator::offsets::is_group_name;
 use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
-use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
+use crate::security::acl::ResourceType;
 
-/// The state of a group that has offsets and never had members since this process started.
-const EMPTY: &str = "Empty";
 const DEAD: &str = "Dead";
-const CLASSIC: &str = "classic";
-/// The type of groups of the new protocol.
-const CONSUMER_TYPE: &str = "consumer";
-/// The type and the protocol type of share groups.
-const SHARE: &str = "share";
 /// From this version on, SyncGroup has a protocol type and a protocol, which must not be null (KIP-559).
 const PROTOCOL_FROM: i16 = 5;
 
@@ -246,39 +238,13 @@ impl Api for LeaveGroupRequest {
     }
 }
 
-/// A group by its members, or by the offsets it left. An empty group is there until it is deleted, or until the expiry of offsets
-/// finds it.
-fn describe(context: &RequestContext, group: &str) -> Option<Description> {
-    let cluster = context.cluster();
-    let of_share_group = cluster.share_groups.look(group, |group| Description {
-        state: group.state(),
-        is_new_protocol: true,
-        ..empty(SHARE)
-    });
-    if of_share_group.is_some() {
-        return of_share_group;
+/// A classic group, or one of which only offsets are left. Groups of newer protocols are described by requests of their own.
+fn describe(cluster: &Cluster, group: &str) -> Option<Description> {
+    if cluster.share_groups.contains(group) || cluster.consumer_groups.contains(group) {
+        return None;
     }
-    let of_new_protocol = cluster.consumer_groups.look(group, |group| Description {
-        state: group.state(),
-        is_new_protocol: true,
-        ..empty(CONSUMER)
-    });
-    if of_new_protocol.is_some() {
-        return of_new_protocol;
-    }
-    // A group that never had members has no type, as in Kafka.
-    let of_offsets = || cluster.offsets.has_offsets(group).then(|| empty(""));
+    let of_offsets = || cluster.offsets.has_offsets(group).then(Description::default);
     cluster.groups.describe(group).or_else(of_offsets)
-}
-
-fn empty(protocol_type: &str) -> Description {
-    Description {
-        state: EMPTY,
-        protocol_type: protocol_type.into(),
-        protocol: String::new(),
-        members: Vec::new(),
-        is_new_protocol: false,
-    }
 }
 
 impl Api for DescribeGroupsRequest {
@@ -287,8 +253,7 @@ impl Api for DescribeGroupsRequest {
             if let Err(error_code) = check_coordinator(&context, &group_id) {
                 return DescribedGroup { error_code, group_id, ..Default::default() };
             }
-            // A group of the new protocol is none that this request describes.
-            let described_here = describe(&context, &group_id).filter(|known| !known.is_new_protocol);
+            let described_here = describe(context.cluster(), &group_id);
             match described_here {
                 Some(description) => DescribedGroup {
                     authorized_operations: if_requested(
@@ -341,47 +306,6 @@ fn described(group_id: String, description: Description, version: i16) -> Descri
         protocol_data: description.protocol,
         members: members.collect(),
         ..Default::default()
-    }
-}
-
-impl Api for ListGroupsRequest {
-    async fn handle(self, context: RequestContext) -> ListGroupsResponse {
-        let cluster = context.cluster();
-        let mut names: BTreeSet<String> =
-            cluster.groups.list().into_iter().map(|(id, _)| id).chain(cluster.offsets.groups()).collect();
-        names.extend(cluster.consumer_groups.list());
-        names.extend(cluster.share_groups.list());
-        let fits = |filter: &[String], value: &str| {
-            filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
-        };
-        let may_see_all = context.may_see(Operation::Describe, ResourceType::Cluster, CLUSTER_NAME);
-        let groups = names
-            .into_iter()
-            .filter(|id| may_see_all || context.may_see(Operation::Describe, ResourceType::Group, id))
-            .filter(|id| check_coordinator(&context, id).is_ok())
-            .filter_map(|id| describe(&context, &id).map(|description| (id, description)))
-            .filter(|(_, description)| {
-                fits(&self.states_filter, description.state) && fits(&self.types_filter, type_of(description))
-            })
-            .map(|(group_id, description)| ListedGroup {
-                group_type: type_of(&description).into(),
-                group_id,
-                protocol_type: description.protocol_type,
-                group_state: description.state.into(),
-            });
-        ListGroupsResponse { groups: groups.collect(), ..Default::default() }
-    }
-
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ListGroupsResponse {
-        ListGroupsResponse { error_code: code, ..Default::default() }
-    }
-}
-
-fn type_of(description: &Description) -> &'static str {
-    match (description.is_new_protocol, &*description.protocol_type) {
-        (true, SHARE) => SHARE,
-        (true, _) => CONSUMER_TYPE,
-        (false, _) => CLASSIC,
     }
 }
 

@@ -23,6 +23,7 @@ mod fetch;
 mod find_coordinator;
 mod groups;
 mod init_producer_id;
+mod list_groups;
 mod list_offsets;
 mod list_transactions;
 mod log_dirs;

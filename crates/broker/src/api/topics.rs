@@ -111,17 +111,20 @@ fn check(cluster: &Cluster, topic: &CreatableTopic, uses: usize) -> Result<NewTo
         let reason = format!("topic `{name}` is {uses} times in this request");
         return Err((ErrorCode::InvalidRequest, reason));
     }
-    if *replication_factor < 1 && *replication_factor != -1 {
-        let reason = format!("topic `{name}`: replication factor {replication_factor}; use 1 or more, or -1");
-        return Err((ErrorCode::InvalidReplicationFactor, reason));
-    }
-    let replication = check_assignments(cluster, topic)?.unwrap_or(i32::from(*replication_factor));
-    let chosen = assignments.iter().map(|assigned| (assigned.partition_index, assigned.broker_ids.clone()));
+    // Programs that create a topic unless it exists know no other error for one that does.
+    cluster.check_may_create(name)?;
     let mut config = TopicConfig::default();
     for setting in configs {
         let value = setting.value.as_deref().unwrap_or_default();
         config.set(&setting.name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
+    cluster.check_config(&config)?;
+    let replication = check_assignments(cluster, topic)?.unwrap_or(i32::from(*replication_factor));
+    if replication < 1 && replication != -1 {
+        let reason = format!("topic `{name}`: replication factor {replication}; use 1 or more, or -1");
+        return Err((ErrorCode::InvalidReplicationFactor, reason));
+    }
+    let chosen = assignments.iter().map(|assigned| (assigned.partition_index, assigned.broker_ids.clone()));
     let partitions = if assignments.is_empty() { *num_partitions } else { assignments.len() as i32 };
     Ok(NewTopic { name: name.clone(), partitions, config, replication, assignments: chosen.collect() })
 }
@@ -129,6 +132,14 @@ fn check(cluster: &Cluster, topic: &CreatableTopic, uses: usize) -> Result<NewTo
 /// Returns the replication factor of an assignment: the same number of different nodes for each partition, from 0 up.
 fn check_assignments(cluster: &Cluster, topic: &CreatableTopic) -> Result<Option<i32>, Refusal> {
     let Some(first) = topic.assignments.first() else { return Ok(None) };
+    if (topic.num_partitions, topic.replication_factor) != (-1, -1) {
+        let CreatableTopic { name, num_partitions, replication_factor, .. } = topic;
+        let reason = format!(
+            "topic `{name}`: beside an assignment, {num_partitions} partitions and replication factor \
+             {replication_factor} must both be -1"
+        );
+        return Err((ErrorCode::InvalidRequest, reason));
+    }
     let replicas = first.broker_ids.len();
     let mut indexes: Vec<i32> = topic.assignments.iter().map(|assigned| assigned.partition_index).collect();
     indexes.sort_unstable();
@@ -212,30 +223,77 @@ impl Api for DeleteTopicsRequest {
     }
 }
 
-fn delete_all(cluster: &Cluster, topics: Vec<DeleteTopicState>) -> Vec<DeletableTopicResult> {
-    let responses = topics.into_iter().map(|topic| {
-        let name = match &topic.name {
-            Some(name) => Ok(name.clone()),
-            None => cluster
-                .topic_by_id(topic.topic_id)
+/// The topic that an item of DeleteTopics means.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deleted<'a> {
+    Named(&'a str),
+    WithId(Uuid),
+}
+
+impl<'a> Deleted<'a> {
+    /// `None` if the item has a name and an id, or neither: it could mean two topics, of which the client may delete one.
+    pub(super) fn of(item: &'a DeleteTopicState) -> Option<Self> {
+        match (&item.name, item.topic_id) {
+            (Some(name), Uuid::ZERO) => Some(Self::Named(name)),
+            (None, id) if id != Uuid::ZERO => Some(Self::WithId(id)),
+            _ => None,
+        }
+    }
+
+    /// The name of the topic.
+    fn name(self, cluster: &Cluster) -> Result<String, Refusal> {
+        match self {
+            Self::Named(name) => Ok(name.to_owned()),
+            Self::WithId(id) => cluster
+                .topic_by_id(id)
                 .map(|topic| topic.name.to_string())
-                .ok_or((ErrorCode::UnknownTopicId, format!("no topic has the id {}", topic.topic_id))),
+                .ok_or((ErrorCode::UnknownTopicId, format!("no topic has the id {id}"))),
+        }
+    }
+}
+
+fn delete_all(cluster: &Cluster, topics: Vec<DeleteTopicState>) -> Vec<DeletableTopicResult> {
+    let names = topics.iter().map(|topic| match Deleted::of(topic) {
+        Some(deleted) => deleted.name(cluster),
+        None => {
+            let reason = "a topic is deleted by its name or by its id, and not by both".to_owned();
+            Err((ErrorCode::InvalidRequest, reason))
+        }
+    });
+    let names: Vec<Result<String, Refusal>> = names.collect();
+    let mut uses: FxHashMap<&str, usize> = FxHashMap::default();
+    for name in names.iter().flatten() {
+        *uses.entry(name).or_default() += 1;
+    }
+    let mut answered: BTreeSet<&str> = BTreeSet::new();
+    let mut results = Vec::with_capacity(topics.len());
+    for (topic, name) in topics.iter().zip(&names) {
+        let deleted = match name {
+            Ok(name) if uses.get(&**name).is_some_and(|uses| *uses > 1) => {
+                // Like Kafka's, the answer has one result for a topic, however often the request has it.
+                if !answered.insert(name) {
+                    continue;
+                }
+                Err((ErrorCode::InvalidRequest, "the topic is in this request more than once".to_owned()))
+            }
+            Ok(name) => cluster.delete_topic(name),
+            Err(refusal) => Err(refusal.clone()),
         };
-        match name.and_then(|name| cluster.delete_topic(&name)) {
+        results.push(match deleted {
             Ok(gone) => DeletableTopicResult {
                 name: Some(gone.name.to_string()),
                 topic_id: gone.id,
                 ..Default::default()
             },
             Err((error_code, reason)) => DeletableTopicResult {
-                name: topic.name,
+                name: topic.name.clone(),
                 topic_id: topic.topic_id,
                 error_code,
                 error_message: Some(reason),
             },
-        }
-    });
-    responses.collect()
+        });
+    }
+    results
 }
 
 /// Before version 6 topics came by name only.
@@ -259,19 +317,7 @@ impl Api for CreatePartitionsRequest {
         };
         let refused = Self { topics: refused, ..Default::default() };
         let refused = refused.refuse(&context, ErrorCode::ThrottlingQuotaExceeded);
-        let grow = move |cluster: &Cluster| {
-            let results = topics.into_iter().map(|topic| {
-                let chosen =
-                    topic.assignments.map(|chosen| chosen.into_iter().map(|one| one.broker_ids).collect());
-                let grown = cluster.grow_topic(&topic.name, topic.count, chosen, dry_run);
-                let (error_code, error_message) = match grown {
-                    Ok(()) => (ErrorCode::None, None),
-                    Err((code, reason)) => (code, Some(reason)),
-                };
-                CreatePartitionsTopicResult { name: topic.name, error_code, error_message }
-            });
-            results.collect()
-        };
+        let grow = move |cluster: &Cluster| grow_all(cluster, topics, dry_run);
         let mut results: Vec<_> = context.cluster().change_topics(grow).await;
         results.extend(refused.results);
         let mut response = CreatePartitionsResponse { results, ..Default::default() };
@@ -287,4 +333,35 @@ impl Api for CreatePartitionsRequest {
         });
         CreatePartitionsResponse { results: results.collect(), ..Default::default() }
     }
+}
+
+fn grow_all(
+    cluster: &Cluster,
+    topics: Vec<CreatePartitionsTopic>,
+    dry_run: bool,
+) -> Vec<CreatePartitionsTopicResult> {
+    let mut uses: FxHashMap<String, usize> = FxHashMap::default();
+    for topic in &topics {
+        *uses.entry(topic.name.clone()).or_default() += 1;
+    }
+    let results = topics.into_iter().filter_map(|topic| {
+        // None is left of a topic that is answered.
+        let grown = match uses.remove(&topic.name)? {
+            1 => {
+                let chosen =
+                    topic.assignments.map(|chosen| chosen.into_iter().map(|one| one.broker_ids).collect());
+                cluster.grow_topic(&topic.name, topic.count, chosen, dry_run)
+            }
+            uses => {
+                let reason = format!("topic `{}` is {uses} times in this request", topic.name);
+                Err((ErrorCode::InvalidRequest, reason))
+            }
+        };
+        let (error_code, error_message) = match grown {
+            Ok(()) => (ErrorCode::None, None),
+            Err((code, reason)) => (code, Some(reason)),
+        };
+        Some(CreatePartitionsTopicResult { name: topic.name, error_code, error_message })
+    });
+    results.collect()
 }

@@ -142,7 +142,9 @@ pub(crate) fn check(
         }
         let Some(value) = values.get(key) else { continue };
         let checked = if scope == Scope::Broker { scratch.set(key, value) } else { setting.check(value) };
-        checked.map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+        // As in Kafka, the value of a broker's setting is a part of the request (KAFKA-13609).
+        let code = if scope == Scope::Broker { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };
+        checked.map_err(|reason| (code, reason))?;
     }
     Ok(())
 }

@@ -98,6 +98,11 @@ impl Setting {
             "interval.ms" => return check_interval(value),
             "match" => return check_match(value),
             TOPIC_NAME => return check_topic_name(value),
+            "leader.replication.throttled.replicas" | "follower.replication.throttled.replicas"
+                if !is_list_of_replicas(value) =>
+            {
+                return bad("use * or a list of PARTITION:BROKER");
+            }
             _ => {}
         }
         match self.kind {
@@ -164,6 +169,13 @@ impl Setting {
     pub fn is_sensitive(&self) -> bool {
         self.kind == Kind::Password
     }
+}
+
+/// Returns whether a value is `*`, or a list of replicas as `PARTITION:BROKER`, which may be empty.
+fn is_list_of_replicas(value: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_replica = |item: &str| item.split_once(':').is_some_and(|(of, at)| is_number(of) && is_number(at));
+    matches!(value, "" | "*") || value.split(',').all(|item| is_replica(item.trim()))
 }
 
 /// All settings of a kind of resource, sorted by name.

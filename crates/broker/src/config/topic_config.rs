@@ -10,6 +10,7 @@ use super::{Durability, number};
 
 const SEGMENT_BYTES: &str = "segment.bytes";
 pub(crate) const ACCEPTS_DEAD_LETTERS: &str = "errors.deadletterqueue.group.enable";
+const REMOTE_STORAGE: &str = "remote.storage.enable";
 const MIN_INSYNC: &str = "min.insync.replicas";
 
 /// The settings that have an effect, and the effect.
@@ -96,6 +97,19 @@ impl TopicConfig {
         Ok(())
     }
 
+    /// Checks the settings that depend on others, with `defaults` for those that are not set.
+    pub(crate) fn check_together(&self, defaults: &Self) -> Result<(), String> {
+        if self.values.get(REMOTE_STORAGE).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            return Err(format!("{REMOTE_STORAGE}=`true`: this broker has no tiered storage"));
+        }
+        let LogConfig { min_compaction_lag_ms: min, max_compaction_lag_ms: max, .. } =
+            self.log_config(defaults, Durability::Os);
+        if min > max {
+            return Err(format!("min.compaction.lag.ms={min} is above max.compaction.lag.ms={max}"));
+        }
+        Ok(())
+    }
+
     /// Returns `true` if share groups may name the topic as their dead-letter queue.
     pub(crate) fn accepts_dead_letters(&self) -> bool {
         self.values.get(ACCEPTS_DEAD_LETTERS).is_some_and(|value| value.eq_ignore_ascii_case("true"))
@@ -165,7 +179,7 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
             };
         }
         "retention.bytes" => {
-            config.retention_bytes = u64::try_from(number(name, value, -1, i64::MAX)?).ok();
+            config.retention_bytes = u64::try_from(number(name, value, i64::MIN, i64::MAX)?).ok();
         }
         "retention.ms" => {
             config.retention_ms = Some(number(name, value, -1, i64::MAX)?).filter(|ms| *ms >= 0);
@@ -203,14 +217,17 @@ fn zstd_level(level: i64) -> Option<i32> {
     }
 }
 
-/// Returns whether the policy has `delete`, and whether it has `compact`.
+/// Returns whether the policy has `delete`, and whether it has `compact`. With neither, every record is kept.
 fn cleanup_policy(value: &str) -> Result<(bool, bool), String> {
     let (mut delete, mut compact) = (false, false);
-    for policy in value.split(',').map(str::trim) {
-        match policy {
-            "delete" => delete = true,
-            "compact" => compact = true,
+    for policy in value.split(',').map(str::trim).filter(|policy| !policy.is_empty()) {
+        let named = match policy {
+            "delete" => &mut delete,
+            "compact" => &mut compact,
             _ => return Err(format!("cleanup.policy=`{value}`: use delete, compact, or delete,compact")),
+        };
+        if std::mem::replace(named, true) {
+            return Err(format!("cleanup.policy=`{value}`: `{policy}` is there twice"));
         }
     }
     Ok((delete, compact))

@@ -441,7 +441,8 @@ impl Group {
         }
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    /// The time at which a session, an expected id or a phase of a rebalance ends.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         let sessions = self
             .members
             .values()
@@ -453,6 +454,11 @@ impl Group {
             State::Empty => None,
         };
         sessions.chain(self.pending.values().map(|expected| expected.until)).chain(state).min()
+    }
+
+    /// Returns `true` if no member has ever joined, and none is expected.
+    pub(super) fn is_unused(&self) -> bool {
+        self.is_forgettable() && self.generation == 0
     }
 
     /// Returns `true` if the group can be removed without losing state.

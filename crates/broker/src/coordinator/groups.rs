@@ -12,8 +12,9 @@ use super::by_name::ByName;
 use super::classic_member::Member;
 use super::consumer_group::classic::ClassicRequest;
 use super::consumer_group::member::Protocols;
-use super::deadlines::{Deadlines, keep_time, move_deadline};
+use super::deadlines::keep_time;
 use super::group::{Group, Join, JoinAnswer, Joined, RebalanceWaits, State, SyncAnswer};
+use super::group_table::Table;
 use super::offsets::MembersForExpiry;
 use super::shared_names::SharedNames;
 use super::subscribed::Subscribed;
@@ -37,73 +38,25 @@ pub(crate) struct Groups {
     names: SharedNames,
 }
 
-/// The groups by name, and the times of their ticks. The work of a tick depends on the groups that are due, not on all.
-#[derive(Debug, Default)]
-struct Table {
-    by_id: ByName<Group>,
-    /// The groups by a time at which a deadline may have passed. It is not later than the first deadline.
-    deadlines: Deadlines,
-}
-
-impl Table {
-    /// Replaces a group, and makes a tick compute its deadline.
-    fn insert(&mut self, group_id: &str, group: Group, now: Instant) {
-        self.remove(group_id);
-        self.by_id.insert(group_id, group);
-        self.wake_at(group_id, Some(now));
-    }
-
-    fn remove(&mut self, group_id: &str) -> Option<Box<Group>> {
-        self.wake_at(group_id, None);
-        self.by_id.remove(group_id)
-    }
-
-    /// Replaces the time of a group's next tick.
-    fn wake_at(&mut self, group_id: &str, at: Option<Instant>) {
-        let Some(mut deadline) = self.by_id.get_mut(group_id).map(|group| group.deadline.take()) else {
-            return;
-        };
-        let name = || self.by_id.name(group_id).map_or_else(|| Arc::from(group_id), Arc::clone);
-        move_deadline(&mut self.deadlines, name, &mut deadline, at);
-        if let Some(group) = self.by_id.get_mut(group_id) {
-            group.deadline = deadline;
-        }
-    }
-
-    /// Handles the deadlines that have passed. Returns the time of the next tick.
-    fn tick(&mut self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
-        for group_id in self.take_due(now) {
-            let Some(group) = self.by_id.get_mut(&group_id) else { continue };
-            let next = group.tick(now);
-            group.save(cluster, &group_id);
-            if group.is_forgettable() && group.generation == 0 {
-                self.remove(&group_id);
-            } else {
-                self.wake_at(&group_id, next);
-            }
-        }
-        self.deadlines.first().map(|(at, _)| *at)
-    }
-
-    /// Takes the groups whose time has come. Each must get its next time.
-    fn take_due(&mut self, now: Instant) -> Vec<Arc<str>> {
-        let mut due = Vec::new();
-        while self.deadlines.first().is_some_and(|(at, _)| *at <= now) {
-            due.extend(self.deadlines.pop_first().map(|(_, group_id)| group_id));
-        }
-        due
-    }
-}
-
-/// A group in answers to ListGroups and DescribeGroups.
+/// A group in answers to DescribeGroups.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
     pub(crate) state: &'static str,
     pub(crate) protocol_type: String,
     pub(crate) protocol: String,
     pub(crate) members: Vec<MemberDescription>,
-    /// The group has the protocol of KIP-848.
-    pub(crate) is_new_protocol: bool,
+}
+
+/// An empty group without a type: one that has offsets and never had members.
+impl Default for Description {
+    fn default() -> Self {
+        Self {
+            state: State::Empty.name(),
+            protocol_type: String::new(),
+            protocol: String::new(),
+            members: Vec::new(),
+        }
+    }
 }
 
 /// A member in answers to DescribeGroups.
@@ -185,7 +138,7 @@ impl Groups {
             }
             Joining::Refused(code)
         });
-        self.tick_soon(&mut table, group_id, now);
+        self.schedule(&mut table, group_id, now);
         joining
     }
 
@@ -304,7 +257,7 @@ impl Groups {
             group.save(cluster, group_id);
             Ok(receiver)
         })?;
-        self.tick_soon(&mut self.lock(), group_id, Instant::now());
+        self.schedule(&mut self.lock(), group_id, Instant::now());
         Ok(receiver)
     }
 
@@ -354,7 +307,7 @@ impl Groups {
             group.save(cluster, group_id);
             left
         });
-        self.tick_soon(&mut self.lock(), group_id, Instant::now());
+        self.schedule(&mut self.lock(), group_id, Instant::now());
         result
     }
 
@@ -417,9 +370,14 @@ impl Groups {
         self.lock().by_id.get(group_id).map(describe)
     }
 
-    /// Returns every group that has, or had, members.
-    pub(crate) fn list(&self) -> Vec<(String, Description)> {
-        self.lock().by_id.iter().map(|(id, group)| (id.to_string(), describe(group))).collect()
+    /// The state and the protocol type of a group that has, or had, members.
+    pub(crate) fn state_and_type(&self, group_id: &str) -> Option<(&'static str, String)> {
+        self.lock().by_id.get(group_id).map(|group| (group.state.name(), group.protocol_type.to_string()))
+    }
+
+    /// The names of the groups that have, or had, members.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.lock().by_id.iter().map(|(id, _)| id.to_string()).collect()
     }
 
     /// Calls `look` with the state and the number of members of up to `max` groups, by name from the one after `after` on.
@@ -544,10 +502,11 @@ impl Groups {
         act(self.lock().by_id.get_mut(group_id).ok_or(ErrorCode::UnknownMemberId)?)
     }
 
-    /// Makes a tick handle a group whose next deadline may be earlier than before.
-    fn tick_soon(&self, table: &mut Table, group_id: &str, now: Instant) {
-        table.wake_at(group_id, Some(now));
-        self.changed.notify_one();
+    /// Sees to the next tick of a group that a request may have changed.
+    fn schedule(&self, table: &mut Table, group_id: &str, now: Instant) {
+        if table.schedule(group_id, now) {
+            self.changed.notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -570,35 +529,5 @@ fn describe(group: &Group) -> Description {
         protocol_type: group.protocol_type.to_string(),
         protocol: if stable { group.protocol.to_string() } else { String::new() },
         members: group.members.iter().map(|(id, member)| describe(id, member)).collect(),
-        is_new_protocol: false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The cost of a JoinGroup once grew with the number of groups: each made a tick look at all of them.
-    #[test]
-    fn a_tick_handles_only_the_groups_that_are_due() {
-        let memory = KeptMemory::new(1 << 20);
-        let (mut table, now) = (Table::default(), Instant::now());
-        let second = Duration::from_secs(1);
-        for number in 0..100 {
-            table.insert(&format!("group-{number:02}"), Group::new(memory.keep_known(0)), now);
-        }
-        let all = table.take_due(now);
-        assert_eq!(all.len(), 100, "groups that are new are due at once");
-        for group_id in &all {
-            table.wake_at(group_id, Some(now + 2 * second));
-        }
-        assert!(table.take_due(now + second).is_empty());
-        table.wake_at("group-07", Some(now));
-        assert_eq!(table.take_due(now + second), [Arc::from("group-07")]);
-        table.wake_at("group-07", None);
-        assert!(table.remove("group-08").is_some());
-        let due = table.take_due(now + 2 * second);
-        assert_eq!(due.len(), 98);
-        assert!(!due.iter().any(|group_id| matches!(&**group_id, "group-07" | "group-08")));
     }
 }

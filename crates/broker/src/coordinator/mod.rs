@@ -9,6 +9,7 @@ mod deadlines;
 pub(crate) mod expiry;
 pub(crate) mod group;
 pub(crate) mod group_log;
+mod group_table;
 pub(crate) mod groups;
 pub(crate) mod loading;
 mod name_locks;

@@ -4,6 +4,7 @@ use ottla_protocol::messages as m;
 use ottla_protocol::messages::delete_topics::DeleteTopicState;
 use ottla_protocol::{ErrorCode, Uuid};
 
+use super::super::topics::Deleted;
 use super::super::{Api, produce};
 use super::{Access, Authorize, Verdict, items, open, take_denied};
 use crate::security::acl::Operation;
@@ -98,16 +99,18 @@ impl Authorize for m::delete_topics::DeleteTopicsRequest {
         let named = std::mem::take(&mut self.topic_names).into_iter();
         self.topics.extend(named.map(|name| DeleteTopicState { name: Some(name), ..Default::default() }));
         let cluster = access.context.cluster();
-        let mut denied = take_denied(&mut self.topics, |topic| match &topic.name {
+        let mut denied = take_denied(&mut self.topics, |topic| match Deleted::of(topic) {
             // A client that may see topics learns that there is no such topic.
-            Some(name) if topic.topic_id == Uuid::ZERO => {
+            Some(Deleted::Named(name)) => {
                 access.topic(Operation::Describe, name)
                     && (cluster.topic(name).is_none() || access.topic(Operation::Delete, name))
             }
-            Some(_) | None => {
-                let name = access.topic_name("", topic.topic_id);
+            Some(Deleted::WithId(id)) => {
+                let name = access.topic_name("", id);
                 name.is_none_or(|name| access.topic(Operation::Delete, &name))
             }
+            // It is refused without a look at the topics.
+            None => true,
         });
         if denied.is_empty() {
             return Verdict::Granted;

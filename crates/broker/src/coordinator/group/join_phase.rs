@@ -47,7 +47,9 @@ impl Group {
         let unchanged = known.as_ref().is_some_and(|member| member.protocols == protocols);
         let leads_stable = self.state == State::Stable && self.leader.as_deref() == Some(&member_id);
         if let Some(member) = known {
-            member.protocols = protocols;
+            if !unchanged {
+                member.protocols = protocols;
+            }
             member.kept = kept;
             member.heard_at = now;
             member.session_timeout = session_timeout;
