@@ -13,6 +13,7 @@
 
 mod consumer_groups;
 pub(crate) mod dead_letter_queues;
+mod group_limits;
 mod jaas;
 mod listener;
 mod listener_properties;

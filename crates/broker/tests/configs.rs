@@ -204,6 +204,23 @@ fn settings_of_a_topic_are_checked_together_with_the_others() {
     assert_eq!(describe(&mut connection, TOPIC, "a b", None).error_code, ErrorCode::InvalidTopicException);
 }
 
+/// A session timeout below the broker's limit was stored, and the limit applied.
+#[test]
+fn settings_of_a_group_outside_the_limits_of_the_broker_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| {
+        builder.configure(|config| {
+            config.set("group.share.min.session.timeout.ms", "100").expect("a property");
+        })
+    });
+    let mut set = |name: &str, value: &str| alter(&mut connection, GROUP, "billing", &[(SET, name, value)]);
+    let (code, reason) = set("consumer.session.timeout.ms", "10000");
+    assert_eq!(code, ErrorCode::InvalidConfig);
+    assert!(reason.contains("group.consumer.min.session.timeout.ms"), "{reason}");
+    assert_eq!(set("consumer.heartbeat.interval.ms", "20000").0, ErrorCode::InvalidConfig);
+    assert_eq!(set("share.record.lock.duration.ms", "1000").0, ErrorCode::InvalidConfig);
+    assert_eq!(set("share.session.timeout.ms", "100").0, ErrorCode::None);
+}
+
 /// The settings of a group showed Kafka's defaults although the broker's property is the default.
 #[test]
 fn the_default_of_a_group_is_the_property_of_the_broker() {

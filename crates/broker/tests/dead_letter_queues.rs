@@ -48,8 +48,16 @@ fn a_rejected_record_gets_a_letter_with_its_place() {
 
 #[test]
 fn a_record_that_is_delivered_too_often_gets_a_letter_with_the_other_cause() {
-    let broker = start_group(&MemStorage::new());
-    configure(&broker, &[("share.delivery.count.limit", "2"), ("share.record.lock.duration.ms", "1000")]);
+    let broker = start(&MemStorage::new(), 2, &[("group.share.min.record.lock.duration.ms", "1000")]);
+    initialize(&broker);
+    configure(
+        &broker,
+        &[
+            (TOPIC_NAME, QUEUE),
+            ("share.delivery.count.limit", "2"),
+            ("share.record.lock.duration.ms", "1000"),
+        ],
+    );
     produce(&broker, 1, 4, Compression::None);
     let mut a = Member::join(&broker, "a", 1);
     assert_eq!(a.fetch(), [(0, 3, 1)]);

@@ -45,7 +45,7 @@ impl Cluster {
         let _change = lock(&self.topic_changes);
         let before = self.live.values(kind, name);
         let values = change(&before)?;
-        check(kind, name, &before, &values)?;
+        check((kind, name), &before, &values, &self.live.broker())?;
         let names = self.live.names(kind);
         if names.len() >= RESOURCES_MAX && !names.iter().any(|known| known == name) {
             let reason = format!("{RESOURCES_MAX} resources of kind {kind} have settings: delete some first");

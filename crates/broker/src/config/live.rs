@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ottla_protocol::ErrorCode;
 
 use super::BrokerConfig;
+use super::group_limits::check_limits;
 use super::settings::{Mode, Scope, find};
 
 /// The kinds of resources whose settings are kept here, by their numbers in the protocol.
@@ -110,12 +111,12 @@ impl State {
     }
 }
 
-/// Checks the settings that changed.
+/// Checks the settings that changed; those of groups against the limits of `broker`.
 pub(crate) fn check(
-    kind: i8,
-    name: &str,
+    (kind, name): (i8, &str),
     before: &Values,
     values: &Values,
+    broker: &BrokerConfig,
 ) -> Result<(), (ErrorCode, String)> {
     let scope = match kind {
         BROKER => Scope::Broker,
@@ -145,6 +146,9 @@ pub(crate) fn check(
         // As in Kafka, the value of a broker's setting is a part of the request (KAFKA-13609).
         let code = if scope == Scope::Broker { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };
         checked.map_err(|reason| (code, reason))?;
+    }
+    if scope == Scope::Group {
+        check_limits(values, broker).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
     Ok(())
 }

@@ -1,0 +1,46 @@
+//! The limits that a broker sets for the settings of groups.
+
+use std::time::Duration;
+
+use super::BrokerConfig;
+use super::live::Values;
+
+/// Checks the settings of a group against the broker's `group.*.min.*` and `group.*.max.*`. Values that were stored before the limits
+/// changed count as the limit.
+pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(), String> {
+    for (name, value) in values {
+        let (Some((min, max)), Ok(number)) = (limits(name, broker), value.trim().parse::<i64>()) else {
+            continue;
+        };
+        if !(min..=max).contains(&number) {
+            let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
+            return Err(format!(
+                "{name}=`{value}`: this broker allows {min} to {max} (group.{kind}.min.{rest}, group.{kind}.max.{rest})"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The least and the largest value of a setting.
+fn limits(name: &str, broker: &BrokerConfig) -> Option<(i64, i64)> {
+    let BrokerConfig { consumer_groups: consumers, share_groups: shares, share_partitions: leaders, .. } =
+        broker;
+    let ms = |(min, max): (Duration, Duration)| {
+        let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        (ms(min), ms(max))
+    };
+    let count = |(min, max): (u32, u32)| (i64::from(min), i64::from(max));
+    Some(match name {
+        "consumer.session.timeout.ms" => ms(consumers.session_timeout_range),
+        "consumer.heartbeat.interval.ms" => ms(consumers.heartbeat_interval_range),
+        "consumer.assignment.interval.ms" => ms(consumers.assignment_interval_range),
+        "share.session.timeout.ms" => ms(shares.session_timeout_range),
+        "share.heartbeat.interval.ms" => ms(shares.heartbeat_interval_range),
+        "share.assignment.interval.ms" => ms(shares.assignment_interval_range),
+        "share.record.lock.duration.ms" => ms(leaders.lock_duration_range),
+        "share.delivery.count.limit" => count(leaders.delivery_count_limit_range),
+        "share.partition.max.record.locks" => count(leaders.locks_max_range),
+        _ => return None,
+    })
+}
