@@ -18,12 +18,12 @@ use crate::processor::process;
 use crate::producer::produce;
 use crate::rates::{BusiestWindow, Rates, requests_per_window_max};
 use crate::reader::read;
-use crate::share::{ShareLoad, SharedShareHistory};
+use crate::share::{ShareLoad, SharedShareHistory, slow_handling_in_all};
 use crate::topics::PROCESSORS;
 use crate::transactions::Transactions;
 use crate::world::World;
 
-/// Virtual time limit after the faults, times `Options::density`.
+/// Virtual time limit after the faults, times `Options::density`; share groups have more.
 const LIVENESS_MAX: Duration = Duration::from_secs(200);
 /// Interval at which progress and committed offsets are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -284,7 +284,8 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
 }
 
 fn liveness_max(options: &Options) -> Duration {
-    LIVENESS_MAX * u32::try_from(options.density).unwrap_or(1).max(1)
+    let max = LIVENESS_MAX * u32::try_from(options.density).unwrap_or(1).max(1);
+    if options.sharers > 0 { max + slow_handling_in_all(options) } else { max }
 }
 
 /// Waits until every record has a result, and returns the number of producers that have none in time.

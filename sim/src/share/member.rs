@@ -10,7 +10,7 @@ use ottla_client::{
 use tokio::time::Instant;
 
 use super::{SHARERS, SharedShareHistory};
-use crate::options::ms;
+use crate::options::{Options, ms};
 use crate::world::World;
 
 /// Pause after an error and between two incarnations, so that what fails at once does not stop the clock.
@@ -119,6 +119,16 @@ fn config(world: &World, id: u32, is_explicit: bool, rng: &mut fastrand::Rng) ->
     config
 }
 
+fn slow_handling(options: &Options) -> Duration {
+    ms(options.lock_duration) * 3 / 2
+}
+
+/// The time that slow handling takes in all if each poll returns one record; some records are delivered twice.
+pub(crate) fn slow_handling_in_all(options: &Options) -> Duration {
+    let records = u32::try_from(options.producers * options.records).unwrap_or(u32::MAX / 2);
+    slow_handling(options) * 2 / SLOW_ONE_IN * records
+}
+
 impl Member<'_> {
     /// Polls and handles one batch.
     async fn step(&mut self, rng: &mut fastrand::Rng) {
@@ -145,7 +155,7 @@ impl Member<'_> {
         }
         let handling_max = self.world.options.handling_max;
         if rng.u32(0..SLOW_ONE_IN) == 0 {
-            tokio::time::sleep(ms(self.world.options.lock_duration) * 3 / 2).await;
+            tokio::time::sleep(slow_handling(&self.world.options)).await;
         } else if handling_max > 0 {
             tokio::time::sleep(Duration::from_micros(rng.u64(0..=ms(handling_max).as_micros() as u64))).await;
         }

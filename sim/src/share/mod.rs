@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub(crate) use self::history::ShareHistory;
+pub(crate) use self::member::slow_handling_in_all;
 use crate::host::Host;
 use crate::options::Options;
 use crate::world::World;
