@@ -204,6 +204,25 @@ fn settings_of_a_topic_are_checked_together_with_the_others() {
     assert_eq!(describe(&mut connection, TOPIC, "a b", None).error_code, ErrorCode::InvalidTopicException);
 }
 
+#[test]
+fn a_resource_that_is_in_a_request_twice_stays_as_it_is() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let resource = |value: &str| AlterConfigsResource {
+        resource_type: TOPIC,
+        resource_name: "orders".into(),
+        configs: vec![AlterableConfig {
+            name: "retention.ms".into(),
+            config_operation: SET,
+            value: Some(value.into()),
+        }],
+    };
+    let resources = vec![resource("1000"), resource("2000")];
+    let request = IncrementalAlterConfigsRequest { resources, validate_only: false };
+    let answer = connection.ask(1, &request).expect("an answer");
+    assert!(answer.responses.iter().all(|one| one.error_code == ErrorCode::InvalidRequest), "{answer:?}");
+    assert_eq!(value(&mut connection, TOPIC, "orders", "retention.ms"), ("604800000".into(), 5));
+}
+
 /// A session timeout below the broker's limit was stored, and the limit applied.
 #[test]
 fn settings_of_a_group_outside_the_limits_of_the_broker_are_refused() {

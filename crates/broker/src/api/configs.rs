@@ -30,10 +30,13 @@ const SUBTRACT: i8 = 3;
 impl Api for AlterConfigsRequest {
     async fn handle(self, context: RequestContext) -> AlterConfigsResponse {
         let (resources, dry_run) = (self.resources, self.validate_only);
+        let repeated = repeated(resources.iter().map(|one| (one.resource_type, &*one.resource_name)));
         let change = move |cluster: &Cluster| {
             let responses = resources.into_iter().map(|resource| {
                 let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-                let (error_code, error_message) = match replace(cluster, resource, dry_run) {
+                let changed = check_single(&repeated, (resource_type, &resource_name))
+                    .and_then(|()| replace(cluster, resource, dry_run));
+                let (error_code, error_message) = match changed {
                     Ok(()) => (ErrorCode::None, None),
                     Err((code, reason)) => (code, Some(reason)),
                 };
@@ -56,6 +59,21 @@ impl Api for AlterConfigsRequest {
         });
         AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
     }
+}
+
+/// The resources that a request has more than once.
+fn repeated<'a>(resources: impl Iterator<Item = (i8, &'a str)>) -> BTreeSet<(i8, String)> {
+    let mut seen = BTreeSet::new();
+    let again = resources.filter(|resource| !seen.insert(*resource));
+    again.map(|(kind, name)| (kind, name.to_owned())).collect()
+}
+
+/// Refuses a resource that the request has more than once: none of its changes applies.
+fn check_single(repeated: &BTreeSet<(i8, String)>, (kind, name): (i8, &str)) -> Result<(), Refusal> {
+    if repeated.is_empty() || !repeated.contains(&(kind, name.to_owned())) {
+        return Ok(());
+    }
+    Err((ErrorCode::InvalidRequest, format!("`{name}` is in this request more than once")))
 }
 
 /// Settings that the request does not name get their defaults.
@@ -84,10 +102,13 @@ fn replace(cluster: &Cluster, resource: ReplaceResource, dry_run: bool) -> Resul
 impl Api for IncrementalAlterConfigsRequest {
     async fn handle(self, context: RequestContext) -> IncrementalAlterConfigsResponse {
         let (resources, dry_run) = (self.resources, self.validate_only);
+        let repeated = repeated(resources.iter().map(|one| (one.resource_type, &*one.resource_name)));
         let change = move |cluster: &Cluster| {
             let responses = resources.into_iter().map(|resource| {
                 let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-                let (error_code, error_message) = match alter(cluster, resource, dry_run) {
+                let changed = check_single(&repeated, (resource_type, &resource_name))
+                    .and_then(|()| alter(cluster, resource, dry_run));
+                let (error_code, error_message) = match changed {
                     Ok(()) => (ErrorCode::None, None),
                     Err((code, reason)) => (code, Some(reason)),
                 };
