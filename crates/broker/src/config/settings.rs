@@ -314,7 +314,7 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ("ssl.truststore.type", "Must be PEM."),
 ];
 
-/// The settings of groups that have an effect. Values outside the broker's limits count as the limit.
+/// The settings of groups that have an effect. Values outside the broker's limits are refused; stored ones count as the limit.
 const GROUP_EFFECTS: &[(&str, &str)] = &[
     ("consumer.assignment.interval.ms", "The least time between two target assignments of the group."),
     ("consumer.heartbeat.interval.ms", "The time between two heartbeats of a member of the group."),
