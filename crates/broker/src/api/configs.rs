@@ -12,6 +12,7 @@ use ottla_protocol::messages::incremental_alter_configs::{
     IncrementalAlterConfigsResponse,
 };
 
+use super::repeats::{with_new_ones, without};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
@@ -231,17 +232,11 @@ fn items(list: &str) -> impl Iterator<Item = &str> {
 }
 
 fn appended(list: &str, more: &str) -> String {
-    let mut all: Vec<&str> = items(list).collect();
-    for item in items(more) {
-        if !all.contains(&item) {
-            all.push(item);
-        }
-    }
-    all.join(",")
+    with_new_ones(items(list).collect(), items(more)).join(",")
 }
 
 fn subtracted(list: &str, less: &str) -> String {
-    items(list).filter(|item| !items(less).any(|other| other == *item)).collect::<Vec<_>>().join(",")
+    without(items(list).collect(), items(less)).join(",")
 }
 
 pub(super) fn unknown_topic(name: &str) -> Refusal {

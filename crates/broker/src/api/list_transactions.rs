@@ -1,5 +1,6 @@
 //! ListTransactions: the transactional ids that a node coordinates.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
@@ -50,11 +51,14 @@ fn list(
         state_filters.into_iter().partition(|name| TransactionState::is_name(name));
     // Only unknown states: nothing fits.
     let any_state = states.is_empty() && unknown.is_empty();
+    // Sets: every id is compared with all filters of the request.
+    let states: BTreeSet<String> = states.into_iter().collect();
+    let producer_ids: BTreeSet<i64> = producer_id_filters.into_iter().collect();
     let now_ms = cluster.clock.now_ms();
     let fits = |described: &TransactionDescription| {
         let TransactionDescription { id, metadata } = described;
-        (any_state || states.iter().any(|state| state == metadata.state.name()))
-            && (producer_id_filters.is_empty() || producer_id_filters.contains(&metadata.producer_id))
+        (any_state || states.contains(metadata.state.name()))
+            && (producer_ids.is_empty() || producer_ids.contains(&metadata.producer_id))
             && (duration_filter < 0 || now_ms - metadata.started_ms > duration_filter)
             && pattern.is_none_or(|pattern| pattern.is_match(id))
             && cluster.transaction_coordinator(id) == node

@@ -1,5 +1,7 @@
 //! Requests of idempotent and transactional producers.
 
+use std::collections::BTreeSet;
+
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages as m;
 use ottla_protocol::messages::add_partitions_to_txn::{
@@ -54,14 +56,14 @@ impl Authorize for AddPartitionsToTxnRequest {
         }
         let may_write = |topic: &str| access.topic(Operation::Write, topic);
         let topics = &self.v3_and_below_topics;
-        let denied: Vec<&str> =
+        let denied: BTreeSet<&str> =
             topics.iter().map(|topic| topic.name.as_str()).filter(|topic| !may_write(topic)).collect();
         if denied.is_empty() {
             return Verdict::Granted;
         }
         // All or nothing: the transaction stays as it is.
         let results_by_topic_v3_and_below = results(topics, |topic, _| {
-            if denied.contains(&topic) {
+            if denied.contains(topic) {
                 ErrorCode::TopicAuthorizationFailed
             } else {
                 ErrorCode::OperationNotAttempted
