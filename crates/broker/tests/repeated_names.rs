@@ -5,15 +5,20 @@ use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use ottla_protocol::messages::delete_records::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
+};
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, TopicRequest};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
+use ottla_wire::Seal;
 
-use crate::common::{Raw, commit_request, metadata_of};
+use crate::common::{Raw, batch, commit_request, metadata_of, produce_request};
 
 const TIMES: usize = 50;
 
@@ -94,6 +99,56 @@ fn the_producers_of_a_partition_that_is_named_again_are_described_once() {
     let request = DescribeProducersRequest { topics: vec![topic; TIMES] };
     let answer = Raw::connect(broker.addresses()[0]).ask(0, &request).expect("an answer");
     assert_eq!(answer.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>(), 1);
+}
+
+/// Each lookup of a time takes a tenth of a second, and Kafka refuses such requests.
+#[test]
+fn offsets_of_a_partition_that_is_listed_again_are_an_error() {
+    let broker = broker();
+    let partition = |partition_index| ListOffsetsPartition {
+        partition_index,
+        current_leader_epoch: -1,
+        timestamp: 0,
+        ..Default::default()
+    };
+    let topic = |indexes: &[i32]| ListOffsetsTopic {
+        name: "orders".into(),
+        partitions: indexes.iter().map(|index| partition(*index)).collect(),
+    };
+    let topics = vec![topic(&[0; TIMES]), topic(&[0, 1])];
+    let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
+    let answer = Raw::connect(broker.addresses()[0]).ask(7, &request).expect("an answer");
+    let listed: Vec<(i32, ErrorCode)> = answer
+        .topics
+        .iter()
+        .flat_map(|topic| &topic.partitions)
+        .map(|partition| (partition.partition_index, partition.error_code))
+        .collect();
+    assert_eq!(listed, [(0, ErrorCode::InvalidRequest), (1, ErrorCode::UnknownTopicOrPartition)]);
+}
+
+/// Each deletion waits for the disk.
+#[test]
+fn records_of_a_partition_that_is_named_again_are_deleted_once_before_the_last_offset() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let bytes = batch(&[&b"a"[..], b"b", b"c"], &Seal::default());
+    connection.ask(12, &produce_request("orders", -1, &bytes)).expect("an answer");
+    let partition = |offset| DeleteRecordsPartition { partition_index: 0, offset };
+    let topic = |offsets: &[i64]| DeleteRecordsTopic {
+        name: "orders".into(),
+        partitions: offsets.iter().map(|offset| partition(*offset)).collect(),
+    };
+    let topics = vec![topic(&[3; TIMES]), topic(&[2, 1])];
+    let request = DeleteRecordsRequest { topics, timeout_ms: 1000 };
+    let answer = connection.ask(2, &request).expect("an answer");
+    let deleted: Vec<i64> = answer
+        .topics
+        .iter()
+        .flat_map(|topic| &topic.partitions)
+        .map(|partition| partition.low_watermark)
+        .collect();
+    assert_eq!(deleted, [1]);
 }
 
 fn join(connection: &mut Raw, client: &str, names: impl Iterator<Item = String>) -> ErrorCode {

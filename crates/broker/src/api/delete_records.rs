@@ -5,6 +5,7 @@ use ottla_protocol::messages::delete_records::{
     DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopicResult,
 };
 
+use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 
@@ -12,7 +13,8 @@ use crate::cluster::Cluster;
 const HIGH_WATERMARK: i64 = -1;
 
 impl Api for DeleteRecordsRequest {
-    async fn handle(self, context: RequestContext) -> DeleteRecordsResponse {
+    async fn handle(mut self, context: RequestContext) -> DeleteRecordsResponse {
+        keep_last(&mut self);
         let node = context.node();
         let work = move |cluster: &Cluster| {
             respond(self, |topic, partition, offset| delete(cluster, node, topic, partition, offset))
@@ -22,6 +24,16 @@ impl Api for DeleteRecordsRequest {
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteRecordsResponse {
         respond(self, |_, _, _| Err(code))
+    }
+}
+
+/// Leaves each partition once, with the last of its offsets, as Kafka does: each deletion waits for the disk.
+fn keep_last(request: &mut DeleteRecordsRequest) {
+    let mut seen = SeenPartitions::default();
+    for topic in request.topics.iter_mut().rev() {
+        topic.partitions.reverse();
+        topic.partitions.retain(|partition| seen.insert(&topic.name, partition.partition_index));
+        topic.partitions.reverse();
     }
 }
 

@@ -8,6 +8,7 @@ use ottla_protocol::messages::list_offsets::{
 };
 
 use super::fetch::Isolation;
+use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::partition::Partition;
@@ -32,8 +33,12 @@ impl Api for ListOffsetsRequest {
         let reads =
             partitions.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP);
         let times_unknown = context.cluster().overrides.times_unknown();
+        let repeated = repeated_partitions(&self);
         let look_up_all = move |cluster: &Cluster| {
             answer(self, version, |topic, partition| {
+                if repeated.contains(topic, partition.partition_index) {
+                    return Err(ErrorCode::InvalidRequest);
+                }
                 let is_special =
                     |(special, since): &(i64, i16)| *special == partition.timestamp && version < *since;
                 if SPECIAL_SINCE.iter().any(is_special) {
@@ -56,13 +61,29 @@ impl Api for ListOffsetsRequest {
     }
 }
 
+/// The partitions that a request names more than once: Kafka refuses them, because they may have several timestamps.
+fn repeated_partitions(request: &ListOffsetsRequest) -> SeenPartitions {
+    let (mut seen, mut repeated) = (SeenPartitions::default(), SeenPartitions::default());
+    for topic in &request.topics {
+        for partition in &topic.partitions {
+            if !seen.insert(&topic.name, partition.partition_index) {
+                repeated.insert(&topic.name, partition.partition_index);
+            }
+        }
+    }
+    repeated
+}
+
+/// The answer has each partition once.
 fn answer(
     request: ListOffsetsRequest,
     version: i16,
     look_up: impl Fn(&str, &ListOffsetsPartition) -> Result<TimestampOffset, ErrorCode>,
 ) -> ListOffsetsResponse {
+    let mut seen = SeenPartitions::default();
     let topics = request.topics.into_iter().map(|topic| {
-        let partitions = topic.partitions.iter().map(|partition| {
+        let new_ones = topic.partitions.iter().filter(|it| seen.insert(&topic.name, it.partition_index));
+        let partitions = new_ones.map(|partition| {
             let partition_index = partition.partition_index;
             match look_up(&topic.name, partition) {
                 Ok(TimestampOffset { timestamp, offset, leader_epoch }) => ListOffsetsPartitionResponse {

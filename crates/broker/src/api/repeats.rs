@@ -32,12 +32,26 @@ pub(super) struct SeenPartitions(BTreeMap<String, BTreeSet<i32>>);
 impl SeenPartitions {
     /// The partitions of a topic that were not seen before.
     pub(super) fn new_ones(&mut self, topic: &str, mut partitions: Vec<i32>) -> Vec<i32> {
-        let seen = match self.0.get_mut(topic) {
-            Some(seen) => seen,
-            None => self.0.entry(topic.to_owned()).or_default(),
-        };
+        let seen = self.of_topic(topic);
         partitions.retain(|partition| seen.insert(*partition));
         partitions
+    }
+
+    /// Takes note of a partition. Returns `false` if it was seen before.
+    pub(super) fn insert(&mut self, topic: &str, partition: i32) -> bool {
+        self.of_topic(topic).insert(partition)
+    }
+
+    pub(super) fn contains(&self, topic: &str, partition: i32) -> bool {
+        self.0.get(topic).is_some_and(|seen| seen.contains(&partition))
+    }
+
+    fn of_topic(&mut self, topic: &str) -> &mut BTreeSet<i32> {
+        // Not `entry`: the name of a topic that was seen is not copied.
+        if !self.0.contains_key(topic) {
+            self.0.insert(topic.to_owned(), BTreeSet::new());
+        }
+        self.0.get_mut(topic).expect("it was inserted above")
     }
 }
 
