@@ -21,3 +21,4 @@ pub(crate) mod share_state;
 mod shared_names;
 mod small_map;
 mod subscribed;
+mod unstable_offsets;

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::coordinator::small_map::SmallMap;
 use crate::coordinator::subscribed::Subscribed;
+use crate::coordinator::unstable_offsets::{UNSTABLE_BYTES, UNSTABLE_TOPIC_BYTES, UnstableOffsets};
 use crate::memory::{Kept, KeptMemory};
 
 /// Memory of an offset besides its metadata.
@@ -63,6 +64,8 @@ struct GroupOffsets {
     committed: ByPartition,
     /// Offsets of open transactions, by producer id.
     pending: BTreeMap<i64, ByPartition>,
+    /// The keys of `pending` by topic and partition.
+    unstable: UnstableOffsets,
 }
 
 /// Every group's offsets.
@@ -122,9 +125,15 @@ impl Offsets {
             let of_topic = known.and_then(|known| known.get(topic));
             if of_topic.is_none() && added != Some(topic) {
                 bytes += TOPIC_BYTES + topic.len();
+                if producer_id.is_some() {
+                    bytes += UNSTABLE_TOPIC_BYTES + topic.len();
+                }
                 added = Some(topic);
             }
             let replaced = of_topic.and_then(|known| known.get(partition));
+            if producer_id.is_some() && replaced.is_none() {
+                bytes += UNSTABLE_BYTES;
+            }
             let replaced = replaced.map_or(0, |stored| offset_bytes(&stored.committed));
             bytes += offset_bytes(committed).saturating_sub(replaced);
         }
@@ -162,6 +171,7 @@ impl Offsets {
             ByPartition::default()
         });
         for (record, ((topic, partition), committed)) in (base_offset..).zip(offsets) {
+            group.unstable.insert(&topic, partition, producer_id, kept);
             put(pending, topic, partition, Box::new(Stored { committed, record }), kept);
         }
     }
@@ -173,8 +183,12 @@ impl Offsets {
             let (group, kept) = state.group(&name);
             let Some(pending) = group.pending.remove(&producer_id) else { continue };
             kept.release(PENDING_BYTES + name.len() + bytes_of(&pending));
-            for (topic, offsets) in pending.into_entries().filter(|_| committed) {
+            for (topic, offsets) in pending.into_entries() {
                 for (index, stored) in offsets.into_entries() {
+                    group.unstable.remove(&topic, index, producer_id, kept);
+                    if !committed {
+                        continue;
+                    }
                     let known = group.committed.get(&topic).and_then(|known| known.get(&index));
                     if known.is_none_or(|known| known.record < stored.record) {
                         put(&mut group.committed, topic.clone(), index, stored, kept);
@@ -192,7 +206,12 @@ impl Offsets {
         let Some(offsets) = groups.get_mut(group) else { return };
         for (topic, partition) in which {
             take(&mut offsets.committed, topic, *partition, kept);
-            offsets.pending.values_mut().for_each(|pending| take(pending, topic, *partition, kept));
+            for producer_id in offsets.unstable.producers(topic, *partition) {
+                offsets.unstable.remove(topic, *partition, producer_id, kept);
+                if let Some(pending) = offsets.pending.get_mut(&producer_id) {
+                    take(pending, topic, *partition, kept);
+                }
+            }
         }
         // A producer without pending offsets stays until the end of its transaction.
         state.forget_if_empty(group);
@@ -222,10 +241,7 @@ impl Offsets {
     /// Returns whether an open transaction will change the offset of a partition.
     pub(crate) fn is_unstable(&self, group: &str, topic: &str, partition: i32) -> bool {
         let state = self.lock();
-        state.groups.get(group).is_some_and(|group| {
-            let mut pending = group.pending.values();
-            pending.any(|offsets| offsets.get(topic).is_some_and(|known| known.contains_key(&partition)))
-        })
+        state.groups.get(group).is_some_and(|group| group.unstable.contains(topic, partition))
     }
 
     /// All offsets of a group, by topic and partition.
@@ -301,10 +317,7 @@ impl Offsets {
         let (mut expired, mut are_all) = (Vec::new(), group.pending.is_empty());
         for (topic, offsets) in group.committed.iter() {
             for (partition, stored) in offsets.iter() {
-                let is_pending = |offsets: &ByPartition| {
-                    offsets.get(topic).is_some_and(|known| known.contains_key(partition))
-                };
-                if rule.has_expired(topic, &stored.committed) && !group.pending.values().any(is_pending) {
+                if rule.has_expired(topic, &stored.committed) && !group.unstable.contains(topic, *partition) {
                     expired.push((topic.clone(), *partition));
                 } else {
                     are_all = false;
@@ -341,7 +354,7 @@ impl GroupOffsets {
     /// The memory of a group with this name.
     fn bytes(&self, name: &str) -> usize {
         let pending = self.pending.values().map(|pending| PENDING_BYTES + name.len() + bytes_of(pending));
-        GROUP_BYTES + name.len() + bytes_of(&self.committed) + pending.sum::<usize>()
+        GROUP_BYTES + name.len() + bytes_of(&self.committed) + pending.sum::<usize>() + self.unstable.bytes()
     }
 
     fn keys(&self) -> BTreeSet<At> {
@@ -507,6 +520,31 @@ mod tests {
         assert_eq!(keys(MembersForExpiry::Unknown, i64::MAX), (Vec::new(), false));
     }
 
+    fn has_exact_index(group: &GroupOffsets) -> bool {
+        let mut expected = UnstableOffsets::default();
+        let mut kept = KeptMemory::new(usize::MAX).keep_known(0);
+        for (producer_id, offsets) in &group.pending {
+            for (topic, offsets) in offsets.iter() {
+                offsets.keys().for_each(|index| expected.insert(topic, *index, *producer_id, &mut kept));
+            }
+        }
+        assert_eq!(expected.bytes(), kept.bytes());
+        group.unstable == expected
+    }
+
+    /// Each partition of a request was searched in the pending offsets of all producers.
+    #[test]
+    fn an_offset_is_unstable_until_the_last_of_its_transactions_has_ended() {
+        let offsets = Offsets::default();
+        (0..3).for_each(|producer| offsets.commit_pending("g", (3, producer), 1, vec![at("orders", 5)]));
+        assert_eq!(offsets.lock().groups["g"].unstable.producers("orders", 0), [0, 1, 2]);
+        offsets.complete(3, 0, false);
+        offsets.complete(3, 2, true);
+        assert!(offsets.is_unstable("g", "orders", 0) && !offsets.is_unstable("g", "orders", 1));
+        offsets.remove("g", &[("orders".to_owned(), 0)]);
+        assert!(!offsets.is_unstable("g", "orders", 0));
+    }
+
     #[test]
     fn the_memory_of_offsets_is_counted_until_they_are_removed() {
         let memory = KeptMemory::new(1 << 20);
@@ -535,6 +573,7 @@ mod tests {
             let state = offsets.lock();
             let held: usize = state.groups.iter().map(|(name, group)| group.bytes(name)).sum();
             assert_eq!(state.kept.bytes(), held);
+            assert!(state.groups.values().all(has_exact_index));
         }
         (0..3).for_each(|producer_id| offsets.complete(0, producer_id, false));
         for group in ["a", "bb", "ccc"] {
