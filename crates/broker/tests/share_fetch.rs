@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -404,6 +405,37 @@ fn a_broker_has_a_limited_number_of_sessions() {
     assert_eq!(a.fetch(), []);
     let request = b.request(Vec::new());
     assert_eq!(b.send(&request).error_code, ErrorCode::ShareSessionLimitReached);
+}
+
+/// A million made-up partitions were kept for as long as their connection was.
+#[test]
+fn a_partition_that_does_not_exist_is_answered_once() {
+    let broker = start_group(&MemStorage::new(), 0);
+    let mut a = Member::join(&broker, "a");
+    let topic = |topic_id, indexes: &[i32]| FetchTopic {
+        topic_id,
+        partitions: indexes
+            .iter()
+            .map(|index| FetchPartition { partition_index: *index, ..Default::default() })
+            .collect(),
+    };
+    let unknown = Uuid([7; 16]);
+    let codes = |response: &ShareFetchResponse| {
+        let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+        partitions.map(|data| (data.partition_index, data.error_code)).collect::<BTreeMap<_, _>>()
+    };
+    let mut request = a.request(Vec::new());
+    request.topics = vec![topic(a.topic, &[0, -1, 0]), topic(unknown, &[5])];
+    let missing = ErrorCode::UnknownTopicOrPartition;
+    let expected = [(-1, missing), (0, ErrorCode::None), (5, ErrorCode::UnknownTopicId)];
+    assert_eq!(codes(&a.send(&request)), BTreeMap::from(expected));
+    produce(&broker, 10);
+    assert_eq!(a.fetch(), [(0, 9, 1)], "only the partition that exists is in the session");
+    let mut request = a.request(Vec::new());
+    request.topics = vec![topic(unknown, &[6])];
+    assert_eq!(codes(&a.send(&request)), BTreeMap::from([(6, ErrorCode::UnknownTopicId)]));
+    let request = a.request(Vec::new());
+    assert_eq!(codes(&a.send(&request)), BTreeMap::new());
 }
 
 #[test]

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 use super::fetch::{check_elsewhere, wait_max};
 use super::share_sessions::{
-    AckResults, RawAcks, acknowledge, close_session, current_leader, find, open_session, session_of,
+    AckResults, RawAcks, acknowledge, close_session, current_leader, find, open_session,
+    session_limits, session_of,
 };
 use super::{Api, RequestContext};
 use crate::coordinator::share_partition::leader::LedPartition;
@@ -84,7 +85,7 @@ async fn answer(
     let session = session_of(context, request.group_id.as_deref(), request.member_id.as_deref(), epoch)?;
     let acks = take_acks(&mut request);
     check(&request, !acks.is_empty())?;
-    let places = select(&request, context, &session)?;
+    let Selected { places, refused } = select(&request, context, &session)?;
     let cluster = context.cluster();
     let settings = settings_of(cluster, &session.group);
     let results = acknowledge(context, &session, &settings, acks, request.is_renew_ack).await;
@@ -101,10 +102,17 @@ async fn answer(
     }
     if request.is_renew_ack {
         // Its member is busy: it wants no records.
-        add_all(&mut response, context, &[], results, Vec::new(), Vec::new());
+        add_all(&mut response, context, &[], results, Vec::new(), refused);
         return Ok(response);
     }
-    let fetch = Fetch { context, request: &request, session: &session, settings: &settings, places: &places };
+    let fetch = Fetch {
+        context,
+        request: &request,
+        session: &session,
+        settings: &settings,
+        places: &places,
+        refused: &refused,
+    };
     let (targets, mut records) = fetch.read_or_wait().await;
     let bytes = records.iter().map(|records| records.chain.len()).sum();
     match context.throttle_fetch(bytes) {
@@ -160,41 +168,65 @@ fn check(request: &ShareFetchRequest, has_acks: bool) -> Result<(), ErrorCode> {
     Ok(())
 }
 
-/// Begins, continues or ends the session. Returns its partitions.
+/// The partitions of a request.
+#[derive(Default)]
+struct Selected {
+    /// Those of the session.
+    places: Vec<Place>,
+    /// Those that the request names and that do not exist. They are answered once, and are not in the session.
+    refused: Vec<(Place, ErrorCode)>,
+}
+
+/// Begins, continues or ends the session.
 fn select(
     request: &ShareFetchRequest,
     context: &RequestContext,
     session: &SessionKey,
-) -> Result<Vec<Place>, ErrorCode> {
-    let named = request.topics.iter().flat_map(|topic| {
-        topic.partitions.iter().map(|partition| (topic.topic_id, partition.partition_index))
-    });
-    let named: Vec<Place> = named.collect();
+) -> Result<Selected, ErrorCode> {
     let leader = &context.cluster().share_leader;
-    match request.share_session_epoch {
-        FINAL_EPOCH => {
-            let exists = leader.with_sessions(|sessions| sessions.contains(session));
-            if exists { Ok(Vec::new()) } else { Err(ErrorCode::ShareSessionNotFound) }
-        }
-        INITIAL_EPOCH => {
-            open_session(context, session.clone(), named.clone())?;
-            Ok(named)
-        }
-        epoch => {
-            let forgotten = request.forgotten_topics_data.iter();
-            let forgotten: BTreeSet<Place> = forgotten
-                .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)))
-                .collect();
-            let mut places =
-                leader.with_sessions(|sessions| sessions.update(session, epoch, named, &forgotten))?;
-            // As in Kafka, each request begins with another partition.
-            if !places.is_empty() {
-                let first = epoch as usize % places.len();
-                places.rotate_left(first);
+    let epoch = request.share_session_epoch;
+    if epoch == FINAL_EPOCH {
+        let exists = leader.with_sessions(|sessions| sessions.contains(session));
+        return if exists { Ok(Selected::default()) } else { Err(ErrorCode::ShareSessionNotFound) };
+    }
+    let (named, refused) = existing(request, context);
+    if epoch == INITIAL_EPOCH {
+        let places = open_session(context, session.clone(), named)?.to_vec();
+        return Ok(Selected { places, refused });
+    }
+    let forgotten = request.forgotten_topics_data.iter();
+    let forgotten: BTreeSet<Place> =
+        forgotten.flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index))).collect();
+    let limits = session_limits(context);
+    let places =
+        leader.with_sessions(|sessions| sessions.update(session, epoch, named, &forgotten, limits))?;
+    let mut places = places.to_vec();
+    // As in Kafka, each request begins with another partition.
+    if !places.is_empty() {
+        let first = epoch as usize % places.len();
+        places.rotate_left(first);
+    }
+    Ok(Selected { places, refused })
+}
+
+/// The partitions that a request names, and the errors of those that do not exist: a client could make up a million of them.
+fn existing(request: &ShareFetchRequest, context: &RequestContext) -> (Vec<Place>, Vec<(Place, ErrorCode)>) {
+    let (mut named, mut refused) = (Vec::new(), Vec::new());
+    for topic in &request.topics {
+        let known = context.cluster().topic_by_id(topic.topic_id);
+        for partition in &topic.partitions {
+            let index = partition.partition_index;
+            let place = (topic.topic_id, index);
+            match &known {
+                None => refused.push((place, ErrorCode::UnknownTopicId)),
+                Some(known) if usize::try_from(index).is_ok_and(|at| at < known.partitions.len()) => {
+                    named.push(place);
+                }
+                Some(_) => refused.push((place, ErrorCode::UnknownTopicOrPartition)),
             }
-            Ok(places)
         }
     }
+    (named, refused)
 }
 
 /// A fetch of the partitions of a session.
@@ -204,6 +236,7 @@ struct Fetch<'a> {
     session: &'a SessionKey,
     settings: &'a ShareSettings,
     places: &'a [Place],
+    refused: &'a [(Place, ErrorCode)],
 }
 
 /// The result of a look at all partitions.
@@ -278,7 +311,7 @@ impl Fetch<'_> {
     /// Finds and loads the partitions.
     async fn targets(&self) -> Targets {
         let cluster = self.context.cluster();
-        let mut targets = Targets::default();
+        let mut targets = Targets { failed: self.refused.to_vec(), ..Default::default() };
         for place in self.places {
             let partition = match find(self.context, *place) {
                 Ok(partition) => partition,

@@ -8,7 +8,9 @@ use tokio::time::Instant;
 
 use super::{ConnectionContext, RequestContext};
 use crate::coordinator::share_partition::leader::Acknowledging;
-use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, Place, SessionKey};
+use crate::coordinator::share_partition::sessions::{
+    FINAL_EPOCH, Place, Places, SessionKey, SessionLimits,
+};
 use crate::coordinator::share_partition::settings::ShareSettings;
 use crate::coordinator::share_partition::{AckBatch, AckType};
 use crate::coordinator::share_state::SharePartitionKey;
@@ -68,11 +70,20 @@ pub(super) fn open_session(
     context: &RequestContext,
     session: SessionKey,
     places: Vec<Place>,
-) -> Result<(), ErrorCode> {
-    let cluster = context.cluster();
+) -> Result<Places, ErrorCode> {
     let connection = context.connection.share_connection();
-    let max = cluster.live.broker().share_partitions.sessions_max;
-    cluster.share_leader.with_sessions(|sessions| sessions.open(session, connection, places, max))
+    let limits = session_limits(context);
+    let leader = &context.cluster().share_leader;
+    leader.with_sessions(|sessions| sessions.open(session, connection, places, limits))
+}
+
+/// The limits of sessions. A session has no more partitions than there are.
+pub(super) fn session_limits(context: &RequestContext) -> SessionLimits {
+    let cluster = context.cluster();
+    SessionLimits {
+        sessions: cluster.live.broker().share_partitions.sessions_max,
+        partitions: cluster.config.partitions_total_max,
+    }
 }
 
 /// The partition at a place, if this node leads it and the client may read its topic.

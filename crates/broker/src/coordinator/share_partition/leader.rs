@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::acknowledge::AckBatch;
 use super::acquire::Acquired;
 use super::reset::initial_offset;
-use super::sessions::{Place, SessionKey, ShareSessions};
+use super::sessions::{Place, Places, SessionKey, ShareSessions};
 use super::settings::{ShareSettings, settings_of};
 use super::window::{ChangeId, SharePartition, WindowWrite};
 use crate::cluster::{Cluster, lock};
@@ -187,7 +187,7 @@ impl ShareLeader {
     }
 
     /// Releases the records of sessions that have ended.
-    pub(crate) fn release(&self, cluster: &Arc<Cluster>, ended: &[(SessionKey, Vec<Place>)]) {
+    pub(crate) fn release(&self, cluster: &Arc<Cluster>, ended: &[(SessionKey, Places)]) {
         for (session, places) in ended {
             drop(self.release_session(cluster, session, places));
         }
