@@ -199,6 +199,27 @@ fn a_batch_with_a_record_without_a_key_is_refused_as_a_whole() {
     assert_eq!(answer.error_code, ErrorCode::None, "an empty key is a key");
 }
 
+/// A batch of a hundred bytes had a response of 70,000.
+#[test]
+fn a_response_names_a_thousand_records_without_keys() {
+    let broker = fast(Broker::builder().memory()).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let topics = ["orders", "returns", "stock"];
+    for codec in [Compression::None, Compression::Zstd] {
+        let bytes = batch(&[(None, Some("x")); 700], codec);
+        let mut request = common::produce_request("orders", -1, &bytes);
+        request.topic_data = topics
+            .map(|topic| common::produce_request(topic, -1, &bytes).topic_data.remove(0))
+            .into_iter()
+            .collect();
+        topics.map(|topic| create(&mut connection, topic, &[]));
+        let answer = connection.ask(12, &request).expect("an answer");
+        let parts = answer.responses.iter().map(|topic| &topic.partition_responses[0]);
+        let named: Vec<_> = parts.map(|part| (part.error_code, part.record_errors.len())).collect();
+        assert_eq!(named, [700, 300, 0].map(|count| (ErrorCode::InvalidRecord, count)), "{codec:?}");
+    }
+}
+
 #[test]
 fn the_data_of_aborted_transactions_is_removed_and_that_of_open_ones_waits() {
     let disk = MemStorage::forgetful();

@@ -29,6 +29,9 @@ use crate::transaction_approval::ApprovalRequest;
 /// The error of a record without a key in a compacted topic.
 const NO_KEY: &str = "the record has no key, and cleanup.policy has compact";
 
+/// The records that one response names. Kafka names all; a producer fails the batch of the others with the error of the partition.
+const RECORD_ERRORS_MAX: usize = 1000;
+
 /// The value of `acks` for all in-sync replicas.
 const ACKS_ALL: i16 = -1;
 
@@ -165,6 +168,7 @@ async fn append_all(
             .iter()
             .flat_map(|(_, parts)| parts)
             .any(|part| part.header.is_some_and(|header| header.is_transactional()));
+    let mut record_errors_left = RECORD_ERRORS_MAX;
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
         if transactional_id.is_some() {
             part.transactional = Transactional::Verified(None);
@@ -172,13 +176,32 @@ async fn append_all(
         part.denied = take_error(cluster, context.node(), part);
         apply_rules(part, lacks_id, context.version);
         check(cluster, context.node(), now_ms, part).await;
+        if let Some(AppendError::MissingKey { records, .. }) = &mut part.refused {
+            limit(records, &mut record_errors_left);
+        }
     }
     if let Some(transactional_id) = transactional_id {
         let parts = topics.iter_mut().flat_map(|(_, parts)| parts).collect();
         approve(context, now_ms, transactional_id, parts).await;
     }
-    let append = |part: Part| append_part(cluster, context.node(), now_ms, part);
-    topics.into_iter().map(|(answer, parts)| (answer, parts.into_iter().map(append).collect())).collect()
+    // Those of batches that were refused above are in it, too.
+    let mut record_errors_left = RECORD_ERRORS_MAX;
+    let mut append = |part: Part| {
+        let mut done = append_part(cluster, context.node(), now_ms, part);
+        limit(&mut done.rejected, &mut record_errors_left);
+        done
+    };
+    let append_parts = |(answer, parts): (_, Vec<Part>)| (answer, parts.into_iter().map(&mut append).collect());
+    topics.into_iter().map(append_parts).collect()
+}
+
+/// Leaves as many records of a batch as the response has room for.
+fn limit(records: &mut Vec<u32>, left: &mut usize) {
+    if records.len() > *left {
+        records.truncate(*left);
+        records.shrink_to_fit();
+    }
+    *left -= records.len();
 }
 
 /// Refuses what Kafka refuses whatever the log holds; with `lacks_id` all: a transaction needs the right to its id.
