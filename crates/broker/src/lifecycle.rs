@@ -107,6 +107,7 @@ impl Cluster {
             let reason = format!("topic `{name}`: {count} partitions, allowed are 1 to {max}");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
+        check_replica_lists(&config, count as usize)?;
         let replication = self.check_replication(&name, replication)?;
         self.check_free(&name, planned)?;
         self.check_total(&name, planned.partitions, count)?;
@@ -471,6 +472,7 @@ impl Cluster {
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         let config = change(&topic.config)?;
         self.check_config(&config)?;
+        check_replica_lists(&config, topic.partitions.len())?;
         if dry_run {
             return Ok(());
         }
@@ -483,6 +485,10 @@ impl Cluster {
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())
     }
+}
+
+fn check_replica_lists(config: &TopicConfig, partitions: usize) -> Result<(), Refusal> {
+    config.check_replica_lists(partitions).map_err(|reason| (ErrorCode::InvalidConfig, reason))
 }
 
 /// The name, the id and the record of an entry `topic/<name>`.

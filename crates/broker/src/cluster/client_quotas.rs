@@ -9,6 +9,7 @@ use ottla_protocol::ErrorCode;
 use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
 use crate::data_dir;
 use crate::quotas::{CLIENT_ID, IP, QuotaAlteration, QuotaEntity, QuotaValues, USER};
+use crate::security::acl::{NAME_BYTES_MAX, PRINCIPAL_BYTES_MAX};
 
 /// Keys of the journal: `quotas/<entity as JSON>`.
 const QUOTAS_KEY: &str = "quotas/";
@@ -46,6 +47,9 @@ impl Cluster {
             }
             let before = entities.get(entity).cloned().unwrap_or_default();
             let values = altered(entity, before, changes)?;
+            if !entities.contains_key(entity) {
+                check_lengths(entity)?;
+            }
             if !values.is_empty() && !entities.contains_key(entity) && entities.len() >= ENTITIES_MAX {
                 let reason =
                     format!("{ENTITIES_MAX} entities have quotas: remove the quotas of others first");
@@ -95,6 +99,18 @@ fn altered(
         }
     }
     Ok(values)
+}
+
+/// Refuses long names: those of 10,000 entities are kept.
+fn check_lengths(entity: &QuotaEntity) -> Result<(), Refusal> {
+    for (kind, name) in entity {
+        let bytes = name.as_ref().map_or(0, String::len);
+        let max = if kind == USER { PRINCIPAL_BYTES_MAX } else { NAME_BYTES_MAX };
+        if bytes > max {
+            return Err(invalid(format!("the {kind} has {bytes} bytes, at most {max} are allowed")));
+        }
+    }
+    Ok(())
 }
 
 /// The names of an entity's quotas, with the largest value of those that are whole numbers.

@@ -7,6 +7,7 @@ use crate::cluster::{Cluster, OpenError, Refusal, lock};
 use crate::config::TopicConfig;
 use crate::config::live::{BROKER, Values, check};
 use crate::data_dir;
+use crate::security::acl::NAME_BYTES_MAX;
 
 /// Keys of the journal: `config/<kind>/<name>`.
 const CONFIG_KEY: &str = "config/";
@@ -46,6 +47,11 @@ impl Cluster {
         let before = self.live.values(kind, name);
         let values = change(&before)?;
         check((kind, name), &before, &values, &self.live.broker())?;
+        if before.is_empty() && name.len() > NAME_BYTES_MAX {
+            let bytes = name.len();
+            let reason = format!("the name of the resource has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed");
+            return Err((ErrorCode::InvalidRequest, reason));
+        }
         let names = self.live.names(kind);
         if names.len() >= RESOURCES_MAX && !names.iter().any(|known| known == name) {
             let reason = format!("{RESOURCES_MAX} resources of kind {kind} have settings: delete some first");

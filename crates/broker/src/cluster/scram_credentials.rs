@@ -8,6 +8,7 @@ use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
 use crate::data_dir;
+use crate::security::acl::NAME_BYTES_MAX;
 use crate::security::scram_credentials::{
     INVENTED_SALT_BYTES, ITERATIONS_MIN, ScramCredential, ScramMechanism, ScramRecord,
 };
@@ -21,6 +22,8 @@ const SECRET_BYTES: usize = 32;
 const ITERATIONS_MAX: i32 = 16384;
 /// Credentials of all users: each takes memory for good.
 const CREDENTIALS_MAX: usize = 10_000;
+/// The longest salt. Kafka's have up to 26 bytes.
+const SALT_BYTES_MAX: usize = 64;
 
 /// A change of one credential.
 #[derive(Clone)]
@@ -52,6 +55,8 @@ struct Checked {
     key: (String, ScramMechanism),
     record: (Bytes, Option<Bytes>),
     credential: Option<ScramCredential>,
+    /// The user had no such credential before.
+    is_new: bool,
 }
 
 impl Cluster {
@@ -130,6 +135,7 @@ impl Cluster {
     ) -> BTreeMap<String, Result<(), Refusal>> {
         let _change = lock(&self.topic_changes);
         let mut outcomes: BTreeMap<String, Result<Checked, Refusal>> = BTreeMap::new();
+        let mut new_ones = 0;
         for change in changes {
             let user = change.user().to_owned();
             let outcome = match outcomes.get(&user) {
@@ -139,8 +145,9 @@ impl Cluster {
                     let reason = format!("the credentials of user `{user}` are altered twice in one request");
                     Err((ErrorCode::DuplicateResource, reason))
                 }
-                None => self.check_scram(change),
+                None => self.check_scram(change, new_ones),
             };
+            new_ones += usize::from(outcome.as_ref().is_ok_and(|checked| checked.is_new));
             outcomes.insert(user, outcome);
         }
         let checked = outcomes.values().flatten();
@@ -162,7 +169,8 @@ impl Cluster {
         results
     }
 
-    fn check_scram(&self, change: ScramChange) -> Result<Checked, Refusal> {
+    /// Checks a change. The request has `new_ones` more credentials before it.
+    fn check_scram(&self, change: ScramChange, new_ones: usize) -> Result<Checked, Refusal> {
         if change.user().is_empty() {
             return Err((ErrorCode::UnacceptableCredential, "the user has no name".to_owned()));
         }
@@ -174,7 +182,7 @@ impl Cluster {
                     let reason = format!("user `{}` has no credential of {}", key.0, key.1.name());
                     return Err((ErrorCode::ResourceNotFound, reason));
                 }
-                Ok(Checked { record: (journal_key(&key), None), key, credential: None })
+                Ok(Checked { record: (journal_key(&key), None), key, credential: None, is_new: false })
             }
             ScramChange::Set { user, mechanism: number, iterations, salt, salted_password } => {
                 let mechanism = ScramMechanism::of(number)?;
@@ -184,14 +192,24 @@ impl Cluster {
                     );
                     return Err((ErrorCode::UnacceptableCredential, reason));
                 }
+                let lengths =
+                    [("name of the user", user.len(), NAME_BYTES_MAX), ("salt", salt.len(), SALT_BYTES_MAX)];
+                for (what, bytes, max) in lengths {
+                    if bytes > max {
+                        let reason = format!("the {what} has {bytes} bytes, at most {max} are allowed");
+                        return Err((ErrorCode::UnacceptableCredential, reason));
+                    }
+                }
                 let key = (user, mechanism);
-                if known.len() >= CREDENTIALS_MAX && !known.contains_key(&key) {
+                let is_new = !known.contains_key(&key);
+                if is_new && known.len() + new_ones >= CREDENTIALS_MAX {
                     let reason = format!("{CREDENTIALS_MAX} credentials are stored: delete some first");
                     return Err((ErrorCode::PolicyViolation, reason));
                 }
                 let credential = ScramCredential::of(mechanism, iterations, salt.to_vec(), &salted_password);
                 let record = json(&credential.record())?;
-                Ok(Checked { record: (journal_key(&key), Some(record)), key, credential: Some(credential) })
+                let record = (journal_key(&key), Some(record));
+                Ok(Checked { record, key, credential: Some(credential), is_new })
             }
         }
     }

@@ -9,7 +9,7 @@ use ottla_protocol::ErrorCode;
 
 use super::BrokerConfig;
 use super::group_limits::check_limits;
-use super::settings::{Mode, Scope, find};
+use super::settings::{Mode, Scope, check_length, find};
 
 /// The kinds of resources whose settings are kept here, by their numbers in the protocol.
 pub(crate) const BROKER: i8 = 4;
@@ -142,6 +142,10 @@ pub(crate) fn check(
             _ => {}
         }
         let Some(value) = values.get(key) else { continue };
+        // A broker has few settings, and certificates are long.
+        if scope != Scope::Broker {
+            check_length(key, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+        }
         let checked = if scope == Scope::Broker { scratch.set(key, value) } else { setting.check(value) };
         // As in Kafka, the value of a broker's setting is a part of the request (KAFKA-13609).
         let code = if scope == Scope::Broker { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };

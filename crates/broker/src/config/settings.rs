@@ -14,6 +14,20 @@ use super::topic_config::EFFECTS;
 /// Names are similar up to this number of different characters.
 const TYPING_ERRORS_MAX: usize = 3;
 
+/// The longest value of a setting of a topic, a group or a subscription: there can be many of these.
+const VALUE_BYTES_MAX: usize = 4096;
+
+/// Refuses a value that is too long.
+///
+/// # Errors
+/// A sentence that names the setting and the lengths.
+pub(crate) fn check_length(name: &str, value: &str) -> Result<(), String> {
+    if value.len() <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!("{name}: the value has {} bytes, at most {VALUE_BYTES_MAX} are allowed", value.len()))
+}
+
 /// The kinds of resources that have settings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ottla_log::{LogConfig, Visible};
 use ottla_wire::{Compression, TimestampType};
 
-use super::settings::{Scope, find};
+use super::settings::{Scope, check_length, find};
 use super::{Durability, number};
 
 const SEGMENT_BYTES: &str = "segment.bytes";
@@ -73,6 +73,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("segment.ms", "A segment is closed after this time."),
 ];
 
+/// The settings with an item for each replica, such as `17:2`. They have no effect.
+const BY_REPLICA: [&str; 2] = ["follower.replication.throttled.replicas", "leader.replication.throttled.replicas"];
+/// Bytes of such a list for each partition: a reassignment names up to ten old and new replicas.
+const REPLICAS_BYTES_MAX: usize = 128;
+
 /// The settings that were set on a topic. The broker's defaults apply to all others.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TopicConfig {
@@ -88,6 +93,9 @@ impl TopicConfig {
         let Some(setting) = find(Scope::Topic, name) else {
             return Err(format!("no topic setting is called `{name}`"));
         };
+        if !BY_REPLICA.contains(&name) {
+            check_length(name, value)?;
+        }
         // Its smallest value is above, for tests.
         if name != SEGMENT_BYTES {
             setting.check(value)?;
@@ -106,6 +114,21 @@ impl TopicConfig {
             self.log_config(defaults, Durability::Os);
         if min > max {
             return Err(format!("min.compaction.lag.ms={min} is above max.compaction.lag.ms={max}"));
+        }
+        Ok(())
+    }
+
+    /// Checks the settings that have an item for each replica of a topic with so many partitions.
+    ///
+    /// # Errors
+    /// A sentence that names the setting and the lengths.
+    pub(crate) fn check_replica_lists(&self, partitions: usize) -> Result<(), String> {
+        let max = REPLICAS_BYTES_MAX * (partitions + 1);
+        for name in BY_REPLICA {
+            let bytes = self.values.get(name).map_or(0, String::len);
+            if bytes > max {
+                return Err(format!("{name}: the value has {bytes} bytes, at most {max} are allowed"));
+            }
         }
         Ok(())
     }

@@ -12,6 +12,10 @@ type Refusal = (ErrorCode, String);
 pub(crate) const WILDCARD: &str = "*";
 /// The name of the one resource of type cluster.
 pub(crate) const CLUSTER_NAME: &str = "kafka-cluster";
+/// The longest name of a resource, a client or a host: the broker keeps many of them. Names of topics are shorter.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+/// The longest principal. The subject of a certificate is one.
+pub(crate) const PRINCIPAL_BYTES_MAX: usize = 1024;
 /// The number of "any" in filters, for all enumerations.
 const ANY: i8 = 1;
 /// The pattern type of filters that select all patterns that match a name.
@@ -132,6 +136,18 @@ impl Acl {
         }
         if self.host.is_empty() {
             return invalid("the host is empty: use an address, or `*`".to_owned());
+        }
+        let name_max =
+            if *resource_type == ResourceType::User { PRINCIPAL_BYTES_MAX } else { NAME_BYTES_MAX };
+        let limits = [
+            ("name of the resource", name, name_max),
+            ("principal", &self.principal, PRINCIPAL_BYTES_MAX),
+            ("host", &self.host, NAME_BYTES_MAX),
+        ];
+        for (what, text, max) in limits {
+            if text.len() > max {
+                return invalid(format!("the {what} has {} bytes, at most {max} are allowed", text.len()));
+            }
         }
         Ok(())
     }
