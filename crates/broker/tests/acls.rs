@@ -488,3 +488,26 @@ fn without_acls_for_a_resource_everyone_may_use_it_if_so_configured() {
     assert_eq!(connection.produce(TOPIC, 1, &records).error_code, ErrorCode::None);
     assert_eq!(connection.produce("secret", 1, &records).error_code, ErrorCode::TopicAuthorizationFailed);
 }
+
+/// Each of the filters had a copy of every ACL: a request of a megabyte had a response of gigabytes.
+#[test]
+fn filters_that_select_the_same_acls_again_and_again_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new(), &[("super.users", EVERYONE)]);
+    let acls = (0..400).map(|number| acl(TOPICS, LITERAL, &format!("topic-{number}"), READ, ALLOW));
+    assert!(create(&mut connection, acls.collect()).iter().all(|code| *code == ErrorCode::None));
+    let filter = m::delete_acls::DeleteAclsFilter {
+        resource_type_filter: ANY,
+        resource_name_filter: None,
+        pattern_type_filter: ANY,
+        principal_filter: None,
+        host_filter: None,
+        operation: ANY,
+        permission_type: ANY,
+    };
+    let request = m::delete_acls::DeleteAclsRequest { filters: vec![filter; 300] };
+    let results = connection.ask(3, &request).expect("an answer").filter_results;
+    let (found, refused) = results.split_at(250);
+    assert!(found.iter().all(|result| result.matching_acls.len() == 400));
+    assert!(refused.iter().all(|result| result.error_code == ErrorCode::PolicyViolation));
+    assert!(refused.iter().all(|result| result.matching_acls.is_empty()));
+}

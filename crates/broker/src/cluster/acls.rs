@@ -15,6 +15,10 @@ use crate::security::acl::{Acl, AclFilter};
 const ACLS_KEY: &str = "acls/";
 /// ACLs of a cluster: each takes memory for good.
 const ACLS_MAX: usize = 100_000;
+/// ACLs in the response to one deletion. Each filter has a copy of every ACL that it selects.
+const DELETED_MAX: usize = ACLS_MAX;
+/// Comparisons of filters with ACLs for one deletion: about a second, in which nothing else can change.
+const COMPARISONS_MAX: usize = 100_000_000;
 
 impl Cluster {
     /// Reads the ACLs from the journal. A broker without an authorizer leaves them there.
@@ -80,9 +84,15 @@ impl Cluster {
         filters: Vec<Result<AclFilter, Refusal>>,
     ) -> Vec<Result<Vec<Acl>, Refusal>> {
         let _change = lock(&self.topic_changes);
+        let known = authorizer.acls().len();
+        let (mut comparisons_left, mut deleted_left) = (COMPARISONS_MAX, DELETED_MAX);
         let selected = filters.into_iter().map(|filter| {
             let filter = filter?;
-            Ok(authorizer.acls().iter().filter(|acl| filter.selects(acl)).cloned().collect())
+            comparisons_left = comparisons_left.checked_sub(known).ok_or_else(too_many)?;
+            let acls = authorizer.acls();
+            let all = || acls.iter().filter(|acl| filter.selects(acl));
+            deleted_left = deleted_left.checked_sub(all().take(deleted_left + 1).count()).ok_or_else(too_many)?;
+            Ok(all().cloned().collect())
         });
         let selected: Vec<Result<Vec<Acl>, Refusal>> = selected.collect();
         let gone: BTreeSet<Acl> = selected.iter().flatten().flatten().cloned().collect();
@@ -104,4 +114,12 @@ impl Cluster {
         let records: Vec<_> = acls.iter().map(record).collect::<Result<_, Refusal>>()?;
         if records.is_empty() { Ok(()) } else { self.put_durably(&records) }
     }
+}
+
+fn too_many() -> Refusal {
+    let reason = format!(
+        "the filters of the request select more than {DELETED_MAX} ACLs, or make more than {COMPARISONS_MAX} comparisons: use \
+         fewer filters"
+    );
+    (ErrorCode::PolicyViolation, reason)
 }
