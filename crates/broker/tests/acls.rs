@@ -511,3 +511,17 @@ fn filters_that_select_the_same_acls_again_and_again_are_refused() {
     assert!(refused.iter().all(|result| result.error_code == ErrorCode::PolicyViolation));
     assert!(refused.iter().all(|result| result.matching_acls.is_empty()));
 }
+
+#[test]
+fn acls_with_long_names_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new(), &[("super.users", EVERYONE)]);
+    let named = |bytes: usize| acl(GROUPS, LITERAL, &"x".repeat(bytes), READ, ALLOW);
+    let of = |bytes: usize| m::create_acls::AclCreation {
+        principal: format!("User:{}", "x".repeat(bytes - 5)),
+        ..named(9)
+    };
+    let at = |bytes: usize| m::create_acls::AclCreation { host: "x".repeat(bytes), ..named(9) };
+    let creations = vec![named(255), named(256), of(1024), of(1025), at(255), at(256)];
+    let (good, bad) = (ErrorCode::None, ErrorCode::InvalidRequest);
+    assert_eq!(create(&mut connection, creations), [good, bad, good, bad, good, bad]);
+}

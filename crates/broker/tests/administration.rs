@@ -272,3 +272,28 @@ fn a_client_may_do_everything_and_learns_it_if_it_asks() {
     assert_eq!(describe(2, true), (ErrorCode::MismatchedEndpointType, i32::MIN));
     assert_eq!(describe(3, true), (ErrorCode::UnsupportedEndpointType, i32::MIN));
 }
+
+/// A request had as many new users as it liked, with names and salts of any length.
+#[test]
+fn the_credentials_that_are_kept_have_limits() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    let set = |name: String, salt: usize| ScramCredentialUpsertion {
+        name,
+        mechanism: 1,
+        iterations: 4096,
+        salt: vec![7; salt].into(),
+        salted_password: Bytes::from_static(b"not a password of anybody"),
+    };
+    let mut alter = |upsertions| {
+        let request = AlterUserScramCredentialsRequest { deletions: Vec::new(), upsertions };
+        let answer = connection.ask(0, &request).expect("an answer");
+        answer.results.into_iter().map(|result| result.error_code).collect::<Vec<_>>()
+    };
+    let long = vec![set("a".repeat(256), 16), set("b".into(), 65)];
+    assert_eq!(alter(long), [ErrorCode::UnacceptableCredential; 2]);
+    let users = (0..10_010).map(|number| set(format!("user-{number}"), 16));
+    let codes = alter(users.collect());
+    let count = |wanted| codes.iter().filter(|code| **code == wanted).count();
+    assert_eq!((count(ErrorCode::None), count(ErrorCode::PolicyViolation)), (10_000, 10));
+    assert_eq!(alter(vec![set("user-0".into(), 64)]), [ErrorCode::None], "it is replaced");
+}

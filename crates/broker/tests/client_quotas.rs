@@ -312,3 +312,19 @@ fn an_address_with_too_many_new_connections_is_refused_some() {
     assert!((3..8).contains(&served), "{served} connections are served");
     assert!(throttles(&broker, "connection_creation_rate") >= 1);
 }
+
+#[test]
+fn entities_with_long_names_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    let rate = [("producer_byte_rate", Some(1e6))];
+    let name = |bytes| "x".repeat(bytes);
+    let (user, too_long, client, too_long_too) = (name(1024), name(1025), name(255), name(256));
+    let entries = vec![
+        entry(&[("user", Some(&user))], &rate),
+        entry(&[("user", Some(&too_long))], &rate),
+        entry(&[("client-id", Some(&client))], &rate),
+        entry(&[("client-id", Some(&too_long_too))], &rate),
+    ];
+    let (good, bad) = (ErrorCode::None, ErrorCode::InvalidRequest);
+    assert_eq!(alter(&mut connection, entries, false), [good, bad, good, bad]);
+}

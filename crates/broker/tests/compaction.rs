@@ -205,6 +205,9 @@ fn a_response_names_a_thousand_records_without_keys() {
     let broker = fast(Broker::builder().memory()).spawn().expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);
     let topics = ["orders", "returns", "stock"];
+    for topic in topics {
+        assert_eq!(create(&mut connection, topic, &[]), ErrorCode::None);
+    }
     for codec in [Compression::None, Compression::Zstd] {
         let bytes = batch(&[(None, Some("x")); 700], codec);
         let mut request = common::produce_request("orders", -1, &bytes);
@@ -212,7 +215,6 @@ fn a_response_names_a_thousand_records_without_keys() {
             .map(|topic| common::produce_request(topic, -1, &bytes).topic_data.remove(0))
             .into_iter()
             .collect();
-        topics.map(|topic| create(&mut connection, topic, &[]));
         let answer = connection.ask(12, &request).expect("an answer");
         let parts = answer.responses.iter().map(|topic| &topic.partition_responses[0]);
         let named: Vec<_> = parts.map(|part| (part.error_code, part.record_errors.len())).collect();

@@ -278,3 +278,25 @@ fn groups_and_client_metrics_have_settings_and_are_listed() {
     assert_eq!(list(1, &[]).1.len(), 1 + 2 + 2 + 1 + 1);
     assert_eq!(list(1, &[3]), (ErrorCode::UnsupportedVersion, Vec::new()));
 }
+
+/// Ten thousand resources of each kind are kept, and all topics.
+#[test]
+fn long_names_and_values_of_settings_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder.topic("orders", 2));
+    let mut code = |kind, name: &str, setting: &str, value: &str| {
+        alter(&mut connection, kind, name, &[(SET, setting, value)]).0
+    };
+    let long = "x".repeat(256);
+    assert_eq!(code(GROUP, &long, "share.delivery.count.limit", "5"), ErrorCode::InvalidRequest);
+    assert_eq!(code(METRICS, &long, "interval.ms", "1000"), ErrorCode::InvalidRequest);
+    assert_eq!(code(METRICS, &long[1..], "metrics", "org.a"), ErrorCode::None);
+    let list = |items: usize| (0..items).map(|number| format!("{number}:1")).collect::<Vec<_>>().join(",");
+    assert_eq!(code(METRICS, "all", "metrics", &list(2000)), ErrorCode::InvalidConfig);
+    let throttled = "leader.replication.throttled.replicas";
+    assert_eq!(code(TOPIC, "orders", throttled, &list(2)), ErrorCode::None);
+    assert_eq!(
+        code(TOPIC, "orders", throttled, &list(200)),
+        ErrorCode::InvalidConfig,
+        "more than the partitions have"
+    );
+}

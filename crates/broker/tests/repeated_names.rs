@@ -4,10 +4,10 @@ use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
-use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use ottla_protocol::messages::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
 };
+use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, TopicRequest};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};

@@ -191,7 +191,8 @@ async fn append_all(
         limit(&mut done.rejected, &mut record_errors_left);
         done
     };
-    let append_parts = |(answer, parts): (_, Vec<Part>)| (answer, parts.into_iter().map(&mut append).collect());
+    let append_parts =
+        |(answer, parts): (_, Vec<Part>)| (answer, parts.into_iter().map(&mut append).collect());
     topics.into_iter().map(append_parts).collect()
 }
 

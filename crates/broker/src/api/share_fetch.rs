@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use super::fetch::{check_elsewhere, wait_max};
 use super::share_sessions::{
-    AckResults, RawAcks, acknowledge, close_session, current_leader, find, open_session,
-    session_limits, session_of,
+    AckResults, RawAcks, acknowledge, close_session, current_leader, find, open_session, session_limits,
+    session_of,
 };
 use super::{Api, RequestContext};
 use crate::coordinator::share_partition::leader::LedPartition;

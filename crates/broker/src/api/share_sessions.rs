@@ -8,9 +8,7 @@ use tokio::time::Instant;
 
 use super::{ConnectionContext, RequestContext};
 use crate::coordinator::share_partition::leader::Acknowledging;
-use crate::coordinator::share_partition::sessions::{
-    FINAL_EPOCH, Place, Places, SessionKey, SessionLimits,
-};
+use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, Place, Places, SessionKey, SessionLimits};
 use crate::coordinator::share_partition::settings::ShareSettings;
 use crate::coordinator::share_partition::{AckBatch, AckType};
 use crate::coordinator::share_state::SharePartitionKey;

@@ -91,7 +91,8 @@ impl Cluster {
             comparisons_left = comparisons_left.checked_sub(known).ok_or_else(too_many)?;
             let acls = authorizer.acls();
             let all = || acls.iter().filter(|acl| filter.selects(acl));
-            deleted_left = deleted_left.checked_sub(all().take(deleted_left + 1).count()).ok_or_else(too_many)?;
+            deleted_left =
+                deleted_left.checked_sub(all().take(deleted_left + 1).count()).ok_or_else(too_many)?;
             Ok(all().cloned().collect())
         });
         let selected: Vec<Result<Vec<Acl>, Refusal>> = selected.collect();

@@ -49,7 +49,8 @@ impl Cluster {
         check((kind, name), &before, &values, &self.live.broker())?;
         if before.is_empty() && name.len() > NAME_BYTES_MAX {
             let bytes = name.len();
-            let reason = format!("the name of the resource has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed");
+            let reason =
+                format!("the name of the resource has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed");
             return Err((ErrorCode::InvalidRequest, reason));
         }
         let names = self.live.names(kind);

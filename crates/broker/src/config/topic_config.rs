@@ -74,7 +74,8 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
 ];
 
 /// The settings with an item for each replica, such as `17:2`. They have no effect.
-const BY_REPLICA: [&str; 2] = ["follower.replication.throttled.replicas", "leader.replication.throttled.replicas"];
+const BY_REPLICA: [&str; 2] =
+    ["follower.replication.throttled.replicas", "leader.replication.throttled.replicas"];
 /// Bytes of such a list for each partition: a reassignment names up to ten old and new replicas.
 const REPLICAS_BYTES_MAX: usize = 128;
 

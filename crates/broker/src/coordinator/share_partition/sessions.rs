@@ -271,10 +271,7 @@ mod tests {
         let two_more = [PLACES[1], third].to_vec();
         assert_eq!(sessions.update(&key("a"), 1, two_more.clone(), &none, LIMITS), full);
         let first = BTreeSet::from([PLACES[0]]);
-        assert_eq!(
-            sessions.update(&key("a"), 2, two_more, &first, LIMITS),
-            Ok([PLACES[1], third].into())
-        );
+        assert_eq!(sessions.update(&key("a"), 2, two_more, &first, LIMITS), Ok([PLACES[1], third].into()));
         assert_eq!(sessions.total, 2);
     }
 
