@@ -194,3 +194,15 @@ fn a_subscription_that_cannot_work_is_refused() {
         );
     }
 }
+
+/// Ten thousand were compared with each client.
+#[test]
+fn a_broker_has_at_most_a_hundred_subscriptions() {
+    let (_broker, mut connection) = broker();
+    for number in 0..100 {
+        let code = subscribe(&mut connection, &number.to_string(), &[("metrics", "org.a")]);
+        assert_eq!(code, ErrorCode::None);
+    }
+    assert_eq!(subscribe(&mut connection, "100", &[("metrics", "org.a")]), ErrorCode::PolicyViolation);
+    assert_eq!(subscribe(&mut connection, "99", &[("metrics", "org.b")]), ErrorCode::None);
+}

@@ -1,16 +1,17 @@
 //! The clients that have asked for their subscription or pushed metrics, and when they may again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::otlp::Sample;
-use crate::config::metric_subscriptions::{ClientIdentity, Subscriptions, Wanted};
+use crate::config::metric_subscriptions::{ClientIdentity, Subscriptions};
 
 /// The clients that are kept, as many as in Kafka. One more takes the place of the one that was heard of longest ago.
 const INSTANCES_MAX: usize = 16_384;
-/// The bytes of all values together. The clients that pushed longest ago lose theirs.
-const SAMPLE_BYTES_MAX: usize = 32 << 20;
+/// Clients that are looked at, at each request of one, in order to forget those that were not heard of for long.
+const EXPIRY_STEP: usize = 16;
 /// A client that is not heard of for this time, or for three intervals, is forgotten.
 const EXPIRY_MS_MIN: i64 = 60_000;
 
@@ -26,7 +27,7 @@ fn shortened(client: &ClientIdentity) -> ClientIdentity {
 }
 
 /// The clients, by their ids.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Instances {
     by_id: BTreeMap<Uuid, Instance>,
     /// All clients by the time at which they were heard of.
@@ -34,6 +35,8 @@ pub(super) struct Instances {
     /// Those with values, by the time of these.
     by_samples: BTreeSet<(i64, Uuid)>,
     sample_bytes: usize,
+    /// The bytes of all values together. The clients that pushed longest ago lose theirs.
+    sample_bytes_max: usize,
     pushes: u64,
 }
 
@@ -41,8 +44,10 @@ pub(super) struct Instances {
 #[derive(Debug)]
 pub(super) struct Instance {
     client: ClientIdentity,
-    wanted: Wanted,
-    /// The version of the configuration that `wanted` is from.
+    /// The id of its subscription, and the time between its pushes. The names of the metrics are not kept.
+    subscription_id: i32,
+    interval_ms: i32,
+    /// The version of the subscriptions that these are from.
     version: u64,
     subscriptions_at_ms: Option<i64>,
     pushed_at_ms: Option<i64>,
@@ -51,7 +56,7 @@ pub(super) struct Instance {
     /// It has sent its last push.
     is_gone: bool,
     pushes: u64,
-    samples: Vec<Sample>,
+    samples: Arc<[Sample]>,
     sample_bytes: usize,
     samples_at_ms: i64,
 }
@@ -73,10 +78,21 @@ pub(crate) struct PushedClient {
     /// The number of its pushes, and the time of the last one.
     pub(crate) pushes: u64,
     pub(crate) pushed_at_ms: Option<i64>,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Arc<[Sample]>,
 }
 
 impl Instances {
+    pub(super) const fn new(sample_bytes_max: usize) -> Self {
+        Self {
+            by_id: BTreeMap::new(),
+            by_heard: BTreeSet::new(),
+            by_samples: BTreeSet::new(),
+            sample_bytes: 0,
+            sample_bytes_max,
+            pushes: 0,
+        }
+    }
+
     /// The instance of a client, with its subscription of now.
     pub(super) fn of(
         &mut self,
@@ -85,6 +101,7 @@ impl Instances {
         subscriptions: &Subscriptions,
         now_ms: i64,
     ) -> &mut Instance {
+        self.expire_some(now_ms);
         let version = subscriptions.version();
         if let Some(known) = self.by_id.get(&id) {
             self.by_heard.remove(&(known.heard_at_ms, id));
@@ -94,14 +111,14 @@ impl Instances {
             self.forget(oldest);
         }
         self.by_heard.insert((now_ms, id));
-        let fresh = || Instance::new(shortened(client), subscriptions.of(id, client), version);
+        let fresh = || Instance::new(id, shortened(client), subscriptions);
         let instance = self.by_id.entry(id).or_insert_with(fresh);
         instance.heard_at_ms = now_ms;
         if instance.version != version {
             let wanted = subscriptions.of(id, &instance.client);
             instance.version = version;
-            if wanted != instance.wanted {
-                instance.wanted = wanted;
+            if (wanted.id, wanted.interval_ms) != (instance.subscription_id, instance.interval_ms) {
+                (instance.subscription_id, instance.interval_ms) = (wanted.id, wanted.interval_ms);
                 // It may ask at once.
                 instance.subscriptions_at_ms = None;
                 instance.pushed_at_ms = None;
@@ -117,7 +134,7 @@ impl Instances {
         self.sample_bytes = self.sample_bytes - instance.sample_bytes + bytes;
         self.by_samples.remove(&(instance.samples_at_ms, id));
         self.by_samples.insert((now_ms, id));
-        instance.samples = samples;
+        instance.samples = samples.into();
         instance.sample_bytes = bytes;
         instance.samples_at_ms = now_ms;
         instance.pushes += 1;
@@ -125,7 +142,7 @@ impl Instances {
         instance.pushed_at_ms = Some(now_ms);
         instance.last_error = ErrorCode::None;
         instance.is_gone = is_last;
-        while self.sample_bytes > SAMPLE_BYTES_MAX && !self.by_samples.is_empty() {
+        while self.sample_bytes > self.sample_bytes_max && !self.by_samples.is_empty() {
             self.drop_oldest_samples();
         }
     }
@@ -138,11 +155,18 @@ impl Instances {
 
     /// Forgets the clients that were not heard of for long.
     pub(super) fn expire(&mut self, now_ms: i64) {
-        let expired = |(id, instance): (&Uuid, &Instance)| {
-            let expiry_ms = EXPIRY_MS_MIN.max(3 * i64::from(instance.wanted.interval_ms));
-            (now_ms - instance.heard_at_ms > expiry_ms).then_some(*id)
-        };
-        let expired: Vec<Uuid> = self.by_id.iter().filter_map(expired).collect();
+        let expired = self.by_id.iter().filter(|(_, instance)| instance.has_expired(now_ms));
+        let expired: Vec<Uuid> = expired.map(|(id, _)| *id).collect();
+        for id in expired {
+            self.forget(id);
+        }
+    }
+
+    /// Forgets some of these: a broker whose metrics are not read keeps no values of clients that are gone.
+    fn expire_some(&mut self, now_ms: i64) {
+        let oldest = self.by_heard.iter().take(EXPIRY_STEP).map(|(_, id)| *id);
+        let has_expired = |id: &Uuid| self.by_id.get(id).is_some_and(|instance| instance.has_expired(now_ms));
+        let expired: Vec<Uuid> = oldest.filter(has_expired).collect();
         for id in expired {
             self.forget(id);
         }
@@ -157,7 +181,7 @@ impl Instances {
         let client = |(id, instance): (&Uuid, &Instance)| PushedClient {
             id_text: id.to_string(),
             client: instance.client.clone(),
-            interval_ms: instance.wanted.interval_ms,
+            interval_ms: instance.interval_ms,
             pushes: instance.pushes,
             pushed_at_ms: instance.pushed_at_ms,
             samples: instance.samples.clone(),
@@ -177,30 +201,37 @@ impl Instances {
         let Some(oldest) = self.by_id.get_mut(&id) else { return };
         self.sample_bytes -= oldest.sample_bytes;
         oldest.sample_bytes = 0;
-        oldest.samples = Vec::new();
+        oldest.samples = Arc::default();
     }
 }
 
 impl Instance {
-    fn new(client: ClientIdentity, wanted: Wanted, version: u64) -> Self {
+    fn new(id: Uuid, client: ClientIdentity, subscriptions: &Subscriptions) -> Self {
+        let wanted = subscriptions.of(id, &client);
         Self {
             client,
-            wanted,
-            version,
+            subscription_id: wanted.id,
+            interval_ms: wanted.interval_ms,
+            version: subscriptions.version(),
             subscriptions_at_ms: None,
             pushed_at_ms: None,
             heard_at_ms: 0,
             last_error: ErrorCode::None,
             is_gone: false,
             pushes: 0,
-            samples: Vec::new(),
+            samples: Arc::default(),
             sample_bytes: 0,
             samples_at_ms: 0,
         }
     }
 
-    pub(super) fn wanted(&self) -> &Wanted {
-        &self.wanted
+    /// Its identity, as its subscription was selected with.
+    pub(super) fn client(&self) -> &ClientIdentity {
+        &self.client
+    }
+
+    fn has_expired(&self, now_ms: i64) -> bool {
+        now_ms - self.heard_at_ms > EXPIRY_MS_MIN.max(3 * i64::from(self.interval_ms))
     }
 
     /// Takes note of a request, or returns the error of one that comes too early or is wrong.
@@ -233,7 +264,7 @@ impl Instance {
             self.last_error,
             ErrorCode::UnknownSubscriptionId | ErrorCode::UnsupportedCompressionType
         );
-        if !waits && last.is_some_and(|last| now_ms - last < i64::from(self.wanted.interval_ms)) {
+        if !waits && last.is_some_and(|last| now_ms - last < i64::from(self.interval_ms)) {
             return Err(ErrorCode::ThrottlingQuotaExceeded);
         }
         self.subscriptions_at_ms = Some(now_ms);
@@ -246,14 +277,57 @@ impl Instance {
         }
         // The first push after a new subscription may come at once: clients spread theirs over the interval.
         let is_first = self.subscriptions_at_ms > self.pushed_at_ms;
-        let is_due = self.pushed_at_ms.is_none_or(|last| now_ms - last >= i64::from(self.wanted.interval_ms));
+        let is_due = self.pushed_at_ms.is_none_or(|last| now_ms - last >= i64::from(self.interval_ms));
         if !is_first && !is_due && !is_last {
             return Err(ErrorCode::ThrottlingQuotaExceeded);
         }
         self.pushed_at_ms = Some(now_ms);
-        if subscription_id != self.wanted.id {
+        if subscription_id != self.subscription_id {
             return Err(ErrorCode::UnknownSubscriptionId);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(bytes: usize) -> Sample {
+        let labels = [("topic".into(), "x".repeat(bytes).into())];
+        Sample { name: "lag".into(), labels: labels.into(), value: 1.0, is_counter: false }
+    }
+
+    fn id(number: u8) -> Uuid {
+        Uuid([number; 16])
+    }
+
+    /// They were forgotten only when the metrics were read.
+    #[test]
+    fn a_client_that_is_gone_is_forgotten_at_the_next_request_of_another() {
+        let (mut instances, subscriptions) = (Instances::new(10_000), Subscriptions::default());
+        let client = ClientIdentity::default();
+        for number in 0..10 {
+            instances.of(id(number), &client, &subscriptions, 0);
+            instances.keep(id(number), vec![sample(100)], false, 0);
+        }
+        instances.of(id(10), &client, &subscriptions, 900_000);
+        assert_eq!(instances.by_id.len(), 11, "three intervals are not over");
+        instances.of(id(10), &client, &subscriptions, 900_001);
+        assert_eq!((instances.by_id.len(), instances.sample_bytes), (1, 0));
+    }
+
+    #[test]
+    fn the_values_of_the_oldest_pushes_make_room() {
+        let (mut instances, subscriptions) = (Instances::new(10_000), Subscriptions::default());
+        for number in 0..3 {
+            instances.of(id(number), &ClientIdentity::default(), &subscriptions, i64::from(number));
+            instances.keep(id(number), vec![sample(3000)], false, i64::from(number));
+        }
+        let kept =
+            |instances: &Instances| instances.clients().iter().map(|it| it.samples.len()).collect::<Vec<_>>();
+        assert_eq!(kept(&instances), [1, 1, 1]);
+        instances.keep(id(2), vec![sample(3000), sample(3000)], false, 9);
+        assert_eq!(kept(&instances), [0, 1, 2]);
     }
 }

@@ -33,19 +33,29 @@ const MEMORY_PER_BYTE: usize = 60;
 const CODECS: [Compression; 4] =
     [Compression::Zstd, Compression::Lz4, Compression::Gzip, Compression::Snappy];
 
+/// The values of clients have this part of `memory.max.bytes`, beside it, and no more than these bytes.
+const SAMPLES_PART: usize = 16;
+const SAMPLE_BYTES_MAX: usize = 32 << 20;
+
 /// The clients that are asked for metrics, and what they have pushed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ClientMetrics {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     subscriptions: Subscriptions,
     instances: Instances,
 }
 
 impl ClientMetrics {
+    /// No clients yet. `memory_max` is `memory.max.bytes`.
+    pub(crate) fn new(memory_max: usize) -> Self {
+        let instances = Instances::new(SAMPLE_BYTES_MAX.min(memory_max / SAMPLES_PART));
+        Self { state: Mutex::new(State { subscriptions: Subscriptions::default(), instances }) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +77,7 @@ impl ClientMetrics {
         if let Err(code) = instance.ask(Ask::Subscriptions, now_ms) {
             return GetTelemetrySubscriptionsResponse { error_code: code, ..Default::default() };
         }
-        let wanted = instance.wanted();
+        let wanted = subscriptions.of(id, instance.client());
         GetTelemetrySubscriptionsResponse {
             client_instance_id: id,
             subscription_id: wanted.id,
@@ -76,7 +86,7 @@ impl ClientMetrics {
             telemetry_max_bytes: TELEMETRY_BYTES_MAX as i32,
             // Sums since the client's start: the last push alone has them all.
             delta_temporality: false,
-            requested_metrics: wanted.metrics.clone(),
+            requested_metrics: wanted.metrics,
             ..Default::default()
         }
     }

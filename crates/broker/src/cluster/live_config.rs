@@ -5,7 +5,7 @@ use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, OpenError, Refusal, lock};
 use crate::config::TopicConfig;
-use crate::config::live::{BROKER, Values, check};
+use crate::config::live::{BROKER, CLIENT_METRICS, Values, check};
 use crate::data_dir;
 use crate::security::acl::NAME_BYTES_MAX;
 
@@ -13,6 +13,8 @@ use crate::security::acl::NAME_BYTES_MAX;
 const CONFIG_KEY: &str = "config/";
 /// Resources of one kind that have settings: each takes memory for good.
 const RESOURCES_MAX: usize = 10_000;
+/// Subscriptions to the metrics of clients: each client is compared with all of them.
+const SUBSCRIPTIONS_MAX: usize = 100;
 
 impl Cluster {
     /// Reads the settings from the journal. The topics are not loaded yet.
@@ -54,8 +56,9 @@ impl Cluster {
             return Err((ErrorCode::InvalidRequest, reason));
         }
         let names = self.live.names(kind);
-        if names.len() >= RESOURCES_MAX && !names.iter().any(|known| known == name) {
-            let reason = format!("{RESOURCES_MAX} resources of kind {kind} have settings: delete some first");
+        let max = if kind == CLIENT_METRICS { SUBSCRIPTIONS_MAX } else { RESOURCES_MAX };
+        if names.len() >= max && !names.iter().any(|known| known == name) {
+            let reason = format!("{max} resources of kind {kind} have settings: delete some first");
             return Err((ErrorCode::PolicyViolation, reason));
         }
         if dry_run {

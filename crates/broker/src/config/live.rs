@@ -25,6 +25,8 @@ pub(crate) struct LiveConfig {
     state: RwLock<State>,
     /// Changes with every change of a setting.
     version: AtomicU64,
+    /// Changes with every change of a subscription to clients' metrics.
+    subscriptions_version: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl LiveConfig {
     pub(crate) fn new(config: &BrokerConfig) -> Self {
         let broker = Arc::new(config.clone());
         let state = RwLock::new(State { resources: BTreeMap::new(), started_with: config.clone(), broker });
-        Self { state, version: AtomicU64::new(0) }
+        Self { state, version: AtomicU64::new(0), subscriptions_version: AtomicU64::new(0) }
     }
 
     fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
@@ -57,6 +59,11 @@ impl LiveConfig {
         self.version.load(Ordering::Acquire)
     }
 
+    /// A number that changes with every change of a subscription to clients' metrics.
+    pub(crate) fn subscriptions_version(&self) -> u64 {
+        self.subscriptions_version.load(Ordering::Acquire)
+    }
+
     /// The settings of a resource.
     pub(crate) fn values(&self, kind: i8, name: &str) -> Values {
         self.look(|state| state.resources.get(&(kind, name.to_owned())).cloned().unwrap_or_default())
@@ -65,8 +72,8 @@ impl LiveConfig {
     /// The names of the resources of a kind that have settings.
     pub(crate) fn names(&self, kind: i8) -> Vec<String> {
         let names = |state: &State| {
-            let keys = state.resources.keys().filter(|(of, _)| *of == kind);
-            keys.map(|(_, name)| name.clone()).collect()
+            let keys = state.resources.range((kind, String::new())..).map(|(key, _)| key);
+            keys.take_while(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
         };
         self.look(names)
     }
@@ -90,6 +97,9 @@ impl LiveConfig {
         }
         if kind == BROKER {
             state.combine();
+        }
+        if kind == CLIENT_METRICS {
+            self.subscriptions_version.fetch_add(1, Ordering::Release);
         }
         self.version.fetch_add(1, Ordering::Release);
     }

@@ -1,7 +1,9 @@
 //! The CLIENT_METRICS resources of the configuration: which clients push which metrics, and how often.
 
+use std::collections::BTreeMap;
+
 use ottla_protocol::Uuid;
-use regex_lite::Regex;
+use regex_lite::{Regex, RegexBuilder};
 
 use super::live::{CLIENT_METRICS, LiveConfig, Values};
 
@@ -13,6 +15,8 @@ const INTERVAL_MS_MAX: i32 = 3_600_000;
 const ALL: &str = "*";
 /// The longest pattern of `match`: it is compiled at each change of a subscription.
 const PATTERN_BYTES_MAX: usize = 1024;
+/// The memory of a compiled pattern. A long pattern without repetitions takes half of it.
+const COMPILED_BYTES_MAX: usize = 64 << 10;
 
 /// The names in a client's requests, and its address.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -38,14 +42,18 @@ pub(crate) struct Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     version: Option<u64>,
-    all: Vec<Subscription>,
+    /// By name.
+    all: BTreeMap<String, Subscription>,
 }
 
 #[derive(Debug)]
 struct Subscription {
+    /// The settings that it was read from.
+    source: Values,
     metrics: Vec<String>,
     interval_ms: i32,
-    selectors: Vec<Selector>,
+    /// As in Kafka, the last one of each key.
+    selectors: BTreeMap<SelectorKey, Regex>,
 }
 
 /// `KEY=REGEX`: the regular expression matches the whole value.
@@ -55,7 +63,7 @@ struct Selector {
     pattern: Regex,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum SelectorKey {
     InstanceId,
     ClientId,
@@ -76,16 +84,25 @@ const KEYS: [(&str, SelectorKey); 6] = [
 ];
 
 impl Subscriptions {
-    /// Reads the configuration again if it has changed.
-    pub(crate) fn refresh(&mut self, live: &LiveConfig) {
-        let version = live.version();
+    /// Reads the subscriptions that have changed. Returns their number.
+    pub(crate) fn refresh(&mut self, live: &LiveConfig) -> usize {
+        let version = live.subscriptions_version();
         if self.version == Some(version) {
-            return;
+            return 0;
         }
-        let names = live.names(CLIENT_METRICS);
-        let read = |name: &String| Subscription::of(&live.values(CLIENT_METRICS, name));
-        self.all = names.iter().map(read).collect();
+        let mut before = std::mem::take(&mut self.all);
+        let mut read = 0;
+        for name in live.names(CLIENT_METRICS) {
+            let values = live.values(CLIENT_METRICS, &name);
+            let known = before.remove(&name).filter(|known| known.source == values);
+            let subscription = known.unwrap_or_else(|| {
+                read += 1;
+                Subscription::of(values)
+            });
+            self.all.insert(name, subscription);
+        }
         self.version = Some(version);
+        read
     }
 
     /// The version of the configuration that was read last.
@@ -97,7 +114,7 @@ impl Subscriptions {
     pub(crate) fn of(&self, id: Uuid, client: &ClientIdentity) -> Wanted {
         let mut metrics = Vec::new();
         let mut interval_ms = INTERVAL_MS_DEFAULT;
-        for subscription in self.all.iter().filter(|one| one.selects(id, client)) {
+        for subscription in self.all.values().filter(|one| one.selects(id, client)) {
             metrics.extend(subscription.metrics.iter().cloned());
             interval_ms = interval_ms.min(subscription.interval_ms);
         }
@@ -111,7 +128,7 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    fn of(values: &Values) -> Self {
+    fn of(values: Values) -> Self {
         let list =
             |name: &str| items(values.get(name).map_or("", String::as_str)).map(str::to_owned).collect();
         let interval_ms = values.get("interval.ms").and_then(|text| text.trim().parse().ok());
@@ -121,15 +138,16 @@ impl Subscription {
         Self {
             metrics: list("metrics"),
             interval_ms: interval_ms.unwrap_or(INTERVAL_MS_DEFAULT),
-            selectors: selectors.collect(),
+            selectors: selectors.map(|Selector { key, pattern }| (key, pattern)).collect(),
+            source: values,
         }
     }
 
     fn selects(&self, id: Uuid, client: &ClientIdentity) -> bool {
-        self.selectors.iter().all(|selector| {
+        self.selectors.iter().all(|(key, pattern)| {
             let port;
             let own_id;
-            let value = match selector.key {
+            let value = match key {
                 SelectorKey::InstanceId => {
                     own_id = id.to_string();
                     &own_id
@@ -143,7 +161,7 @@ impl Subscription {
                     &port
                 }
             };
-            selector.pattern.is_match(value)
+            pattern.is_match(value)
         })
     }
 }
@@ -171,7 +189,8 @@ fn selector(item: &str) -> Result<Selector, String> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(format!("a pattern has {} bytes, more than {PATTERN_BYTES_MAX}", pattern.len()));
     }
-    let compiled = Regex::new(pattern).and_then(|_| Regex::new(&format!(r"\A(?:{pattern})\z")));
+    let compile = |pattern: &str| RegexBuilder::new(pattern).size_limit(COMPILED_BYTES_MAX).build();
+    let compiled = compile(pattern).and_then(|_| compile(&format!(r"\A(?:{pattern})\z")));
     let pattern = compiled.map_err(|error| format!("`{pattern}` is no regular expression: {error}"))?;
     Ok(Selector { key: *key, pattern })
 }
@@ -247,6 +266,34 @@ mod tests {
         assert_eq!(all.of(Uuid::ONE, &client("x")).metrics, ["*"]);
         let none = subscriptions(&[]).of(Uuid::ONE, &client("x"));
         assert_eq!((none.metrics.len(), none.interval_ms), (0, INTERVAL_MS_DEFAULT));
+    }
+
+    /// All were compiled again after each change of any setting.
+    #[test]
+    fn only_a_subscription_that_has_changed_is_read_again() {
+        let live = LiveConfig::new(&BrokerConfig::default());
+        let put = |kind, name: &str, pattern: &str| {
+            live.put(kind, name, Values::from([("match".to_owned(), format!("client_id={pattern}"))]));
+        };
+        let mut subscriptions = Subscriptions::default();
+        (0..5).for_each(|number| put(CLIENT_METRICS, &number.to_string(), "a.*"));
+        assert_eq!(subscriptions.refresh(&live), 5);
+        put(super::super::live::GROUP, "billing", "a.*");
+        assert_eq!(subscriptions.refresh(&live), 0);
+        put(CLIENT_METRICS, "3", "b.*");
+        assert_eq!(subscriptions.refresh(&live), 1);
+        live.put(CLIENT_METRICS, "4", Values::new());
+        assert_eq!((subscriptions.refresh(&live), subscriptions.all.len()), (0, 4));
+    }
+
+    #[test]
+    fn the_last_selector_of_a_key_counts() {
+        let subscriptions =
+            subscriptions(&[("a", &[("metrics", "org.a"), ("match", "client_id=b.*,client_id=a.*")])]);
+        assert_eq!(subscriptions.of(Uuid::ONE, &client("a1")).metrics, ["org.a"]);
+        assert!(subscriptions.of(Uuid::ONE, &client("b1")).metrics.is_empty());
+        assert!(check_match("client_id=((x{99}){99}){99}").is_err(), "it would take much memory");
+        check_match(&format!("client_id={}", "x".repeat(PATTERN_BYTES_MAX))).expect("a long name");
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn by_name(clients: &[PushedClient]) -> BTreeMap<(String, bool), Samples<'_>> {
     let mut families: BTreeMap<(String, bool), Samples<'_>> = BTreeMap::new();
     for PushedClient { id_text, client, samples, .. } in clients {
         let own = [id_text, &client.client_id, &client.software_name, &client.software_version];
-        for sample in samples {
+        for sample in samples.iter() {
             let mut labels: Vec<(String, &str)> = OWN_LABELS
                 .iter()
                 .zip(own)

@@ -1,5 +1,7 @@
 //! The clients that push their metrics, for requests.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::Control;
@@ -11,9 +13,11 @@ impl Control {
         let clients = self.cluster().pushed_clients();
         let client = |pushed: PushedClient| {
             let PushedClient { id_text, client, interval_ms, pushes, pushed_at_ms, samples } = pushed;
-            let metrics = samples
-                .into_iter()
-                .map(|sample| json!({ "name": sample.name, "labels": sample.labels, "value": sample.value }));
+            let metrics = samples.iter().map(|sample| {
+                let labels = sample.labels.iter().map(|(name, value)| (&**name, &**value));
+                let labels: BTreeMap<&str, &str> = labels.collect();
+                json!({ "name": sample.name, "labels": labels, "value": sample.value })
+            });
             json!({
                 "client_instance_id": id_text,
                 "client_id": client.client_id,
