@@ -9,6 +9,7 @@ use ottla_protocol::messages::list_transactions::{
 };
 use regex_lite::Regex;
 
+use super::pace::Pace;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::coordinator::consumer_group::patterns::compile;
@@ -31,7 +32,13 @@ impl Api for ListTransactionsRequest {
         let listing = move |cluster: &Cluster| list(cluster, node, self, pattern.as_ref());
         let mut listed = context.cluster().run_lookup(listing).await;
         let may_see = |id: &str| context.may_see(Operation::Describe, ResourceType::TransactionalId, id);
-        listed.transaction_states.retain(|state| may_see(&state.transactional_id));
+        let mut pace = Pace::default();
+        for state in std::mem::take(&mut listed.transaction_states) {
+            pace.step().await;
+            if may_see(&state.transactional_id) {
+                listed.transaction_states.push(state);
+            }
+        }
         listed
     }
 

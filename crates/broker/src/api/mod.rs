@@ -31,6 +31,7 @@ mod metadata;
 pub(crate) mod named_topics;
 mod offset_for_leader_epoch;
 mod offsets;
+mod pace;
 mod produce;
 mod produce_rules;
 mod quorum;

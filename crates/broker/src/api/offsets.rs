@@ -18,6 +18,7 @@ use ottla_protocol::messages::offset_fetch::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::{check_coordinator, coordinate};
+use super::pace::Pace;
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::ConsumerGroup;
@@ -165,16 +166,20 @@ fn respond(
 impl Api for OffsetFetchRequest {
     async fn handle(self, context: RequestContext) -> OffsetFetchResponse {
         let stable = self.require_stable;
+        let mut pace = Pace::default();
         if context.version >= 8 {
             // A group that is named again is an error, because it may have other topics there.
             let mut seen = BTreeSet::new();
-            let groups = self.groups.into_iter().map(|group| {
-                if seen.insert(group.group_id.clone()) {
-                    return fetch_group(&context, group, stable);
-                }
-                refused_group(group.group_id, ErrorCode::InvalidRequest)
-            });
-            return OffsetFetchResponse { groups: groups.collect(), ..Default::default() };
+            let mut groups = Vec::with_capacity(self.groups.len());
+            for group in self.groups {
+                pace.step().await;
+                groups.push(if seen.insert(group.group_id.clone()) {
+                    fetch_group(&context, group, stable, &mut pace).await
+                } else {
+                    refused_group(group.group_id, ErrorCode::InvalidRequest)
+                });
+            }
+            return OffsetFetchResponse { groups, ..Default::default() };
         }
         // One group, in the older form.
         let named = if context.version < CODE_FROM { self.topics.clone() } else { None };
@@ -187,7 +192,7 @@ impl Api for OffsetFetchRequest {
             topics.collect()
         });
         let group = OffsetFetchRequestGroup { group_id: self.group_id, topics, ..Default::default() };
-        let answer = fetch_group(&context, group, stable);
+        let answer = fetch_group(&context, group, stable, &mut pace).await;
         if context.version < CODE_FROM && answer.error_code != ErrorCode::None {
             return by_partition(named, answer.error_code);
         }
@@ -247,10 +252,11 @@ fn check_may_describe(context: &RequestContext, group: &str) -> Result<(), Error
 }
 
 /// The offsets of one group. With `stable`, those that an open transaction will change are an error.
-fn fetch_group(
+async fn fetch_group(
     context: &RequestContext,
     group: OffsetFetchRequestGroup,
     stable: bool,
+    pace: &mut Pace,
 ) -> OffsetFetchResponseGroup {
     let OffsetFetchRequestGroup { group_id, topics, member_id, member_epoch } = group;
     let allowed = check_may_describe(context, &group_id).and_then(|()| check_coordinator(context, &group_id));
@@ -293,14 +299,19 @@ fn fetch_group(
                 unknown.push(failed(name, topic_id, partition_indexes, code));
                 continue;
             }
-            let found = seen.new_ones(&name, partition_indexes).into_iter();
-            let found = found.map(|at| described(&name, at, offsets.get(&group_id, &name, at)));
-            let found: Vec<_> = found.collect();
+            let mut found = Vec::new();
+            for at in seen.new_ones(&name, partition_indexes) {
+                pace.step().await;
+                found.push(described(&name, at, offsets.get(&group_id, &name, at)));
+            }
             answer.entry(name).or_default().extend(found);
         }
     } else {
-        let found = offsets.of_group(&group_id).into_iter();
-        for ((topic, partition), found) in found.filter(|((topic, _), _)| context.may_see_topic(topic)) {
+        for ((topic, partition), found) in offsets.of_group(&group_id) {
+            pace.step().await;
+            if !context.may_see_topic(&topic) {
+                continue;
+            }
             let found = described(&topic, partition, Some(found));
             answer.entry(topic).or_default().push(found);
         }
