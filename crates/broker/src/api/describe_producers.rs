@@ -8,6 +8,9 @@ use ottla_protocol::messages::describe_producers::{
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 
+/// Producers in one response. A partition with more is described if it is the first one.
+const PRODUCERS_MAX: usize = 100_000;
+
 impl Api for DescribeProducersRequest {
     async fn handle(self, context: RequestContext) -> DescribeProducersResponse {
         respond(self, |topic, index| describe(&context, topic, index))
@@ -37,10 +40,18 @@ fn respond(
     request: DescribeProducersRequest,
     describe: impl Fn(&str, i32) -> Result<Vec<ProducerState>, ErrorCode>,
 ) -> DescribeProducersResponse {
-    let mut seen = SeenPartitions::default();
+    let (mut seen, mut total) = (SeenPartitions::default(), 0);
+    let mut limited = |topic: &str, index| {
+        let producers = describe(topic, index)?;
+        if total > 0 && total + producers.len() > PRODUCERS_MAX {
+            return Err(ErrorCode::PolicyViolation);
+        }
+        total += producers.len();
+        Ok(producers)
+    };
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = seen.new_ones(&topic.name, topic.partition_indexes).into_iter().map(|index| {
-            let (error_code, error_message, active_producers) = match describe(&topic.name, index) {
+            let (error_code, error_message, active_producers) = match limited(&topic.name, index) {
                 Ok(producers) => (ErrorCode::None, None, producers),
                 Err(code) => (code, Some(code.message().to_owned()), Vec::new()),
             };
@@ -49,4 +60,23 @@ fn respond(
         TopicResponse { partitions: partitions.collect(), name: topic.name }
     });
     DescribeProducersResponse { topics: topics.collect(), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_protocol::messages::describe_producers::TopicRequest;
+
+    use super::*;
+
+    #[test]
+    fn a_response_has_a_limited_number_of_producers() {
+        let topic = TopicRequest { name: "orders".into(), partition_indexes: (0..4).collect() };
+        let counts = [PRODUCERS_MAX + 1, 1, 0, 70_000];
+        let count = |_: &str, index: i32| Ok(vec![ProducerState::default(); counts[index as usize]]);
+        let described = respond(DescribeProducersRequest { topics: vec![topic] }, count);
+        let described = described.topics[0].partitions.iter();
+        let described: Vec<_> = described.map(|it| (it.error_code, it.active_producers.len())).collect();
+        let refused = (ErrorCode::PolicyViolation, 0);
+        assert_eq!(described, [(ErrorCode::None, counts[0]), refused, (ErrorCode::None, 0), refused]);
+    }
 }
