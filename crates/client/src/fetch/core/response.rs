@@ -465,6 +465,10 @@ impl FetchCore {
     ) {
         let EpochQuestion { offset, leader_epoch, .. } = *question;
         let Some(cursor) = current(table, &question.cursor) else { return };
+        // Dropped parked records move the position back within the generation. It is validated again before the next fetch.
+        if cursor.position != Position::Validating(offset) {
+            return;
+        }
         cursor.position = Position::At(offset);
         cursor.last_error = result.as_ref().err().map(StallReason::of);
         match result {

@@ -424,6 +424,30 @@ fn an_epoch_that_the_leader_does_not_know_is_an_error_without_resets() {
     );
 }
 
+/// The answer set the position behind the dropped records: nothing fetched them again.
+#[test]
+fn an_answer_about_an_epoch_does_not_skip_parked_records_that_were_dropped_meanwhile() {
+    let mut harness = Harness::new(&[at(0)]);
+    let question = question_of_next_leader(&mut harness);
+    harness.pause(0, true);
+    assert!(harness.poll_all().is_empty(), "the partition is paused");
+    let held = harness.facts.inbox.budget.hold(vec![0; BUDGET]);
+    let rewound = harness.facts.inbox.drop_parked(BUDGET);
+    harness.core.on_parked_freed(rewound, &mut harness.table);
+    assert_eq!(harness.cursor(0).position, Position::At(0), "the records were dropped");
+    harness.answer_epoch_end(&question, Ok(EpochEnd::At(10)));
+    drop(held);
+
+    harness.pause(0, false);
+    harness.update();
+    let again = take_epoch_question(&mut harness);
+    assert_eq!(again.offset, 0);
+    harness.answer_epoch_end(&again, Ok(EpochEnd::At(10)));
+    harness.update();
+    let fetches = harness.fetches();
+    assert!(fetches.iter().any(|spec| spec.node == TWO && named(spec) == [(0, 0)]), "{fetches:?}");
+}
+
 #[test]
 fn a_leader_without_support_for_epochs_is_fetched_from() {
     let mut harness = Harness::new(&[at(0)]);
