@@ -71,7 +71,9 @@ impl OpenChunk {
         let Chunk { progress, from, next, .. } = &self.chunk;
         let reached = progress.position();
         let done = progress.done();
-        if store && (done == reached || (done.is_none() && reached == Some(*from))) {
+        // Without a processed offset, records before this chunk may be held by the application.
+        let is_first = done.is_none() && reached == Some(*from) && progress.consumed_position().is_none();
+        if store && (done == reached || is_first) {
             progress.set_done(*next);
         } else if let Some(reached) = reached {
             progress.note_skipped(reached, *next);
@@ -213,4 +215,48 @@ impl OpenChunk {
 pub(super) fn corrupt(at: &TopicPartition, offset: i64, error: &dyn ToString) -> Error {
     let (topic, partition) = (at.topic.to_string(), at.partition);
     Error::Corrupt { topic, partition, offset, reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fetch::aborted::AbortedTransactions;
+
+    /// A chunk with only a transaction marker.
+    fn marker(progress: &Arc<PartitionProgress>, from: i64) -> OpenChunk {
+        OpenChunk::new(Chunk {
+            progress: progress.clone(),
+            generation: progress.generation(),
+            from,
+            next: from + 1,
+            high_watermark: from + 1,
+            node: 1,
+            records: Bytes::new(),
+            count: 0,
+            aborted: AbortedTransactions::new(Vec::new()),
+        })
+    }
+
+    fn started_at(offset: i64) -> Arc<PartitionProgress> {
+        let progress = Arc::new(PartitionProgress::new(TopicPartition::new("orders", 0)));
+        progress.begin_at(offset);
+        progress
+    }
+
+    #[test]
+    fn a_marker_before_the_first_record_counts_as_processed() {
+        let progress = started_at(7);
+        marker(&progress, 7).skip_rest(true);
+        assert_eq!((progress.position(), progress.done()), (Some(8), Some(8)));
+    }
+
+    /// The marker's offset was committed, although the application had not finished the records before it.
+    #[test]
+    fn a_marker_behind_unfinished_records_does_not_count_as_processed() {
+        let progress = started_at(0);
+        progress.set_position(5);
+        marker(&progress, 5).skip_rest(true);
+        assert_eq!((progress.position(), progress.done()), (Some(6), None));
+        assert_eq!(progress.after_skipped(5), 6, "it does when they are finished");
+    }
 }
