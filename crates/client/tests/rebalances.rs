@@ -287,10 +287,56 @@ fn group_metadata_is_that_of_the_lost_assignment_until_the_loss_is_polled() {
     }
     assert_eq!(control.group_metadata().wait(PATIENCE).expect("a member"), before);
 
+    // The seek was meant for the lost assignment, and moved the next one.
+    let at = TopicPartition::new("orders", 0);
+    let seek = control.seek(&at, StartAt::Offset(7)).wait(PATIENCE);
+    assert!(matches!(seek, Err(ottla_client::Error::NotAssigned { .. })), "{seek:?}");
+
     poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Lost(_))));
     poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
     let after = control.group_metadata().wait(PATIENCE).expect("a member");
     assert!(after != before && after.generation >= 0, "{after:?}");
+    control.seek(&at, StartAt::Offset(7)).wait(PATIENCE).expect("assigned");
+}
+
+/// A seek fetched from the revoked partition again, and its records reached this member and the next owner.
+#[test]
+fn a_partition_that_is_revoked_cannot_be_moved_to_another_position() {
+    let broker = broker();
+    let (mut first, control) = joined(member(&broker, Rebalance::Polled));
+    let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let mut revoked = Vec::new();
+    poll_until(&mut first, |polled| match polled {
+        Polled::Event(Event::Revoked(partitions)) => {
+            revoked.clone_from(partitions);
+            true
+        }
+        _ => false,
+    });
+    assert_eq!(revoked.len(), 2);
+    for at in &revoked {
+        let seek = control.seek(at, StartAt::Beginning).wait(PATIENCE);
+        assert!(matches!(seek, Err(ottla_client::Error::NotAssigned { .. })), "{seek:?}");
+    }
+    std::thread::sleep(Duration::from_millis(200));
+
+    // In the next assignment it can.
+    let mut kept = Vec::new();
+    poll_until(&mut first, |polled| match polled {
+        Polled::Event(Event::Assigned(partitions)) => {
+            kept.clone_from(partitions);
+            true
+        }
+        other => panic!("{other:?} of a revoked partition"),
+    });
+    assert_eq!(kept.len(), 1);
+    control.seek(&kept[0], StartAt::Offset(7)).wait(PATIENCE).expect("assigned");
+    poll_until(&mut first, |polled| {
+        let Polled::Records(batch) = polled else { return false };
+        assert_eq!(batch.iter().next().expect("a record").expect("sound").offset, 7);
+        true
+    });
 }
 
 /// The member kept its partitions until a heartbeat was refused, and other members could own them by then.

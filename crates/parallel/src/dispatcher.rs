@@ -110,7 +110,7 @@ impl Dispatcher {
         let all: Vec<_> = self.assigned.keys().cloned().collect();
         // A transaction in which a record failed for good cannot be committed.
         let drained = match result {
-            Err(_) if self.transaction.is_some() => self.abort_transaction().await,
+            Err(_) if self.transaction.is_some() => self.abort_transaction(&all).await,
             _ => self.release_partitions(&all).await,
         };
         self.exchange.close();
@@ -159,6 +159,12 @@ impl Dispatcher {
 
     async fn receive(&mut self, fetched: Fetched) -> Result<(), Error> {
         let at = fetched.at().clone();
+        // The event of an assignment comes before its records. Those of another assignment would join the transaction of
+        // this member, although another one owns the partition.
+        if self.transaction.is_some() && !self.assigned.contains_key(&at) {
+            tracing::warn!(topic = %at.topic, partition = at.partition, "records of a partition that is not assigned");
+            return Ok(());
+        }
         let partition = self.assigned.entry(at.clone()).or_insert_with(|| AssignedPartition::new(at));
         if partition.went_back(&fetched) {
             return self.start_again(fetched).await;
@@ -185,7 +191,7 @@ impl Dispatcher {
         partition.start_again(from);
         if self.transaction.as_ref().is_some_and(Transaction::is_open) {
             // It contains outputs of the earlier records. The abort seeks to `from`.
-            return self.abort_transaction().await;
+            return self.abort_transaction(&[]).await;
         }
         partition.receive(fetched);
         Ok(())
@@ -203,10 +209,11 @@ impl Dispatcher {
             }
             Event::Revoked(partitions) => self.release_partitions(&partitions).await?,
             Event::Lost(partitions) => {
-                if self.transaction.is_some() {
-                    self.abort_transaction().await?;
-                }
+                // The abort must not seek in them: they may be assigned again by now.
                 self.remove_partitions(&partitions);
+                if self.transaction.is_some() {
+                    self.abort_transaction(&[]).await?;
+                }
             }
             // The end of a partition needs no action, and neither do future events.
             _ => {}
@@ -391,7 +398,7 @@ impl Dispatcher {
     async fn release_partitions(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
         let deadline = Instant::now() + self.settings.drain;
         let result = if self.transaction.is_some() {
-            self.end_transaction(deadline).await
+            self.end_transaction(deadline, partitions).await
         } else {
             self.drain(partitions, deadline).await
         };

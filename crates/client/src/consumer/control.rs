@@ -149,7 +149,7 @@ impl ConsumerControl {
     /// Continues a partition at another position, and drops its fetched records.
     ///
     /// # Errors
-    /// [`Error::NotAssigned`].
+    /// [`Error::NotAssigned`], also for a partition that is being revoked, or whose loss no poll has returned yet.
     pub fn seek(&self, partition: &TopicPartition, to: StartAt) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Seek(partition.clone(), to, answer))
     }

@@ -224,6 +224,9 @@ impl Consumer {
     }
 
     /// Continues a partition at another position, and drops its fetched records.
+    ///
+    /// # Errors
+    /// [`Error::NotAssigned`], also for a partition that is being revoked, or whose loss no poll has returned yet.
     pub async fn seek(&mut self, partition: &TopicPartition, to: StartAt) -> Result<(), Error> {
         self.reader.forget_handed_out(Some(partition));
         self.control.seek(partition, to).await

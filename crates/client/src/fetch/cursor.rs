@@ -43,6 +43,8 @@ pub(crate) struct Cursor {
     pub(crate) paused: bool,
     /// The broker for whose next fetch it is queued.
     pub(crate) queued_at: Option<i32>,
+    /// `true` if the partition is revoked or lost: no seek opens it again.
+    pub(crate) is_released: bool,
     /// The broker whose session has it.
     pub(crate) session_at: Option<i32>,
     /// The replica to fetch from instead of the leader, and until when.
@@ -110,6 +112,7 @@ impl Cursor {
             queued_at: None,
             session_at: None,
             replica: None,
+            is_released: false,
             last_epoch: -1,
             validated_epoch: -1,
             touched: false,

@@ -213,11 +213,18 @@ fn set_paused(shared: &Shared, at: &TopicPartition, paused: bool) {
 }
 
 fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: StartAt) -> Result<(), Error> {
+    // The seek is for the assignment that the application knows. It must not move the next one after a loss, nor fetch
+    // from a revoked partition again.
+    if shared.owned_progress(&at).is_none() {
+        return Err(at.not_assigned());
+    }
     let slot = shared.cursors.update(&at, |cursor| {
-        cursor.seek(to);
-        cursor.slot
+        (!cursor.is_released).then(|| {
+            cursor.seek(to);
+            cursor.slot
+        })
     });
-    let slot = slot.ok_or_else(|| at.not_assigned())?;
+    let slot = slot.flatten().ok_or_else(|| at.not_assigned())?;
     shared.inbox.purge(slot);
     if to == StartAt::Committed {
         tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));

@@ -148,6 +148,7 @@ impl Shared {
                 let position = cursor.progress.position();
                 cursor.progress.next_generation();
                 cursor.position = Position::Failed;
+                cursor.is_released = true;
                 (cursor.slot, cursor.progress.clone(), position)
             });
             if let Some((slot, progress, position)) = stopped {

@@ -73,7 +73,7 @@ impl Dispatcher {
             State::Open(_) => {}
             State::Closing => {
                 if self.is_finished() {
-                    self.commit_transaction().await?;
+                    self.commit_transaction(&[]).await?;
                     // At once: if all partitions are paused, no poll has records.
                     self.begin_transaction_if_needed()?;
                 }
@@ -99,9 +99,13 @@ impl Dispatcher {
         through && owned.all(|assignment| inner.core.is_finished(assignment))
     }
 
-    /// Ends the transaction before partitions are revoked. Commits it if all its records are done before the
+    /// Ends the transaction before partitions are released. Commits it if all its records are done before the
     /// deadline.
-    pub(crate) async fn end_transaction(&mut self, deadline: Instant) -> Result<(), Error> {
+    pub(crate) async fn end_transaction(
+        &mut self,
+        deadline: Instant,
+        released: &[TopicPartition],
+    ) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         if matches!(transaction.state, State::Idle) {
             return Ok(());
@@ -130,12 +134,12 @@ impl Dispatcher {
             }
         }
         if result.is_ok() && self.is_finished() {
-            return self.commit_transaction().await;
+            return self.commit_transaction(released).await;
         }
-        result.and(self.abort_transaction().await)
+        result.and(self.abort_transaction(released).await)
     }
 
-    async fn commit_transaction(&mut self) -> Result<(), Error> {
+    async fn commit_transaction(&mut self, released: &[TopicPartition]) -> Result<(), Error> {
         let offsets: BTreeMap<_, _> = self.offsets(None).into_iter().collect();
         let committed = self.try_commit(&offsets).await;
         match committed {
@@ -148,7 +152,7 @@ impl Dispatcher {
             }
             Err(Error::Transaction(error)) if error.requires_abort() => {
                 tracing::warn!(%error, "the transaction was aborted; its records will be handled again");
-                self.abort_transaction().await?;
+                self.abort_transaction(released).await?;
                 let aborts = self.transaction.as_mut().map_or(0, |transaction| {
                     transaction.aborted_in_a_row += 1;
                     transaction.aborted_in_a_row
@@ -173,8 +177,9 @@ impl Dispatcher {
         self.retry_call(async |it| it.writer.producer.commit_transaction(CALL_WITHIN).await).await
     }
 
-    /// Aborts the transaction and restarts every partition at its committed offset.
-    pub(crate) async fn abort_transaction(&mut self) -> Result<(), Error> {
+    /// Aborts the transaction and restarts every partition at its committed offset, except those that are being released:
+    /// their next owner starts there, and they may be assigned to this member again by now.
+    pub(crate) async fn abort_transaction(&mut self, released: &[TopicPartition]) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         if matches!(transaction.state, State::Idle) {
             return Ok(());
@@ -194,10 +199,11 @@ impl Dispatcher {
         let starts: Vec<_> = self
             .assigned
             .values()
+            .filter(|partition| !released.contains(&partition.at))
             .filter_map(|partition| Some((partition.at.clone(), partition.committed.or(partition.start)?)))
             .collect();
         for (at, offset) in starts {
-            // Seeking fails for a revoked partition. Its next owner starts at the committed offset anyway.
+            // Seeking fails for a partition whose loss was not polled yet. Its next owner starts at the committed offset.
             let _ = self.consumer.seek(&at, StartAt::Offset(offset)).await;
         }
         self.retry_call(async |it| it.writer.producer.abort_transaction(CALL_WITHIN).await).await
