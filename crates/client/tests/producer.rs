@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
     Admin, Clock, Config, Consumer, NewTopic, Persisted, Polled, ProduceErrorKind, Producer, Purge, Record,
     StartAt, TopicPartition,
@@ -298,6 +298,36 @@ fn payloads_above_message_copy_max_bytes_are_not_copied() {
     assert!(producer.buffered_bytes() >= 200_000, "and counted");
     producer.flush_blocking(PATIENCE).expect("acknowledged");
     assert_eq!(read_back(&broker, "orders", 0, 2), [small.to_vec(), payload.to_vec()]);
+}
+
+/// A dropped flush counted as one that still waits: no record lingered again.
+#[tokio::test]
+async fn records_linger_again_after_a_flush_whose_future_is_dropped() {
+    let broker = broker("orders", 1);
+    let produced = || broker.cluster().requests(ApiKey::Produce);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.linger = Some(Duration::from_secs(60));
+    let producer = Producer::new(config).expect("a producer");
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::AnswerAfter(Duration::from_secs(2)));
+    let first = producer.enqueue(Record::to("orders").value("first")).await.expect("taken");
+    let sent = async {
+        while produced() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        flushed = producer.flush(PATIENCE) => panic!("{flushed:?} before the response"),
+        () = sent => {}
+    }
+    first.await.expect("acknowledged");
+
+    let second = producer.enqueue(Record::to("orders").value("second")).await.expect("taken");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let third = producer.enqueue(Record::to("orders").value("third")).await.expect("taken");
+    producer.flush(PATIENCE).await.expect("acknowledged");
+    second.await.expect("acknowledged");
+    third.await.expect("acknowledged");
+    assert_eq!(produced(), 2, "the second record waited for the third");
 }
 
 #[test]

@@ -287,10 +287,9 @@ impl Producer {
     /// [`Error::TimedOut`] after `timeout`; the remaining records stay in the buffer.
     pub async fn flush(&self, timeout: Duration) -> Result<(), Error> {
         let queues = &self.client.produce().queues;
-        queues.flushing.fetch_add(1, Ordering::Relaxed);
-        queues.wake.notify_one();
+        // The application may drop the future.
+        let _flushing = self.flushing();
         let result = timer::timeout(timeout, queues.unsettled.settled()).await;
-        queues.flushing.fetch_sub(1, Ordering::Relaxed);
         result.ok_or_else(|| Error::TimedOut {
             what: format!("flush: {} batches are not acknowledged", queues.unsettled.batches()),
             waited_ms: timeout.as_millis(),
@@ -300,11 +299,8 @@ impl Producer {
     /// [`Producer::flush`] for threads without a runtime.
     pub fn flush_blocking(&self, timeout: Duration) -> Result<(), Error> {
         let queues = &self.client.produce().queues;
-        queues.flushing.fetch_add(1, Ordering::Relaxed);
-        queues.wake.notify_one();
-        let done = queues.unsettled.wait_settled(timeout);
-        queues.flushing.fetch_sub(1, Ordering::Relaxed);
-        if done {
+        let _flushing = self.flushing();
+        if queues.unsettled.wait_settled(timeout) {
             return Ok(());
         }
         let what = format!("flush: {} batches are not acknowledged", queues.unsettled.batches());
