@@ -377,6 +377,26 @@ fn rejoin_with_late(api: ApiKey, broker: &BrokerThread, control: &ConsumerContro
     }
 }
 
+/// The member sent no heartbeats while its application finished with the topic that it no longer subscribes to. Its session
+/// ended, and it joined as another member.
+#[test]
+fn a_cooperative_member_stays_in_the_group_while_it_gives_up_a_topic() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Polled);
+    config
+        .set_all([("partition.assignment.strategy", "cooperative-sticky"), ("session.timeout.ms", "1000")])
+        .expect("known properties");
+    let (mut consumer, control) = joined(config);
+    let before = control.group_metadata().wait(PATIENCE).expect("a member");
+
+    control.subscribe(&["refunds"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
+    std::thread::sleep(Duration::from_millis(2500));
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    let after = control.group_metadata().wait(PATIENCE).expect("a member");
+    assert_eq!((&after.member_id, after.generation), (&before.member_id, before.generation + 1));
+}
+
 /// A group is in its next generation before its members know: the commits of that moment were refused, although a member
 /// of a cooperative group owns its partitions all the time.
 #[test]

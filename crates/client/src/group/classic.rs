@@ -45,6 +45,9 @@ pub(super) struct Member {
     application: Application,
     /// The last assignment, which sticky assignors use.
     held: OwnedPartitions,
+    /// The heartbeats of the last generation. They continue until the member joins the next one, because the application may
+    /// have to answer a revocation before that.
+    heartbeat: Option<Rc<HeartbeatTask>>,
 }
 
 /// The reason why this member left a generation.
@@ -84,13 +87,17 @@ struct AssignedTopics {
 
 impl Member {
     pub(super) fn new(shared: Rc<Shared>, application: Application) -> Self {
-        Self { shared, application, held: OwnedPartitions::default() }
+        Self { shared, application, held: OwnedPartitions::default(), heartbeat: None }
     }
 
     /// Runs one generation after the other, until it is dropped or another member takes its `group.instance.id`.
     pub(super) async fn live(mut self) {
         loop {
-            match self.generation().await {
+            let ended = self.generation().await;
+            if !matches!(ended, Ok(Left::Rejoin)) {
+                self.heartbeat = None;
+            }
+            match ended {
                 Ok(Left::Rejoin) => {}
                 Ok(Left::Late) => self.leave_until_polled().await,
                 Err(Stop::Again(code)) => {
@@ -148,6 +155,7 @@ impl Member {
         }
         if !self.may_join(&topics) {
             // It is no member: the group does not wait for it.
+            self.heartbeat = None;
             self.shared.step(MembershipStep::Out);
             return Ok(tokio::select! {
                 late = self.application.wants_or_is_late() => late.map_or(Left::Late, |()| Left::Rejoin),
@@ -156,12 +164,14 @@ impl Member {
             });
         }
         let began = Instant::now();
+        self.heartbeat = None;
         let joined = self.join(&topics).await?;
         let leads = joined.leader == joined.member_id;
         let (assignments, assigned_topics) =
             if leads && !joined.skip_assignment { self.assign(&joined).await? } else { Default::default() };
         let assigned = self.sync(&joined, assignments).await?;
-        let heartbeat = HeartbeatTask::start(self.shared.clone());
+        let heartbeat = Rc::new(HeartbeatTask::start(self.shared.clone()));
+        self.heartbeat = Some(heartbeat.clone());
 
         if let Some(left) = self.reconcile(assigned, joined.generation_id).await? {
             return Ok(left);
@@ -184,7 +194,6 @@ impl Member {
         };
         self.shared.cluster.observer.rebalances(reason);
         if let (Left::Rejoin, false) = (&left, self.is_cooperative()) {
-            // Heartbeats continue while the application finishes.
             return Ok(self
                 .application
                 .give_up(self.shared.owned())
