@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
 use ottla_client::{
-    Admin, Config, Consumer, Error, ErrorCode, Event, GroupHabits, NewTopic, Producer, Record, TopicPartition,
+    Admin, Config, Consumer, Error, ErrorCode, Event, GroupHabits, NewTopic, Polled, Producer, Record,
+    TopicPartition,
 };
 
 use crate::seats::{PATIENCE, Seats, block_on};
@@ -423,6 +424,36 @@ fn unsubscribing_is_bounded_and_commits_and_a_listener_hears_of_changes() {
     let consumer = seats.seat("a").consumer.as_mut().expect("a consumer");
     let _ = block_on(consumer.unsubscribe(Duration::from_secs(2)));
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+/// The refusal reached the application as an error. A heartbeat with the same refusal makes the member join again.
+#[test]
+fn a_member_of_the_new_protocol_that_is_refused_its_offsets_joins_again() {
+    for code in [ErrorCode::UnknownMemberId, ErrorCode::FencedMemberEpoch] {
+        let broker = broker("orders", 1);
+        produce(&broker, "orders", 1, 1);
+        broker.cluster().intercept(ApiKey::OffsetFetch, None, 1, Fault::Fail(code));
+        let mut config = Config::new(broker.bootstrap_servers());
+        config
+            .set_all([
+                ("group.id", "billing"),
+                ("group.protocol", "consumer"),
+                ("auto.offset.reset", "earliest"),
+            ])
+            .expect("known properties");
+        let mut consumer = Consumer::new(config).expect("a consumer");
+        block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < deadline, "{code}: no record");
+            match consumer.poll_blocking(Duration::from_millis(100)) {
+                Ok(Some(Polled::Records(_))) => break,
+                Ok(_) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(broker.cluster().requests(ApiKey::OffsetFetch) >= 2, "{code}");
+    }
 }
 
 #[test]

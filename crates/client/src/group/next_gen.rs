@@ -143,10 +143,7 @@ impl Member {
                 return Err(error);
             }
             if state.lost.replace(false) {
-                self.shared.cluster.observer.rebalances("no longer a member");
-                self.shared.step(MembershipStep::Joining);
-                self.application.lose();
-                state.in_full.set(true);
+                self.lose();
                 state.hurry.notify_one();
             }
             let target = state.target.borrow_mut().take();
@@ -161,10 +158,37 @@ impl Member {
                         state.target.borrow_mut().get_or_insert(target);
                         state.news.notify_one();
                     }
+                    // The next heartbeat would get the same refusal.
+                    Err(error) if is_unknown(&error) => {
+                        tracing::debug!(%error, "joining the group again");
+                        self.rejoin();
+                    }
                     Err(error) => return Err(error),
                 }
             }
         }
+    }
+
+    /// Gives the partitions up, which other members may own, and makes the next heartbeat join.
+    fn lose(&self) {
+        self.shared.cluster.observer.rebalances("no longer a member");
+        self.shared.step(MembershipStep::Joining);
+        self.application.lose();
+        self.state.in_full.set(true);
+    }
+
+    /// Joins again with the same id, after a request of this task was refused.
+    fn rejoin(&mut self) {
+        // A heartbeat in flight has the refused epoch.
+        self.heart = JoinSet::new();
+        if let Some(coordinator) = &self.shared.coordinator {
+            coordinator.leaves(false);
+        }
+        *self.state.target.borrow_mut() = None;
+        *self.state.owned.borrow_mut() = None;
+        self.state.lost.set(false);
+        self.lose();
+        self.heart.spawn_local(beat(self.shared.clone(), self.state.clone()));
     }
 
     async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<(), Late>, Error> {
@@ -226,6 +250,11 @@ impl Member {
 /// Returns `true` if the member epoch is stale; the next heartbeat updates it.
 fn is_stale(error: &Error) -> bool {
     matches!(error, Error::Broker { code: ErrorCode::StaleMemberEpoch, .. })
+}
+
+/// Returns `true` if the coordinator no longer knows the member, or its epoch.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error.broker_code(), Some(ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch))
 }
 
 /// Sends heartbeats that change nothing.
