@@ -57,18 +57,13 @@ impl TcpConnector {
             *attempts = attempts.wrapping_add(1);
             *attempts - 1
         };
-        let mut failure = None;
-        for address in in_turn(&resolved, self.net.address_family, attempt) {
-            match self.socket_to(address)?.connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.unwrap_or_else(|| {
+        let addresses = in_turn(&resolved, self.net.address_family, attempt);
+        let connected = connect_to_any(&addresses, |address| self.socket_to(address)).await;
+        connected.unwrap_or_else(|| {
             let family = self.net.address_family;
             let text = format!("`{host}` has no address of broker.address.family {family:?}");
-            io::Error::new(io::ErrorKind::AddrNotAvailable, text)
-        }))
+            Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text))
+        })
     }
 
     fn socket_to(&self, address: SocketAddr) -> io::Result<TcpSocket> {
@@ -93,6 +88,27 @@ impl Connector for TcpConnector {
             Ok(Box::new(stream) as Box<dyn Io>)
         })
     }
+}
+
+/// Connects to the first of the addresses that can be reached. Returns the last failure if there is none, and `None` without
+/// an address.
+async fn connect_to_any(
+    addresses: &[SocketAddr],
+    socket_to: impl Fn(SocketAddr) -> io::Result<TcpSocket>,
+) -> Option<io::Result<TcpStream>> {
+    let mut failure = None;
+    for address in addresses {
+        let connected = match socket_to(*address) {
+            Ok(socket) => socket.connect(*address).await,
+            // The machine may have no sockets of this family.
+            Err(error) => Err(error),
+        };
+        match connected {
+            Ok(stream) => return Some(Ok(stream)),
+            Err(error) => failure = Some(Err(error)),
+        }
+    }
+    failure
 }
 
 /// The addresses of the family, in the order in which an attempt tries them.
@@ -132,6 +148,22 @@ mod tests {
         assert_eq!(begun, [Some(all[0]), Some(all[2]), Some(all[0])]);
         assert_eq!(in_turn(&all, AddressFamily::V6, 7), [all[1]]);
         assert_eq!(in_turn(&all[..1], AddressFamily::V6, 0), []);
+    }
+
+    /// A host whose first address was of a family without sockets could not be reached at all.
+    #[tokio::test]
+    async fn a_family_without_sockets_does_not_end_the_attempt() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let v4 = listener.local_addr().expect("bound");
+        let all = [SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], v4.port())), v4];
+        let no_v6 = |address: SocketAddr| {
+            if address.is_ipv4() { TcpSocket::new_v4() } else { Err(io::ErrorKind::Unsupported.into()) }
+        };
+        let stream = connect_to_any(&all, no_v6).await.expect("addresses").expect("connected");
+        assert_eq!(stream.peer_addr().expect("connected"), v4);
+        let refused = connect_to_any(&all[..1], no_v6).await.expect("an address").expect_err("no sockets");
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        assert!(connect_to_any(&[], no_v6).await.is_none());
     }
 
     #[tokio::test]
