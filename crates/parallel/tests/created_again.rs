@@ -27,33 +27,44 @@ fn create_again(broker: &BrokerThread, topic: &str) {
 fn records_of_a_topic_created_again_are_handled_from_its_start() {
     for mode in Mode::ALL {
         for order in [Order::Partition, Order::Key] {
-            let broker = broker("orders", 1);
-            produce(broker.bootstrap_servers(), "orders", 10, 100);
-            let (seen, released) = (Seen::default(), Arc::new(AtomicBool::new(false)));
-            let (noted, waits) = (seen.clone(), released.clone());
-            let builder = builder(&broker, mode, order).drain(Duration::from_millis(200));
-            let processor = start(builder, mode, move |record| {
-                noted.note(record.key(), record.partition(), record.offset(), record.value());
-                // Offset 90 of the first topic is being handled while the topic is replaced.
-                while record.offset() == 90 && !waits.load(Ordering::Relaxed) {
-                    std::thread::park_timeout(Duration::from_millis(1));
-                }
-                Ok(())
-            });
-            await_that("at the record that waits", || {
-                seen.all().iter().any(|(_, _, offset, _)| *offset == 90)
-            });
-            let before = seen.len();
-            create_again(&broker, "orders");
-            // Values of 1,000 and more tell the new records from the old.
-            produce_from(broker.bootstrap_servers(), "orders", 10, 10_000, 50);
-            released.store(true, Ordering::Relaxed);
-            let new = || seen.all().iter().skip(before).filter(|(_, _, _, value)| *value >= 1_000).count();
-            await_that("the new records are handled", || new() >= 50);
-            let config = member(broker.bootstrap_servers(), "workers");
-            await_that("the new offset is committed", || committed(config.clone(), "orders", 1) == 50);
-            processor.stop();
-            processor.join().unwrap_or_else(|error| panic!("{mode:?} {order:?}: {error}"));
+            assert_handled_from_the_start(mode, order, 50);
         }
     }
+}
+
+/// The first 100 records of the new topic were skipped: the position existed in it.
+#[test]
+fn records_of_a_longer_topic_created_again_are_handled_from_its_start() {
+    for mode in Mode::ALL {
+        assert_handled_from_the_start(mode, Order::Key, 150);
+    }
+}
+
+/// A topic with 100 records is replaced by one with `count` records while its record 90 is handled.
+fn assert_handled_from_the_start(mode: Mode, order: Order, count: usize) {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 10, 100);
+    let (seen, released) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+    let (noted, waits) = (seen.clone(), released.clone());
+    let builder = builder(&broker, mode, order).drain(Duration::from_millis(200));
+    let processor = start(builder, mode, move |record| {
+        noted.note(record.key(), record.partition(), record.offset(), record.value());
+        // Offset 90 of the first topic is being handled while the topic is replaced.
+        while record.offset() == 90 && !waits.load(Ordering::Relaxed) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    await_that("at the record that waits", || seen.all().iter().any(|(_, _, offset, _)| *offset == 90));
+    let before = seen.len();
+    create_again(&broker, "orders");
+    // Values of 1,000 and more tell the new records from the old.
+    produce_from(broker.bootstrap_servers(), "orders", 10, 10_000, count);
+    released.store(true, Ordering::Relaxed);
+    let new = || seen.all().iter().skip(before).filter(|(_, _, _, value)| *value >= 1_000).count();
+    await_that("the new records are handled", || new() >= count);
+    let config = member(broker.bootstrap_servers(), "workers");
+    await_that("the new offset is committed", || committed(config.clone(), "orders", 1) == count as i64);
+    processor.stop();
+    processor.join().unwrap_or_else(|error| panic!("{mode:?} {order:?}: {error}"));
 }

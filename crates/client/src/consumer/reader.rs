@@ -22,8 +22,8 @@ pub(super) struct Reader {
     pub(super) polls: Option<Arc<PollActivity>>,
     /// The chunk that is being read.
     pub(super) opened: Option<OpenChunk>,
-    /// The offset after the records of the last poll; they count as processed at the next poll.
-    handed_out: Option<(Arc<PartitionProgress>, i64)>,
+    /// The generation of the last poll's records and the offset after them; they count as processed at the next poll.
+    handed_out: Option<(Arc<PartitionProgress>, u64, i64)>,
     /// The offset after the last record returned from the open chunk; that record counts as processed at the next
     /// call.
     pub(super) in_hand: Option<i64>,
@@ -92,19 +92,19 @@ impl Reader {
         if let Some(next) = self.in_hand.take()
             && let Some(opened) = self.opened.as_ref().filter(|_| store)
         {
-            opened.progress().set_done(next);
+            opened.progress().set_done_in(opened.chunk.generation, next);
         }
-        if let Some((progress, next)) = self.handed_out.take()
+        if let Some((progress, generation, next)) = self.handed_out.take()
             && store
         {
-            progress.set_done(next);
+            progress.set_done_in(generation, next);
         }
     }
 
     /// The records returned last, of this partition or of all, no longer count as processed at the next poll.
     pub(super) fn forget_handed_out(&mut self, of: Option<&TopicPartition>) {
         let is_meant = |at: &TopicPartition| of.is_none_or(|of| of == at);
-        if self.handed_out.as_ref().is_some_and(|(progress, _)| is_meant(&progress.at)) {
+        if self.handed_out.as_ref().is_some_and(|(progress, ..)| is_meant(&progress.at)) {
             self.handed_out = None;
         }
         if self.opened.as_ref().is_some_and(|opened| is_meant(&opened.progress().at)) {
@@ -169,7 +169,8 @@ impl Reader {
         match opened.batch(&self.reading) {
             Ok(batch) => {
                 let Some(batch) = batch else { return Ok(None) };
-                self.handed_out = Some((opened.progress().clone(), batch.next_offset()));
+                let generation = opened.chunk.generation;
+                self.handed_out = Some((opened.progress().clone(), generation, batch.next_offset()));
                 if self.reading.config.done_when_returned {
                     self.finish_handed_out();
                 }
@@ -179,7 +180,8 @@ impl Reader {
             Err(error) => {
                 let passed = self.reading.config.corrupt_returned.then(|| opened.pass_corrupt(&error));
                 let Some(corrupt) = passed.flatten() else { return Err(self.stop_opened(error)) };
-                self.handed_out = Some((opened.progress().clone(), corrupt.next_offset()));
+                let generation = opened.chunk.generation;
+                self.handed_out = Some((opened.progress().clone(), generation, corrupt.next_offset()));
                 Ok(Some(Polled::Corrupt(corrupt)))
             }
         }

@@ -3,6 +3,8 @@
 
 pub(super) mod action;
 #[cfg(test)]
+mod created_again;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod model;
@@ -296,11 +298,16 @@ impl FetchCore {
         if view.is_inbox_full(cursor.slot) {
             return None;
         }
-        let Some(LeaderInfo { leader, leader_epoch, .. }) = view.leader_info(&cursor.progress.at) else {
+        let Some(LeaderInfo { leader, leader_epoch, topic_id }) = view.leader_info(&cursor.progress.at)
+        else {
             self.actions.push_back(Action::WantTopic(cursor.progress.at.topic.clone()));
             self.actions.push_back(Action::RefreshMetadata);
             return None;
         };
+        if !cursor.is_in_topic(topic_id) {
+            self.on_topic_created_again(cursor, offset, now, view);
+            return None;
+        }
         if let Some(epoch) = cursor.epoch_to_validate(leader_epoch) {
             cursor.position = Position::Validating(offset);
             cursor.requested_at = Some(now);
@@ -375,7 +382,8 @@ impl FetchCore {
             };
             cursor.queued_at = None;
             let Some(offset) = cursor.fetchable(now) else { continue };
-            let Some(known) = view.leader_info(&cursor.progress.at) else { continue };
+            let known = view.leader_info(&cursor.progress.at);
+            let Some(known) = known.filter(|known| cursor.is_in_topic(known.topic_id)) else { continue };
             cursor.session_at = Some(node);
             let requested = RequestedPartition { offset, leader_epoch: known.leader_epoch };
             source.session.want(slot, &cursor.progress, known.topic_id, requested);
@@ -421,7 +429,8 @@ impl FetchCore {
             if source.session.requests(*slot, &cursor.progress, offset) {
                 return true;
             }
-            let Some(known) = view.leader_info(&cursor.progress.at) else { return true };
+            let known = view.leader_info(&cursor.progress.at);
+            let Some(known) = known.filter(|known| cursor.is_in_topic(known.topic_id)) else { return true };
             source.session.forget(*slot);
             cursor.session_at = None;
             let requested = RequestedPartition { offset, leader_epoch: known.leader_epoch };

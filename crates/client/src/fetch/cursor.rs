@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ottla_protocol::ErrorCode;
+use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::batch::BatchHeader;
 use ottla_wire::{BatchError, legacy};
 use tokio::time::Instant;
@@ -40,11 +40,13 @@ pub(crate) struct Cursor {
     pub(crate) slot: Slot,
     pub(crate) progress: Arc<PartitionProgress>,
     pub(crate) position: Position,
+    /// The id of the topic whose records the position counts; zero if unknown.
+    topic_id: Uuid,
     pub(crate) paused: bool,
-    /// The broker for whose next fetch it is queued.
-    pub(crate) queued_at: Option<i32>,
     /// `true` if the partition is revoked or lost: no seek opens it again.
     pub(crate) is_released: bool,
+    /// The broker for whose next fetch it is queued.
+    pub(crate) queued_at: Option<i32>,
     /// The broker whose session has it.
     pub(crate) session_at: Option<i32>,
     /// The replica to fetch from instead of the leader, and until when.
@@ -108,11 +110,12 @@ impl Cursor {
             slot,
             progress,
             position: Position::Unresolved(start),
+            topic_id: Uuid::ZERO,
             paused: false,
+            is_released: false,
             queued_at: None,
             session_at: None,
             replica: None,
-            is_released: false,
             last_epoch: -1,
             validated_epoch: -1,
             touched: false,
@@ -137,6 +140,13 @@ impl Cursor {
         self.start(to);
     }
 
+    /// Continues from an earlier offset of the same topic.
+    pub(crate) fn truncate_to(&mut self, offset: i64) {
+        let topic_id = self.topic_id;
+        self.seek(StartAt::Offset(offset));
+        self.topic_id = topic_id;
+    }
+
     fn start(&mut self, start: StartAt) {
         match start {
             StartAt::Offset(offset) => self.start_at(offset),
@@ -157,7 +167,17 @@ impl Cursor {
     /// Sets the offset at which fetching starts.
     pub(crate) fn start_at(&mut self, offset: i64) {
         self.position = Position::At(offset);
+        self.topic_id = Uuid::ZERO;
         self.progress.begin_at(offset);
+    }
+
+    /// Records the id of the topic in which the position is, if it was unknown. Returns `false` if the position is in another
+    /// topic of the same name, which was deleted: its offset belongs to other records.
+    pub(crate) fn is_in_topic(&mut self, id: Uuid) -> bool {
+        if self.topic_id.is_zero() {
+            self.topic_id = id;
+        }
+        id.is_zero() || self.topic_id == id
     }
 
     /// The offset to fetch from, if the partition can be fetched now.

@@ -21,6 +21,8 @@ pub(crate) struct PartitionProgress {
     /// The position before the first record for the application.
     start: AtomicI64,
     done: AtomicI64,
+    /// The first generation whose records can count as processed.
+    done_from: AtomicU64,
     /// The offset that the application stored with metadata; valid while `done` is the same offset.
     stored: Mutex<Option<OffsetAndMetadata>>,
     /// The epoch of the leader that wrote the last records given to the application.
@@ -58,6 +60,7 @@ impl PartitionProgress {
             position: none(),
             start: none(),
             done: none(),
+            done_from: AtomicU64::new(0),
             stored: Mutex::default(),
             epoch: AtomicI32::new(NO_EPOCH),
             committed: none(),
@@ -123,6 +126,23 @@ impl PartitionProgress {
         *self.stored() = Some(offset);
         self.committed.store(NONE, Ordering::Relaxed);
         self.set_done(next);
+    }
+
+    /// Records that a record of this generation was processed, unless its offset has been forgotten.
+    #[inline]
+    pub(crate) fn set_done_in(&self, generation: u64, next: i64) {
+        if generation >= self.done_from.load(Ordering::Acquire) {
+            self.set_done(next);
+        }
+    }
+
+    /// Forgets the processed and committed offsets, and the later ones of records that were read: they belong to other records
+    /// now.
+    pub(crate) fn forget_offsets(&self) {
+        self.done_from.store(self.generation() + 1, Ordering::Release);
+        *self.stored() = None;
+        self.done.store(NONE, Ordering::Release);
+        self.set_committed(NONE, None);
     }
 
     /// The offset to commit, if it is not committed yet.

@@ -213,6 +213,13 @@ impl Harness {
         self.table.touch_all();
     }
 
+    /// The topic was deleted and created again, according to fresh metadata.
+    pub(super) fn create_again(&mut self, partition: i32) {
+        let topic_id = Uuid::from(9);
+        self.facts.leaders.insert(partition, LeaderInfo { leader: ONE, leader_epoch: 0, topic_id });
+        self.table.touch_all();
+    }
+
     /// Everything that the application can poll.
     pub(super) fn poll_all(&self) -> Vec<Item> {
         std::iter::from_fn(|| self.facts.inbox.pop(QueueId::MAIN, false)).collect()

@@ -482,6 +482,33 @@ impl FetchCore {
         }
     }
 
+    /// The topic was deleted and created again: the position means nothing in its log. Reading continues at the start, whatever
+    /// `auto.offset.reset` says, because all its records are newer than those that were read. Records of the deleted topic
+    /// that were fetched reach the application first.
+    pub(super) fn on_topic_created_again(
+        &mut self,
+        cursor: &mut Cursor,
+        offset: i64,
+        now: Instant,
+        view: &dyn FetchView,
+    ) {
+        let at = cursor.progress.at.clone();
+        if cursor.progress.position().is_some_and(|next| next < offset) {
+            return self.block_until(cursor, now + self.settings.retry_backoff);
+        }
+        if cursor.progress.reset(self.settings.offset_reset) == OffsetReset::Error {
+            cursor.position = Position::Failed;
+            let (topic, partition) = (at.topic.to_string(), at.partition);
+            let error = Error::LogTruncated { topic, partition, offset, end: None };
+            cursor.last_error = Some(StallReason::of(&error));
+            return self.fail(cursor, error);
+        }
+        tracing::warn!(%at, offset, "the topic was created again: fetching from its start");
+        cursor.progress.forget_offsets();
+        cursor.seek(StartAt::Beginning);
+        self.resolve(cursor, StartAt::Beginning, now, view);
+    }
+
     /// The leader's log ends, or diverges, before the position: at `end`, or at an offset that the leader does not know.
     fn on_truncated(&mut self, cursor: &mut Cursor, offset: i64, end: Option<i64>, view: &impl FetchView) {
         let at = cursor.progress.at.clone();
@@ -496,7 +523,7 @@ impl FetchCore {
         if let Some(end) = end {
             tracing::warn!(%at, offset, end, "the leader's log is truncated: fetching from its end");
             let given = cursor.progress.position().unwrap_or(offset);
-            cursor.seek(StartAt::Offset(end.min(given)));
+            cursor.truncate_to(end.min(given));
         } else {
             tracing::warn!(%at, offset, ?reset, "the leader's log is older than what was read: the position is reset");
             cursor.seek(view.start_of(reset));

@@ -618,7 +618,7 @@ impl Harness {
 }
 
 /// The ListOffsets questions that were sent; all other actions stay.
-fn take_questions(harness: &mut Harness) -> Vec<(CursorRef, StartAt)> {
+pub(super) fn take_questions(harness: &mut Harness) -> Vec<(CursorRef, StartAt)> {
     let mut found = Vec::new();
     for action in std::mem::take(&mut harness.sent) {
         match action {
@@ -637,7 +637,7 @@ fn first_questions(harness: &mut Harness) -> Vec<(CursorRef, StartAt)> {
 }
 
 /// Ten records were read from partition 0, whose leader moved then.
-fn question_of_next_leader(harness: &mut Harness) -> EpochQuestion {
+pub(super) fn question_of_next_leader(harness: &mut Harness) -> EpochQuestion {
     let spec = harness.one_fetch();
     harness.answer(&spec, response(SESSION, vec![records(0, 0, 10)]));
     harness.move_leader(0, TWO, 6);
