@@ -20,6 +20,7 @@ mod broker;
 mod callbacks;
 mod certificates;
 mod client;
+mod closing;
 mod conf_interceptors;
 mod configuration;
 mod consuming;

@@ -38,6 +38,8 @@ pub(crate) struct ConsumerState {
     passed_offsets: Mutex<BTreeMap<TopicPartition, i64>>,
     /// Partitions of the simple consumer that were stopped.
     stopped: Mutex<BTreeSet<TopicPartition>>,
+    /// Partitions that the group has revoked by an operation of a queue, until they are assigned again.
+    told_revocations: Mutex<BTreeSet<TopicPartition>>,
     joined: AtomicBool,
     /// The consumer has a subscription, or is giving up its assignment since the subscription ended.
     has_protocol: AtomicBool,
@@ -301,10 +303,12 @@ impl<R: NextRecord> RecordReader<R> {
             Event::Assigned(partitions) => {
                 consuming.lost.store(false, Ordering::Relaxed);
                 consuming.assigned_by_group.store(true, Ordering::Relaxed);
+                lock(&consuming.told_revocations).retain(|at| !partitions.contains(at));
                 let err = RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
                 self.tells.then_some(Op::Rebalance { err, partitions, lost: false })
             }
             Event::Revoked(partitions) => {
+                lock(&consuming.told_revocations).extend(partitions.iter().cloned());
                 let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
                 self.tells.then_some(Op::Rebalance { err, partitions, lost: false })
             }
@@ -435,6 +439,7 @@ impl ConsumerState {
             subscribed: Mutex::default(),
             passed_offsets: Mutex::default(),
             stopped: Mutex::default(),
+            told_revocations: Mutex::default(),
             joined: AtomicBool::new(false),
             has_protocol: AtomicBool::new(false),
             assigned_by_group: AtomicBool::new(false),
@@ -627,7 +632,9 @@ impl ConsumerState {
 
     /// Returns the revocation that the group has decided and no poll has returned.
     pub(crate) fn unseen_revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
-        Self::revocation_of(handle, self.control.unseen_revocations())
+        let unseen = self.control.unseen_revocations();
+        lock(&self.told_revocations).extend(unseen.iter().cloned());
+        Self::revocation_of(handle, unseen)
     }
 
     fn revocation_of(handle: &Arc<Handle>, partitions: Vec<TopicPartition>) -> Option<Op> {
@@ -651,8 +658,18 @@ impl ConsumerState {
     /// Waits until the application has given up its partitions, at most [`CLOSE_TIMEOUT`]: it frees what they belong to after the
     /// close.
     pub(crate) fn await_given_up(&self) {
+        Self::await_none(|| !self.control.assignment().is_empty());
+    }
+
+    /// The same for the partitions whose revocation the application was told of before the close.
+    pub(crate) fn await_told_revocations(&self) {
+        let told = lock(&self.told_revocations).clone();
+        Self::await_none(|| self.control.assignment().iter().any(|at| told.contains(at)));
+    }
+
+    fn await_none(is_any_left: impl Fn() -> bool) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        while !self.control.assignment().is_empty() && Instant::now() < deadline {
+        while is_any_left() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,0 +1,111 @@
+//! Closes of consumers whose application gives its partitions up in another thread.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and time")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(clippy::wildcard_imports, reason = "C's names")]
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::handle::*;
+use rdkafka::conf::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::message::*;
+use rdkafka::queue::poll::*;
+
+use crate::common::{conf, new, subscribe, until};
+
+/// Longer than a close takes that does not wait.
+const LATER: Duration = Duration::from_millis(300);
+
+/// The steps of an application that gives its partitions up in another thread than the one that closes.
+#[derive(Default)]
+struct GivingUp {
+    assigned: AtomicUsize,
+    revoked: AtomicUsize,
+    given_up: AtomicUsize,
+}
+
+unsafe extern "C" fn on_rebalance_elsewhere(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let steps = unsafe { &*opaque.cast::<GivingUp>() };
+    if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+        unsafe { rd_kafka_assign(rk, partitions) };
+        steps.assigned.fetch_add(1, Ordering::SeqCst);
+    } else {
+        steps.revoked.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn assigned(broker: &BrokerThread, steps: &GivingUp) -> *mut rd_kafka_t {
+    let conf = conf(&[("bootstrap.servers", &broker.bootstrap_servers()), ("group.id", "billing")]);
+    unsafe {
+        rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance_elsewhere));
+        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(steps).cast_mut().cast());
+    }
+    let rk = new(RD_KAFKA_CONSUMER, conf);
+    subscribe(rk, c"orders");
+    poll_until(rk, || steps.assigned.load(Ordering::SeqCst) == 1);
+    rk
+}
+
+fn poll_until(rk: *mut rd_kafka_t, is_there: impl Fn() -> bool) {
+    until("the rebalance", || {
+        let message = unsafe { rd_kafka_consumer_poll(rk, 20) };
+        if !message.is_null() {
+            unsafe { rd_kafka_message_destroy(message) };
+        }
+        is_there()
+    });
+}
+
+/// Closes the consumer while another thread gives the partitions up, some time after it has seen their revocation.
+fn close(rk: *mut rd_kafka_t, steps: &GivingUp) {
+    let address = rk.addr();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until("the revocation", || steps.revoked.load(Ordering::SeqCst) > 0);
+            std::thread::sleep(LATER);
+            steps.given_up.fetch_add(1, Ordering::SeqCst);
+            unsafe { rd_kafka_assign(address as *mut rd_kafka_t, std::ptr::null()) };
+        });
+        assert_eq!(unsafe { rd_kafka_consumer_close(rk) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(steps.given_up.load(Ordering::SeqCst), 1);
+    });
+    unsafe { rd_kafka_destroy(rk) };
+    assert_eq!(steps.revoked.load(Ordering::SeqCst), 1, "revocations");
+}
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")
+}
+
+/// confluent-kafka-javascript runs JavaScript for it: the consumer was destroyed before, and the program crashed.
+#[test]
+fn a_close_waits_until_another_thread_has_given_up_the_partitions() {
+    let (broker, steps) = (broker(), GivingUp::default());
+    close(assigned(&broker, &steps), &steps);
+}
+
+/// The close revoked them again, and confluent-kafka-javascript crashed in that second call.
+#[test]
+fn a_close_does_not_revoke_again_what_an_unsubscribe_has_revoked() {
+    for polls_before in [false, true] {
+        let (broker, steps) = (broker(), GivingUp::default());
+        let rk = assigned(&broker, &steps);
+        assert_eq!(unsafe { rd_kafka_unsubscribe(rk) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+        if polls_before {
+            poll_until(rk, || steps.revoked.load(Ordering::SeqCst) == 1);
+        }
+        close(rk, &steps);
+    }
+}
