@@ -37,6 +37,25 @@ fn a_topic_that_is_named_again_is_described_once() {
     assert_eq!(described, [Some("orders"), Some("missing")]);
 }
 
+/// Each name beside the same id had the whole description of the topic.
+#[test]
+fn a_topic_that_is_named_again_by_its_id_is_described_once() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let by_name = MetadataRequestTopic { name: Some("orders".into()), ..Default::default() };
+    let request = MetadataRequest { topics: Some(vec![by_name]), ..Default::default() };
+    let topic_id = connection.ask(12, &request).expect("an answer").topics[0].topic_id;
+    let by_id = |number: usize| {
+        let name = (number > 0).then(|| format!("name-{number}"));
+        MetadataRequestTopic { name, topic_id }
+    };
+    let request = MetadataRequest { topics: Some((0..TIMES).map(by_id).collect()), ..Default::default() };
+    let answer = connection.ask(12, &request).expect("an answer");
+    let described: Vec<_> =
+        answer.topics.iter().map(|topic| (topic.name.as_deref(), topic.topic_id)).collect();
+    assert_eq!(described, [(Some("orders"), topic_id)]);
+}
+
 #[test]
 fn a_group_that_is_named_again_is_described_once() {
     let broker = broker();

@@ -36,7 +36,12 @@ impl Api for MetadataRequest {
             topics.map(|topic| described(cluster, &topic)).collect()
         } else {
             let wanted = self.topics.unwrap_or_default();
-            let wanted = without_repeats(wanted, |topic| (topic.name.clone(), topic.topic_id));
+            // A topic that is requested by its id has no name, or any.
+            let key = |topic: &MetadataRequestTopic| match topic.topic_id {
+                Uuid::ZERO => (topic.name.clone(), Uuid::ZERO),
+                id => (None, id),
+            };
+            let wanted = without_repeats(wanted, key);
             let mut failed = FxHashMap::default();
             if self.allow_auto_topic_creation && cluster.config.auto_create_topics {
                 (failed, throttle) = create_missing(&context, &wanted).await;
