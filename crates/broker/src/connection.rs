@@ -22,7 +22,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ottla_protocol::{ApiKey, Decoder, ErrorTally, RequestHeader};
+use ottla_protocol::{ApiKey, ErrorTally, RequestHeader};
 use ottla_wire::frames::FrameBuffer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -35,7 +35,7 @@ use crate::config::BrokerConfig;
 use crate::memory::{Charge, Kept};
 use crate::peer::Peer;
 use crate::quotas::Mute;
-use crate::request_memory::{decoded_bytes_max, is_charged};
+use crate::request_memory::{decoder, is_charged};
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
@@ -440,8 +440,7 @@ impl<T: Transport> Connection<T> {
     }
 
     async fn start(&mut self, frame: Bytes) -> Result<(), Closed> {
-        let memory_max = decoded_bytes_max(&frame, &self.context.cluster.config);
-        let mut input = Decoder::with_memory_max(frame.clone(), memory_max);
+        let mut input = decoder(&frame, &self.context.cluster.config);
         let header = RequestHeader::decode(&mut input).map_err(|error| Closed::Peer(error.to_string()))?;
         let api = header.api_key;
         if let Some(sasl) = &self.context.sasl

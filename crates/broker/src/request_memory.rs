@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ottla_protocol::ApiKey;
+use bytes::Bytes;
+use ottla_protocol::{ApiKey, Decoder};
 use ottla_wire::frames::FrameBuffer;
 
 use crate::config::BrokerConfig;
@@ -36,12 +37,20 @@ const FETCH_MEMORY_PER_BYTE: usize = 16;
 /// The same for DescribeConfigs requests, up to the limit of their descriptions: a resource has at least 5 bytes, and the description
 /// of a broker 40 KiB.
 const DESCRIPTION_MEMORY_PER_BYTE: usize = 8 << 10;
-/// The memory limit for the arrays of one request. Hundreds of thousands of partitions fit.
+/// The memory limit for the items of one request and of its response. Hundreds of thousands of partitions fit.
 const DECODED_BYTES_MAX: usize = 64 << 20;
-
-/// The same for requests that consist of names, which can have one byte each: the description of a group is ten times as large
-/// as the name in memory. About 60,000 names fit.
-const NAMES_BYTES_MAX: usize = 3 << 19;
+/// The memory of an item's response, of its encoding and of the maps that it is looked up in. An index has 4 bytes in a request, so that
+/// it is charged 120.
+const ITEM_MEMORY: usize = 116;
+/// The same for the partitions of a fetch: each has a target, an answer, and a wait for its next records.
+const FETCHED_ITEM_MEMORY: usize = 440;
+/// The same for items that are changed, in a record, or refused with a reason in words.
+const CHANGED_ITEM_MEMORY: usize = 360;
+/// The copies of a name that a request and its response have, besides the frame.
+const NAME_COPIES: usize = 4;
+/// The number of names in requests that consist of them, which can have one byte each: the description of a group is ten times as large
+/// as the name in memory.
+const NAMES_MAX: usize = 60_000;
 
 /// The open connections, which share the memory that is not charged.
 #[derive(Debug)]
@@ -131,21 +140,53 @@ pub(crate) fn is_charged(size: usize) -> bool {
     size > UNCHARGED_BYTES_MAX
 }
 
-/// Returns the memory limit for the arrays of a request.
-pub(crate) fn decoded_bytes_max(frame: &[u8], config: &BrokerConfig) -> usize {
+/// The decoder of a request. It refuses a request if the memory of its items, of their names and of the response would exceed what the
+/// request is charged at most, two thirds of it: the rest is for the frame.
+pub(crate) fn decoder(frame: &Bytes, config: &BrokerConfig) -> Decoder {
     let api = frame.first_chunk().map(|key| i16::from_be_bytes(*key));
     let is = |key: ApiKey| api == Some(key.code());
-    let max = DECODED_BYTES_MAX.min(Parts::of(config.memory_bytes_max).requests);
+    let max = DECODED_BYTES_MAX.min(Parts::of(config.memory_bytes_max).requests / 3 * 2);
     if is(ApiKey::Produce) {
         // A partition with records is larger on the wire than decoded.
-        max.min(SHARE_MAX + frame.len() * 2)
-    } else if NAMES_ONLY.into_iter().any(is) {
-        max.min(NAMES_BYTES_MAX)
+        return Decoder::with_memory_max(frame.clone(), max.min(SHARE_MAX + frame.len() * 2));
+    }
+    let item = if [ApiKey::Fetch, ApiKey::ShareFetch].into_iter().any(is) {
+        FETCHED_ITEM_MEMORY
+    } else if CHANGES.into_iter().any(is) {
+        CHANGED_ITEM_MEMORY
+    } else {
+        ITEM_MEMORY
+    };
+    let max = if NAMES_ONLY.into_iter().any(is) {
+        max.min(NAMES_MAX * (size_of::<String>() + item) + NAME_COPIES * frame.len())
     } else {
         max
-    }
+    };
+    Decoder::with_memory_max(frame.clone(), max).with_derived_memory(item, NAME_COPIES)
 }
 
 /// Requests that consist of names.
 const NAMES_ONLY: [ApiKey; 4] =
     [ApiKey::DescribeGroups, ApiKey::DeleteGroups, ApiKey::FindCoordinator, ApiKey::DescribeTransactions];
+
+/// Requests that change each of their items, or refuse it with a reason.
+const CHANGES: [ApiKey; 18] = [
+    ApiKey::AlterClientQuotas,
+    ApiKey::AlterConfigs,
+    ApiKey::AlterPartitionReassignments,
+    ApiKey::CreateAcls,
+    ApiKey::CreatePartitions,
+    ApiKey::CreateTopics,
+    ApiKey::DeleteAcls,
+    ApiKey::DeleteShareGroupState,
+    ApiKey::DeleteTopics,
+    ApiKey::IncrementalAlterConfigs,
+    ApiKey::InitializeShareGroupState,
+    ApiKey::OffsetCommit,
+    ApiKey::OffsetDelete,
+    ApiKey::ReadShareGroupState,
+    ApiKey::ReadShareGroupStateSummary,
+    ApiKey::TxnOffsetCommit,
+    ApiKey::UpdateFeatures,
+    ApiKey::WriteShareGroupState,
+];

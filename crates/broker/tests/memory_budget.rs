@@ -15,19 +15,27 @@ use common::memory::{Growth, alone};
 use common::{PATIENCE, Raw, batch, framed, produce_request};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_client::{Config, Producer, Record};
-use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
+use ottla_protocol::messages::consumer_group_heartbeat::{self, ConsumerGroupHeartbeatRequest};
 use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, TopicRequest};
+use ottla_protocol::messages::elect_leaders::{self, ElectLeadersRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
+use ottla_protocol::messages::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
 use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::Seal;
 
 /// The budget of the brokers here.
@@ -36,11 +44,15 @@ const BUDGET_MIB: u64 = 16;
 const ABOVE_MIB: u64 = 32;
 
 fn broker(dir: &Path) -> BrokerThread {
+    broker_with(dir, BUDGET_MIB)
+}
+
+fn broker_with(dir: &Path, budget_mib: u64) -> BrokerThread {
     let broker = Broker::builder().data_dir(dir).topic("orders", 1);
     broker
         .configure(|config| {
             config.durability = Durability::Os;
-            config.memory_bytes_max = (BUDGET_MIB << 20) as usize;
+            config.memory_bytes_max = (budget_mib << 20) as usize;
             config.frame_timeout = Duration::from_secs(2);
         })
         .spawn()
@@ -151,7 +163,7 @@ fn a_whole_request_of_a_client_that_has_left_is_served_when_there_is_memory() {
     }
 }
 
-/// They are not counted. A response has five times the size of its request, and a connection starts no more than its share of requests.
+/// A response has five times the size of its request, and a connection starts no more than its share of requests.
 #[test]
 fn finished_produce_responses_that_are_not_read_are_limited() {
     const CLIENTS: usize = 500;
@@ -183,7 +195,8 @@ fn finished_produce_responses_that_are_not_read_are_limited() {
 fn a_long_name_with_many_partitions_costs_its_size_once() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
-    let broker = broker(dir.path());
+    // Of 16 MiB, a request may use 4 MiB: too little for so many partitions.
+    let broker = broker_with(dir.path(), 256);
     let partition = |partition| FetchPartition { partition, ..Default::default() };
     let topic = FetchTopic {
         topic: "x".repeat(32_000),
@@ -401,4 +414,107 @@ fn groups_and_ids_of_members_that_do_not_come_back_are_limited() {
     let refused = codes.iter().filter(|code| **code == ErrorCode::GroupMaxSizeReached).count();
     assert!((30..70).contains(&expected), "{expected} groups of 30 KB within 2 MiB");
     assert_eq!(expected + refused, 200, "{:?}", codes.last());
+}
+
+/// A topic name, or a group, with this many indexes of partitions in several requests. All of them are distinct.
+fn requests_of_indexes(count: i32) -> Vec<(&'static str, Vec<u8>)> {
+    let (topic, indexes) = (String::from("orders"), || (1..=count).collect::<Vec<i32>>());
+    let described = TopicRequest { name: topic.clone(), partition_indexes: indexes() };
+    let elected = elect_leaders::TopicPartitions { topic: topic.clone(), partitions: indexes() };
+    let fetched =
+        OffsetFetchRequestTopics { name: topic.clone(), partition_indexes: indexes(), ..Default::default() };
+    let group = OffsetFetchRequestGroup {
+        group_id: "billing".into(),
+        topics: Some(vec![fetched]),
+        member_epoch: -1,
+        ..Default::default()
+    };
+    let added = AddPartitionsToTxnTopic { name: topic.clone(), partitions: indexes() };
+    let owned = consumer_group_heartbeat::TopicPartitions { topic_id: Uuid([7; 16]), partitions: indexes() };
+    let deleted = indexes().into_iter();
+    let deleted = deleted.map(|partition_index| OffsetDeleteRequestPartition { partition_index });
+    let deleted = OffsetDeleteRequestTopic { name: topic, partitions: deleted.collect() };
+    vec![
+        ("DescribeProducers", framed(0, &DescribeProducersRequest { topics: vec![described] })),
+        (
+            "ElectLeaders",
+            framed(2, &ElectLeadersRequest { topic_partitions: Some(vec![elected]), ..Default::default() }),
+        ),
+        ("OffsetFetch", framed(8, &OffsetFetchRequest { groups: vec![group], ..Default::default() })),
+        (
+            "AddPartitionsToTxn",
+            framed(3, &AddPartitionsToTxnRequest { v3_and_below_topics: vec![added], ..Default::default() }),
+        ),
+        (
+            "ConsumerGroupHeartbeat",
+            framed(
+                1,
+                &ConsumerGroupHeartbeatRequest {
+                    group_id: "billing".into(),
+                    member_id: "member".into(),
+                    topic_partitions: Some(vec![owned]),
+                    ..Default::default()
+                },
+            ),
+        ),
+        (
+            "OffsetDelete",
+            framed(0, &OffsetDeleteRequest { group_id: "billing".into(), topics: vec![deleted] }),
+        ),
+    ]
+}
+
+/// An index has 4 bytes in a request, and its result 140: 16 million of them made 2.2 GB, of a budget of 256 MiB.
+#[test]
+fn requests_of_very_many_indexes_are_refused_and_those_of_8_000_are_answered() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let few = requests_of_indexes(8_000);
+    let many = requests_of_indexes(2_500_000);
+    let mut bystander = Raw::connect(broker.addresses()[0]);
+    let growth = Growth::start();
+    for (what, request) in &many {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.send(request);
+        assert!(matches!(connection.hear(), common::Heard::Closed), "{what}");
+        assert!(bystander.is_served(), "after {what}");
+    }
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "requests of 10 MB of indexes");
+    for (what, request) in &few {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.send(request);
+        assert!(matches!(connection.hear(), common::Heard::Answer(_)), "{what}");
+    }
+    // The default budget has room for the partitions of all topics in one request.
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker_with(dir.path(), 256);
+    for (what, request) in requests_of_indexes(100_000) {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.send(&request);
+        assert!(matches!(connection.hear(), common::Heard::Answer(_)), "{what}");
+    }
+}
+
+/// Each name was copied to the decoded request, to its response and to maps, beside the frame.
+#[test]
+fn a_request_of_very_many_bytes_of_names_is_refused() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let topic = |number| MetadataRequestTopic {
+        name: Some(format!("{number}-{}", "x".repeat(30_000))),
+        ..Default::default()
+    };
+    let request = |count| {
+        framed(9, &MetadataRequest { topics: Some((0..count).map(topic).collect()), ..Default::default() })
+    };
+    let (few, many) = (request(30), request(400));
+    let growth = Growth::start();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.send(&few);
+    assert!(matches!(connection.hear(), common::Heard::Answer(_)));
+    connection.send(&many);
+    assert!(matches!(connection.hear(), common::Heard::Closed));
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "a request with 12 MB of names");
 }

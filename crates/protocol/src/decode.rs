@@ -15,6 +15,9 @@ pub struct Decoder {
     frame: Bytes,
     at: usize,
     memory_left: usize,
+    /// The memory that counts for each element of an array besides its own, and for each byte of a string.
+    per_element: usize,
+    per_string_byte: usize,
 }
 
 macro_rules! fixed {
@@ -38,9 +41,17 @@ impl Decoder {
     /// A cursor that takes at most `memory_max` bytes for the elements of arrays.
     ///
     /// Some structs are thirty times larger in memory than on the wire. A reader of large frames from untrusted peers
-    /// should set a limit. Strings and payloads are never larger than the frame and do not count.
+    /// should set a limit. Strings and payloads are never larger than the frame and do not count by default.
     pub fn with_memory_max(frame: Bytes, memory_max: usize) -> Self {
-        Self { frame, at: 0, memory_left: memory_max }
+        Self { frame, at: 0, memory_left: memory_max, per_element: 0, per_string_byte: 0 }
+    }
+
+    /// Counts also the memory of what the reader makes of the message: so many bytes for each element of an array, and for each byte
+    /// of a string. Elements of one byte have no memory but their own.
+    #[must_use]
+    pub fn with_derived_memory(mut self, per_element: usize, per_string_byte: usize) -> Self {
+        (self.per_element, self.per_string_byte) = (per_element, per_string_byte);
+        self
     }
 
     /// The cursor's position.
@@ -133,6 +144,7 @@ impl Decoder {
             return Err(DecodeFault::StringTooLong { len: n, max: STRING_BYTES_MAX }.into());
         }
         self.need(n)?;
+        self.charge(n * self.per_string_byte)?;
         let bytes = &self.frame[self.at..self.at + n];
         match std::str::from_utf8(bytes) {
             Ok(text) => {
@@ -185,6 +197,13 @@ impl Decoder {
             }
             None => Err(DecodeFault::Memory { at: self.at, bytes, left: self.memory_left }.into()),
         }
+    }
+
+    /// Subtracts the memory of an array's elements from the limit.
+    #[inline]
+    pub(crate) fn charge_elements<T>(&mut self, count: usize) -> Result<(), DecodeError> {
+        let derived = if size_of::<T>() > 1 { self.per_element } else { 0 };
+        self.charge(count.saturating_mul(size_of::<T>() + derived))
     }
 
     /// Reads the tag and size of a tagged field. The size is at most the number of remaining bytes.

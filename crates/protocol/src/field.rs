@@ -241,7 +241,7 @@ impl<T: Field> Nullable for Vec<T> {
         let Some(count) = input.array_length(form.length(), T::BYTES_MIN)? else {
             return Ok(None);
         };
-        input.charge(count.saturating_mul(size_of::<T>()))?;
+        input.charge_elements::<T>(count)?;
         let mut elements = Self::with_capacity(count.min(ARRAY_BYTES_UNSEEN_MAX / size_of::<T>().max(1)));
         for _ in 0..count {
             elements.push(T::read(input, form)?);

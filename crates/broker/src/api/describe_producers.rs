@@ -51,11 +51,12 @@ fn respond(
     };
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = seen.new_ones(&topic.name, topic.partition_indexes).into_iter().map(|index| {
-            let (error_code, error_message, active_producers) = match limited(&topic.name, index) {
-                Ok(producers) => (ErrorCode::None, None, producers),
-                Err(code) => (code, Some(code.message().to_owned()), Vec::new()),
+            let (error_code, active_producers) = match limited(&topic.name, index) {
+                Ok(producers) => (ErrorCode::None, producers),
+                Err(code) => (code, Vec::new()),
             };
-            PartitionResponse { partition_index: index, error_code, error_message, active_producers }
+            // Clients know the message of a code. A copy for each partition would be most of the response.
+            PartitionResponse { partition_index: index, error_code, error_message: None, active_producers }
         });
         TopicResponse { partitions: partitions.collect(), name: topic.name }
     });

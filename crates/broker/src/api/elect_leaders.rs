@@ -59,11 +59,8 @@ fn elect_all(cluster: &Cluster, election: Election) -> Vec<ReplicaElectionResult
     results.filter(|topic| !topic.partition_result.is_empty()).collect()
 }
 
+/// The result of one election. Clients know the message of a code: a copy for each partition would be most of the response.
 fn result_of(partition_id: i32, outcome: Result<(), ErrorCode>) -> PartitionResult {
-    match outcome {
-        Ok(()) => PartitionResult { partition_id, ..Default::default() },
-        Err(error_code) => {
-            PartitionResult { partition_id, error_code, error_message: Some(error_code.message().to_owned()) }
-        }
-    }
+    let error_code = outcome.err().unwrap_or(ErrorCode::None);
+    PartitionResult { partition_id, error_code, error_message: None }
 }
