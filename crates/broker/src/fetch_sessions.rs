@@ -30,6 +30,11 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// header of its shared name.
 const PARTITION_BYTES: usize = size_of::<(Arc<Name>, Wanted)>() + size_of::<Name>() + 48;
 
+/// The partitions that an uncharged request may fetch: those that it can name itself.
+const UNCHARGED_PARTITIONS_MAX: usize = 32;
+/// The memory of a partition that is fetched: its target, its answer, the wait for its next records, and the response.
+const FETCHED_BYTES: usize = 400;
+
 /// A topic's name, which all partitions of a request and of a session share. It is hashed once: a request can have one
 /// long name for 60,000 partitions.
 #[derive(Clone, Debug)]
@@ -144,6 +149,17 @@ pub(crate) struct Selected {
     pub(crate) partitions: Vec<(Arc<Name>, Wanted)>,
 }
 
+/// A number of partitions that a session adds to a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remembered(usize);
+
+impl Remembered {
+    /// The memory of a fetch of these partitions, if it must be charged.
+    pub(crate) fn charge(self) -> Option<usize> {
+        (self.0 > UNCHARGED_PARTITIONS_MAX).then(|| self.0 * FETCHED_BYTES)
+    }
+}
+
 /// A session's partitions, in the order in which they came, which is that of their topics mostly.
 ///
 /// A fetch walks them all, and most fetches change one or two.
@@ -202,10 +218,22 @@ impl FetchSessions {
         Self { limits, state: Mutex::new(state) }
     }
 
-    /// Takes in a request: begins, continues or ends a session.
+    /// The partitions of the session that a request continues, which the request does not name itself.
+    pub(crate) fn remembered(&self, request: &FetchRequest) -> Remembered {
+        if request.session_epoch == FINAL_EPOCH || request.session_epoch == INITIAL_EPOCH {
+            return Remembered(0);
+        }
+        let session = self.lock().sessions.get(&request.session_id).map(|entry| entry.session.clone());
+        Remembered(session.map_or(0, |session| {
+            session.lock().unwrap_or_else(PoisonError::into_inner).partitions.list.len()
+        }))
+    }
+
+    /// Takes in a request: begins, continues or ends a session. The memory of `remembered` partitions is charged.
     pub(crate) fn select(
         &self,
         request: &FetchRequest,
+        remembered: Remembered,
         version: i16,
         now: Instant,
     ) -> Result<Selected, ErrorCode> {
@@ -227,6 +255,10 @@ impl FetchSessions {
         }
         if session.by_id != by_id {
             return Err(ErrorCode::FetchSessionTopicIdError);
+        }
+        if session.partitions.list.len() > remembered.0.max(UNCHARGED_PARTITIONS_MAX) {
+            // Another request has added some while this one waited for memory. No client has two at a time: it begins again.
+            return Err(ErrorCode::FetchSessionIdNotFound);
         }
         // After the largest epoch comes 1: 0 would begin a new session.
         session.epoch = session.epoch.checked_add(1).unwrap_or(1);
@@ -435,24 +467,33 @@ mod tests {
         FetchRequest { session_id, session_epoch, topics: vec![topic], ..Default::default() }
     }
 
+    fn select(
+        sessions: &FetchSessions,
+        request: &FetchRequest,
+        version: i16,
+        now: Instant,
+    ) -> Result<Selected, ErrorCode> {
+        sessions.select(request, sessions.remembered(request), version, now)
+    }
+
     #[test]
     fn a_session_grows_shrinks_and_refuses_what_is_out_of_step() {
         let now = Instant::now();
         let sessions = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(7));
-        let full = sessions.select(&request(0, 0, &[0, 1]), 12, now).expect("begun");
+        let full = select(&sessions, &request(0, 0, &[0, 1]), 12, now).expect("begun");
         assert!(!full.incremental && full.session_id != 0 && full.partitions.len() == 2);
         let id = full.session_id;
-        let more = sessions.select(&request(id, 1, &[2]), 12, now).expect("continued");
+        let more = select(&sessions, &request(id, 1, &[2]), 12, now).expect("continued");
         assert!(more.incremental && more.partitions.len() == 3);
         assert_eq!(
-            sessions.select(&request(id, 1, &[]), 12, now).expect_err("again"),
+            select(&sessions, &request(id, 1, &[]), 12, now).expect_err("again"),
             ErrorCode::InvalidFetchSessionEpoch
         );
         let mut less = request(id, 2, &[]);
         less.forgotten_topics_data =
             vec![ForgottenTopic { topic: "t".into(), partitions: vec![0, 1], ..Default::default() }];
-        assert_eq!(sessions.select(&less, 12, now).expect("continued").partitions.len(), 1);
-        let error = sessions.select(&request(id, 3, &[]), 13, now).expect_err("by id now");
+        assert_eq!(select(&sessions, &less, 12, now).expect("continued").partitions.len(), 1);
+        let error = select(&sessions, &request(id, 3, &[]), 13, now).expect_err("by id now");
         assert_eq!(error, ErrorCode::FetchSessionTopicIdError);
     }
 
@@ -460,15 +501,15 @@ mod tests {
     fn a_new_session_takes_the_place_of_one_that_is_not_in_use_and_of_no_other() {
         let now = Instant::now();
         let sessions = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(7));
-        let begin = |now| sessions.select(&request(0, 0, &[0]), 12, now).expect("answered").session_id;
+        let begin = |now| select(&sessions, &request(0, 0, &[0]), 12, now).expect("answered").session_id;
         let (first, second) = (begin(now), begin(now));
         assert_eq!(begin(now), 0, "answered without a session");
         let later = now + EVICTED_AFTER;
-        assert!(sessions.select(&request(second, 1, &[]), 12, later).is_ok());
+        assert!(select(&sessions, &request(second, 1, &[]), 12, later).is_ok());
         assert_ne!(begin(later), 0);
-        let gone = sessions.select(&request(first, 1, &[]), 12, later).expect_err("it made room");
+        let gone = select(&sessions, &request(first, 1, &[]), 12, later).expect_err("it made room");
         assert_eq!(gone, ErrorCode::FetchSessionIdNotFound);
-        assert!(sessions.select(&request(second, 2, &[]), 12, later).is_ok());
+        assert!(select(&sessions, &request(second, 2, &[]), 12, later).is_ok());
     }
 
     /// One name of 32,000 bytes with 60,000 partitions used 1.9 GB, which stayed in the session.
@@ -481,30 +522,30 @@ mod tests {
         let many: Vec<i32> = (0..60_000).collect();
         let mut huge = request(0, 0, &many);
         huge.topics[0].topic = "x".repeat(32_000);
-        let selected = sessions.select(&huge, 12, now).expect("answered");
+        let selected = select(&sessions, &huge, 12, now).expect("answered");
         assert_eq!((selected.session_id, selected.partitions.len(), bytes()), (0, 60_000, 0));
         let shared = &selected.partitions[0].0.topic.text;
         assert!(selected.partitions.iter().all(|(name, _)| Arc::ptr_eq(&name.topic.text, shared)));
 
         let hundred: Vec<i32> = (0..100).collect();
         let ids: Vec<i32> = (0..1_000)
-            .map(|_| sessions.select(&request(0, 0, &hundred), 12, now).expect("answered").session_id)
+            .map(|_| select(&sessions, &request(0, 0, &hundred), 12, now).expect("answered").session_id)
             .take_while(|id| *id != 0)
             .collect();
         assert!(ids.len() > 10 && bytes() <= limits.bytes, "{} sessions, {} bytes", ids.len(), bytes());
         // A session cannot grow beyond its part either.
-        let grown = sessions.select(&request(ids[0], 1, &many), 12, now).expect_err("too large");
+        let grown = select(&sessions, &request(ids[0], 1, &many), 12, now).expect_err("too large");
         assert_eq!(grown, ErrorCode::FetchSessionIdNotFound);
         for id in &ids[1..] {
             let mut less = request(*id, 1, &[]);
             less.forgotten_topics_data =
                 vec![ForgottenTopic { topic: "t".into(), partitions: hundred.clone(), ..Default::default() }];
-            let _ = sessions.select(&less, 12, now);
+            let _ = select(&sessions, &less, 12, now);
         }
         assert_eq!(bytes(), 0);
-        let _ = sessions.select(&request(0, 0, &hundred), 12, now);
+        let _ = select(&sessions, &request(0, 0, &hundred), 12, now);
         assert!(bytes() > 0);
-        let _ = sessions.select(&request(0, -1, &[]), 12, now + EXPIRED_AFTER);
+        let _ = select(&sessions, &request(0, -1, &[]), 12, now + EXPIRED_AFTER);
         assert_eq!(bytes(), 0, "idle sessions expire");
     }
 
@@ -512,12 +553,36 @@ mod tests {
     fn a_session_of_an_earlier_process_does_not_meet_another_clients_session() {
         let now = Instant::now();
         let before = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(1));
-        let stale = before.select(&request(0, 0, &[0]), 12, now).expect("begun").session_id;
+        let stale = select(&before, &request(0, 0, &[0]), 12, now).expect("begun").session_id;
         let after = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(2));
-        let _ = after.select(&request(0, 0, &[1]), 12, now).expect("another client's");
+        let _ = select(&after, &request(0, 0, &[1]), 12, now).expect("another client's");
         assert_eq!(
-            after.select(&request(stale, 1, &[]), 12, now).expect_err("unknown"),
+            select(&after, &request(stale, 1, &[]), 12, now).expect_err("unknown"),
             ErrorCode::FetchSessionIdNotFound
+        );
+    }
+
+    /// A request of 45 bytes, which was not charged, fetched all partitions of its session.
+    #[test]
+    fn a_fetch_is_charged_for_the_partitions_of_its_session() {
+        let now = Instant::now();
+        let sessions = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(7));
+        let few: Vec<i32> = (0..UNCHARGED_PARTITIONS_MAX as i32).collect();
+        let begin = request(0, 0, &few);
+        assert_eq!(sessions.remembered(&begin).charge(), None, "the request names them itself");
+        let id = select(&sessions, &begin, 12, now).expect("begun").session_id;
+        let (grow, next) = (request(id, 1, &[1_000]), request(id, 2, &[]));
+        let before = sessions.remembered(&next);
+        assert_eq!(before.charge(), None);
+        assert_eq!(select(&sessions, &grow, 12, now).expect("continued").partitions.len(), few.len() + 1);
+        let error =
+            sessions.select(&next, before, 12, now).expect_err("another request has added partitions");
+        assert_eq!(error, ErrorCode::FetchSessionIdNotFound);
+        let after = sessions.remembered(&next);
+        assert_eq!(after.charge(), Some((few.len() + 1) * FETCHED_BYTES));
+        assert_eq!(
+            sessions.select(&next, after, 12, now).expect("continued").partitions.len(),
+            few.len() + 1
         );
     }
 
@@ -525,7 +590,7 @@ mod tests {
     fn without_a_session_nothing_is_remembered() {
         let now = Instant::now();
         let sessions = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(7));
-        let once = sessions.select(&request(0, -1, &[0]), 12, now).expect("answered");
+        let once = select(&sessions, &request(0, -1, &[0]), 12, now).expect("answered");
         assert_eq!((once.session_id, once.incremental), (0, false));
     }
 }

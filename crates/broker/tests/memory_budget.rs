@@ -518,3 +518,56 @@ fn a_request_of_very_many_bytes_of_names_is_refused() {
     assert!(matches!(connection.hear(), common::Heard::Closed));
     growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "a request with 12 MB of names");
 }
+
+/// 300 requests of 45 bytes held the memory of 1,000 partitions each, for as long as their clients liked.
+#[test]
+fn fetches_of_many_partitions_of_a_session_wait_for_memory() {
+    const PARTITIONS: i32 = 1_000;
+    let _alone = alone();
+    let builder = Broker::builder().memory().topic("orders", PARTITIONS);
+    let builder = builder.configure(|config| config.memory_bytes_max = (BUDGET_MIB << 20) as usize);
+    let broker = builder.spawn().expect("a broker");
+    let partition = |partition| FetchPartition {
+        partition,
+        partition_max_bytes: 1 << 20,
+        current_leader_epoch: -1,
+        ..Default::default()
+    };
+    let request = |session_id, session_epoch, partitions| {
+        let topic = FetchTopic {
+            topic: "orders".into(),
+            partitions: (0..partitions).map(partition).collect(),
+            ..Default::default()
+        };
+        let topics = if partitions > 0 { vec![topic] } else { Vec::new() };
+        let max_wait_ms = if partitions > 0 { 0 } else { i32::MAX };
+        FetchRequest {
+            session_id,
+            session_epoch,
+            max_wait_ms,
+            min_bytes: 1,
+            max_bytes: 1 << 20,
+            topics,
+            ..Default::default()
+        }
+    };
+    let mut first = Raw::connect(broker.addresses()[0]);
+    let begun = first.ask(12, &request(0, 0, PARTITIONS)).expect("an answer");
+    assert_ne!(begun.session_id, 0);
+    broker.cluster().requests(ottla_protocol::ApiKey::Fetch);
+    let growth = Growth::start();
+    let mut held = Vec::new();
+    for epoch in 1..=300 {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.send(&framed(12, &request(begun.session_id, epoch, 0)));
+        let began = Instant::now();
+        while broker.cluster().requests(ottla_protocol::ApiKey::Fetch) < epoch as u64 {
+            assert!(began.elapsed() < PATIENCE, "the request has not arrived");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        held.push(connection);
+    }
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "300 fetches of a session");
+    let mut last = held.pop().expect("one of them");
+    assert!(matches!(last.hear(), common::Heard::Answer(_)), "it is served when the earlier ones are");
+}

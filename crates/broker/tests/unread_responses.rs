@@ -23,9 +23,17 @@ const RECEIVE_BYTES: usize = 2 << 10;
 const MANY: usize = 512;
 /// A budget of which three eighths are for requests: 384 KiB.
 const BUDGET: &str = "1048576";
+/// Partitions of which a session of this budget has room for some more.
+const WIDE: i32 = 40;
 
 fn broker() -> BrokerThread {
+    broker_with(&[])
+}
+
+/// A broker with topics beside `orders`.
+fn broker_with(topics: &[(&str, i32)]) -> BrokerThread {
     let builder = Broker::builder().memory().topic("orders", 1);
+    let builder = topics.iter().fold(builder, |builder, (name, count)| builder.topic(*name, *count));
     let builder = builder.configure(|config| config.set("memory.max.bytes", BUDGET).expect("a property"));
     let builder = builder.listener(Listener::new("PLAIN", any_port()));
     let secure = Listener::new("SECURE", any_port()).tls(tls(certificate()));
@@ -111,11 +119,8 @@ fn a_small_response_that_is_not_read_counts_if_there_are_many_connections() {
     drop(idle);
 }
 
-/// They waited until the response was read, for as long as its client read 1 MiB per second.
-#[test]
-fn groups_and_commits_do_not_wait_for_a_client_that_does_not_read() {
-    let broker = broker();
-    let address = address(&broker, "PLAIN");
+/// Clients that do not read responses, of more than their part of the memory.
+fn unread_descriptions(broker: &BrokerThread) -> Vec<TcpStream> {
     let resource = DescribeConfigsResource {
         resource_type: 2,
         resource_name: "orders".into(),
@@ -127,20 +132,91 @@ fn groups_and_commits_do_not_wait_for_a_client_that_does_not_read() {
         include_documentation: true,
     };
     let request = framed(4, &request);
-    let mut unread: Vec<TcpStream> = (0..16).map(|_| connect(address, RECEIVE_BYTES)).collect();
-    for stream in &unread {
+    let mut unread = Vec::new();
+    while used(broker, "responses") <= 128 << 10 {
+        let mut stream = connect(address(broker, "PLAIN"), RECEIVE_BYTES);
         stream.set_nonblocking(true).expect("a socket");
-    }
-    until("responses beyond their part of the memory", || {
-        for stream in &mut unread {
+        let before = used(broker, "responses");
+        until("a response that the kernel does not take", || {
             let _ = stream.write(&request);
-        }
-        used(&broker, "responses") > 128 << 10
-    });
+            std::thread::park_timeout(Duration::from_millis(20));
+            used(broker, "responses") > before
+        });
+        unread.push(stream);
+    }
+    unread
+}
+
+/// They waited until the response was read, for as long as its client read 1 MiB per second.
+#[test]
+fn groups_and_commits_do_not_wait_for_a_client_that_does_not_read() {
+    let broker = broker();
+    let address = address(&broker, "PLAIN");
+    let unread = unread_descriptions(&broker);
     let mut connection = Raw::connect(address);
     let committed = connection.ask(8, &commit_request("billing", 5)).expect("an answer");
     assert_eq!(committed.topics[0].partitions[0].error_code, ErrorCode::None);
     assert!(used(&broker, "responses") > 128 << 10, "the commit waited until the responses were given up");
+    drop(unread);
+}
+
+/// A fetch of partitions of the topic `wide`, in a session.
+fn fetch_of_session(session: (i32, i32), partitions: i32, max_wait_ms: i32) -> FetchRequest {
+    let partition = |partition| FetchPartition {
+        partition,
+        partition_max_bytes: 1 << 20,
+        current_leader_epoch: -1,
+        ..Default::default()
+    };
+    let topic = FetchTopic {
+        topic: "wide".into(),
+        partitions: (0..partitions).map(partition).collect(),
+        ..Default::default()
+    };
+    let (session_id, session_epoch) = session;
+    let topics = if partitions > 0 { vec![topic] } else { Vec::new() };
+    FetchRequest {
+        session_id,
+        session_epoch,
+        max_wait_ms,
+        min_bytes: 1,
+        max_bytes: 1 << 20,
+        topics,
+        ..Default::default()
+    }
+}
+
+/// It was not charged, and held the memory of all partitions of its session for as long as its client liked.
+#[test]
+fn a_fetch_of_many_partitions_of_a_session_is_charged_and_waits_no_longer_than_a_second() {
+    let broker = broker_with(&[("wide", WIDE)]);
+    let mut connection = Raw::connect(address(&broker, "PLAIN"));
+    let begun = connection.ask(12, &fetch_of_session((0, 0), WIDE, 0)).expect("an answer");
+    assert_ne!(begun.session_id, 0);
+    let request = framed(12, &fetch_of_session((begun.session_id, 1), 0, i32::MAX));
+    assert!(request.len() < 100, "{} bytes", request.len());
+    let began = Instant::now();
+    connection.send(&request);
+    until("a charge", || used(&broker, "requests") >= WIDE as u64 * 400 / 1024 * 1024);
+    let answer = connection.answer_to::<FetchRequest>(12).expect("an answer");
+    assert_eq!((answer.error_code, answer.responses.len()), (ErrorCode::None, 0));
+    assert!(began.elapsed() >= Duration::from_millis(900), "it waits for records");
+    until("its memory", || used(&broker, "requests") == 0);
+}
+
+/// Each of 1,000 connections that read nothing held the errors of 22,000 partitions, of which its request named none.
+#[test]
+fn a_fetch_of_many_partitions_of_a_session_waits_until_other_responses_are_sent() {
+    let broker = broker_with(&[("wide", WIDE)]);
+    let mut connection = Raw::connect(address(&broker, "PLAIN"));
+    // The last ones do not exist: each answer has their errors.
+    let begun = connection.ask(12, &fetch_of_session((0, 0), WIDE + 10, 0)).expect("an answer");
+    assert_ne!(begun.session_id, 0);
+    let unread = unread_descriptions(&broker);
+    let answer = connection.ask(12, &fetch_of_session((begun.session_id, 1), 0, 0)).expect("an answer");
+    assert_eq!(answer.responses[0].partitions.len(), 10);
+    assert!(used(&broker, "responses") <= 128 << 10, "the fetch did not wait for room");
+    drop(unread);
 }
 
 /// The bytes that the kernel holds for the peer of a connection: it has not acknowledged them.

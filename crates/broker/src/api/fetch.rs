@@ -16,7 +16,8 @@ use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use super::{Api, RequestContext};
-use crate::fetch_sessions::{Name, Said, Selected, TopicName, Wanted};
+use crate::fetch_sessions::{FetchSessions, Name, Said, Selected, TopicName, Wanted};
+use crate::memory::Charge;
 use crate::partition::{Partition, Syncer};
 use crate::quotas::Throttled;
 use crate::request_memory::is_charged;
@@ -26,10 +27,13 @@ use crate::topics::Topic;
 /// The longest wait of a request that holds memory of the budget.
 const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// The longest wait of a fetch for the memory of its session. Clients wait 30 seconds for a response.
+const SESSION_WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// The longest wait for records.
-pub(super) fn wait_max(max_wait_ms: i32, request_bytes: usize) -> Duration {
+pub(super) fn wait_max(max_wait_ms: i32, is_charged: bool) -> Duration {
     let wanted = Duration::from_millis(max_wait_ms.max(0) as u64);
-    if is_charged(request_bytes) { wanted.min(CHARGED_WAIT_MAX) } else { wanted }
+    if is_charged { wanted.min(CHARGED_WAIT_MAX) } else { wanted }
 }
 
 /// The records that a consumer may read.
@@ -71,10 +75,11 @@ impl Api for FetchRequest {
         let Some(node) = cluster.node(context.node()) else {
             return self.refuse(&context, ErrorCode::UnknownServerError);
         };
-        let selected = match node.sessions.select(&self, context.version, Instant::now()) {
+        let (selected, charge) = match select(&self, &context, &node.sessions).await {
             Ok(selected) => selected,
             Err(code) => return FetchResponse { error_code: code, ..Default::default() },
         };
+        let is_charged = charge.is_some() || is_charged(context.frame.len());
         let Selected { session_id, incremental, partitions } = selected;
         let mut last = None;
         let is_replica = self.replica_id >= 0 || self.replica_state.replica_id >= 0;
@@ -82,7 +87,8 @@ impl Api for FetchRequest {
         let targets = targets.map(|(name, wanted)| find(&context, is_replica, name, wanted, &mut last));
         let targets: Vec<Target> = targets.collect();
         let isolation = Isolation::of_level(self.isolation_level);
-        let (answers, bytes) = read_or_wait(&context, &self, &targets, isolation).await;
+        let deadline = Instant::now() + wait_max(self.max_wait_ms, is_charged);
+        let (answers, bytes) = read_or_wait(&context, &self, &targets, isolation, deadline).await;
         let throttle_time_ms = cluster.overrides.throttle_ms();
         if let Some(throttle) = context.throttle_fetch(bytes) {
             // As in Kafka, nothing of the session has changed for the client. A new session begins with its next request.
@@ -143,17 +149,49 @@ impl Api for FetchRequest {
     }
 }
 
+/// Finds the partitions of a request and of its session, and takes memory for the latter if they are many.
+async fn select(
+    request: &FetchRequest,
+    context: &RequestContext,
+    sessions: &FetchSessions,
+) -> Result<(Selected, Option<Charge>), ErrorCode> {
+    let remembered = sessions.remembered(request);
+    let charge = match remembered.charge() {
+        // Boxed: other requests do not need its memory.
+        Some(bytes) => Some(Box::pin(charge_session(context, bytes)).await?),
+        None => None,
+    };
+    let selected = sessions.select(request, remembered, context.version, Instant::now())?;
+    Ok((selected, charge))
+}
+
+/// Waits for the memory of a fetch, and for room for its response.
+///
+/// A request that has memory of its own does not wait for more, because others could wait for its part. The client then begins again
+/// with a request that names all partitions.
+async fn charge_session(context: &RequestContext, bytes: usize) -> Result<Charge, ErrorCode> {
+    let memory = &context.cluster().memory;
+    let charge = if is_charged(context.frame.len()) {
+        memory.try_charge(bytes)
+    } else {
+        tokio::time::timeout(SESSION_WAIT_MAX, memory.charge(bytes)).await.ok()
+    };
+    let charge = charge.ok_or(ErrorCode::FetchSessionIdNotFound)?;
+    memory.room_for_response().await;
+    Ok(charge)
+}
+
 /// Reads until there are enough bytes, or until the time of the request is over.
 async fn read_or_wait(
     context: &RequestContext,
     request: &FetchRequest,
     targets: &[Target],
     isolation: Isolation,
+    deadline: Instant,
 ) -> (Vec<PartitionData>, usize) {
     let cluster = context.cluster();
     let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
     let bytes_max = bytes_max.min(context.fetch_burst());
-    let deadline = Instant::now() + wait_max(request.max_wait_ms, context.frame.len());
     // Batches that another process wrote are checked before they are served, which may read much from the disk.
     let mut unchecked = match cluster.syncer {
         Syncer::Thread => Unchecked::Found(Vec::new()),

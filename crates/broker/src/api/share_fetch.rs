@@ -30,6 +30,7 @@ use crate::coordinator::share_partition::{AcquireMode, Acquired, Acquirer, Share
 use crate::coordinator::share_state::SharePartitionKey;
 use crate::partition::{Partition, Syncer};
 use crate::quotas::Throttled;
+use crate::request_memory::is_charged;
 
 /// The number of the mode in which a member gets no record more than it wants.
 const RECORD_LIMIT: i8 = 1;
@@ -273,7 +274,7 @@ impl Fetch<'_> {
     async fn read_or_wait(&self) -> (Targets, Vec<Records>) {
         let (context, request) = (self.context, self.request);
         let cluster = context.cluster();
-        let deadline = Instant::now() + wait_max(request.max_wait_ms, context.frame.len());
+        let deadline = Instant::now() + wait_max(request.max_wait_ms, is_charged(context.frame.len()));
         let checks_first = matches!(cluster.syncer, Syncer::Thread);
         let mut reads_unchecked = !checks_first;
         loop {
