@@ -42,6 +42,7 @@ use crate::security::sasl::SaslConnection;
 pub(crate) use authentication::AUTHENTICATION_MAX;
 use gentle_end::end_gently;
 use input::{Granted, Received, needed, receive, receive_or_leave};
+use pace::{Pace, ResponseMemory};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
 use tls_transport::DECRYPTED_MEMORY;
@@ -194,9 +195,16 @@ struct Pending {
     api: ApiKey,
     began: Instant,
     reply: Replying,
-    done: Option<Reply>,
+    done: Option<Done>,
     /// The memory of its frame. It is returned before the response is written, which may need memory itself.
     charge: Option<Charge>,
+}
+
+/// A response that is not written yet.
+struct Done {
+    reply: Reply,
+    /// Its bytes in memory.
+    memory: ResponseMemory,
 }
 
 /// The reasons why a connection is closed. The peer does not receive them.
@@ -326,7 +334,7 @@ impl<T: Transport> Connection<T> {
                 () = node.up.turned_since(flips.0) => return Err(Closed::Down),
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = cluster.serving.turned_since(flips.2), if !is_draining => {}
-                () = progress(pending), if !pending.is_empty() => {}
+                () = progress(pending, io.encrypted_bytes_max(), &cluster), if !pending.is_empty() => {}
                 granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
@@ -458,7 +466,12 @@ impl<T: Transport> Connection<T> {
         let charge = self.charge.take().map(|granted| granted.charge);
         let mut pending = Pending { api, began, reply, done: None, charge };
         // The first poll performs the append or queues for it, so that appends happen in the order of arrival.
-        pending.done = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
+        let reply = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
+        if let Some(reply) = reply {
+            let before = uncounted_bytes(&self.pending);
+            pending.done =
+                Some(Done::new(reply, before, self.io.encrypted_bytes_max(), &self.context.cluster));
+        }
         if waits_for_others(api) {
             drop(pending.charge.take());
         }
@@ -470,22 +483,23 @@ impl<T: Transport> Connection<T> {
     async fn write_done(&mut self, thread: Thread) -> Result<bool, Closed> {
         let mut wrote = false;
         while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
-            let Some(Pending { api, began, done: Some(reply), .. }) = self.pending.pop_front() else { break };
-            let (bytes, errors) = match reply {
+            let Some(Pending { api, began, done: Some(done), .. }) = self.pending.pop_front() else { break };
+            let pace = Pace::new(&self.context.cluster, done.memory, thread);
+            let (bytes, errors) = match done.reply {
                 Reply::Answer(chain, errors) => {
                     let bytes = chain.len();
-                    write_response(&mut self.io, &self.context.cluster, chain, thread).await?;
+                    write_response(&mut self.io, pace, chain).await?;
                     (bytes, errors)
                 }
                 Reply::AnswerAndClose(chain, errors, reason) => {
                     let bytes = chain.len();
-                    write_response(&mut self.io, &self.context.cluster, chain, thread).await?;
+                    write_response(&mut self.io, pace, chain).await?;
                     self.context.cluster.metrics.answered(api, began.elapsed(), bytes, &errors);
                     Box::pin(end_gently(&mut self.io)).await;
                     return Err(Closed::Peer(reason));
                 }
                 Reply::AnswerPart(chain, bytes) => {
-                    write_response(&mut self.io, &self.context.cluster, prefix(chain, bytes), thread).await?;
+                    write_response(&mut self.io, pace, prefix(chain, bytes)).await?;
                     return Err(Closed::Peer("cut by an intercept within a response".into()));
                 }
                 Reply::Nothing => (0, ErrorTally::default()),
@@ -532,11 +546,32 @@ fn waits_for_others(api: ApiKey) -> bool {
     matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
 }
 
+impl Done {
+    /// A response is counted as soon as it exists: it may have to wait for earlier ones, or for the thread that writes it. `before` are
+    /// the bytes of earlier ones that are not counted.
+    fn new(reply: Reply, before: usize, encrypted_max: usize, cluster: &Cluster) -> Self {
+        let memory = reply
+            .chain()
+            .map_or(ResponseMemory::NONE, |chain| ResponseMemory::of(chain, before, encrypted_max, cluster));
+        Self { reply, memory }
+    }
+}
+
+/// The bytes of responses that are not written and not counted.
+fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
+    pending.iter().filter_map(|pending| pending.done.as_ref()).map(|done| done.memory.uncounted_bytes()).sum()
+}
+
 /// Waits until the first response in the queue is ready, and polls the others meanwhile.
-async fn progress(pending: &mut VecDeque<Pending>) {
+async fn progress(pending: &mut VecDeque<Pending>, encrypted_max: usize, cluster: &Cluster) {
     poll_fn(|cx| {
-        for entry in pending.iter_mut().filter(|entry| entry.done.is_none()) {
-            entry.done = ready(entry.reply.as_mut().poll(cx));
+        for at in 0..pending.len() {
+            if pending[at].done.is_none()
+                && let Poll::Ready(reply) = pending[at].reply.as_mut().poll(cx)
+            {
+                let before = uncounted_bytes(pending);
+                pending[at].done = Some(Done::new(reply, before, encrypted_max, cluster));
+            }
         }
         match pending.front() {
             Some(Pending { done: None, .. }) => Poll::Pending,

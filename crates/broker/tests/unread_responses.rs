@@ -5,12 +5,17 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Listener};
-use ottla_protocol::ErrorCode;
+use ottla_broker::{AnsweredRequest, Broker, BrokerThread, Fault, Listener, RequestObserver};
 use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::metadata::MetadataRequest;
+use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Seal;
 
 use crate::common::{Heard, PATIENCE, Raw, batch, commit_request, framed};
@@ -217,6 +222,66 @@ fn a_fetch_of_many_partitions_of_a_session_waits_until_other_responses_are_sent(
     assert_eq!(answer.responses[0].partitions.len(), 10);
     assert!(used(&broker, "responses") <= 128 << 10, "the fetch did not wait for room");
     drop(unread);
+}
+
+/// An observer that blocks the thread which answers a DescribeGroups request, until the test ends.
+#[derive(Debug, Default)]
+struct Blocker {
+    until: Mutex<()>,
+    is_blocked: AtomicBool,
+}
+
+impl RequestObserver for Blocker {
+    fn on_answered(&self, request: AnsweredRequest<'_>) {
+        if request.api == ApiKey::DescribeGroups {
+            self.is_blocked.store(true, Ordering::SeqCst);
+            drop(self.until.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// It was counted when the thread for long work began to write it, however many waited for that.
+#[test]
+fn a_wide_response_counts_while_it_waits_for_the_other_thread() {
+    let broker = broker_with(&[("wide", 1_000), ("widest", 10_000)]);
+    let address = address(&broker, "PLAIN");
+    let blocker = Arc::new(Blocker::default());
+    broker.cluster().observe_requests(blocker.clone());
+    let blocked = blocker.until.lock().expect("no panic");
+    // More than 32 KiB: the thread for long work answers it.
+    let groups = (0..10).map(|number| format!("{number}-{}", "x".repeat(4_000))).collect();
+    let request = DescribeGroupsRequest { groups, ..Default::default() };
+    let mut busy = Raw::connect(address);
+    busy.send(&framed(5, &request));
+    until("a blocked thread", || blocker.is_blocked.load(Ordering::SeqCst));
+    let mut connection = Raw::connect(address);
+    connection.send(&framed(9, &MetadataRequest { topics: None, ..Default::default() }));
+    until("a response that counts", || used(&broker, "responses") > 256 << 10);
+    drop(blocked);
+    let Heard::Answer(answer) = connection.hear() else { panic!("an answer") };
+    assert!(answer.len() > 256 << 10, "{} bytes", answer.len());
+    assert!(matches!(busy.hear(), Heard::Answer(_)));
+    until("the end of both", || used(&broker, "responses") == 0);
+}
+
+/// Responses that wait for an earlier one were not counted, up to 15 of each connection.
+#[test]
+fn responses_behind_one_that_is_not_done_count_beyond_the_share_of_their_connection() {
+    let broker = broker();
+    let mut connection = Raw::connect(address(&broker, "PLAIN"));
+    let partition_data = (0..400).map(|index| PartitionProduceData { index, records: None }).collect();
+    let topic = TopicProduceData { name: "x".into(), partition_data, ..Default::default() };
+    let request =
+        ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() };
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Hang);
+    connection.send(&framed(9, &request));
+    until("the request that hangs", || broker.cluster().intercepts_left(ApiKey::Produce, 1) == 0);
+    for _ in 0..10 {
+        connection.send(&framed(9, &request));
+    }
+    until("responses that count", || used(&broker, "responses") > 64 << 10);
+    drop(connection);
+    until("their end", || used(&broker, "responses") == 0);
 }
 
 /// The bytes that the kernel holds for the peer of a connection: it has not acknowledged them.

@@ -157,6 +157,18 @@ pub(crate) enum Reply {
     Close(String),
 }
 
+impl Reply {
+    /// The response, if one is sent.
+    pub(crate) fn chain(&self) -> Option<&Chain> {
+        match self {
+            Self::Answer(chain, _) | Self::AnswerAndClose(chain, ..) | Self::AnswerPart(chain, _) => {
+                Some(chain)
+            }
+            Self::Nothing | Self::Close(_) => None,
+        }
+    }
+}
+
 /// A request in progress.
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 

@@ -7,6 +7,7 @@ use ottla_wire::Chain;
 use tokio::time::{Instant, timeout_at};
 
 use super::input::{Received, receive};
+use super::pace::{Pace, ResponseMemory};
 use super::response_writer::write_response;
 use super::thread::Thread;
 use super::{Closed, Connection, Transport, progress};
@@ -79,8 +80,9 @@ impl<T: Transport> Connection<T> {
                     return self.answer_raw_token(&frame).await;
                 }
                 self.start(frame).await?;
+                let context = self.context.clone();
                 while !self.pending.is_empty() {
-                    progress(&mut self.pending).await;
+                    progress(&mut self.pending, self.io.encrypted_bytes_max(), &context.cluster).await;
                     self.write_done(Thread::Serving).await?;
                 }
                 Ok(())
@@ -99,7 +101,9 @@ impl<T: Transport> Connection<T> {
         let mut framed = BytesMut::with_capacity(4 + bytes.len());
         framed.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         framed.extend_from_slice(&bytes);
-        write_response(&mut self.io, &context.cluster, Chain::from(framed.freeze()), Thread::Serving).await?;
+        let response = Chain::from(framed.freeze());
+        let memory = ResponseMemory::of(&response, 0, self.io.encrypted_bytes_max(), &context.cluster);
+        write_response(&mut self.io, Pace::new(&context.cluster, memory, Thread::Serving), response).await?;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use ottla_wire::{Chain, Piece};
 use tokio::time::Instant;
 
 use super::thread::Thread;
@@ -13,12 +14,41 @@ use super::{CONTENTION_CHECK, contended_time_for};
 use crate::cluster::Cluster;
 use crate::memory::{Charge, Sending};
 
-/// Responses above this size count from their beginning. Smaller ones count when the peer does not read them at once.
+/// Responses above this size count as soon as they exist. Smaller ones count when they wait for earlier ones, or when the peer does not
+/// read them at once.
 const SMALL_BYTES_MAX: usize = 16 << 10;
 
 /// The longest time for a response, or a part of one, while others wait for memory that it holds: at any pace a large response would
 /// keep them for long.
 const CONTENDED_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The memory of a response that is not written yet.
+#[derive(Debug)]
+pub(super) struct ResponseMemory {
+    bytes: usize,
+    sending: Option<Sending>,
+}
+
+impl ResponseMemory {
+    /// The memory of no response.
+    pub(super) const NONE: Self = Self { bytes: 0, sending: None };
+
+    /// Counts a response, unless it is small and within the share of its connection. `before` are the bytes of its earlier responses that
+    /// are not counted.
+    pub(super) fn of(chain: &Chain, before: usize, encrypted_max: usize, cluster: &Cluster) -> Self {
+        let in_memory = |piece: &Piece| if let Piece::Memory(bytes) = piece { bytes.len() } else { 0 };
+        let bytes: usize = chain.pieces().iter().map(in_memory).sum();
+        let bytes = bytes + bytes.min(encrypted_max);
+        let is_beyond_share = before > 0 && before + bytes > cluster.shares.limits().share;
+        let sending = (bytes > SMALL_BYTES_MAX || is_beyond_share).then(|| cluster.memory.send(bytes));
+        Self { bytes, sending }
+    }
+
+    /// The bytes, unless they are counted.
+    pub(super) fn uncounted_bytes(&self) -> usize {
+        if self.sending.is_some() { 0 } else { self.bytes }
+    }
+}
 
 /// The progress of one response, or of a part of it.
 pub(super) struct Pace<'a> {
@@ -34,9 +64,9 @@ pub(super) struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// The pace of a response with so many bytes in memory.
-    pub(super) fn new(cluster: &'a Cluster, bytes: usize, thread: Thread) -> Self {
-        let sending = (bytes > SMALL_BYTES_MAX).then(|| cluster.memory.send(bytes));
+    /// The pace of a response with this memory.
+    pub(super) fn new(cluster: &'a Cluster, memory: ResponseMemory, thread: Thread) -> Self {
+        let ResponseMemory { bytes, sending } = memory;
         Self { cluster, bytes, sending, charge: None, began: Instant::now(), sent: 0, thread }
     }
 

@@ -13,8 +13,6 @@ use tokio::io::{AsyncWriteExt, Interest};
 
 use super::Transport;
 use super::pace::Pace;
-use super::thread::Thread;
-use crate::cluster::Cluster;
 
 /// The bytes of a file in the page cache that are sent at a time. Each part costs a system call more.
 const CACHED_PART_BYTES: usize = 1 << 20;
@@ -36,15 +34,7 @@ thread_local! {
 }
 
 /// Writes a response. While others wait for memory, a peer that does not read a response loses its connection.
-pub(super) async fn write_response<T: Transport>(
-    io: &mut T,
-    cluster: &Cluster,
-    chain: Chain,
-    thread: Thread,
-) -> io::Result<()> {
-    let in_memory = |piece: &Piece| if let Piece::Memory(bytes) = piece { bytes.len() } else { 0 };
-    let bytes: usize = chain.pieces().iter().map(in_memory).sum();
-    let pace = Pace::new(cluster, bytes + bytes.min(io.encrypted_bytes_max()), thread);
+pub(super) async fn write_response<T: Transport>(io: &mut T, pace: Pace<'_>, chain: Chain) -> io::Result<()> {
     let mut writer = ResponseWriter { io, pace };
     writer.write_chain(chain).await?;
     if writer.io.tcp().is_none() {

@@ -7,7 +7,6 @@
 use ottla_protocol::ApiKey;
 
 use super::{Connection, Pending, Transport, has_large_response};
-use crate::api::Reply;
 use crate::cluster::Cluster;
 
 /// Requests up to this size have few items.
@@ -86,12 +85,8 @@ impl<T: Transport> Connection<T> {
 
     /// Returns `true` if the response that is to be written next takes long to write.
     pub(super) fn has_wide_response(&self) -> bool {
-        let Some(Pending { api, done: Some(reply), .. }) = self.pending.front() else { return false };
-        let (Reply::Answer(chain, _) | Reply::AnswerAndClose(chain, ..) | Reply::AnswerPart(chain, _)) =
-            reply
-        else {
-            return false;
-        };
+        let Some(Pending { api, done: Some(done), .. }) = self.pending.front() else { return false };
+        let Some(chain) = done.reply.chain() else { return false };
         // Records are sent from their files.
         let has_records = matches!(api, ApiKey::Fetch | ApiKey::ShareFetch);
         chain.len() > NARROW_RESPONSE_BYTES_MAX && !has_records && has_large_response(*api, chain.len())
