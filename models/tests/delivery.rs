@@ -27,7 +27,7 @@ macro_rules! model {
             let delivery = Delivery::new(moved.clone(), 0);
             threads.push(thread::spawn(move || block_on(delivery)));
             moved.complete(Outcome::Forwarded(vec![Delivery::new(batch.clone(), 2)]));
-            batch.complete(Outcome::Written { base_offset: 10 });
+            batch.complete(Outcome::Written { base_offset: 10, append_time_ms: -1 });
             let offset = |thread: thread::JoinHandle<Result<_, _>>| {
                 let outcome: Result<ottla_models::neighbours::delivery::RecordMetadata, _> =
                     thread.join().expect("it ends");

@@ -15,6 +15,7 @@ mod common;
 mod sharing;
 
 mod admin;
+mod append_time;
 mod arrays;
 mod broker;
 mod callbacks;

@@ -149,6 +149,8 @@ pub(crate) struct ReportedRecord<'a> {
     pub(crate) payload: (*mut c_void, usize),
     pub(crate) opaque: *mut c_void,
     pub(crate) timestamp: i64,
+    /// The timestamp that the broker gave the record in place of its own.
+    pub(crate) append_time_ms: Option<i64>,
     pub(crate) raw_headers: HeadersRef<'static>,
     pub(crate) latency_us: i64,
 }
@@ -246,15 +248,18 @@ impl Slot {
             offset: of.offset,
             _private: of.opaque,
         };
-        let timestamp_type =
-            if of.timestamp < 0 { RD_KAFKA_TIMESTAMP_NOT_AVAILABLE } else { RD_KAFKA_TIMESTAMP_CREATE_TIME };
+        let (timestamp, timestamp_type) = match of.append_time_ms {
+            Some(append_time_ms) => (append_time_ms, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME),
+            None if of.timestamp < 0 => (of.timestamp, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE),
+            None => (of.timestamp, RD_KAFKA_TIMESTAMP_CREATE_TIME),
+        };
         Self {
             message,
             home: SlotOwner::Lent,
             index: 0,
             delivery_count: 0,
             in_batch: false,
-            timestamp: of.timestamp,
+            timestamp,
             timestamp_type,
             status: of.status,
             leader_epoch: -1,

@@ -46,6 +46,8 @@ struct Outcome {
     /// The errors of the records, if they differ.
     own_errors: Vec<(rd_kafka_resp_err_t, CString)>,
     latency_us: i64,
+    /// The timestamp that the broker gave all records.
+    append_time_ms: Option<i64>,
 }
 
 impl Outcome {
@@ -162,6 +164,7 @@ impl ReportCursor {
             status,
             errstr,
             own_errors: own_errors(&report),
+            append_time_ms: report.append_time_ms(),
             latency_us: report.latency().map_or(-1, |latency| latency.as_micros() as i64),
         };
         Self {
@@ -256,6 +259,7 @@ impl Chunk {
             payload,
             opaque: tag as u64 as usize as *mut c_void,
             timestamp: fields.map_or(-1, |it| it.timestamp),
+            append_time_ms: outcome.append_time_ms,
             raw_headers,
             latency_us: outcome.latency_us,
         }));

@@ -16,6 +16,8 @@ pub(crate) enum Outcome {
     Written {
         /// Offset of the batch's first record; -1 with `acks=0` or when it is unknown.
         base_offset: i64,
+        /// The timestamp that the broker gave all records (`message.timestamp.type=LogAppendTime`); -1 if they keep theirs.
+        append_time_ms: i64,
     },
     /// The whole batch failed.
     Failed(Arc<ProduceError>),
@@ -89,7 +91,7 @@ impl Delivery {
     #[inline]
     pub fn try_get(&self) -> Option<Result<RecordMetadata, ProduceError>> {
         match self.completion.outcome.get()? {
-            Outcome::Written { base_offset } => Some(Ok(RecordMetadata {
+            Outcome::Written { base_offset, .. } => Some(Ok(RecordMetadata {
                 topic: self.completion.topic.clone(),
                 partition: self.completion.partition,
                 offset: (*base_offset >= 0).then(|| base_offset + i64::from(self.index)),
@@ -104,8 +106,8 @@ impl Delivery {
     #[inline]
     pub fn try_offset(&self) -> Option<Result<Option<i64>, &ProduceError>> {
         match self.completion.outcome.get()? {
-            Outcome::Written { base_offset } if *base_offset < 0 => Some(Ok(None)),
-            Outcome::Written { base_offset } => Some(Ok(Some(base_offset + i64::from(self.index)))),
+            Outcome::Written { base_offset, .. } if *base_offset < 0 => Some(Ok(None)),
+            Outcome::Written { base_offset, .. } => Some(Ok(Some(base_offset + i64::from(self.index)))),
             Outcome::Failed(error) => Some(Err(error.of_record(self.index))),
             Outcome::Forwarded(to) => to.get(self.index as usize)?.try_offset(),
         }

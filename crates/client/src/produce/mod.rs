@@ -149,11 +149,11 @@ impl Produce {
         let mut released = count;
         if self.config.delivery_reports && (failed || !self.config.delivery_report_only_error) {
             let result = match &outcome {
-                Outcome::Written { base_offset } => Some(Ok(*base_offset)),
-                Outcome::Failed(error) => Some(Err(error.clone())),
+                Outcome::Written { base_offset, append_time_ms } => Some((Ok(*base_offset), *append_time_ms)),
+                Outcome::Failed(error) => Some((Err(error.clone()), -1)),
                 Outcome::Forwarded(_) => None,
             };
-            if let Some(result) = result {
+            if let Some((result, append_time_ms)) = result {
                 let kept = records.as_ref().map_or(0, |records| records.memory) + targets.memory();
                 let bytes = kept.min(memory);
                 memory -= bytes;
@@ -167,6 +167,7 @@ impl Produce {
                     partition,
                     node,
                     result,
+                    append_time_ms,
                     latency,
                     count,
                     tags,

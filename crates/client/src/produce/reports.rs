@@ -53,6 +53,7 @@ pub struct Report {
     pub(super) partition: i32,
     pub(super) node: Option<i32>,
     pub(super) result: Result<i64, Arc<ProduceError>>,
+    pub(super) append_time_ms: i64,
     pub(super) latency: Option<Duration>,
     pub(super) count: u32,
     pub(super) tags: Vec<u128>,
@@ -118,6 +119,12 @@ impl Report {
     /// [`ProduceErrorKind::InvalidRecords`](crate::ProduceErrorKind::InvalidRecords) if its records have different ones.
     pub fn result(&self) -> Result<i64, &ProduceError> {
         self.result.as_ref().map(|offset| *offset).map_err(|error| &**error)
+    }
+
+    /// The timestamp in milliseconds that the broker gave all records, if the topic's `message.timestamp.type` is
+    /// LogAppendTime; otherwise the records keep theirs.
+    pub fn append_time_ms(&self) -> Option<i64> {
+        (self.append_time_ms >= 0).then_some(self.append_time_ms)
     }
 
     /// The time from sending the oldest record to its outcome; `None` if it was refused at once.

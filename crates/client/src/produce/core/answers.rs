@@ -75,7 +75,7 @@ impl ProduceCore {
             match answer {
                 Some(answer) => self.on_partition_answer(index, batch, answer, response),
                 None if acks == Acks::None => {
-                    let outcome = Outcome::Written { base_offset: -1 };
+                    let outcome = Outcome::Written { base_offset: -1, append_time_ms: -1 };
                     response.actions.push(Action::Settle { index, batch, outcome });
                 }
                 None => {
@@ -134,7 +134,8 @@ impl ProduceCore {
                     self.partitions[index].prove_earlier(&batch);
                     self.settle_out_of_order(index, &batch, response.actions);
                 }
-                let outcome = Outcome::Written { base_offset: answer.base_offset };
+                let (base_offset, append_time_ms) = (answer.base_offset, answer.log_append_time_ms);
+                let outcome = Outcome::Written { base_offset, append_time_ms };
                 response.actions.push(Action::Settle { index, batch, outcome });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
@@ -323,7 +324,7 @@ impl ProduceCore {
 
 /// Reports a batch that is in the log at an unknown offset.
 fn written_somewhere(index: usize, batch: Batch) -> Action {
-    Action::Settle { index, batch, outcome: Outcome::Written { base_offset: -1 } }
+    Action::Settle { index, batch, outcome: Outcome::Written { base_offset: -1, append_time_ms: -1 } }
 }
 
 /// `false` for errors that brokers return before they append. After all others the batch may be in the log: a disk may

@@ -262,7 +262,7 @@ impl Producer {
                 Action::Send(request) => self.send(&request),
                 Action::Compress { index, slot, open } => self.in_worker.push((index, slot, open)),
                 Action::Settle { batch, outcome, .. } => match outcome {
-                    Outcome::Written { base_offset } => self.settle(&batch.targets, &Ok(base_offset)),
+                    Outcome::Written { base_offset, .. } => self.settle(&batch.targets, &Ok(base_offset)),
                     Outcome::Failed(error) => self.settle(&batch.targets, &Err(error)),
                     Outcome::Forwarded(_) => unreachable!("only the queue forwards records"),
                 },
