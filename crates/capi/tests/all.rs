@@ -22,6 +22,7 @@ mod callbacks;
 mod certificates;
 mod client;
 mod closing;
+mod commits;
 mod conf_interceptors;
 mod configuration;
 mod consuming;

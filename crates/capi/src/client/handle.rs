@@ -307,7 +307,7 @@ impl Handle {
         if let Some(interceptors) = self.client_interceptors.get() {
             interceptors.listen(self, client);
         }
-        if self.tells_commits()
+        if self.tells_automatic_commits()
             || self.client_interceptors.get().is_some_and(|interceptors| interceptors.wants_commits())
         {
             let handle = Arc::downgrade(self);
@@ -325,8 +325,8 @@ impl Handle {
         });
     }
 
-    /// Returns `true` if the application has a callback or an event for commits.
-    pub(crate) fn tells_commits(&self) -> bool {
+    /// Returns `true` if the application has a callback or an event for automatic commits.
+    pub(crate) fn tells_automatic_commits(&self) -> bool {
         self.callbacks.offset_commit.is_some() || self.callbacks.events & RD_KAFKA_EVENT_OFFSET_COMMIT != 0
     }
 

@@ -100,7 +100,7 @@ fn notify_interceptors(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_er
 pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
     let err = commit_result(Some(handle), told.result);
     notify_interceptors(handle, &told.offsets, err);
-    if handle.tells_commits()
+    if handle.tells_automatic_commits()
         && let Some(consuming) = handle.consumer_state()
     {
         consuming.queue.push(Op::CommitResult(CommitResult { err, offsets: told.offsets, call: None }));
@@ -125,14 +125,16 @@ pub unsafe extern "C" fn rd_kafka_commit(
     let wanted = unsafe { to_commit(&consuming, offsets) };
     if wanted.is_empty() {
         let (err, offsets) = (RD_KAFKA_RESP_ERR__NO_OFFSET, Offsets::new());
-        if handle.tells_commits() {
+        if handle.callbacks.offset_commit.is_some() {
             consuming.queue.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
         }
         return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
     }
     let asked = consuming.control.commit_offsets(&wanted);
+    // As in the original: the mask of events decides about the results of automatic commits only.
+    let has_function = handle.callbacks.offset_commit.is_some();
     if async_ != 0 {
-        if handle.tells_commits() {
+        if has_function {
             tell(&handle, consuming.queue.clone(), asked, wanted, None);
         } else if handle.client_interceptors.get().is_some_and(|interceptors| interceptors.wants_commits()) {
             // No application reads this queue: only interceptors receive the result.
@@ -143,7 +145,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     let timeout = commit_timeout(&handle);
     let code = commit_result(Some(&handle), asked.wait(timeout));
     notify_interceptors(&handle, &wanted, code);
-    if handle.tells_commits() {
+    if has_function {
         // The application's function gets the result of each commit, of synchronous ones too.
         let result = CommitResult { err: code, offsets: wanted, call: None };
         consuming.queue.push(Op::CommitResult(result));

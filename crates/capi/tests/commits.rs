@@ -1,0 +1,96 @@
+//! Results of commits: the queue that they are in, and the entries that they list.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::handle::*;
+use rdkafka::conf::callbacks::*;
+use rdkafka::conf::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::queue::event::*;
+use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
+
+use crate::common::{conf, list, new, until};
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+/// The entries of the results that the commit function got: partition, offset and error.
+type Seen = Mutex<Vec<Entries>>;
+type Entries = Vec<(i32, i64, rd_kafka_resp_err_t)>;
+
+unsafe extern "C" fn on_commit(
+    _: *mut rd_kafka_t,
+    _: rd_kafka_resp_err_t,
+    offsets: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let seen = unsafe { &*opaque.cast::<Seen>() };
+    seen.lock().unwrap().push(unsafe { entries_of(offsets) });
+}
+
+unsafe fn entries_of(offsets: *const rd_kafka_topic_partition_list_t) -> Entries {
+    unsafe { (*offsets).elems() }.iter().map(|entry| (entry.partition, entry.offset, entry.err)).collect()
+}
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 3).spawn().unwrap()
+}
+
+fn consumer(
+    broker: &BrokerThread,
+    more: &[(&str, &str)],
+    set: impl FnOnce(*mut rd_kafka_conf_t),
+) -> *mut rd_kafka_t {
+    let servers = broker.bootstrap_servers();
+    let mut properties = vec![("bootstrap.servers", servers.as_str()), ("group.id", "g")];
+    properties.extend(more);
+    let conf = conf(&properties);
+    set(conf);
+    new(RD_KAFKA_CONSUMER, conf)
+}
+
+fn opaque(seen: &Seen) -> *mut c_void {
+    std::ptr::from_ref(seen).cast_mut().cast()
+}
+
+fn with_function(seen: &Seen) -> impl FnOnce(*mut rd_kafka_conf_t) {
+    move |conf| unsafe {
+        rd_kafka_conf_set_opaque(conf, opaque(seen));
+        rd_kafka_conf_set_offset_commit_cb(conf, Some(on_commit));
+    }
+}
+
+/// A list of partitions of one topic with offsets.
+fn offsets(topic: &CStr, offsets: &[(i32, i64)]) -> *mut rd_kafka_topic_partition_list_t {
+    let made = list(&[]);
+    for (partition, offset) in offsets {
+        unsafe { (*rd_kafka_topic_partition_list_add(made, topic.as_ptr(), *partition)).offset = *offset };
+    }
+    made
+}
+
+#[test]
+fn the_mask_of_events_does_not_ask_for_results_of_manual_commits() {
+    let broker = broker();
+    let rk = consumer(&broker, &[], |conf| unsafe {
+        rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_OFFSET_COMMIT);
+    });
+    unsafe {
+        let (main, own) = (rd_kafka_queue_get_main(rk), rd_kafka_queue_get_consumer(rk));
+        let offsets = offsets(c"orders", &[(0, 7)]);
+        assert_eq!(rd_kafka_commit(rk, offsets, 0), OK);
+        for queue in [main, own] {
+            assert!(rd_kafka_queue_poll(queue, 100).is_null());
+            rd_kafka_queue_destroy(queue);
+        }
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_destroy(rk);
+    }
+}
