@@ -94,3 +94,22 @@ fn the_mask_of_events_does_not_ask_for_results_of_manual_commits() {
         rd_kafka_destroy(rk);
     }
 }
+
+#[test]
+fn results_of_commits_are_in_the_main_queue() {
+    let broker = broker();
+    let seen = Seen::default();
+    let rk = consumer(&broker, &[], with_function(&seen));
+    unsafe {
+        let offsets = offsets(c"orders", &[(0, 7)]);
+        assert_eq!(rd_kafka_commit(rk, offsets, 0), OK);
+        assert!(rd_kafka_consumer_poll(rk, 100).is_null());
+        assert!(seen.lock().unwrap().is_empty());
+        until("the result", || {
+            rd_kafka_poll(rk, 10);
+            !seen.lock().unwrap().is_empty()
+        });
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_destroy(rk);
+    }
+}

@@ -122,7 +122,11 @@ fn the_commit_function_gets_the_result_of_a_synchronous_commit() {
     let rk = consumer(&broker, &seen, &[]);
     unsafe {
         let offsets = list(&[(c"orders", 0)]);
-        for polls_consumer in [true, false] {
+        // The result is in the main queue, which the consumer's queue serves from then on.
+        for polls_consumer in [false, true] {
+            if polls_consumer {
+                assert_eq!(rd_kafka_poll_set_consumer(rk), OK);
+            }
             (*(*offsets).elems).offset = 7 + i64::from(polls_consumer);
             assert_eq!(rd_kafka_commit(rk, offsets, 0), OK);
             until("the commit is reported", || {

@@ -445,7 +445,7 @@ fn reports_and_automatic_commits_pass_interceptors_on_their_way_to_the_applicati
         subscribe(consumer, c"orders");
         assert_eq!(read(consumer, 1), ["one"]);
         until("the automatic commit", || {
-            rd_kafka_consumer_poll(consumer, 10);
+            rd_kafka_poll(consumer, 10);
             count(&seen, "told commit 1 0") == 1
         });
         assert_eq!(count(&seen, "commit 1 0"), 1);

@@ -100,10 +100,8 @@ fn notify_interceptors(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_er
 pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
     let err = commit_result(Some(handle), told.result);
     notify_interceptors(handle, &told.offsets, err);
-    if handle.tells_automatic_commits()
-        && let Some(consuming) = handle.consumer_state()
-    {
-        consuming.queue.push(Op::CommitResult(CommitResult { err, offsets: told.offsets, call: None }));
+    if handle.tells_automatic_commits() {
+        handle.main.push(Op::CommitResult(CommitResult { err, offsets: told.offsets, call: None }));
     }
 }
 
@@ -126,7 +124,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     if wanted.is_empty() {
         let (err, offsets) = (RD_KAFKA_RESP_ERR__NO_OFFSET, Offsets::new());
         if handle.callbacks.offset_commit.is_some() {
-            consuming.queue.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
+            handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
         }
         return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
     }
@@ -135,7 +133,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     let has_function = handle.callbacks.offset_commit.is_some();
     if async_ != 0 {
         if has_function {
-            tell(&handle, consuming.queue.clone(), asked, wanted, None);
+            tell(&handle, handle.main.clone(), asked, wanted, None);
         } else if handle.client_interceptors.get().is_some_and(|interceptors| interceptors.wants_commits()) {
             // No application reads this queue: only interceptors receive the result.
             tell(&handle, OpQueue::new(), asked, wanted, None);
@@ -148,7 +146,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     if has_function {
         // The application's function gets the result of each commit, of synchronous ones too.
         let result = CommitResult { err: code, offsets: wanted, call: None };
-        consuming.queue.push(Op::CommitResult(result));
+        handle.main.push(Op::CommitResult(result));
     }
     if code != RD_KAFKA_RESP_ERR_NO_ERROR {
         // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).

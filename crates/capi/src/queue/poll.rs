@@ -22,8 +22,6 @@ pub(crate) const OPS_PER_POLL_MAX: usize = 10_000;
 /// Serves all operations of a queue; waits for the first. Returns the number of callbacks.
 pub(crate) struct ServeAll {
     queue: Arc<OpQueue>,
-    /// The consumer's queue, of which `rd_kafka_poll` serves the results of commits.
-    commits: Option<Arc<OpQueue>>,
     wait: Option<Duration>,
     ops_left: usize,
     callbacks: usize,
@@ -31,7 +29,7 @@ pub(crate) struct ServeAll {
 
 impl ServeAll {
     pub(crate) fn new(queue: Arc<OpQueue>, timeout: Option<Duration>) -> Self {
-        Self { queue, commits: None, wait: timeout, ops_left: OPS_PER_POLL_MAX, callbacks: 0 }
+        Self { queue, wait: timeout, ops_left: OPS_PER_POLL_MAX, callbacks: 0 }
     }
 }
 
@@ -39,11 +37,7 @@ impl Task for ServeAll {
     fn next(&mut self, _handle: &Arc<Handle>) -> Step {
         if self.ops_left > 0 {
             self.ops_left -= 1;
-            let commit = self
-                .commits
-                .as_ref()
-                .and_then(|queue| queue.take_first(|op| matches!(op, Op::CommitResult(_))));
-            let op = commit.or_else(|| self.queue.poll(self.wait));
+            let op = self.queue.poll(self.wait);
             self.wait = Some(Duration::ZERO);
             if let Some(op) = op {
                 return Step::Op(op);
@@ -222,8 +216,7 @@ called_from_c! {
 #[on_panic(())]
 unsafe extern "C" fn begin_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int) {
     let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
-    let mut poll = ServeAll::new(handle.main.clone(), timeout_of(timeout_ms));
-    poll.commits = handle.consumer_state().map(|consumer| consumer.queue.clone());
+    let poll = ServeAll::new(handle.main.clone(), timeout_of(timeout_ms));
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     start(unsafe { &mut *state }, handle, poll);
 }
