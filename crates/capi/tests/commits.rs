@@ -113,3 +113,24 @@ fn results_of_commits_are_in_the_main_queue() {
         rd_kafka_destroy(rk);
     }
 }
+
+#[test]
+fn a_polled_queue_has_an_event_for_a_commit_with_its_own_function() {
+    let broker = broker();
+    let seen = Seen::default();
+    let rk = consumer(&broker, &[], |_| ());
+    unsafe {
+        let queue = rd_kafka_queue_new(rk);
+        let offsets = offsets(c"orders", &[(0, 7)]);
+        assert_eq!(rd_kafka_commit_queue(rk, offsets, queue, Some(on_commit), opaque(&seen)), OK);
+        let event = rd_kafka_queue_poll(queue, 60_000);
+        assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_OFFSET_COMMIT);
+        assert_eq!((rd_kafka_event_error(event), rd_kafka_event_opaque(event)), (OK, opaque(&seen)));
+        assert_eq!(entries_of(rd_kafka_event_topic_partition_list(event)), [(0, 7, OK)]);
+        assert!(seen.lock().unwrap().is_empty(), "the function was not called");
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_destroy(rk);
+    }
+}

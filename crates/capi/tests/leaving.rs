@@ -16,7 +16,6 @@ const FUNCTIONS: &[&str] = &[
     "consume_queue",
     "consume_batch_queue",
     "consume_callback_queue",
-    "queue_poll",
     "commit_queue",
     "share_poll",
     "share_commit_sync",

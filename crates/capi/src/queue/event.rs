@@ -154,11 +154,8 @@ impl rd_kafka_event_t {
                 Content::Rebalance(err)
             }
             Op::CommitResult(committed) => {
-                if committed.call.is_some() && handle.callbacks.events & RD_KAFKA_EVENT_OFFSET_COMMIT == 0 {
-                    return Eventual::Callback(Op::CommitResult(committed));
-                }
                 list = Some(OwnedList(list_conversion::with_offsets(&committed.offsets, committed.err)));
-                let opaque = committed.call.map_or(null_mut(), |(_, opaque)| opaque.0);
+                let opaque = committed.call.map_or(handle.callbacks.opaque, |(_, opaque)| opaque.0);
                 Content::CommitResult(committed.err, opaque)
             }
             Op::Error { code, text, fatal } => Content::Error { code, text, fatal },

@@ -237,13 +237,7 @@ static void call(void) {
         take_all(messages, rd_kafka_consume_batch_queue(queue, 100, messages, RECORDS));
     else if (is("consume_callback_queue"))
         rd_kafka_consume_callback_queue(queue, 100, on_message, NULL);
-    else if (is("queue_poll")) {
-        rd_kafka_event_t *event;
-        rd_kafka_commit_queue(consumer, NULL, queue, on_commit, NULL);
-        event = rd_kafka_queue_poll(queue, 100);
-        if (event)
-            rd_kafka_event_destroy(event);
-    } else if (is("commit_queue"))
+    else if (is("commit_queue"))
         rd_kafka_commit_queue(consumer, NULL, NULL, on_commit, NULL);
     else if (begins("share_"))
         call_of_share();
@@ -321,7 +315,7 @@ static void round_of_consumer(void) {
         require(!rd_kafka_flush(producer, TIMEOUT_MS), "there are messages");
     }
     call_and_leave();
-    if (is("consumer_close") || is("destroy") || is("queue_poll") || is("commit_queue"))
+    if (is("consumer_close") || is("destroy") || is("commit_queue"))
         return;
     /* The consumer reads on. */
     produce(RECORDS);
