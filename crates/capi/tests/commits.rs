@@ -134,3 +134,37 @@ fn a_polled_queue_has_an_event_for_a_commit_with_its_own_function() {
         rd_kafka_destroy(rk);
     }
 }
+
+#[test]
+fn results_list_all_entries_and_the_whole_assignment() {
+    let broker = broker();
+    let seen = Seen::default();
+    let rk = consumer(&broker, &[("enable.auto.commit", "false")], with_function(&seen));
+    let none = RD_KAFKA_OFFSET_INVALID;
+    let result = || {
+        until("the result", || unsafe {
+            rd_kafka_poll(rk, 10);
+            !seen.lock().unwrap().is_empty()
+        });
+        seen.lock().unwrap().remove(0)
+    };
+    unsafe {
+        let given = offsets(c"orders", &[(2, none), (0, 7)]);
+        assert_eq!(rd_kafka_commit(rk, given, 1), OK);
+        assert_eq!(result(), [(2, none, OK), (0, 7, OK)]);
+        rd_kafka_topic_partition_list_destroy(given);
+
+        let all = offsets(c"orders", &[(0, 0), (1, 0)]);
+        assert_eq!(rd_kafka_assign(rk, all), OK);
+        rd_kafka_topic_partition_list_destroy(all);
+        assert_eq!(rd_kafka_commit(rk, null_mut(), 0), RD_KAFKA_RESP_ERR__NO_OFFSET);
+        assert_eq!(result(), [(0, none, OK), (1, none, OK)]);
+        let stored = offsets(c"orders", &[(1, 3)]);
+        // The library stores offsets itself only with automatic commits.
+        assert_eq!(rd_kafka_offsets_store(rk, stored), OK);
+        assert_eq!(rd_kafka_commit(rk, null_mut(), 0), OK);
+        assert_eq!(result(), [(0, none, OK), (1, 3, OK)]);
+        rd_kafka_topic_partition_list_destroy(stored);
+        rd_kafka_destroy(rk);
+    }
+}

@@ -36,19 +36,43 @@ fn consumer(
     Ok((handle, consuming))
 }
 
-/// Returns the offsets of a list, or the stored offsets if there is no list.
-unsafe fn to_commit(consuming: &ConsumerState, offsets: *const rd_kafka_topic_partition_list_t) -> Offsets {
+/// A commit that the application requests.
+struct Commit {
+    /// The entries of the result: all that were given, or the whole assignment.
+    entries: Offsets,
+}
+
+impl Commit {
+    /// Starts the commit of the entries that have an offset; `None` if there are none.
+    fn begin(&self, consuming: &ConsumerState) -> Option<PendingCommit> {
+        let offsets: Offsets = self.entries.iter().filter(|(_, offset)| offset.offset >= 0).cloned().collect();
+        (!offsets.is_empty()).then(|| consuming.control.commit_offsets(&offsets))
+    }
+}
+
+/// The whole assignment, and the partitions of `offsets`. As in the original, a partition without a new offset has
+/// `RD_KAFKA_OFFSET_INVALID`.
+fn with_assignment(
+    consuming: &ConsumerState,
+    offsets: impl IntoIterator<Item = (TopicPartition, OffsetAndMetadata)>,
+) -> Offsets {
+    let none = |at| (at, OffsetAndMetadata::from(RD_KAFKA_OFFSET_INVALID));
+    let mut entries: BTreeMap<_, _> = consuming.control.assignment().into_iter().map(none).collect();
+    entries.extend(offsets);
+    entries.into_iter().collect()
+}
+
+/// Returns the commit of a list, or of the stored offsets if there is no list.
+unsafe fn to_commit(consuming: &ConsumerState, offsets: *const rd_kafka_topic_partition_list_t) -> Commit {
     if offsets.is_null() {
-        return consuming.control.uncommitted().into_iter().collect();
+        return Commit { entries: with_assignment(consuming, consuming.control.uncommitted()) };
     }
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (required by the C functions that call
     // this).
     let entries = unsafe { list_conversion::entries(offsets) };
-    entries
-        .iter()
-        .filter(|entry| entry.offset >= 0)
-        .map(|entry| (list_conversion::at(entry), list_conversion::offset(entry)))
-        .collect()
+    Commit {
+        entries: entries.iter().map(|it| (list_conversion::at(it), list_conversion::offset(it))).collect(),
+    }
 }
 
 /// The client gives a commit up after `socket.timeout.ms`; its answer comes soon after.
@@ -99,9 +123,11 @@ fn notify_interceptors(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_er
 /// Reports the result of an automatic commit.
 pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
     let err = commit_result(Some(handle), told.result);
-    notify_interceptors(handle, &told.offsets, err);
+    let Some(consuming) = handle.consumer_state() else { return };
+    let offsets = with_assignment(consuming, told.offsets);
+    notify_interceptors(handle, &offsets, err);
     if handle.tells_automatic_commits() {
-        handle.main.push(Op::CommitResult(CommitResult { err, offsets: told.offsets, call: None }));
+        handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
     }
 }
 
@@ -120,15 +146,15 @@ pub unsafe extern "C" fn rd_kafka_commit(
         return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
     }
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
-    let wanted = unsafe { to_commit(&consuming, offsets) };
-    if wanted.is_empty() {
-        let (err, offsets) = (RD_KAFKA_RESP_ERR__NO_OFFSET, Offsets::new());
+    let commit = unsafe { to_commit(&consuming, offsets) };
+    let (asked, wanted) = (commit.begin(&consuming), commit.entries);
+    let Some(asked) = asked else {
+        let (err, offsets) = (RD_KAFKA_RESP_ERR__NO_OFFSET, wanted);
         if handle.callbacks.offset_commit.is_some() {
             handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
         }
         return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
-    }
-    let asked = consuming.control.commit_offsets(&wanted);
+    };
     // As in the original: the mask of events decides about the results of automatic commits only.
     let has_function = handle.callbacks.offset_commit.is_some();
     if async_ != 0 {
@@ -231,16 +257,17 @@ unsafe extern "C" fn begin_commit_queue(
         Err(code) => return state.returns(Returns::code(code)),
     };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
-    let offsets = unsafe { to_commit(&consumer, offsets) };
+    let commit = unsafe { to_commit(&consumer, offsets) };
     let given = rd_kafka_queue_t::of(rkqu, FUNCTION).map(|queue| queue.queue.clone());
     let waits = given.is_none();
     let queue = given.unwrap_or_else(OpQueue::new);
     let call = cb.map(|function| (function as CommitCall, Opaque(commit_opaque)));
-    if offsets.is_empty() {
-        queue.push(Op::CommitResult(CommitResult { err: RD_KAFKA_RESP_ERR__NO_OFFSET, offsets, call }));
-    } else {
-        let commit = consumer.control.commit_offsets(&offsets);
-        tell(&handle, queue.clone(), commit, offsets, call);
+    let (asked, offsets) = (commit.begin(&consumer), commit.entries);
+    match asked {
+        Some(asked) => tell(&handle, queue.clone(), asked, offsets, call),
+        None => {
+            queue.push(Op::CommitResult(CommitResult { err: RD_KAFKA_RESP_ERR__NO_OFFSET, offsets, call }));
+        }
     }
     state.returns(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR));
     if waits {

@@ -86,7 +86,7 @@ pub(crate) fn bare(partitions: &[TopicPartition]) -> *mut rd_kafka_topic_partiti
     list(partitions.iter().map(|at| (at, RD_KAFKA_OFFSET_INVALID)))
 }
 
-/// Returns a new list of offsets with their error codes.
+/// Returns a new list of offsets with their error codes. An entry without an offset has no error: it was not committed.
 pub(crate) fn with_offsets(
     offsets: &[(TopicPartition, OffsetAndMetadata)],
     err: rd_kafka_resp_err_t,
@@ -94,7 +94,7 @@ pub(crate) fn with_offsets(
     let made = list(offsets.iter().map(|(at, offset)| (at, offset.offset)));
     // SAFETY: made just now.
     for (entry, (_, offset)) in unsafe { entries(made) }.iter_mut().zip(offsets) {
-        entry.err = err;
+        entry.err = if offset.offset >= 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
         entry.set_metadata(offset.metadata.as_bytes());
         if let Some(epoch) = offset.leader_epoch {
             entry.private_mut().leader_epoch = epoch;
