@@ -340,7 +340,7 @@ fn a_lost_assignment_is_known_before_a_poll_returns_the_loss() {
         broker.cluster().intercept(ApiKey::Heartbeat, None, 1, Fault::Fail(ErrorCode::UnknownMemberId));
         until("the assignment is lost", || rd_kafka_assignment_lost(rk) == 1);
         assert_eq!(seen.protocols.lock().unwrap().len(), 1, "nothing was polled");
-        assert_ne!(rd_kafka_commit(rk, null_mut(), 0), OK);
+        assert_eq!(rd_kafka_commit(rk, null_mut(), 0), RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST);
         until("the loss is returned", || {
             let message = rd_kafka_consumer_poll(rk, 10);
             if !message.is_null() {

@@ -43,10 +43,14 @@ struct Commit {
 }
 
 impl Commit {
-    /// Starts the commit of the entries that have an offset; `None` if there are none.
-    fn begin(&self, consuming: &ConsumerState) -> Option<PendingCommit> {
-        let offsets: Offsets = self.entries.iter().filter(|(_, offset)| offset.offset >= 0).cloned().collect();
-        (!offsets.is_empty()).then(|| consuming.control.commit_offsets(&offsets))
+    /// Starts the commit of the entries that have an offset.
+    fn begin(&self, consuming: &ConsumerState) -> Result<PendingCommit, rd_kafka_resp_err_t> {
+        let offsets: Offsets =
+            self.entries.iter().filter(|(_, offset)| offset.offset >= 0).cloned().collect();
+        if offsets.is_empty() {
+            return Err(RD_KAFKA_RESP_ERR__NO_OFFSET);
+        }
+        Ok(consuming.control.commit_offsets(&offsets))
     }
 }
 
@@ -62,16 +66,32 @@ fn with_assignment(
     entries.into_iter().collect()
 }
 
-/// Returns the commit of a list, or of the stored offsets if there is no list.
-unsafe fn to_commit(consuming: &ConsumerState, offsets: *const rd_kafka_topic_partition_list_t) -> Commit {
+/// Returns the commit of a list, or of the stored offsets if there is no list. The offsets of a lost assignment are those of
+/// other members by now.
+unsafe fn to_commit(
+    consuming: &ConsumerState,
+    offsets: *const rd_kafka_topic_partition_list_t,
+) -> Result<Commit, rd_kafka_resp_err_t> {
     if offsets.is_null() {
-        return Commit { entries: with_assignment(consuming, consuming.control.uncommitted()) };
+        let entries = with_assignment(consuming, consuming.control.uncommitted());
+        let is_lost = !entries.is_empty() && consuming.has_lost_assignment();
+        return if is_lost { Err(RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST) } else { Ok(Commit { entries }) };
     }
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (required by the C functions that call
     // this).
     let entries = unsafe { list_conversion::entries(offsets) };
-    Commit {
-        entries: entries.iter().map(|it| (list_conversion::at(it), list_conversion::offset(it))).collect(),
+    let entries = entries.iter().map(|it| (list_conversion::at(it), list_conversion::offset(it))).collect();
+    Ok(Commit { entries })
+}
+
+/// Starts a commit. Returns it, or the error of a commit that is not sent, with the entries of its result.
+fn begin_commit(
+    consuming: &ConsumerState,
+    commit: Result<Commit, rd_kafka_resp_err_t>,
+) -> (Result<PendingCommit, rd_kafka_resp_err_t>, Offsets) {
+    match commit {
+        Ok(commit) => (commit.begin(consuming), commit.entries),
+        Err(code) => (Err(code), Offsets::new()),
     }
 }
 
@@ -146,14 +166,15 @@ pub unsafe extern "C" fn rd_kafka_commit(
         return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
     }
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
-    let commit = unsafe { to_commit(&consuming, offsets) };
-    let (asked, wanted) = (commit.begin(&consuming), commit.entries);
-    let Some(asked) = asked else {
-        let (err, offsets) = (RD_KAFKA_RESP_ERR__NO_OFFSET, wanted);
-        if handle.callbacks.offset_commit.is_some() {
-            handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
+    let (asked, wanted) = begin_commit(&consuming, unsafe { to_commit(&consuming, offsets) });
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(err) => {
+            if handle.callbacks.offset_commit.is_some() {
+                handle.main.push(Op::CommitResult(CommitResult { err, offsets: wanted, call: None }));
+            }
+            return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
         }
-        return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
     };
     // As in the original: the mask of events decides about the results of automatic commits only.
     let has_function = handle.callbacks.offset_commit.is_some();
@@ -257,17 +278,14 @@ unsafe extern "C" fn begin_commit_queue(
         Err(code) => return state.returns(Returns::code(code)),
     };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
-    let commit = unsafe { to_commit(&consumer, offsets) };
+    let (asked, offsets) = begin_commit(&consumer, unsafe { to_commit(&consumer, offsets) });
     let given = rd_kafka_queue_t::of(rkqu, FUNCTION).map(|queue| queue.queue.clone());
     let waits = given.is_none();
     let queue = given.unwrap_or_else(OpQueue::new);
     let call = cb.map(|function| (function as CommitCall, Opaque(commit_opaque)));
-    let (asked, offsets) = (commit.begin(&consumer), commit.entries);
     match asked {
-        Some(asked) => tell(&handle, queue.clone(), asked, offsets, call),
-        None => {
-            queue.push(Op::CommitResult(CommitResult { err: RD_KAFKA_RESP_ERR__NO_OFFSET, offsets, call }));
-        }
+        Ok(asked) => tell(&handle, queue.clone(), asked, offsets, call),
+        Err(err) => queue.push(Op::CommitResult(CommitResult { err, offsets, call })),
     }
     state.returns(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR));
     if waits {
