@@ -14,7 +14,7 @@ use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
-use crate::errors::error_mapping::of as code_of;
+use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::c_strings::text;
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
@@ -310,13 +310,15 @@ pub unsafe extern "C" fn rd_kafka_committed(
     // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
     let wanted = unsafe { list_conversion::partitions(partitions) };
     let timeout = timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
-    match consuming.control.committed_offsets(&wanted).wait(timeout) {
+    match consuming.control.committed_offsets_each(&wanted).wait(timeout) {
         Ok(found) => {
             // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
             // `rd_kafka_committed`).
             for entry in unsafe { list_conversion::entries(partitions) } {
-                entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
-                let known = found.get(&list_conversion::at(entry));
+                let result = found.get(&list_conversion::at(entry));
+                let error = result.and_then(|result| result.as_ref().err());
+                entry.err = error.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, |error| code_of_broker(*error));
+                let known = result.and_then(|result| result.as_ref().ok());
                 entry.offset = known.map_or(RD_KAFKA_OFFSET_INVALID, |known| known.offset);
                 entry.set_metadata(known.map_or(&[], |known| known.metadata.as_bytes()));
                 entry.private_mut().leader_epoch = known.and_then(|known| known.leader_epoch).unwrap_or(-1);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
 
 use super::OffsetAndMetadata;
@@ -206,6 +207,15 @@ impl ConsumerControl {
         partitions: &[TopicPartition],
     ) -> EngineReply<BTreeMap<TopicPartition, OffsetAndMetadata>> {
         self.ask(|answer| ConsumerCommand::CommittedOffsets(partitions.to_vec(), answer))
+    }
+
+    /// Returns the group's committed offsets of these partitions, each with its own error; partitions without one are missing in
+    /// the reply. An error of the whole group is the error of the call.
+    pub fn committed_offsets_each(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> EngineReply<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>> {
+        self.ask(|answer| ConsumerCommand::CommittedEach(partitions.to_vec(), answer))
     }
 
     /// Returns the consumer's identity in its group, for [`Producer::send_offsets_to_transaction`].

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use tokio::sync::oneshot;
 
 use super::membership::LeavingFor;
@@ -28,6 +29,10 @@ pub(crate) enum ConsumerCommand {
     CommittedOffsets(
         Vec<TopicPartition>,
         oneshot::Sender<Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error>>,
+    ),
+    CommittedEach(
+        Vec<TopicPartition>,
+        oneshot::Sender<Result<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>, Error>>,
     ),
     /// The application polled after a revocation: the records that it had are processed.
     RevokeSeen,

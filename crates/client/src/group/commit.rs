@@ -78,6 +78,25 @@ pub(crate) async fn fetch_committed(
     partitions: Option<&[TopicPartition]>,
     isolation: Isolation,
 ) -> Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error> {
+    Ok(offsets_in(fetch(coordinator, partitions, isolation, first_error).await?))
+}
+
+/// The same for these partitions, each with its own error.
+pub(crate) async fn fetch_committed_each(
+    coordinator: &Coordinator,
+    partitions: &[TopicPartition],
+    isolation: Isolation,
+) -> Result<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>, Error> {
+    Ok(results_in(fetch(coordinator, Some(partitions), isolation, error_of_group).await?))
+}
+
+/// Fetches offsets until the response has no error by `error_of`.
+async fn fetch(
+    coordinator: &Coordinator,
+    partitions: Option<&[TopicPartition]>,
+    isolation: Isolation,
+    error_of: impl Fn(&OffsetFetchResponse) -> Option<ErrorCode>,
+) -> Result<OffsetFetchResponse, Error> {
     let group = coordinator.group().to_owned();
     let member = coordinator.fenced_member();
     let require_stable = isolation == Isolation::ReadCommitted;
@@ -116,24 +135,58 @@ pub(crate) async fn fetch_committed(
             }
         }
     };
-    let response = coordinator.call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, first_error).await?;
-    Ok(offsets_in(response))
+    coordinator.call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, error_of).await
 }
 
 /// The first error code of a response, of any of its levels.
 fn first_error(response: &OffsetFetchResponse) -> Option<ErrorCode> {
-    let of_groups = response.groups.iter().map(|group| group.error_code);
-    let of_partitions =
-        response.topics.iter().flat_map(|topic| &topic.partitions).map(|partition| partition.error_code);
-    let of_group_partitions = (response.groups.iter())
-        .flat_map(|group| &group.topics)
-        .flat_map(|topic| &topic.partitions)
-        .map(|partition| partition.error_code);
-    std::iter::once(response.error_code)
-        .chain(of_groups)
-        .chain(of_partitions)
-        .chain(of_group_partitions)
-        .find(|code| *code != ErrorCode::None)
+    let of_partitions = errors_of_partitions(response).map(|(_, _, code)| code);
+    errors_of_groups(response).chain(of_partitions).find(|code| *code != ErrorCode::None)
+}
+
+/// The first error code that concerns the whole group; brokers before Kafka 0.11 return it for each partition. Offsets of a
+/// transaction that is being completed are stable soon.
+fn error_of_group(response: &OffsetFetchResponse) -> Option<ErrorCode> {
+    let is_of_group = |code: &ErrorCode| {
+        matches!(
+            code,
+            ErrorCode::NotCoordinator
+                | ErrorCode::CoordinatorNotAvailable
+                | ErrorCode::CoordinatorLoadInProgress
+                | ErrorCode::UnstableOffsetCommit
+        )
+    };
+    let of_partitions = errors_of_partitions(response).map(|(_, _, code)| code).filter(is_of_group);
+    errors_of_groups(response).chain(of_partitions).find(|code| *code != ErrorCode::None)
+}
+
+fn errors_of_groups(response: &OffsetFetchResponse) -> impl Iterator<Item = ErrorCode> + '_ {
+    std::iter::once(response.error_code).chain(response.groups.iter().map(|group| group.error_code))
+}
+
+/// Topic, partition and error code of all partitions in a response.
+fn errors_of_partitions(response: &OffsetFetchResponse) -> impl Iterator<Item = (&str, i32, ErrorCode)> {
+    let of_topics = response.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|it| (topic.name.as_str(), it.partition_index, it.error_code))
+    });
+    let of_groups = response.groups.iter().flat_map(|group| &group.topics).flat_map(|topic| {
+        topic.partitions.iter().map(|it| (topic.name.as_str(), it.partition_index, it.error_code))
+    });
+    of_topics.chain(of_groups)
+}
+
+/// The committed offsets in a response, and the errors of partitions.
+fn results_in(
+    response: OffsetFetchResponse,
+) -> BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>> {
+    let failed: Vec<_> = errors_of_partitions(&response)
+        .filter(|(_, _, code)| *code != ErrorCode::None)
+        .map(|(topic, index, code)| (TopicPartition::new(topic, index), Err(code)))
+        .collect();
+    let mut results: BTreeMap<_, _> =
+        offsets_in(response).into_iter().map(|(at, offset)| (at, Ok(offset))).collect();
+    results.extend(failed);
+    results
 }
 
 /// The committed offsets in a response of any version.
@@ -159,4 +212,39 @@ fn offsets_in(response: OffsetFetchResponse) -> BTreeMap<TopicPartition, OffsetA
         }
     }
     committed
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_protocol::messages::offset_fetch::{
+        OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_partition_with_an_error_does_not_hide_the_offsets_of_the_others() {
+        let partition = |partition_index, committed_offset, error_code| OffsetFetchResponsePartitions {
+            partition_index,
+            committed_offset,
+            error_code,
+            ..Default::default()
+        };
+        let refused = ErrorCode::TopicAuthorizationFailed;
+        let response = |second| {
+            let partitions = vec![partition(0, 7, ErrorCode::None), partition(1, -1, second)];
+            let topics =
+                vec![OffsetFetchResponseTopics { name: "orders".into(), partitions, ..Default::default() }];
+            let group = OffsetFetchResponseGroup { topics, ..Default::default() };
+            OffsetFetchResponse { groups: vec![group], ..Default::default() }
+        };
+        assert_eq!(first_error(&response(refused)), Some(refused));
+        assert_eq!(error_of_group(&response(refused)), None);
+        let unstable = ErrorCode::UnstableOffsetCommit;
+        assert_eq!(error_of_group(&response(unstable)), Some(unstable), "it is tried again");
+        let results = results_in(response(refused));
+        let result = |index| results.get(&TopicPartition::new("orders", index)).cloned();
+        assert_eq!(result(0).map(|found| found.map(|found| found.offset)), Some(Ok(7)));
+        assert_eq!(result(1), Some(Err(refused)));
+    }
 }

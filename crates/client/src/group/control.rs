@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::application::AppSignal;
 use super::commands::{AssignmentChange, ConsumerCommand};
+use super::commit::fetch_committed_each;
 use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
 use super::{Shared, commit, commit_done, commit_unasked, leave, standalone_partitions};
@@ -92,6 +94,12 @@ pub(super) async fn on_control(
                 let _ = done.send(shared.committed_offsets(&partitions).await);
             });
         }
+        ConsumerCommand::CommittedEach(partitions, done) => {
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let _ = done.send(committed_each(&shared, partitions).await);
+            });
+        }
         ConsumerCommand::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
         ConsumerCommand::RevokeSeen => {
             if let Some(membership) = membership {
@@ -100,6 +108,26 @@ pub(super) async fn on_control(
         }
         ConsumerCommand::Close(_, done) => drop(done),
     }
+}
+
+/// The committed offsets of these partitions, each from its files or from the coordinator, with its own error.
+async fn committed_each(
+    shared: &Shared,
+    partitions: Vec<TopicPartition>,
+) -> Result<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>, Error> {
+    let (in_files, others): (Vec<_>, Vec<_>) =
+        partitions.into_iter().partition(|at| shared.files_of(at).is_some());
+    let in_files = shared.committed_offsets(&in_files).await?;
+    let mut committed: BTreeMap<_, _> = in_files.into_iter().map(|(at, offset)| (at, Ok(offset))).collect();
+    if others.is_empty() {
+        return Ok(committed);
+    }
+    let Some(coordinator) = &shared.coordinator else {
+        return Err(Error::Config("committed offsets need group.id".into()));
+    };
+    let isolation = shared.cluster.config.isolation_level;
+    committed.extend(fetch_committed_each(coordinator, &others, isolation).await?);
+    Ok(committed)
 }
 
 /// Commits the offsets that the application names.
