@@ -17,7 +17,7 @@ use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, list, new, until};
+use crate::common::{conf, list, new, subscribe, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -165,6 +165,29 @@ fn results_list_all_entries_and_the_whole_assignment() {
         assert_eq!(rd_kafka_commit(rk, null_mut(), 0), OK);
         assert_eq!(result(), [(0, none, OK), (1, 3, OK)]);
         rd_kafka_topic_partition_list_destroy(stored);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_member_commits_offsets_of_partitions_that_it_does_not_own() {
+    let broker = Broker::builder().memory().topic("orders", 1).topic("other", 1).spawn().unwrap();
+    let rk = consumer(&broker, &[], |_| ());
+    subscribe(rk, c"orders");
+    unsafe {
+        until("it is a member", || {
+            assert!(rd_kafka_consumer_poll(rk, 10).is_null());
+            let mut assigned = null_mut();
+            assert_eq!(rd_kafka_assignment(rk, &raw mut assigned), OK);
+            let count = (*assigned).cnt;
+            rd_kafka_topic_partition_list_destroy(assigned);
+            count == 1
+        });
+        let other = offsets(c"other", &[(0, 7)]);
+        assert_eq!(rd_kafka_commit(rk, other, 0), OK);
+        assert_eq!(rd_kafka_committed(rk, other, 60_000), OK);
+        assert_eq!(entries_of(other), [(0, 7, OK)]);
+        rd_kafka_topic_partition_list_destroy(other);
         rd_kafka_destroy(rk);
     }
 }

@@ -40,6 +40,8 @@ fn consumer(
 struct Commit {
     /// The entries of the result: all that were given, or the whole assignment.
     entries: Offsets,
+    /// The application names the offsets; otherwise they are those that the library stored.
+    is_named: bool,
 }
 
 impl Commit {
@@ -50,7 +52,11 @@ impl Commit {
         if offsets.is_empty() {
             return Err(RD_KAFKA_RESP_ERR__NO_OFFSET);
         }
-        Ok(consuming.control.commit_offsets(&offsets))
+        Ok(if self.is_named {
+            consuming.control.commit_named_offsets(&offsets)
+        } else {
+            consuming.control.commit_offsets(&offsets)
+        })
     }
 }
 
@@ -75,13 +81,14 @@ unsafe fn to_commit(
     if offsets.is_null() {
         let entries = with_assignment(consuming, consuming.control.uncommitted());
         let is_lost = !entries.is_empty() && consuming.has_lost_assignment();
-        return if is_lost { Err(RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST) } else { Ok(Commit { entries }) };
+        let commit = Commit { entries, is_named: false };
+        return if is_lost { Err(RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST) } else { Ok(commit) };
     }
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (required by the C functions that call
     // this).
     let entries = unsafe { list_conversion::entries(offsets) };
     let entries = entries.iter().map(|it| (list_conversion::at(it), list_conversion::offset(it))).collect();
-    Ok(Commit { entries })
+    Ok(Commit { entries, is_named: true })
 }
 
 /// Starts a commit. Returns it, or the error of a commit that is not sent, with the entries of its result.

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::config::{Config, Isolation};
 use crate::error::Error;
 use crate::fetch::inbox::Inbox;
-use crate::group::commands::{AssignmentChange, ConsumerCommand};
+use crate::group::commands::{AssignmentChange, CommitScope, ConsumerCommand};
 use crate::group::membership::LeavingFor;
 use crate::group::subscription::Subscription;
 use crate::types::GroupMetadata;
@@ -182,9 +182,22 @@ impl ConsumerControl {
     /// calls.
     pub fn begin_commit(&self, offsets: Option<&[(TopicPartition, OffsetAndMetadata)]>) -> PendingCommit {
         self.ask(|answer| match offsets {
-            Some(offsets) => ConsumerCommand::CommitOffsets(offsets.iter().cloned().collect(), answer),
+            Some(offsets) => {
+                ConsumerCommand::CommitOffsets(CommitScope::Owned, offsets.iter().cloned().collect(), answer)
+            }
             None => ConsumerCommand::Commit(answer),
         })
+    }
+
+    /// Commits these offsets with the current generation, also of partitions that the consumer does not own, as librdkafka does.
+    /// The coordinator does not check who owns a partition: a late commit may overwrite its next owner's.
+    ///
+    /// # Errors
+    /// [`Error::NotAssigned`] for a partition of a lost assignment until the application has given it up. Otherwise the
+    /// broker's error.
+    pub fn commit_named_offsets(&self, offsets: &[(TopicPartition, OffsetAndMetadata)]) -> PendingCommit {
+        let offsets = offsets.iter().cloned().collect();
+        self.ask(|answer| ConsumerCommand::CommitOffsets(CommitScope::Named, offsets, answer))
     }
 
     /// Returns processed offsets that are not committed yet.

@@ -23,7 +23,11 @@ pub(crate) enum ConsumerCommand {
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Pause(Vec<TopicPartition>, bool),
     Commit(oneshot::Sender<Result<(), Error>>),
-    CommitOffsets(BTreeMap<TopicPartition, OffsetAndMetadata>, oneshot::Sender<Result<(), Error>>),
+    CommitOffsets(
+        CommitScope,
+        BTreeMap<TopicPartition, OffsetAndMetadata>,
+        oneshot::Sender<Result<(), Error>>,
+    ),
     GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
     Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
     CommittedOffsets(
@@ -48,6 +52,15 @@ pub(crate) struct StartOptions {
     pub(crate) reset: OffsetReset,
     /// The files for its offset; `None` commits to the coordinator.
     pub(crate) files: Option<OffsetFileSettings>,
+}
+
+/// The partitions that a member of a group may commit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum CommitScope {
+    /// Those that it owns.
+    Owned,
+    /// All, without those that it has lost and the application has not given up.
+    Named,
 }
 
 /// The effect of an assignment by the application on the current one.

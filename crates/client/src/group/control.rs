@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::application::AppSignal;
-use super::commands::{AssignmentChange, ConsumerCommand};
+use super::commands::{AssignmentChange, CommitScope, ConsumerCommand};
 use super::commit::fetch_committed_each;
 use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
@@ -70,35 +70,28 @@ pub(super) async fn on_control(
         }
         ConsumerCommand::Commit(done) => {
             let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let _ = done.send(commit_done(&shared).await);
-            });
+            reply_later(tasks, done, async move { commit_done(&shared).await });
         }
-        ConsumerCommand::CommitOffsets(offsets, done) => {
-            commit_given(shared, membership.is_some(), tasks, offsets, done);
+        ConsumerCommand::CommitOffsets(scope, offsets, done) => {
+            commit_given(shared, membership.is_some().then_some(scope), tasks, offsets, done);
         }
         ConsumerCommand::GroupMetadata(done) => {
             let _ = done.send(group_metadata(shared, membership.is_some()));
         }
         ConsumerCommand::Committed(partitions, done) => {
             let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let committed = shared.committed_offsets(&partitions).await;
+            reply_later(tasks, done, async move {
                 let offset = |(at, found): (TopicPartition, OffsetAndMetadata)| (at, found.offset);
-                let _ = done.send(committed.map(|found| found.into_iter().map(offset).collect()));
+                Ok(shared.committed_offsets(&partitions).await?.into_iter().map(offset).collect())
             });
         }
         ConsumerCommand::CommittedOffsets(partitions, done) => {
             let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let _ = done.send(shared.committed_offsets(&partitions).await);
-            });
+            reply_later(tasks, done, async move { shared.committed_offsets(&partitions).await });
         }
         ConsumerCommand::CommittedEach(partitions, done) => {
             let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let _ = done.send(committed_each(&shared, partitions).await);
-            });
+            reply_later(tasks, done, async move { committed_each(&shared, partitions).await });
         }
         ConsumerCommand::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
         ConsumerCommand::RevokeSeen => {
@@ -108,6 +101,17 @@ pub(super) async fn on_control(
         }
         ConsumerCommand::Close(_, done) => drop(done),
     }
+}
+
+/// Replies to a command when `work` is done; later commands do not wait for it.
+fn reply_later<T: 'static>(
+    tasks: &mut JoinSet<()>,
+    done: oneshot::Sender<Result<T, Error>>,
+    work: impl Future<Output = Result<T, Error>> + 'static,
+) {
+    tasks.spawn_local(async move {
+        let _ = done.send(work.await);
+    });
 }
 
 /// The committed offsets of these partitions, each from its files or from the coordinator, with its own error.
@@ -130,16 +134,15 @@ async fn committed_each(
     Ok(committed)
 }
 
-/// Commits the offsets that the application names.
+/// Commits the offsets that the application names. A consumer without a group membership (no `scope`) may commit any partition.
 fn commit_given(
     shared: &Rc<Shared>,
-    is_member: bool,
+    scope: Option<CommitScope>,
     tasks: &mut JoinSet<()>,
     offsets: BTreeMap<TopicPartition, OffsetAndMetadata>,
     done: oneshot::Sender<Result<(), Error>>,
 ) {
-    // A consumer without a group membership may commit any partition.
-    if let Some(error) = is_member.then(|| not_assigned(shared, &offsets)).flatten() {
+    if let Some(error) = scope.and_then(|scope| not_assigned(shared, scope, &offsets)) {
         let _ = done.send(Err(error));
         return;
     }
@@ -260,10 +263,21 @@ fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: St
     Ok(())
 }
 
-/// The error for the first of these partitions that the consumer does not own.
-fn not_assigned(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Option<Error> {
-    let foreign = offsets.keys().find(|at| shared.owned_progress(at).is_none())?;
-    Some(foreign.not_assigned())
+/// The error for the first of these partitions that the consumer may not commit.
+///
+/// The application may be about to commit records of an assignment whose loss it does not know yet. The next generation would
+/// accept them, although another member may have committed later offsets.
+fn not_assigned(
+    shared: &Shared,
+    scope: CommitScope,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+) -> Option<Error> {
+    let is_lost = |at: &TopicPartition| shared.lost.borrow().contains(at) || shared.inbox.has_unseen_loss(at);
+    let refused = offsets.keys().find(|at| match scope {
+        CommitScope::Owned => shared.owned_progress(at).is_none(),
+        CommitScope::Named => is_lost(at),
+    })?;
+    Some(refused.not_assigned())
 }
 
 fn group_metadata(shared: &Shared, is_member: bool) -> Result<GroupMetadata, Error> {
