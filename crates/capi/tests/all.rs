@@ -39,5 +39,6 @@ mod producing;
 mod roundtrip;
 mod share_consumers;
 mod sockets;
+mod unassigned;
 mod values;
 mod varargs;

@@ -232,7 +232,8 @@ pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int 
     consuming.is_some_and(|consuming| consuming.has_lost_assignment()).into()
 }
 
-/// Pauses or resumes partitions. The entry of a partition that is not assigned receives an error.
+/// Pauses or resumes partitions. As in the original, the entry of an unknown partition receives an error, and one that is known
+/// and not assigned stays as it is.
 unsafe fn set_paused(
     rk: *mut rd_kafka_t,
     function: &str,
@@ -242,7 +243,7 @@ unsafe fn set_paused(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (required by the C functions that call this).
     unsafe {
-        with(rk, function, |_, consuming| {
+        with(rk, function, |handle, consuming| {
             if partitions.is_null() {
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
             }
@@ -250,10 +251,11 @@ unsafe fn set_paused(
             let mut known = Vec::new();
             for entry in list_conversion::entries(partitions) {
                 let at = list_conversion::at(entry);
-                entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+                entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
                 if assigned.binary_search(&at).is_ok() {
-                    entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
                     known.push(at);
+                } else if !handle.topics().has(&at.topic) {
+                    entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
                 }
             }
             if paused {
@@ -304,9 +306,10 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
     unsafe {
-        with_error(rk, FUNCTION, |_, consuming| {
+        with_error(rk, FUNCTION, |handle, consuming| {
             for entry in list_conversion::entries(partitions) {
-                entry.err = seek(consuming, &list_conversion::at(entry), list_conversion::start_of(entry));
+                let at = list_conversion::at(entry);
+                entry.err = seek(handle, consuming, &at, list_conversion::start_of(entry));
             }
             Ok(())
         })
@@ -315,6 +318,7 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
 
 /// Moves the position of a partition; the engine does so at once.
 pub(crate) fn seek(
+    handle: &Handle,
     consuming: &ConsumerState,
     at: &TopicPartition,
     to: Option<StartAt>,
@@ -322,9 +326,15 @@ pub(crate) fn seek(
     let Some(start) = to else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     match consuming.control.seek(at, start).wait(ENGINE_TIMEOUT) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
-        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        Err(Error::NotAssigned { .. }) => unassigned(handle, &at.topic),
         Err(error) => code(error),
     }
+}
+
+/// Returns the error of a partition that is not assigned: as the original, the client knows the topics that it has had to do
+/// with.
+pub(super) fn unassigned(handle: &Handle, topic: &str) -> rd_kafka_resp_err_t {
+    if handle.topics().has(topic) { RD_KAFKA_RESP_ERR__STATE } else { RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION }
 }
 
 #[on_panic(crate::errors::error_object::panicked())]

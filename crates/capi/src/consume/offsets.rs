@@ -14,6 +14,7 @@ use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::consume::group_consumer::unassigned;
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::c_strings::text;
@@ -352,19 +353,13 @@ pub unsafe extern "C" fn rd_kafka_position(
     if partitions.is_null() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
-    let assigned = consuming.control.assignment();
     // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_position`).
     for entry in unsafe { list_conversion::entries(partitions) } {
         let at = list_conversion::at(entry);
-        entry.offset = RD_KAFKA_OFFSET_INVALID;
-        if assigned.binary_search(&at).is_err() {
-            entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
-            continue;
-        }
+        // As in the original, the question makes the topic known, and a partition without a position is no error.
+        handle.topic(&at.topic);
         entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
-        if let Some(next) = consuming.control.consumed_position(&at) {
-            entry.offset = next;
-        }
+        entry.offset = consuming.control.consumed_position(&at).unwrap_or(RD_KAFKA_OFFSET_INVALID);
     }
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
@@ -385,9 +380,7 @@ fn store(
 ) -> rd_kafka_resp_err_t {
     match consuming.control.store_offset(at, offset) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
-        // As the original, which knows the topics that it has had to do with.
-        Err(Error::NotAssigned { .. }) if handle.topics().has(&at.topic) => RD_KAFKA_RESP_ERR__STATE,
-        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        Err(Error::NotAssigned { .. }) => unassigned(handle, &at.topic),
         Err(error) => code_of(&error),
     }
 }
@@ -561,13 +554,12 @@ pub unsafe extern "C" fn rd_kafka_get_watermark_offsets(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
     // (rdkafka.h, `rd_kafka_get_watermark_offsets`).
-    let (Ok((_handle, consuming)), Some(name)) = (consumer(rk, FUNCTION), unsafe { text(topic) }) else {
+    let (Ok((handle, consuming)), Some(name)) = (consumer(rk, FUNCTION), unsafe { text(topic) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let at = TopicPartition::new(&name, partition);
-    if consuming.control.assignment().binary_search(&at).is_err() {
-        return RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
-    }
+    // As in the original, the question makes the topic known, and a partition without watermarks is no error.
+    handle.topic(&name);
     let marks = consuming.control.watermarks(&at);
     // SAFETY: `low` and `high` are each NULL or writable (rdkafka.h, `rd_kafka_get_watermark_offsets`).
     unsafe {

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn rd_kafka_seek(
     match SimplePartition::of(rkt, partition, FUNCTION) {
         Some(consumed) => {
             let to = crate::messages::list_conversion::start(offset);
-            crate::consume::group_consumer::seek(&consumed.consuming, &consumed.at, to)
+            crate::consume::group_consumer::seek(&consumed.handle, &consumed.consuming, &consumed.at, to)
         }
         None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
     }

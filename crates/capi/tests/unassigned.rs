@@ -1,0 +1,100 @@
+//! Functions of a consumer for partitions that are not assigned.
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::consume::simple_consumer::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::partition_list::*;
+
+use crate::common::{conf, list, new};
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+const UNKNOWN: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+const INVALID: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__INVALID_ARG;
+
+/// A broker, a consumer, and the consumer's handle of the topic `orders`.
+struct Stage {
+    _broker: BrokerThread,
+    rk: *mut rd_kafka_t,
+    orders: *mut rd_kafka_topic_t,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let broker = Broker::builder().memory().topic("orders", 2).topic("more", 1).spawn().unwrap();
+        let servers = broker.bootstrap_servers();
+        let rk = new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", servers.as_str()), ("group.id", "g")]));
+        let orders = unsafe { rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut()) };
+        Self { _broker: broker, rk, orders }
+    }
+
+    /// Assigns partition 1 of `orders`.
+    fn assign(&self) {
+        let partitions = list(&[(c"orders", 1)]);
+        assert_eq!(unsafe { rd_kafka_assign(self.rk, partitions) }, OK);
+        unsafe { rd_kafka_topic_partition_list_destroy(partitions) };
+    }
+
+    /// Calls a function with a partition. Returns the error and the offset of the entry.
+    fn entry_of(
+        &self,
+        topic: &CStr,
+        offset: i64,
+        call: impl FnOnce(*mut rd_kafka_topic_partition_list_t),
+    ) -> (rd_kafka_resp_err_t, i64) {
+        let partitions = list(&[(topic, 0)]);
+        unsafe {
+            (*(*partitions).elems).offset = offset;
+            call(partitions);
+            let entry = &*(*partitions).elems;
+            let result = (entry.err, entry.offset);
+            rd_kafka_topic_partition_list_destroy(partitions);
+            result
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        unsafe {
+            rd_kafka_topic_destroy(self.orders);
+            rd_kafka_destroy(self.rk);
+        }
+    }
+}
+
+#[test]
+fn a_known_partition_that_is_not_assigned_is_not_unknown() {
+    let stage = Stage::new();
+    let rk = stage.rk;
+    let seek = |topic| {
+        stage.entry_of(topic, 0, |partitions| unsafe {
+            assert!(rd_kafka_seek_partitions(rk, partitions, -1).is_null());
+        })
+    };
+    assert_eq!((seek(c"orders").0, seek(c"more").0), (RD_KAFKA_RESP_ERR__STATE, UNKNOWN));
+    assert_eq!(unsafe { rd_kafka_seek(stage.orders, 0, 0, 1000) }, RD_KAFKA_RESP_ERR__STATE);
+    for (topic, expected) in [(c"orders", OK), (c"more", UNKNOWN)] {
+        let paused = stage.entry_of(topic, 0, |partitions| unsafe {
+            assert_eq!(rd_kafka_pause_partitions(rk, partitions), OK);
+        });
+        let resumed = stage.entry_of(topic, 0, |partitions| unsafe {
+            assert_eq!(rd_kafka_resume_partitions(rk, partitions), OK);
+        });
+        assert_eq!((paused.0, resumed.0), (expected, expected), "{topic:?}");
+    }
+    let position = stage.entry_of(c"more", 5, |partitions| unsafe {
+        assert_eq!(rd_kafka_position(rk, partitions), OK);
+    });
+    assert_eq!(position, (OK, RD_KAFKA_OFFSET_INVALID));
+    let (mut low, mut high) = (0, 0);
+    let known =
+        unsafe { rd_kafka_get_watermark_offsets(rk, c"orders".as_ptr(), 0, &raw mut low, &raw mut high) };
+    assert_eq!((known, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
+}
