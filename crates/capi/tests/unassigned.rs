@@ -98,3 +98,14 @@ fn a_known_partition_that_is_not_assigned_is_not_unknown() {
         unsafe { rd_kafka_get_watermark_offsets(rk, c"orders".as_ptr(), 0, &raw mut low, &raw mut high) };
     assert_eq!((known, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
 }
+
+#[test]
+fn a_seek_refuses_the_stored_offset_and_no_partition() {
+    let stage = Stage::new();
+    stage.assign();
+    unsafe {
+        assert_eq!(rd_kafka_seek(stage.orders, RD_KAFKA_PARTITION_UA, 0, 1000), INVALID);
+        assert_eq!(rd_kafka_seek(stage.orders, 1, RD_KAFKA_OFFSET_STORED, 1000), INVALID);
+        assert_eq!(rd_kafka_seek(stage.orders, 1, 0, 60_000), OK);
+    }
+}

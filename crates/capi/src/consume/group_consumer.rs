@@ -309,7 +309,7 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
         with_error(rk, FUNCTION, |handle, consuming| {
             for entry in list_conversion::entries(partitions) {
                 let at = list_conversion::at(entry);
-                entry.err = seek(handle, consuming, &at, list_conversion::start_of(entry));
+                entry.err = seek(handle, consuming, &at, entry.offset, list_conversion::start_of(entry));
             }
             Ok(())
         })
@@ -321,9 +321,16 @@ pub(crate) fn seek(
     handle: &Handle,
     consuming: &ConsumerState,
     at: &TopicPartition,
+    offset: i64,
     to: Option<StartAt>,
 ) -> rd_kafka_resp_err_t {
-    let Some(start) = to else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    if consuming.control.assignment().binary_search(at).is_err() {
+        return unassigned(handle, &at.topic);
+    }
+    // As in the original, a seek does not look up the committed offset.
+    let Some(start) = to.filter(|_| offset != RD_KAFKA_OFFSET_STORED) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
     match consuming.control.seek(at, start).wait(ENGINE_TIMEOUT) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
         Err(Error::NotAssigned { .. }) => unassigned(handle, &at.topic),
