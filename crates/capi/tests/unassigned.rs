@@ -109,3 +109,15 @@ fn a_seek_refuses_the_stored_offset_and_no_partition() {
         assert_eq!(rd_kafka_seek(stage.orders, 1, 0, 60_000), OK);
     }
 }
+
+#[test]
+fn a_seek_without_a_timeout_does_not_wait_for_its_result() {
+    let stage = Stage::new();
+    let seek = |topic| {
+        stage.entry_of(topic, 0, |partitions| unsafe {
+            assert!(rd_kafka_seek_partitions(stage.rk, partitions, 0).is_null());
+        })
+    };
+    assert_eq!((seek(c"orders").0, seek(c"more").0), (RD_KAFKA_RESP_ERR__IN_PROGRESS, UNKNOWN));
+    assert_eq!(unsafe { rd_kafka_seek(stage.orders, 0, 0, 0) }, OK);
+}

@@ -3,8 +3,9 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::time::Instant;
 
-use ottla_client::{Error, Rebalance, StartAt, TopicPartition};
+use ottla_client::{EngineReply, Error, Rebalance, StartAt, TopicPartition};
 
 use crate::client::handle::Handle;
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
@@ -16,6 +17,7 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
 use crate::messages::partition_list::rd_kafka_topic_partition_list_new;
+use crate::queue::op_queue::timeout_of;
 
 /// Runs `body` with the consumer, or returns the error if there is none.
 pub(super) fn with(
@@ -53,15 +55,6 @@ fn with_assignment(
     });
     let is_closing = handle.consumer_state().is_some_and(|consuming| consuming.is_closing());
     if is_closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
-}
-
-/// As [`with`], for functions that return an object.
-fn with_error(
-    rk: *mut rd_kafka_t,
-    function: &str,
-    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
-) -> *mut rd_kafka_error_t {
-    object(with(rk, function, body))
 }
 
 fn object(code: rd_kafka_resp_err_t) -> *mut rd_kafka_error_t {
@@ -295,7 +288,7 @@ pub unsafe extern "C" fn rd_kafka_resume_partitions(
 pub unsafe extern "C" fn rd_kafka_seek_partitions(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
-    _timeout_ms: c_int,
+    timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
     // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_seek_partitions`).
@@ -303,37 +296,95 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
         let reason = "no partitions to seek: the list is NULL or empty";
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
     }
+    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
+    let mut left = 0;
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
-    unsafe {
-        with_error(rk, FUNCTION, |handle, consuming| {
+    let code = unsafe {
+        with(rk, FUNCTION, |handle, consuming| {
+            let mut pending = Vec::new();
             for entry in list_conversion::entries(partitions) {
                 let at = list_conversion::at(entry);
-                entry.err = seek(handle, consuming, &at, entry.offset, list_conversion::start_of(entry));
+                match begin_seek(handle, consuming, &at, entry.offset, list_conversion::start_of(entry)) {
+                    Ok(reply) => {
+                        entry.err = RD_KAFKA_RESP_ERR__IN_PROGRESS;
+                        pending.push((entry, at, reply));
+                    }
+                    // Without a timeout the application gets no result of a partition that the client knows.
+                    Err(code) if timeout_ms != 0 || code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => {
+                        entry.err = code;
+                    }
+                    Err(_) => entry.err = RD_KAFKA_RESP_ERR__IN_PROGRESS,
+                }
+            }
+            if timeout_ms == 0 {
+                return Ok(());
+            }
+            left = pending.len();
+            for (entry, at, reply) in pending {
+                match finish_seek(handle, &at, reply, deadline) {
+                    RD_KAFKA_RESP_ERR__TIMED_OUT => return Err(RD_KAFKA_RESP_ERR__TIMED_OUT),
+                    code => entry.err = code,
+                }
+                left -= 1;
             }
             Ok(())
         })
+    };
+    match code {
+        RD_KAFKA_RESP_ERR__TIMED_OUT => {
+            let reason = format!("Timed out waiting for {left} remaining partition seek(s) to finish");
+            rd_kafka_error_t::new(code, &reason).into_raw()
+        }
+        code => object(code),
     }
 }
 
-/// Moves the position of a partition; the engine does so at once.
-pub(crate) fn seek(
+/// Moves the position of a partition. Without a timeout the call does not wait for the result.
+pub(super) fn seek(
+    handle: &Handle,
+    consuming: &ConsumerState,
+    at: &TopicPartition,
+    offset: i64,
+    timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
+    match begin_seek(handle, consuming, at, offset, list_conversion::start(offset)) {
+        Err(code) if timeout_ms != 0 || code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => code,
+        Ok(reply) if timeout_ms != 0 => finish_seek(handle, at, reply, deadline),
+        Ok(_) | Err(_) => RD_KAFKA_RESP_ERR_NO_ERROR,
+    }
+}
+
+/// Starts to move the position of a partition; the engine does so at once.
+fn begin_seek(
     handle: &Handle,
     consuming: &ConsumerState,
     at: &TopicPartition,
     offset: i64,
     to: Option<StartAt>,
-) -> rd_kafka_resp_err_t {
+) -> Result<EngineReply<()>, rd_kafka_resp_err_t> {
     if consuming.control.assignment().binary_search(at).is_err() {
-        return unassigned(handle, &at.topic);
+        return Err(unassigned(handle, &at.topic));
     }
     // As in the original, a seek does not look up the committed offset.
     let Some(start) = to.filter(|_| offset != RD_KAFKA_OFFSET_STORED) else {
-        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+        return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
     };
-    match consuming.control.seek(at, start).wait(ENGINE_TIMEOUT) {
+    Ok(consuming.control.seek(at, start))
+}
+
+/// Waits for a seek, at most until the deadline.
+fn finish_seek(
+    handle: &Handle,
+    at: &TopicPartition,
+    reply: EngineReply<()>,
+    deadline: Instant,
+) -> rd_kafka_resp_err_t {
+    match reply.wait(deadline.saturating_duration_since(Instant::now())) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
         Err(Error::NotAssigned { .. }) => unassigned(handle, &at.topic),
+        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
         Err(error) => code(error),
     }
 }

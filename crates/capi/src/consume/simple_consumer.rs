@@ -134,15 +134,14 @@ pub unsafe extern "C" fn rd_kafka_seek(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     offset: i64,
-    _timeout_ms: c_int,
+    timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
     if partition == RD_KAFKA_PARTITION_UA {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
     match SimplePartition::of(rkt, partition, FUNCTION) {
         Some(SimplePartition { handle, consuming, at }) => {
-            let to = crate::messages::list_conversion::start(offset);
-            crate::consume::group_consumer::seek(&handle, &consuming, &at, offset, to)
+            crate::consume::group_consumer::seek(&handle, &consuming, &at, offset, timeout_ms)
         }
         None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
     }
