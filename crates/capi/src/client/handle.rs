@@ -21,12 +21,13 @@ use crate::client::topic_handle::{Topic, TopicRegistry};
 use crate::conf::{Callbacks, ClientConf, TakenConf, rd_kafka_conf_t};
 use crate::consume::consumer_state::ConsumerState;
 use crate::errors::error_mapping::{fatal_without_producer_id, of as code_of};
-use crate::errors::error_object::set_last_error_and_errno;
+use crate::errors::error_object::{description, set_last_error_and_errno};
 use crate::ffi::c_strings::{c_string, malloced, write_errstr};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
 use crate::handles::slot_table::InUse;
+use crate::messages::message::OwnedMessage;
 #[cfg(feature = "mock")]
 use crate::mock::MockCluster;
 use crate::produce::delivery_reports::DeliveryReports;
@@ -370,11 +371,25 @@ impl Handle {
         let _ = self.fatal.set((code, text.to_owned()));
     }
 
-    /// Records the fatal error and reports it once.
+    /// Records the fatal error and reports it once: as in the original, members of groups get it from the consumer's queue, and
+    /// other clients as an error.
     pub(crate) fn set_fatal(&self, code: rd_kafka_resp_err_t, text: &str) -> bool {
         let first = self.fatal.set((code, text.to_owned())).is_ok();
         if first {
-            self.main.push(Op::Error { code: RD_KAFKA_RESP_ERR__FATAL, text: c_string(text), fatal: true });
+            let text = fatal_text(code, text);
+            match self.consumer_state().filter(|_| self.config.group_id.is_some()) {
+                Some(consuming) => consuming.queue.push(Op::Message(OwnedMessage::error(
+                    RD_KAFKA_RESP_ERR__FATAL,
+                    &text,
+                    None,
+                    RD_KAFKA_PARTITION_UA,
+                    RD_KAFKA_OFFSET_INVALID,
+                ))),
+                None => {
+                    let (code, text) = (RD_KAFKA_RESP_ERR__FATAL, c_string(&text));
+                    self.main.push(Op::Error { code, text, fatal: true });
+                }
+            }
         }
         first
     }
@@ -468,6 +483,11 @@ impl Handle {
         self.forks.store(DESTROYED, Ordering::Relaxed);
         CLIENTS.retire(self.id);
     }
+}
+
+/// Returns the text that reports a fatal error.
+pub(crate) fn fatal_text(code: rd_kafka_resp_err_t, text: &str) -> String {
+    format!("Fatal error: {}: {text}", description(code).to_string_lossy())
 }
 
 /// Returns `true` if the application has a callback or an event for delivery reports.

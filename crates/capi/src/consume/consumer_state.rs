@@ -12,7 +12,7 @@ use ottla_client::{
 };
 
 use crate::client::client_interceptors::ClientInterceptors;
-use crate::client::handle::{CLOSE_TIMEOUT, Handle, LOG_WARNING};
+use crate::client::handle::{CLOSE_TIMEOUT, Handle, LOG_WARNING, fatal_text};
 use crate::client::topic_handle::Topic;
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::description;
@@ -359,8 +359,8 @@ fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
     {
         // For instance, another member has the identity: this consumer cannot be used any more.
         let (cause, text) = (code_of(error), error.to_string());
-        handle.set_fatal(cause, &text);
-        let text = format!("Fatal error: {}: {text}", description(cause).to_string_lossy());
+        handle.note_fatal(cause, &text);
+        let text = fatal_text(cause, &text);
         return OwnedMessage::error(RD_KAFKA_RESP_ERR__FATAL, &text, topic, partition, offset);
     }
     // Programs search the text of a reset for the description of its cause.

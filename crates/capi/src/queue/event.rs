@@ -136,7 +136,12 @@ impl rd_kafka_event_t {
         };
         let mut list = None;
         let content = match op {
-            Op::Message(message) if message_error(&message).is_some() => Content::ConsumerError(message),
+            Op::Message(message) if message_error(&message).is_some() => {
+                match fatal_error(handle, &message) {
+                    Some(cause) => cause,
+                    None => Content::ConsumerError(message),
+                }
+            }
             Op::Message(message) => {
                 let raw = message.as_raw();
                 Content::Message(message, Cell::new(raw))
@@ -158,7 +163,12 @@ impl rd_kafka_event_t {
                 let opaque = committed.call.map_or(handle.callbacks.opaque, |(_, opaque)| opaque.0);
                 Content::CommitResult(committed.err, opaque)
             }
-            Op::Error { code, text, fatal } => Content::Error { code, text, fatal },
+            Op::Error { code, text, fatal } => {
+                let fatal_cause = handle.fatal.get().filter(|_| fatal);
+                let (code, text) =
+                    fatal_cause.map_or((code, text), |(cause, reason)| (*cause, c_strings::c_string(reason)));
+                Content::Error { code, text, fatal }
+            }
             Op::Stats(json) => Content::Stats(json),
             // There is no such event.
             Op::Throttled(_) | Op::Acknowledged(_) => return Eventual::Callback(op),
@@ -208,6 +218,13 @@ impl Event {
             _ => RD_KAFKA_RESP_ERR_NO_ERROR,
         }
     }
+}
+
+/// The content of the event for a fatal error of a consumer: it has the cause in place of `RD_KAFKA_RESP_ERR__FATAL`.
+fn fatal_error(handle: &Handle, message: &OwnedMessage) -> Option<Content> {
+    message_error(message).filter(|code| *code == RD_KAFKA_RESP_ERR__FATAL)?;
+    let (cause, reason) = handle.fatal.get()?;
+    Some(Content::Error { code: *cause, text: c_strings::c_string(reason), fatal: true })
 }
 
 fn message_error(message: &OwnedMessage) -> Option<rd_kafka_resp_err_t> {

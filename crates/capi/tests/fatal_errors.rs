@@ -1,0 +1,87 @@
+//! Reports of fatal errors.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+
+use rdkafka::client::handle::*;
+use rdkafka::conf::callbacks::*;
+use rdkafka::conf::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::message::*;
+use rdkafka::queue::event::*;
+use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
+
+use crate::common::{conf, new};
+
+const CAUSE: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
+
+/// The texts that the error function got; it is the opaque of the client.
+type Seen = Mutex<Vec<(c_int, String)>>;
+
+unsafe extern "C" fn on_error(_: *mut rd_kafka_t, err: c_int, reason: *const c_char, opaque: *mut c_void) {
+    let text = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();
+    unsafe { &*opaque.cast::<Seen>() }.lock().unwrap().push((err, text));
+}
+
+/// A client that has a fatal error.
+unsafe fn failed(kind: rd_kafka_type_t, conf: *mut rd_kafka_conf_t) -> *mut rd_kafka_t {
+    let rk = new(kind, conf);
+    assert_eq!(unsafe { rd_kafka_test_fatal_error(rk, CAUSE, c"a test".as_ptr()) }, 0);
+    rk
+}
+
+fn text() -> String {
+    let cause = unsafe { CStr::from_ptr(rdkafka::errors::error_object::rd_kafka_err2str(CAUSE)) };
+    format!("Fatal error: {}: test_fatal_error: a test", cause.to_string_lossy())
+}
+
+#[test]
+fn a_fatal_error_is_a_message_of_a_group_member_and_an_error_of_other_clients() {
+    for (kind, group) in
+        [(RD_KAFKA_PRODUCER, None), (RD_KAFKA_CONSUMER, None), (RD_KAFKA_CONSUMER, Some(("group.id", "g")))]
+    {
+        let seen = Seen::default();
+        let conf = conf(&group.into_iter().collect::<Vec<_>>());
+        unsafe {
+            rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(&seen).cast_mut().cast());
+            rd_kafka_conf_set_error_cb(conf, Some(on_error));
+            let rk = failed(kind, conf);
+            rd_kafka_poll(rk, 100);
+            let mut texts = seen.lock().unwrap().clone();
+            if group.is_some() {
+                assert!(texts.is_empty(), "{texts:?}");
+                let message = rd_kafka_consumer_poll(rk, 10_000);
+                let text = CStr::from_ptr(rd_kafka_message_errstr(message)).to_string_lossy().into_owned();
+                texts.push(((*message).err, text));
+                rd_kafka_message_destroy(message);
+                assert!(rd_kafka_consumer_poll(rk, 10).is_null());
+            }
+            assert_eq!(texts, [(RD_KAFKA_RESP_ERR__FATAL, text())]);
+            rd_kafka_destroy(rk);
+        }
+    }
+}
+
+#[test]
+fn the_event_of_a_fatal_error_has_its_cause() {
+    for (kind, group) in [(RD_KAFKA_PRODUCER, None), (RD_KAFKA_CONSUMER, Some(("group.id", "g")))] {
+        let conf = conf(&group.into_iter().collect::<Vec<_>>());
+        unsafe {
+            rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_ERROR);
+            let rk = failed(kind, conf);
+            let queue = if group.is_some() { rd_kafka_queue_get_consumer(rk) } else { rd_kafka_queue_get_main(rk) };
+            let event = rd_kafka_queue_poll(queue, 10_000);
+            assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_ERROR);
+            assert_eq!((rd_kafka_event_error(event), rd_kafka_event_error_is_fatal(event)), (CAUSE, 1));
+            let reason = CStr::from_ptr(rd_kafka_event_error_string(event));
+            assert_eq!(reason, c"test_fatal_error: a test");
+            assert_eq!(rd_kafka_event_topic_partition(event), null_mut());
+            rd_kafka_event_destroy(event);
+            rd_kafka_queue_destroy(queue);
+            rd_kafka_destroy(rk);
+        }
+    }
+}
