@@ -7,14 +7,18 @@ use std::sync::Mutex;
 use rdkafka::client::handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::producer::*;
 use rdkafka::queue::event::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, new};
+use crate::common::{conf, list, new};
 
 const CAUSE: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
 
@@ -34,7 +38,7 @@ unsafe fn failed(kind: rd_kafka_type_t, conf: *mut rd_kafka_conf_t) -> *mut rd_k
 }
 
 fn text() -> String {
-    let cause = unsafe { CStr::from_ptr(rdkafka::errors::error_object::rd_kafka_err2str(CAUSE)) };
+    let cause = unsafe { CStr::from_ptr(rd_kafka_err2str(CAUSE)) };
     format!("Fatal error: {}: test_fatal_error: a test", cause.to_string_lossy())
 }
 
@@ -72,7 +76,8 @@ fn the_event_of_a_fatal_error_has_its_cause() {
         unsafe {
             rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_ERROR);
             let rk = failed(kind, conf);
-            let queue = if group.is_some() { rd_kafka_queue_get_consumer(rk) } else { rd_kafka_queue_get_main(rk) };
+            let queue =
+                if group.is_some() { rd_kafka_queue_get_consumer(rk) } else { rd_kafka_queue_get_main(rk) };
             let event = rd_kafka_queue_poll(queue, 10_000);
             assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_ERROR);
             assert_eq!((rd_kafka_event_error(event), rd_kafka_event_error_is_fatal(event)), (CAUSE, 1));
@@ -83,5 +88,49 @@ fn the_event_of_a_fatal_error_has_its_cause() {
             rd_kafka_queue_destroy(queue);
             rd_kafka_destroy(rk);
         }
+    }
+}
+
+#[test]
+fn produceva_returns_the_cause_of_a_fatal_error() {
+    unsafe {
+        let rk = failed(RD_KAFKA_PRODUCER, conf(&[]));
+        let parts = [rd_kafka_vu_t {
+            vtype: RD_KAFKA_VTYPE_TOPIC,
+            u: rd_kafka_vu_value_t { cstr: c"orders".as_ptr() },
+        }];
+        let error = rd_kafka_produceva(rk, parts.as_ptr(), parts.len());
+        assert_eq!((rd_kafka_error_code(error), rd_kafka_error_is_fatal(error)), (CAUSE, 1));
+        let text = CStr::from_ptr(rd_kafka_error_string(error)).to_str().unwrap();
+        assert_eq!(
+            text,
+            "Producing not allowed since a previous fatal error was raised: test_fatal_error: a test"
+        );
+        rd_kafka_error_destroy(error);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_refused_incremental_assignment_names_the_partition() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "g")]));
+    let text_of = |error: *mut rd_kafka_error_t| unsafe {
+        let text = CStr::from_ptr(rd_kafka_error_string(error)).to_str().unwrap().to_owned();
+        rd_kafka_error_destroy(error);
+        text
+    };
+    unsafe {
+        let (first, second) = (list(&[(c"orders", 0)]), list(&[(c"orders", 1)]));
+        let empty = "Can't subtract from empty assignment";
+        assert_eq!(text_of(rd_kafka_incremental_unassign(rk, first)), empty);
+        assert!(rd_kafka_incremental_assign(rk, first).is_null());
+        let twice = "orders [0] is already part of the current assignment";
+        assert_eq!(text_of(rd_kafka_incremental_assign(rk, first)), twice);
+        let other = "orders [1] can't be unassigned since it is not in the current assignment";
+        assert_eq!(text_of(rd_kafka_incremental_unassign(rk, second)), other);
+        for list in [first, second] {
+            rd_kafka_topic_partition_list_destroy(list);
+        }
+        rd_kafka_destroy(rk);
     }
 }

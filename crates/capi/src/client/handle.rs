@@ -394,6 +394,14 @@ impl Handle {
         first
     }
 
+    /// Returns the fatal error of the client or of its producer.
+    pub(crate) fn fatal_cause(&self) -> Option<(rd_kafka_resp_err_t, String)> {
+        self.fatal.get().cloned().or_else(|| {
+            let kind = self.producer()?.fatal_error()?;
+            Some((crate::errors::error_mapping::of_kind(&kind), kind.to_string()))
+        })
+    }
+
     pub(crate) fn client(&self) -> Option<&Client> {
         self.live.get().map(|live| &live.client)
     }
@@ -636,12 +644,7 @@ pub unsafe extern "C" fn rd_kafka_fatal_error(
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
-    let own = handle.producer().and_then(Producer::fatal_error);
-    let (code, text) = match (handle.fatal.get(), own) {
-        (Some((code, text)), _) => (*code, text.clone()),
-        (None, Some(kind)) => (crate::errors::error_mapping::of_kind(&kind), kind.to_string()),
-        (None, None) => return RD_KAFKA_RESP_ERR_NO_ERROR,
-    };
+    let Some((code, text)) = handle.fatal_cause() else { return RD_KAFKA_RESP_ERR_NO_ERROR };
     // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_fatal_error`).
     unsafe { write_errstr(errstr, errstr_size, &text) };
     code

@@ -57,10 +57,11 @@ fn with_assignment(
     if is_closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
 }
 
-fn object(code: rd_kafka_resp_err_t) -> *mut rd_kafka_error_t {
+/// Returns an error, without a `reason` with the text of its code.
+fn object(code: rd_kafka_resp_err_t, reason: &str) -> *mut rd_kafka_error_t {
     match code {
         RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
-        code => rd_kafka_error_t::new(code, "").into_raw(),
+        code => rd_kafka_error_t::new(code, reason).into_raw(),
     }
 }
 
@@ -153,10 +154,12 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
+        let mut reason = String::new();
         let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |handle, consuming| {
             let starts = starts(partitions)?;
             let assigned = consuming.control.assignment();
-            if starts.iter().any(|(at, _)| assigned.contains(at)) {
+            if let Some((at, _)) = starts.iter().find(|(at, _)| assigned.contains(at)) {
+                reason = format!("{} [{}] is already part of the current assignment", at.topic, at.partition);
                 return Err(RD_KAFKA_RESP_ERR__CONFLICT);
             }
             consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
@@ -164,7 +167,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
             consuming.reassigned(handle);
             Ok(())
         });
-        object(code)
+        object(code, &reason)
     }
 }
 
@@ -177,17 +180,24 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_unassign`).
     unsafe {
+        let mut reason = String::new();
         let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
             let partitions = list_conversion::partitions(partitions);
             let assigned = consuming.control.assignment();
-            if partitions.iter().any(|at| !assigned.contains(at)) {
+            if assigned.is_empty() {
+                "Can't subtract from empty assignment".clone_into(&mut reason);
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
+            if let Some(at) = partitions.iter().find(|at| !assigned.contains(at)) {
+                let at = format!("{} [{}]", at.topic, at.partition);
+                reason = format!("{at} can't be unassigned since it is not in the current assignment");
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
             }
             consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_given_up();
             Ok(())
         });
-        object(code)
+        object(code, &reason)
     }
 }
 
@@ -336,7 +346,7 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
             let reason = format!("Timed out waiting for {left} remaining partition seek(s) to finish");
             rd_kafka_error_t::new(code, &reason).into_raw()
         }
-        code => object(code),
+        code => object(code, ""),
     }
 }
 

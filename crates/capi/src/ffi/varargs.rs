@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::errors::error_object::{rd_kafka_error_code, rd_kafka_error_destroy};
+use crate::errors::error_object::{rd_kafka_error_code, rd_kafka_error_destroy, rd_kafka_error_is_fatal};
 use crate::ffi::c_strings::text;
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
@@ -43,7 +43,8 @@ unsafe extern "C" fn produce_fields(
     // SAFETY: the application's handle and our array; the error is ours.
     unsafe {
         let error = rd_kafka_produceva(rk, vus, cnt);
-        let code = rd_kafka_error_code(error);
+        let is_fatal = rd_kafka_error_is_fatal(error) != 0;
+        let code = if is_fatal { RD_KAFKA_RESP_ERR__FATAL } else { rd_kafka_error_code(error) };
         rd_kafka_error_destroy(error);
         code
     }

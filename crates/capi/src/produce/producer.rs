@@ -365,7 +365,14 @@ fn produce_described(
         }
         Err((code, errno)) => {
             set_last_error_and_errno(code, errno);
-            Err(rd_kafka_error_t::new(code, ""))
+            let cause = handle.fatal_cause().filter(|_| code == RD_KAFKA_RESP_ERR__FATAL);
+            Err(cause.map_or_else(
+                || rd_kafka_error_t::new(code, ""),
+                |(cause, reason)| {
+                    let text = "Producing not allowed since a previous fatal error was raised";
+                    rd_kafka_error_t::new(cause, &format!("{text}: {reason}")).fatal(true)
+                },
+            ))
         }
     }
 }
