@@ -166,7 +166,7 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
         }
         Op::Throttled(throttled) => {
             let Some(function) = callbacks.throttle else { return Prepared::Served(0) };
-            let broker = c_string(&format!("{}/{}", throttled.broker, throttled.node));
+            let broker = c_string(&throttled.broker);
             (state.broker, state.number) = (throttled.node, throttled.throttle_ms);
             text_callback(state, CallbackKind::Throttle, broker, function as *const c_void)
         }
