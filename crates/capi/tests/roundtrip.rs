@@ -381,6 +381,9 @@ fn events_carry_reports_records_and_headers() {
         );
         // The group's topic, `__consumer_offsets`, is among all topics, as in Apache Kafka.
         assert_eq!(((*metadata).broker_cnt, (*metadata).topic_cnt), (1, 2));
+        let responder = CStr::from_ptr((*metadata).orig_broker_name).to_str().unwrap();
+        let expected = format!("{}/1", broker.bootstrap_servers());
+        assert_eq!(((*metadata).orig_broker_id, responder), (1, expected.as_str()));
         // Known by now, and no broker need be asked.
         let cluster_id = rd_kafka_clusterid(rk, 0);
         assert!(!cluster_id.is_null());

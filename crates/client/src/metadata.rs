@@ -19,6 +19,10 @@ pub struct Metadata {
     pub controller: i32,
     /// Every broker: node id, host, port.
     pub brokers: Vec<(i32, String, u16)>,
+    /// The address (`host:port`) of the broker that responded.
+    pub responder_address: String,
+    /// The node id of the broker that responded, if the cluster lists this address.
+    pub responder: Option<i32>,
     /// The requested topics.
     pub topics: Vec<TopicMetadata>,
 }
@@ -74,7 +78,7 @@ impl Client {
                 names.as_ref().map(|names| names.iter().map(String::as_str).collect());
             let answered = async {
                 loop {
-                    match cluster.describe_or_create(names.as_deref(), creates).await {
+                    match cluster.describe_with_address(names.as_deref(), creates).await {
                         // The connection broke: another broker, or this one after it returns, can respond.
                         Err(Error::Transport { .. }) => {
                             tokio::time::sleep(cluster.config.retry_backoff).await;
@@ -86,9 +90,9 @@ impl Client {
             let asked = tokio::time::timeout(timeout, answered).await;
             let what = || "metadata".to_owned();
             let timed_out = Error::TimedOut { what: what(), waited_ms: timeout.as_millis() };
-            let response = asked.unwrap_or(Err(timed_out))?;
+            let (response, address) = asked.unwrap_or(Err(timed_out))?;
             cluster.compare(&response).await;
-            Ok(metadata_of(response))
+            Ok(metadata_of(response, address))
         })
         .await
         .inspect(|metadata| self.apply_permissions(metadata))
@@ -128,7 +132,7 @@ fn block_on_metadata(
         .unwrap_or_else(|| Err(Error::TimedOut { what: "metadata".into(), waited_ms: timeout.as_millis() }))
 }
 
-fn metadata_of(response: MetadataResponse) -> Metadata {
+fn metadata_of(response: MetadataResponse, responder_address: String) -> Metadata {
     let topics = response.topics.into_iter().map(|topic| {
         let mut partitions: Vec<_> = topic
             .partitions
@@ -144,7 +148,16 @@ fn metadata_of(response: MetadataResponse) -> Metadata {
         partitions.sort_by_key(|partition| partition.partition);
         TopicMetadata { name: topic.name.unwrap_or_default(), error: topic.error_code, partitions }
     });
+    let is_responder = |host: &str, port: i32| {
+        let named = responder_address.rsplit_once(':');
+        named.is_some_and(|(name, number)| {
+            name.trim_matches(['[', ']']) == host && number.parse::<i32>() == Ok(port)
+        })
+    };
+    let responder = response.brokers.iter().find(|broker| is_responder(&broker.host, broker.port));
     Metadata {
+        responder: responder.map(|broker| broker.node_id),
+        responder_address,
         cluster_id: response.cluster_id,
         controller: response.controller_id,
         topics: topics.collect(),

@@ -29,7 +29,7 @@ struct MetadataBlock {
 }
 
 impl MetadataBlock {
-    fn new(told: &Metadata, asked: &str) -> Box<Self> {
+    fn new(told: &Metadata, responder: &str) -> Box<Self> {
         let (mut texts, mut nodes, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
         let mut text = |text: &str| {
             let text = c_string(text);
@@ -88,8 +88,8 @@ impl MetadataBlock {
             brokers: brokers.as_mut_ptr(),
             topic_cnt: topics.len() as c_int,
             topics: topics.as_mut_ptr(),
-            orig_broker_id: -1,
-            orig_broker_name: text(asked),
+            orig_broker_id: told.responder.unwrap_or(-1),
+            orig_broker_name: text(responder),
         };
         Box::new(Self {
             metadata,
@@ -120,12 +120,21 @@ pub unsafe extern "C" fn rd_kafka_metadata(
     match ask(&handle, all_topics != 0, only.as_deref(), timeout_ms) {
         Ok(told) => {
             handle.note_cluster(&told);
-            *place = Box::into_raw(MetadataBlock::new(&told, &handle.config.bootstrap_servers)).cast();
+            *place = Box::into_raw(MetadataBlock::new(&told, &responder_of(&handle, &told))).cast();
             RD_KAFKA_RESP_ERR_NO_ERROR
         }
         Err(Error::TimedOut { .. } | Error::Unreachable { .. }) => RD_KAFKA_RESP_ERR__TRANSPORT,
         Err(error) => code_of(&error),
     }
+}
+
+/// Returns the name of the broker that responded, as the original writes it: a protocol other than PLAINTEXT, the address, and
+/// the id.
+fn responder_of(handle: &Handle, told: &Metadata) -> String {
+    let protocol = handle.conf().get("security.protocol").filter(|name| name != "plaintext");
+    let prefix = protocol.map(|name| format!("{name}://")).unwrap_or_default();
+    let suffix = told.responder.map_or_else(|| "bootstrap".to_owned(), |node| node.to_string());
+    format!("{prefix}{}/{suffix}", told.responder_address)
 }
 
 fn ask(

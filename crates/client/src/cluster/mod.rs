@@ -397,6 +397,15 @@ impl Cluster {
         topics: Option<&[&str]>,
         creates: bool,
     ) -> Result<MetadataResponse, Error> {
+        Ok(self.describe_with_address(topics, creates).await?.0)
+    }
+
+    /// The same, with the address of the broker that responded.
+    pub(crate) async fn describe_with_address(
+        &self,
+        topics: Option<&[&str]>,
+        creates: bool,
+    ) -> Result<(MetadataResponse, String), Error> {
         let request = |version: i16| MetadataRequest {
             topics: match topics {
                 // In version 0 an empty list means all; from 1 on, null does.
@@ -415,10 +424,11 @@ impl Cluster {
             allow_auto_topic_creation: creates,
             ..Default::default()
         };
-        let response = self.call_any(METADATA_VERSION_MAX, request).await?;
+        let connection = self.brokers.any().await?;
+        let response = connection.call(METADATA_VERSION_MAX, self.config.socket_timeout, request).await?;
         self.note_cluster(response.cluster_id.as_deref());
         self.merge_brokers(&response);
-        Ok(self.without_hidden(response))
+        Ok((self.without_hidden(response), connection.address().to_owned()))
     }
 
     /// Warns if a response comes from another cluster than the one before: `bootstrap.servers` names two.
