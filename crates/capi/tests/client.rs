@@ -21,6 +21,7 @@ use ottla_broker::{Broker, BrokerThread};
 use rdkafka::client::control::*;
 use rdkafka::client::handle::*;
 use rdkafka::client::list_groups::*;
+use rdkafka::client::metadata::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::topic_conf::*;
 use rdkafka::consume::group_consumer::*;
@@ -358,5 +359,24 @@ fn credentials_may_be_set_without_a_use_for_them() {
         let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
         assert!(rd_kafka_sasl_set_credentials(rk, c"me".as_ptr(), c"new".as_ptr()).is_null());
         rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn metadata_of_a_slow_broker_is_late_and_that_of_no_broker_is_a_transport_error() {
+    let broker = broker(1);
+    let slow = ottla_broker::Fault::Delay(Duration::from_secs(3));
+    broker.cluster().intercept(ottla_broker::ApiKey::Metadata, None, 100, slow);
+    let servers = broker.bootstrap_servers();
+    for (servers, expected) in
+        [(servers.as_str(), RD_KAFKA_RESP_ERR__TIMED_OUT), ("127.0.0.1:1", RD_KAFKA_RESP_ERR__TRANSPORT)]
+    {
+        let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers), ("log_level", "0")]));
+        let mut metadata = null();
+        unsafe {
+            let code = rd_kafka_metadata(rk, 1, null_mut(), &raw mut metadata, 500);
+            assert_eq!(code, expected, "{servers}");
+            rd_kafka_destroy(rk);
+        }
     }
 }

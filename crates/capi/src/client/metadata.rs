@@ -123,7 +123,8 @@ pub unsafe extern "C" fn rd_kafka_metadata(
             *place = Box::into_raw(MetadataBlock::new(&told, &responder_of(&handle, &told))).cast();
             RD_KAFKA_RESP_ERR_NO_ERROR
         }
-        Err(Error::TimedOut { .. } | Error::Unreachable { .. }) => RD_KAFKA_RESP_ERR__TRANSPORT,
+        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Err(Error::Unreachable { .. }) => RD_KAFKA_RESP_ERR__TRANSPORT,
         Err(error) => code_of(&error),
     }
 }
@@ -155,14 +156,18 @@ fn ask(
         None => client.metadata_blocking(None, timeout),
     };
     let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
+    let mut unreachable = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        match request(left) {
+        match (request(left), unreachable.take()) {
             // Programs that start together with their broker wait for it here.
-            Err(Error::Unreachable { .. }) if left > ASKED_AGAIN_AFTER => {
+            (Err(error @ Error::Unreachable { .. }), _) if left > ASKED_AGAIN_AFTER => {
+                unreachable = Some(error);
                 std::thread::sleep(ASKED_AGAIN_AFTER);
             }
-            asked => return asked,
+            // The last attempt had too little time to find that out again.
+            (Err(Error::TimedOut { .. }), Some(error)) => return Err(error),
+            (asked, _) => return asked,
         }
     }
 }
