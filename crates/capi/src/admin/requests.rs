@@ -209,15 +209,15 @@ macro_rules! array_requests {
 
 array_requests! {
     rd_kafka_CreateTopics(rd_kafka_NewTopic_t, RD_KAFKA_EVENT_CREATETOPICS_RESULT):
-        |topics| Ok::<_, String>(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
+        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "No topics to create"),
         |admin, options, topics: Vec<NewTopic>| admin.create_topics_with(&topics, options.change()).await,
         topics::topic_results;
     rd_kafka_DeleteTopics(rd_kafka_DeleteTopic_t, RD_KAFKA_EVENT_DELETETOPICS_RESULT):
-        |topics| Ok::<_, String>(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
+        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "No topics to delete"),
         |admin, options, topics: Vec<String>| admin.delete_topics_with(&refs(&topics), options.timeouts()).await,
         topics::topic_results;
     rd_kafka_CreatePartitions(rd_kafka_NewPartitions_t, RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT):
-        |topics| Ok::<_, String>(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
+        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "No partitions to create"),
         |admin, options, topics: Vec<NewPartitions>| admin.create_partitions_with(&topics, options.change()).await,
         topics::topic_results;
     rd_kafka_AlterConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_ALTERCONFIGS_RESULT):
@@ -325,12 +325,18 @@ array_requests! {
         acls::deleted;
 }
 
+/// The error of a request for configurations without resources.
+const NO_RESOURCES: &str = "No config resources specified";
+
 fn check_resources<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
-    distinct(resources.collect(), "resource").map(|_| ())
+    distinct(some(resources.collect(), NO_RESOURCES)?, "resource").map(|_| ())
 }
 
 /// Checks the changes of an incremental request: programs compare the texts.
 fn check_changes(resources: &[(ConfigResource, Vec<(String, ConfigChange)>)]) -> Result<(), String> {
+    if resources.is_empty() {
+        return Err(NO_RESOURCES.to_owned());
+    }
     all_different(resources.iter().map(|(resource, _)| resource), "Duplicate ConfigResource found")?;
     resources.iter().try_for_each(|(_, changes)| {
         all_different(changes.iter().map(|(name, _)| name), "Duplicate ConfigEntry found")
