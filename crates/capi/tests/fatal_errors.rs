@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
+use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::*;
@@ -13,12 +14,13 @@ use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::produce::producer::*;
+use rdkafka::produce::transactions::*;
 use rdkafka::queue::event::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, list, new};
+use crate::common::{conf, list, new, produce};
 
 const CAUSE: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
 
@@ -131,6 +133,27 @@ fn a_refused_incremental_assignment_names_the_partition() {
         for list in [first, second] {
             rd_kafka_topic_partition_list_destroy(list);
         }
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_commit_whose_outcome_is_unknown_is_a_fatal_error() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("transactional.id", "billing")];
+    unsafe {
+        let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        produce(rk, c"orders", 0, "paid", null_mut());
+        // A code without a meaning: the marker may have been written.
+        broker.cluster().intercept(ApiKey::EndTxn, None, 1, Fault::Fail(ErrorCode::Unknown(9999)));
+        let error = rd_kafka_commit_transaction(rk, 60_000);
+        let flags = (rd_kafka_error_is_fatal(error), rd_kafka_error_txn_requires_abort(error));
+        assert_eq!(flags, (1, 0), "{:?}", CStr::from_ptr(rd_kafka_error_string(error)));
+        rd_kafka_error_destroy(error);
+        assert_ne!(rd_kafka_fatal_error(rk, null_mut(), 0), RD_KAFKA_RESP_ERR_NO_ERROR);
         rd_kafka_destroy(rk);
     }
 }

@@ -136,7 +136,7 @@ pub fn fatal_without_producer_id(error: &Error) -> Option<rd_kafka_resp_err_t> {
 /// The error as an object, with what the application can still do.
 pub fn object(error: &Error) -> Box<rd_kafka_error_t> {
     let (fatal, requires_abort) = match error {
-        Error::Transaction(error) => (error.is_fatal(), error.requires_abort()),
+        Error::Transaction(error) => (ends_transactions(error), error.requires_abort()),
         Error::Produce(error) => (is_fatal(error), false),
         _ => (false, false),
     };
@@ -144,6 +144,12 @@ pub fn object(error: &Error) -> Box<rd_kafka_error_t> {
         .retriable(error.is_retriable())
         .fatal(fatal)
         .requires_abort(requires_abort)
+}
+
+/// Returns `true` if a C program cannot continue with the producer. That includes an unknown outcome, after which the client
+/// requires `init_transactions`: programs know only errors that are fatal, retriable or require an abort, and an abort is refused.
+pub fn ends_transactions(error: &TransactionError) -> bool {
+    error.is_fatal() || error.requires_init()
 }
 
 /// Why a processor has stopped.

@@ -32,7 +32,7 @@ fn producing(rk: *mut rd_kafka_t, function: &str) -> Result<Arc<Handle>, *mut rd
 
 /// Returns the error of a transactional call. A fatal error becomes the client's fatal error.
 fn refused(handle: &Handle, error: TransactionError) -> *mut rd_kafka_error_t {
-    if error.is_fatal() {
+    if error_mapping::ends_transactions(&error) {
         handle.set_fatal(error_mapping::of_transaction(&error), &error.to_string());
     }
     error_mapping::object(&Error::Transaction(error)).into_raw()
