@@ -26,6 +26,7 @@ mod cluster;
 mod failure;
 mod foreign;
 mod jars;
+mod javascript;
 mod kafka;
 mod kerberos;
 mod librdkafka;
@@ -51,6 +52,7 @@ pub use foreign::{
 pub use jars::{
     KafkaJars, application_jars, flink_jars, jars, java_client, newest_jars, old_jars, spring_jars,
 };
+pub use javascript::javascript_package;
 pub use kafka::{KafkaCluster, KafkaOptions};
 pub use kerberos::Kdc;
 pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::javascript::node_prefix;
 use crate::librdkafka::Librdkafka;
 use crate::process::run;
 use crate::workspace::cache_dir;
@@ -47,6 +48,8 @@ pub enum Peer {
     Rust,
     /// Node and its packages.
     Node,
+    /// confluent-kafka-javascript, built on our library.
+    Javascript,
     /// The build of librdkafka's own tests: npm for their sources, make, compilers, OpenSSL's headers; and Java.
     NumberedTests,
     /// MIT's Kerberos server and `kinit`.
@@ -66,7 +69,7 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order of lists.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Java,
         Self::NewestJava,
         Self::Applications,
@@ -79,6 +82,7 @@ impl Peer {
         Self::Go,
         Self::Rust,
         Self::Node,
+        Self::Javascript,
         Self::NumberedTests,
         Self::Kerberos,
         Self::Valgrind,
@@ -100,6 +104,7 @@ impl Peer {
             Self::Go => "confluent-kafka-go",
             Self::Rust => "rust-rdkafka",
             Self::Node => "Node",
+            Self::Javascript => "confluent-kafka-javascript",
             Self::NumberedTests => "librdkafka's numbered tests",
             Self::Kerberos => "Kerberos",
             Self::Valgrind => "valgrind",
@@ -142,8 +147,13 @@ impl Peer {
             Self::Flink => crate::flink_jars(),
             Self::OldJava => crate::old_jars(),
             Self::NumberedTests => {
-                self.openssl_headers()?;
+                // Without them the original is built without TLS, and its tests of TLS are left out.
+                self.header(Path::new("/usr/include/openssl/ssl.h"), &["libssl-dev", "zlib1g-dev"])?;
                 crate::jars()
+            }
+            Self::Javascript => {
+                let node = node_prefix().map_err(|failure| self.missing(failure.to_string()))?;
+                return self.header(&node.join("include/node/node.h"), &["libnode-dev"]);
             }
             Self::Kcat
             | Self::Python
@@ -187,18 +197,16 @@ impl Peer {
         }
     }
 
-    /// Without them the original is built without TLS, and its tests of TLS are left out.
-    fn openssl_headers(self) -> Result<(), Missing> {
-        let header = Path::new("/usr/include/openssl/ssl.h");
+    /// `Ok` if the file exists, or can be installed with these Debian packages.
+    fn header(self, header: &Path, packages: &[&str]) -> Result<(), Missing> {
         if header.is_file() {
             return Ok(());
         }
-        let why = format!("{} is missing (apt-get install libssl-dev)", header.display());
+        let why = format!("{} is missing (apt-get install {})", header.display(), packages.join(" "));
         if !in_ci() {
             return Err(self.missing(why));
         }
-        apt_install(&["libssl-dev", "zlib1g-dev"])
-            .map_err(|failure| self.missing(format!("{why}: {failure}")))
+        apt_install(packages).map_err(|failure| self.missing(format!("{why}: {failure}")))
     }
 
     /// The required programs, with their Debian packages.
@@ -226,6 +234,13 @@ impl Peer {
                 ("cc", "gcc"),
             ],
             Self::Node => &[("node", "nodejs"), ("npm", "npm")],
+            Self::Javascript => &[
+                ("node", "nodejs"),
+                ("npm", "npm"),
+                ("python3", "python3"),
+                ("make", "make"),
+                ("c++", "g++"),
+            ],
             Self::Go => &[("go", "golang-go"), ("cc", "gcc"), ("pkg-config", "pkg-config")],
             Self::Rust => &[("cc", "gcc"), ("pkg-config", "pkg-config")],
             Self::NumberedTests => &[

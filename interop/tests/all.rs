@@ -29,6 +29,7 @@ mod capi_examples;
 mod capi_go;
 mod capi_kcat;
 mod capi_misuse;
+mod capi_node;
 mod capi_oracle;
 mod capi_performance;
 mod capi_python;

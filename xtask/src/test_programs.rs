@@ -24,6 +24,7 @@ const LONGEST: &[&str] = &[
     "java_tools",
     "capi_rust",
     "capi_python",
+    "capi_node",
     "memory_budget",
     "capi_go",
     "kafka43",
