@@ -1,0 +1,76 @@
+//! The end of a group consumer: it revokes what the application still has, waits until that is given up, and leaves the group.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use ottla_client::TopicPartition;
+
+use super::{ConsumerState, lock};
+use crate::client::handle::{CLOSE_TIMEOUT, Handle, LOG_WARNING};
+use crate::ffi::*;
+use crate::queue::op::Op;
+
+impl ConsumerState {
+    /// Returns the revocation of the whole assignment, if the application applies assignments itself.
+    pub(crate) fn revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
+        Self::revocation_of(handle, self.control.assignment())
+    }
+
+    /// Returns the revocation that the group has decided and no poll has returned.
+    pub(crate) fn unseen_revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
+        let unseen = self.control.unseen_revocations();
+        lock(&self.told_revocations).extend(unseen.iter().cloned());
+        Self::revocation_of(handle, unseen)
+    }
+
+    fn revocation_of(handle: &Arc<Handle>, partitions: Vec<TopicPartition>) -> Option<Op> {
+        let applies = handle.config.rebalance == ottla_client::Rebalance::Application;
+        (applies && !partitions.is_empty()).then(|| {
+            let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+            Op::Rebalance { err, partitions, lost: false }
+        })
+    }
+
+    /// Begins to close. Returns `false` if another call has begun before.
+    pub(crate) fn begin_close(&self) -> bool {
+        !self.closing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Handles a rebalance callback of a close that did not return: a later call closes.
+    pub(crate) fn cancel_close(&self) {
+        self.closing.store(false, Ordering::Release);
+    }
+
+    /// Waits until the application has given up its partitions, at most [`CLOSE_TIMEOUT`]: it frees what they belong to after the
+    /// close.
+    pub(crate) fn await_given_up(&self) {
+        Self::await_none(|| !self.control.assignment().is_empty());
+    }
+
+    /// The same for the partitions whose revocation the application was told of before the close.
+    pub(crate) fn await_told_revocations(&self) {
+        let told = lock(&self.told_revocations).clone();
+        Self::await_none(|| self.control.assignment().iter().any(|at| told.contains(at)));
+    }
+
+    fn await_none(is_any_left: impl Fn() -> bool) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while is_any_left() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Leaves the group, ends the assignment, and waits until both are done. As in the original, a last commit that fails is
+    /// logged, and the close succeeds. The client may end meanwhile.
+    pub(crate) fn finish_close(&self, handle: &Weak<Handle>) {
+        let closed = self.control.close(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
+        self.closed.store(true, Ordering::Release);
+        self.has_protocol.store(false, Ordering::Relaxed);
+        // A poll that waits is woken: nothing will come.
+        self.queue.yield_once();
+        if let (Err(error), Some(handle)) = (closed, handle.upgrade()) {
+            handle.log(LOG_WARNING, c"CLOSE", &error.to_string());
+        }
+    }
+}
