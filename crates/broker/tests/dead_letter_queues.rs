@@ -207,7 +207,7 @@ fn topics_that_must_not_have_letters_get_none() {
     let (code, reason) = alter(&broker, GROUP_RESOURCE, GROUP, &[(COPY, "perhaps")]);
     assert_eq!(code, ErrorCode::InvalidConfig, "{reason}");
     let (code, reason) = alter(&broker, BROKER_RESOURCE, "", &[(AUTO_CREATE.0, "perhaps")]);
-    assert_eq!(code, ErrorCode::InvalidConfig, "{reason}");
+    assert_eq!(code, ErrorCode::InvalidRequest, "{reason}");
     for _ in 0..3 {
         produce(&broker, 0, 10, Compression::None);
     }

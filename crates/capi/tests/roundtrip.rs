@@ -311,6 +311,14 @@ fn partitions_with_queues_of_their_own_and_the_simple_consumer() {
     }
 }
 
+/// The id and the name of the broker that a description of the cluster is from.
+unsafe fn responder_of(metadata: *const rd_kafka_metadata_t) -> (i32, String) {
+    unsafe {
+        let name = CStr::from_ptr((*metadata).orig_broker_name).to_str().unwrap();
+        ((*metadata).orig_broker_id, name.to_owned())
+    }
+}
+
 #[test]
 fn events_carry_reports_records_and_headers() {
     let broker = broker(1);
@@ -381,9 +389,7 @@ fn events_carry_reports_records_and_headers() {
         );
         // The group's topic, `__consumer_offsets`, is among all topics, as in Apache Kafka.
         assert_eq!(((*metadata).broker_cnt, (*metadata).topic_cnt), (1, 2));
-        let responder = CStr::from_ptr((*metadata).orig_broker_name).to_str().unwrap();
-        let expected = format!("{}/1", broker.bootstrap_servers());
-        assert_eq!(((*metadata).orig_broker_id, responder), (1, expected.as_str()));
+        assert_eq!(responder_of(metadata), (1, format!("{}/1", broker.bootstrap_servers())));
         // Known by now, and no broker need be asked.
         let cluster_id = rd_kafka_clusterid(rk, 0);
         assert!(!cluster_id.is_null());

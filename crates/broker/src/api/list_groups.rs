@@ -62,7 +62,7 @@ fn names(cluster: &Cluster) -> BTreeSet<String> {
     names
 }
 
-/// What ListGroups says of a group.
+/// The state and the types of a group.
 struct Listing {
     state: &'static str,
     protocol_type: String,

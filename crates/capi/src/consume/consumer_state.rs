@@ -41,7 +41,7 @@ pub(crate) struct ConsumerState {
     /// Partitions of the simple consumer that were stopped.
     stopped: Mutex<BTreeSet<TopicPartition>>,
     /// Partitions that the group has revoked by an operation of a queue, until they are assigned again.
-    told_revocations: Mutex<BTreeSet<TopicPartition>>,
+    received_revocations: Mutex<BTreeSet<TopicPartition>>,
     joined: AtomicBool,
     /// The consumer has a subscription, or is giving up its assignment since the subscription ended.
     has_protocol: AtomicBool,
@@ -305,12 +305,12 @@ impl<R: NextRecord> RecordReader<R> {
             Event::Assigned(partitions) => {
                 consuming.lost.store(false, Ordering::Relaxed);
                 consuming.assigned_by_group.store(true, Ordering::Relaxed);
-                lock(&consuming.told_revocations).retain(|at| !partitions.contains(at));
+                lock(&consuming.received_revocations).retain(|at| !partitions.contains(at));
                 let err = RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
                 self.tells.then_some(Op::Rebalance { err, partitions, lost: false })
             }
             Event::Revoked(partitions) => {
-                lock(&consuming.told_revocations).extend(partitions.iter().cloned());
+                lock(&consuming.received_revocations).extend(partitions.iter().cloned());
                 let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
                 self.tells.then_some(Op::Rebalance { err, partitions, lost: false })
             }
@@ -441,7 +441,7 @@ impl ConsumerState {
             subscribed: Mutex::default(),
             passed_offsets: Mutex::default(),
             stopped: Mutex::default(),
-            told_revocations: Mutex::default(),
+            received_revocations: Mutex::default(),
             joined: AtomicBool::new(false),
             has_protocol: AtomicBool::new(false),
             assigned_by_group: AtomicBool::new(false),

@@ -46,8 +46,9 @@ impl Close {
         }
         if matches!(self, Self::GiveUpRest) {
             *self = Self::Leave;
-            // The application was told of some partitions and may give them up in another thread: they are not revoked again.
-            consumer.await_told_revocations();
+            // The application has received the revocation of some partitions and may give them up in another thread: they are not
+            // revoked again.
+            consumer.await_earlier_revocations();
             if let Some(op) = consumer.revocation(handle).filter(|_| consumer.has_protocol()) {
                 *self = Self::AwaitGivenUp;
                 return CloseStep::Op(op);

@@ -20,7 +20,7 @@ impl ConsumerState {
     /// Returns the revocation that the group has decided and no poll has returned.
     pub(crate) fn unseen_revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
         let unseen = self.control.unseen_revocations();
-        lock(&self.told_revocations).extend(unseen.iter().cloned());
+        lock(&self.received_revocations).extend(unseen.iter().cloned());
         Self::revocation_of(handle, unseen)
     }
 
@@ -48,10 +48,10 @@ impl ConsumerState {
         Self::await_none(|| !self.control.assignment().is_empty());
     }
 
-    /// The same for the partitions whose revocation the application was told of before the close.
-    pub(crate) fn await_told_revocations(&self) {
-        let told = lock(&self.told_revocations).clone();
-        Self::await_none(|| self.control.assignment().iter().any(|at| told.contains(at)));
+    /// The same for the partitions whose revocation the application has received before the close.
+    pub(crate) fn await_earlier_revocations(&self) {
+        let received = lock(&self.received_revocations).clone();
+        Self::await_none(|| self.control.assignment().iter().any(|at| received.contains(at)));
     }
 
     fn await_none(is_any_left: impl Fn() -> bool) {
