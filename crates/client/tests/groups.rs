@@ -433,6 +433,7 @@ fn a_member_of_the_new_protocol_that_is_refused_its_offsets_joins_again() {
         let broker = broker("orders", 1);
         produce(&broker, "orders", 1, 1);
         broker.cluster().intercept(ApiKey::OffsetFetch, None, 1, Fault::Fail(code));
+        assert_eq!(broker.cluster().requests(ApiKey::OffsetFetch), 0);
         let mut config = Config::new(broker.bootstrap_servers());
         config
             .set_all([

@@ -8,7 +8,9 @@ use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsRespons
 use super::groups::check_coordinator;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
+use crate::coordinator::consumer_group::group::ConsumerGroup;
 use crate::coordinator::group::{CONSUMER, State};
+use crate::coordinator::share_group::group::ShareGroup;
 use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 
 const CLASSIC: &str = "classic";
@@ -72,10 +74,10 @@ struct Listing {
 /// A group by its members, or by the offsets it left. An empty group is there until it is deleted, or until the expiry of offsets
 /// finds it.
 fn listing(cluster: &Cluster, group: &str) -> Option<Listing> {
-    if let Some(state) = cluster.share_groups.look(group, |group| group.state()) {
+    if let Some(state) = cluster.share_groups.look(group, ShareGroup::state) {
         return Some(Listing { state, protocol_type: SHARE.into(), group_type: SHARE });
     }
-    if let Some(state) = cluster.consumer_groups.look(group, |group| group.state()) {
+    if let Some(state) = cluster.consumer_groups.look(group, ConsumerGroup::state) {
         return Some(Listing { state, protocol_type: CONSUMER.into(), group_type: CONSUMER_TYPE });
     }
     // A group that never had members has no type, as in Kafka.

@@ -253,13 +253,12 @@ impl<'a> Deleted<'a> {
 }
 
 fn delete_all(cluster: &Cluster, topics: Vec<DeleteTopicState>) -> Vec<DeletableTopicResult> {
-    let names = topics.iter().map(|topic| match Deleted::of(topic) {
-        Some(deleted) => deleted.name(cluster),
-        None => {
-            let reason = "a topic is deleted by its name or by its id, and not by both".to_owned();
-            Err((ErrorCode::InvalidRequest, reason))
-        }
-    });
+    let unclear = || {
+        let reason = "a topic is deleted by its name or by its id, and not by both".to_owned();
+        Err((ErrorCode::InvalidRequest, reason))
+    };
+    let names =
+        topics.iter().map(|topic| Deleted::of(topic).map_or_else(unclear, |deleted| deleted.name(cluster)));
     let names: Vec<Result<String, Refusal>> = names.collect();
     let mut uses: FxHashMap<&str, usize> = FxHashMap::default();
     for name in names.iter().flatten() {

@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::fetch::offset_files::OffsetFileSettings;
 use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 
+/// The committed offsets of partitions, each with its own error.
+pub(crate) type CommittedEach = BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>;
+
 /// A command to the consumer's tasks; each has the channel for its reply.
 pub(crate) enum ConsumerCommand {
     Assign(AssignmentChange, Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
@@ -34,10 +37,7 @@ pub(crate) enum ConsumerCommand {
         Vec<TopicPartition>,
         oneshot::Sender<Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error>>,
     ),
-    CommittedEach(
-        Vec<TopicPartition>,
-        oneshot::Sender<Result<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>, Error>>,
-    ),
+    CommittedEach(Vec<TopicPartition>, oneshot::Sender<Result<CommittedEach, Error>>),
     /// The application polled after a revocation: the records that it had are processed.
     RevokeSeen,
     Close(Duration, oneshot::Sender<Result<(), Error>>),

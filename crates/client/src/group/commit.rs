@@ -11,6 +11,7 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchResponse,
 };
 
+use super::commands::CommittedEach;
 use super::coordinator::Coordinator;
 use crate::config::Isolation;
 use crate::error::Error;
@@ -86,7 +87,7 @@ pub(crate) async fn fetch_committed_each(
     coordinator: &Coordinator,
     partitions: &[TopicPartition],
     isolation: Isolation,
-) -> Result<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>, Error> {
+) -> Result<CommittedEach, Error> {
     Ok(results_in(fetch(coordinator, Some(partitions), isolation, error_of_group).await?))
 }
 
@@ -176,9 +177,7 @@ fn errors_of_partitions(response: &OffsetFetchResponse) -> impl Iterator<Item = 
 }
 
 /// The committed offsets in a response, and the errors of partitions.
-fn results_in(
-    response: OffsetFetchResponse,
-) -> BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>> {
+fn results_in(response: OffsetFetchResponse) -> CommittedEach {
     let failed: Vec<_> = errors_of_partitions(&response)
         .filter(|(_, _, code)| *code != ErrorCode::None)
         .map(|(topic, index, code)| (TopicPartition::new(topic, index), Err(code)))

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::application::AppSignal;
-use super::commands::{AssignmentChange, CommitScope, ConsumerCommand};
+use super::commands::{AssignmentChange, CommitScope, CommittedEach, ConsumerCommand};
 use super::commit::fetch_committed_each;
 use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
@@ -115,10 +114,7 @@ fn reply_later<T: 'static>(
 }
 
 /// The committed offsets of these partitions, each from its files or from the coordinator, with its own error.
-async fn committed_each(
-    shared: &Shared,
-    partitions: Vec<TopicPartition>,
-) -> Result<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>, Error> {
+async fn committed_each(shared: &Shared, partitions: Vec<TopicPartition>) -> Result<CommittedEach, Error> {
     let (in_files, others): (Vec<_>, Vec<_>) =
         partitions.into_iter().partition(|at| shared.files_of(at).is_some());
     let in_files = shared.committed_offsets(&in_files).await?;
