@@ -377,18 +377,13 @@ impl Handle {
         let first = self.fatal.set((code, text.to_owned())).is_ok();
         if first {
             let text = fatal_text(code, text);
-            match self.consumer_state().filter(|_| self.config.group_id.is_some()) {
-                Some(consuming) => consuming.queue.push(Op::Message(OwnedMessage::error(
-                    RD_KAFKA_RESP_ERR__FATAL,
-                    &text,
-                    None,
-                    RD_KAFKA_PARTITION_UA,
-                    RD_KAFKA_OFFSET_INVALID,
-                ))),
-                None => {
-                    let (code, text) = (RD_KAFKA_RESP_ERR__FATAL, c_string(&text));
-                    self.main.push(Op::Error { code, text, fatal: true });
-                }
+            let code = RD_KAFKA_RESP_ERR__FATAL;
+            if let Some(consuming) = self.consumer_state().filter(|_| self.config.group_id.is_some()) {
+                let (partition, offset) = (RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID);
+                let error = OwnedMessage::error(code, &text, None, partition, offset);
+                consuming.queue.push(Op::Message(error));
+            } else {
+                self.main.push(Op::Error { code, text: c_string(&text), fatal: true });
             }
         }
         first
