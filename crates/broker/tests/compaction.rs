@@ -209,7 +209,7 @@ fn a_response_names_a_thousand_records_without_keys() {
         assert_eq!(create(&mut connection, topic, &[]), ErrorCode::None);
     }
     for codec in [Compression::None, Compression::Zstd] {
-        let bytes = batch(&[(None, Some("x")); 700], codec);
+        let bytes = batch(&vec![(None, Some("x")); 700], codec);
         let mut request = common::produce_request("orders", -1, &bytes);
         request.topic_data = topics
             .map(|topic| common::produce_request(topic, -1, &bytes).topic_data.remove(0))

@@ -124,12 +124,8 @@ fn the_producers_of_a_partition_that_is_named_again_are_described_once() {
 #[test]
 fn offsets_of_a_partition_that_is_listed_again_are_an_error() {
     let broker = broker();
-    let partition = |partition_index| ListOffsetsPartition {
-        partition_index,
-        current_leader_epoch: -1,
-        timestamp: 0,
-        ..Default::default()
-    };
+    let partition =
+        |partition_index| ListOffsetsPartition { partition_index, current_leader_epoch: -1, timestamp: 0 };
     let topic = |indexes: &[i32]| ListOffsetsTopic {
         name: "orders".into(),
         partitions: indexes.iter().map(|index| partition(*index)).collect(),

@@ -40,24 +40,6 @@ impl Stage {
         assert_eq!(unsafe { rd_kafka_assign(self.rk, partitions) }, OK);
         unsafe { rd_kafka_topic_partition_list_destroy(partitions) };
     }
-
-    /// Calls a function with a partition. Returns the error and the offset of the entry.
-    fn entry_of(
-        &self,
-        topic: &CStr,
-        offset: i64,
-        call: impl FnOnce(*mut rd_kafka_topic_partition_list_t),
-    ) -> (rd_kafka_resp_err_t, i64) {
-        let partitions = list(&[(topic, 0)]);
-        unsafe {
-            (*(*partitions).elems).offset = offset;
-            call(partitions);
-            let entry = &*(*partitions).elems;
-            let result = (entry.err, entry.offset);
-            rd_kafka_topic_partition_list_destroy(partitions);
-            result
-        }
-    }
 }
 
 impl Drop for Stage {
@@ -69,27 +51,44 @@ impl Drop for Stage {
     }
 }
 
+/// Calls a function with a partition. Returns the error and the offset of the entry.
+fn entry_of(
+    topic: &CStr,
+    offset: i64,
+    call: impl FnOnce(*mut rd_kafka_topic_partition_list_t),
+) -> (rd_kafka_resp_err_t, i64) {
+    let partitions = list(&[(topic, 0)]);
+    unsafe {
+        (*(*partitions).elems).offset = offset;
+        call(partitions);
+        let entry = &*(*partitions).elems;
+        let result = (entry.err, entry.offset);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        result
+    }
+}
+
 #[test]
 fn a_known_partition_that_is_not_assigned_is_not_unknown() {
     let stage = Stage::new();
     let rk = stage.rk;
     let seek = |topic| {
-        stage.entry_of(topic, 0, |partitions| unsafe {
+        entry_of(topic, 0, |partitions| unsafe {
             assert!(rd_kafka_seek_partitions(rk, partitions, -1).is_null());
         })
     };
     assert_eq!((seek(c"orders").0, seek(c"more").0), (RD_KAFKA_RESP_ERR__STATE, UNKNOWN));
     assert_eq!(unsafe { rd_kafka_seek(stage.orders, 0, 0, 1000) }, RD_KAFKA_RESP_ERR__STATE);
     for (topic, expected) in [(c"orders", OK), (c"more", UNKNOWN)] {
-        let paused = stage.entry_of(topic, 0, |partitions| unsafe {
+        let paused = entry_of(topic, 0, |partitions| unsafe {
             assert_eq!(rd_kafka_pause_partitions(rk, partitions), OK);
         });
-        let resumed = stage.entry_of(topic, 0, |partitions| unsafe {
+        let resumed = entry_of(topic, 0, |partitions| unsafe {
             assert_eq!(rd_kafka_resume_partitions(rk, partitions), OK);
         });
         assert_eq!((paused.0, resumed.0), (expected, expected), "{topic:?}");
     }
-    let position = stage.entry_of(c"more", 5, |partitions| unsafe {
+    let position = entry_of(c"more", 5, |partitions| unsafe {
         assert_eq!(rd_kafka_position(rk, partitions), OK);
     });
     assert_eq!(position, (OK, RD_KAFKA_OFFSET_INVALID));
@@ -114,7 +113,7 @@ fn a_seek_refuses_the_stored_offset_and_no_partition() {
 fn a_seek_without_a_timeout_does_not_wait_for_its_result() {
     let stage = Stage::new();
     let seek = |topic| {
-        stage.entry_of(topic, 0, |partitions| unsafe {
+        entry_of(topic, 0, |partitions| unsafe {
             assert!(rd_kafka_seek_partitions(stage.rk, partitions, 0).is_null());
         })
     };
