@@ -6,7 +6,7 @@ use ottla_protocol::messages::describe_producers::{
 };
 
 use super::repeats::SeenPartitions;
-use super::{Api, RequestContext};
+use super::{Api, MESSAGES_MAX, RequestContext};
 
 /// Producers in one response. A partition with more is described if it is the first one.
 const PRODUCERS_MAX: usize = 100_000;
@@ -40,7 +40,7 @@ fn respond(
     request: DescribeProducersRequest,
     describe: impl Fn(&str, i32) -> Result<Vec<ProducerState>, ErrorCode>,
 ) -> DescribeProducersResponse {
-    let (mut seen, mut total) = (SeenPartitions::default(), 0);
+    let (mut seen, mut total, mut messages_left) = (SeenPartitions::default(), 0, MESSAGES_MAX);
     let mut limited = |topic: &str, index| {
         let producers = describe(topic, index)?;
         if total > 0 && !producers.is_empty() && total + producers.len() > PRODUCERS_MAX {
@@ -51,12 +51,16 @@ fn respond(
     };
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = seen.new_ones(&topic.name, topic.partition_indexes).into_iter().map(|index| {
-            let (error_code, active_producers) = match limited(&topic.name, index) {
-                Ok(producers) => (ErrorCode::None, producers),
-                Err(code) => (code, Vec::new()),
+            let (error_code, error_message, active_producers) = match limited(&topic.name, index) {
+                Ok(producers) => (ErrorCode::None, None, producers),
+                // Clients know the message of a code. A copy for each partition would be most of a large response.
+                Err(code) if messages_left == 0 => (code, None, Vec::new()),
+                Err(code) => {
+                    messages_left -= 1;
+                    (code, Some(code.message().to_owned()), Vec::new())
+                }
             };
-            // Clients know the message of a code. A copy for each partition would be most of the response.
-            PartitionResponse { partition_index: index, error_code, error_message: None, active_producers }
+            PartitionResponse { partition_index: index, error_code, error_message, active_producers }
         });
         TopicResponse { partitions: partitions.collect(), name: topic.name }
     });

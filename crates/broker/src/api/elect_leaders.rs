@@ -5,7 +5,7 @@ use ottla_protocol::messages::elect_leaders::{
     ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult, TopicPartitions,
 };
 
-use super::{Api, RequestContext};
+use super::{Api, MESSAGES_MAX, RequestContext};
 use crate::cluster::{Cluster, Election};
 
 const PREFERRED: i8 = 0;
@@ -22,7 +22,8 @@ impl Api for ElectLeadersRequest {
             Some(topics) => topics.into_iter().map(|topic| elect_named(cluster, topic, election)).collect(),
             None => elect_all(cluster, election),
         };
-        let replica_election_results = context.cluster().change_topics(elect).await;
+        let mut replica_election_results = context.cluster().change_topics(elect).await;
+        add_messages(&mut replica_election_results);
         ElectLeadersResponse { replica_election_results, ..Default::default() }
     }
 
@@ -31,10 +32,12 @@ impl Api for ElectLeadersRequest {
             topic: topic.topic,
             partition_result: topic.partitions.into_iter().map(|index| result_of(index, Err(code))).collect(),
         });
+        let mut results: Vec<ReplicaElectionResult> = results.collect();
+        add_messages(&mut results);
         ElectLeadersResponse {
             // Version 0 has errors by partition only.
             error_code: if context.version >= 1 { code } else { ErrorCode::None },
-            replica_election_results: results.collect(),
+            replica_election_results: results,
             ..Default::default()
         }
     }
@@ -59,7 +62,16 @@ fn elect_all(cluster: &Cluster, election: Election) -> Vec<ReplicaElectionResult
     results.filter(|topic| !topic.partition_result.is_empty()).collect()
 }
 
-/// The result of one election. Clients know the message of a code: a copy for each partition would be most of the response.
+/// Adds the messages of the first results that failed. Clients know the message of a code: a copy for each partition would be most of a
+/// large response.
+fn add_messages(results: &mut [ReplicaElectionResult]) {
+    let results = results.iter_mut().flat_map(|topic| &mut topic.partition_result);
+    for result in results.filter(|result| result.error_code != ErrorCode::None).take(MESSAGES_MAX) {
+        result.error_message = Some(result.error_code.message().to_owned());
+    }
+}
+
+/// The result of one election, without its message.
 fn result_of(partition_id: i32, outcome: Result<(), ErrorCode>) -> PartitionResult {
     let error_code = outcome.err().unwrap_or(ErrorCode::None);
     PartitionResult { partition_id, error_code, error_message: None }

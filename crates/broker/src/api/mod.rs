@@ -169,6 +169,9 @@ impl Reply {
     }
 }
 
+/// The results of one response that have a copy of the message of their error.
+const MESSAGES_MAX: usize = 1000;
+
 /// A request in progress.
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
