@@ -6,6 +6,7 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, ListedGroup};
 
 use super::groups::check_coordinator;
+use super::pace::Pace;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::coordinator::consumer_group::group::ConsumerGroup;
@@ -18,17 +19,13 @@ const CLASSIC: &str = "classic";
 const CONSUMER_TYPE: &str = "consumer";
 /// The type and the protocol type of share groups.
 const SHARE: &str = "share";
-/// So many groups are looked at before other requests have their turn.
-const AT_A_TIME: usize = 1000;
 
 impl Api for ListGroupsRequest {
     async fn handle(self, context: RequestContext) -> ListGroupsResponse {
         let may_see_all = context.may_see(Operation::Describe, ResourceType::Cluster, CLUSTER_NAME);
-        let mut groups = Vec::new();
-        for (index, group_id) in names(context.cluster()).into_iter().enumerate() {
-            if index % AT_A_TIME == AT_A_TIME - 1 {
-                tokio::task::yield_now().await;
-            }
+        let (mut groups, mut pace) = (Vec::new(), Pace::default());
+        for group_id in names(context.cluster()) {
+            pace.step().await;
             let may_see = may_see_all || context.may_see(Operation::Describe, ResourceType::Group, &group_id);
             if !may_see || check_coordinator(&context, &group_id).is_err() {
                 continue;
