@@ -109,7 +109,8 @@ pub(crate) async fn await_durable(
 fn code_of(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Corrupt { .. } => ErrorCode::CorruptMessage,
-        AppendError::InvalidRecords { .. }
+        AppendError::InvalidBatch { .. }
+        | AppendError::InvalidRecords { .. }
         | AppendError::MissingKey { .. }
         | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
         AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,

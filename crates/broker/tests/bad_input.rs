@@ -4,11 +4,13 @@
 #[path = "common/hostile.rs"]
 mod hostile;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
-use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use ottla_protocol::{ErrorCode, frame};
-use ottla_wire::{Compression, Seal};
+use ottla_wire::{BatchBuilder, Compression, Seal};
 
 use crate::common::sound;
 use crate::common::{CORRELATION_ID, Heard, Raw, batch, bomb, framed, metadata_of, sized};
@@ -82,14 +84,76 @@ fn a_wrong_checksum_is_a_corrupt_message() {
         let mut flipped = sound.clone();
         flipped[at] ^= 0x10;
         let answer = connection.produce("orders", -1, &flipped);
-        assert_ne!(answer.error_code, ErrorCode::None, "byte {at}");
-        if at >= ottla_wire::batch::HEADER_BYTES {
-            assert_eq!(answer.error_code, ErrorCode::CorruptMessage, "byte {at}");
-        }
+        // This bit makes it a batch of a transaction, which needs the right to an id.
+        let is_transactional = at == ottla_wire::batch::CRC_FROM + 1;
+        let expected = if is_transactional {
+            ErrorCode::TransactionalIdAuthorizationFailed
+        } else {
+            ErrorCode::CorruptMessage
+        };
+        assert_eq!(answer.error_code, expected, "byte {at}");
     }
     assert_eq!(appended(&broker), 0);
     assert_eq!(connection.produce("orders", -1, &sound).error_code, ErrorCode::None);
     assert_eq!(appended(&broker), 2);
+}
+
+/// CORRUPT_MESSAGE would make the producer send it again until its delivery time-out.
+#[test]
+fn a_batch_that_contradicts_itself_under_a_right_checksum_is_an_invalid_record() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let sound = batch(&[b"one", b"two"], &Seal::default());
+    for (at, value) in [(57, 1_i32), (57, -1), (57, 3), (23, 0), (23, -1)] {
+        let mut wrong = sound.clone();
+        wrong[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        let crc = ottla_wire::crc::crc32c(&wrong[ottla_wire::batch::CRC_FROM..]);
+        wrong[17..21].copy_from_slice(&crc.to_be_bytes());
+        let answer = connection.produce("orders", -1, &wrong);
+        assert_eq!(answer.error_code, ErrorCode::InvalidRecord, "{value} at {at}");
+    }
+    assert_eq!(appended(&broker), 0);
+}
+
+/// Java's producer fails the named records with the error, and the others of the batch as not at fault (KIP-467).
+#[test]
+fn a_batch_with_timestamps_out_of_range_names_their_records() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let limit = CreatableTopicConfig {
+        name: "message.timestamp.before.max.ms".into(),
+        value: Some("86400000".into()),
+    };
+    let topic = CreatableTopic {
+        name: "orders".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        configs: vec![limit],
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+    let created = connection.ask(5, &request).expect("an answer");
+    assert_eq!(created.topics[0].error_code, ErrorCode::None);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as i64;
+    let long = vec![b'x'; 100_000];
+    let cases = Compression::ALL.into_iter().flat_map(|codec| [(codec, &b"short"[..]), (codec, &long)]);
+    for (codec, value) in cases {
+        let mut builder = BatchBuilder::new();
+        for timestamp in [now_ms, 1000, -1, 2000] {
+            builder.push(timestamp, Some(b"key"), Some(value), &[]);
+        }
+        let seal = Seal { compression: codec, ..Seal::default() };
+        let bytes = builder.seal(&seal).expect("a batch").to_bytes();
+        let answer = connection.produce("orders", -1, &bytes);
+        assert_eq!(answer.error_code, ErrorCode::InvalidTimestamp, "{codec:?}");
+        let named: Vec<i32> = answer.record_errors.iter().map(|error| error.batch_index).collect();
+        assert_eq!(named, [1, 3], "{codec:?}");
+        let texts = answer.record_errors.iter().filter_map(|error| error.batch_index_error_message.as_deref());
+        for (text, timestamp) in texts.zip(["timestamp 1000 ", "timestamp 2000 "]) {
+            assert!(text.starts_with(timestamp), "{text}");
+        }
+    }
+    assert_eq!(appended(&broker), 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 #![allow(clippy::wildcard_imports, reason = "C's names")]
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};
@@ -14,8 +14,10 @@ use rdkafka::client::handle::*;
 use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
 use rdkafka::queue::poll::*;
 
 use crate::common::{conf, new, subscribe, until};
@@ -108,4 +110,50 @@ fn a_close_does_not_revoke_again_what_an_unsubscribe_has_revoked() {
         }
         close(rk, &steps);
     }
+}
+
+/// The results of two commits in the revocation of a close.
+#[derive(Default)]
+struct Commits {
+    assigned: AtomicUsize,
+    before: AtomicI32,
+    after: AtomicI32,
+}
+
+unsafe extern "C" fn on_rebalance_with_commits(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let commits = unsafe { &*opaque.cast::<Commits>() };
+    if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+        unsafe { rd_kafka_assign(rk, partitions) };
+        commits.assigned.fetch_add(1, Ordering::SeqCst);
+        return;
+    }
+    let offsets = rd_kafka_topic_partition_list_new(1);
+    unsafe { (*rd_kafka_topic_partition_list_add(offsets, c"orders".as_ptr(), 0)).offset = 1 };
+    commits.before.store(unsafe { rd_kafka_commit(rk, offsets, 0) }, Ordering::SeqCst);
+    unsafe { rd_kafka_assign(rk, std::ptr::null()) };
+    commits.after.store(unsafe { rd_kafka_commit(rk, offsets, 0) }, Ordering::SeqCst);
+    unsafe { rd_kafka_topic_partition_list_destroy(offsets) };
+}
+
+/// librdkafka's test 0118: a closing consumer without partitions is leaving its group.
+#[test]
+fn a_closing_consumer_commits_until_it_has_given_up_its_partitions() {
+    let (broker, commits) = (broker(), Commits::default());
+    let conf = conf(&[("bootstrap.servers", &broker.bootstrap_servers()), ("group.id", "billing")]);
+    unsafe {
+        rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance_with_commits));
+        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(&commits).cast_mut().cast());
+    }
+    let rk = new(RD_KAFKA_CONSUMER, conf);
+    subscribe(rk, c"orders");
+    poll_until(rk, || commits.assigned.load(Ordering::SeqCst) == 1);
+    assert_eq!(unsafe { rd_kafka_consumer_close(rk) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    unsafe { rd_kafka_destroy(rk) };
+    assert_eq!(commits.before.load(Ordering::SeqCst), RD_KAFKA_RESP_ERR_NO_ERROR);
+    assert_eq!(commits.after.load(Ordering::SeqCst), RD_KAFKA_RESP_ERR__DESTROY);
 }

@@ -1,7 +1,9 @@
 //! Checks of batches that need no log.
 
+use std::ops::RangeInclusive;
+
 use bytes::{Bytes, BytesMut};
-use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES};
+use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES, has_right_crc};
 use ottla_wire::reader::{RecordError, RecordIter};
 use ottla_wire::{RecordStream, TimestampType};
 
@@ -9,8 +11,8 @@ use crate::append_options::{AppendOptions, Check, Origin, Transactional};
 use crate::config::LogConfig;
 use crate::error::AppendError;
 
-/// Records without keys that a refusal names, so that its response is small. They are all refused.
-const MISSING_KEYS_MAX: usize = 1000;
+/// Records that a refusal names, so that its response is small. The whole batch is refused.
+const REFUSED_RECORDS_MAX: usize = 1000;
 
 /// Checks batches as [`Log::append`](crate::Log::append) would, but without the log: outside of its lock.
 ///
@@ -41,7 +43,7 @@ pub(crate) struct Checker<'a> {
 impl Checker<'_> {
     /// Checks the batch at the front of `bytes` and returns it, with its header after the checks.
     pub(crate) fn next<'b>(&self, bytes: &'b mut [u8]) -> Result<(BatchHeader, &'b mut [u8]), AppendError> {
-        let header = BatchHeader::parse(bytes).map_err(|source| self.corrupt(source))?;
+        let header = BatchHeader::parse(bytes).map_err(|source| self.malformed(source, bytes))?;
         let (have, need) = (bytes.len(), header.total_bytes());
         let batch =
             bytes.get_mut(..need).ok_or_else(|| self.corrupt(BatchError::Truncated { have, need }))?;
@@ -51,16 +53,16 @@ impl Checker<'_> {
 
     fn batch(&self, mut header: BatchHeader, batch: &mut [u8]) -> Result<BatchHeader, AppendError> {
         self.before_records(&header, batch)?;
-        let mut times = Times { earliest: header.base_timestamp, latest: header.max_timestamp };
-        if self.options.check == Check::Records {
+        let latest = if self.options.check == Check::Records {
             let max = self.options.decompressed_bytes_max.unwrap_or(self.config.decompressed_bytes_max);
-            let keyless = self.keyless();
-            let records =
-                check_records(&header, batch, max, keyless).map_err(|source| self.invalid(source))?;
-            times = records.times;
-            self.keys(records.keyless)?;
-        }
-        if let Some(latest) = self.after_records(&header, &times)? {
+            let found = Found::new(self.refused_records());
+            let found = check_records(&header, batch, max, found).map_err(|source| self.invalid(source))?;
+            self.after_records(&header, found)?
+        } else {
+            self.header_times(&header)?;
+            None
+        };
+        if let Some(latest) = latest {
             header.max_timestamp = latest;
             set_max_timestamp(batch, latest);
         }
@@ -76,41 +78,70 @@ impl Checker<'_> {
             return Err(AppendError::TooLarge { dir, what: "a batch", bytes, max });
         }
         header.compression().map_err(|source| self.corrupt(source))?;
-        if client {
-            self.client_batch(header)?;
-        }
         if self.options.check != Check::Trusted {
             header.verify_crc(batch).map_err(|source| self.corrupt(source))?;
+        }
+        if client {
+            self.client_batch(header)?;
         }
         Ok(())
     }
 
-    /// The checks of the records' timestamps. Returns the largest one if the header has another: lookups by time rely on it,
+    /// The refusal of a batch for its records. Returns their largest timestamp if the header has another: lookups by time rely on it,
     /// so it is put right as Kafka does.
-    fn after_records(&self, header: &BatchHeader, times: &Times) -> Result<Option<i64>, AppendError> {
-        if self.config.timestamp_type != TimestampType::CreateTime {
-            return Ok(None);
+    fn after_records(&self, header: &BatchHeader, found: Found) -> Result<Option<i64>, AppendError> {
+        let RefusedRecords { times, keyless, untimely, .. } = found.refused;
+        if let Some((_, timestamp)) = untimely.first() {
+            return Err(self.untimely(*timestamp, times, untimely));
         }
-        if self.options.origin == Origin::Client {
-            self.time(times.earliest)?;
-            self.time(times.latest)?;
+        if !keyless.is_empty() {
+            return Err(AppendError::MissingKey { dir: self.dir.to_owned(), records: keyless });
         }
-        Ok((times.latest != header.max_timestamp).then_some(times.latest))
+        let is_wrong =
+            self.config.timestamp_type == TimestampType::CreateTime && found.latest != header.max_timestamp;
+        Ok(is_wrong.then_some(found.latest))
     }
 
-    /// Compaction could not tell records without keys apart, and would remove all of them.
-    fn keyless(&self) -> Keyless {
-        Keyless {
-            is_wanted: self.config.compact && self.options.origin == Origin::Client,
-            records: Vec::new(),
+    /// The timestamps of a batch whose records are not read.
+    fn header_times(&self, header: &BatchHeader) -> Result<(), AppendError> {
+        let times = self.times();
+        for timestamp in [header.base_timestamp, header.max_timestamp] {
+            if is_untimely(&times, timestamp) {
+                return Err(self.untimely(timestamp, times, Vec::new()));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn untimely(
+        &self,
+        timestamp: i64,
+        times: RangeInclusive<i64>,
+        records: Vec<(u32, i64)>,
+    ) -> AppendError {
+        let (earliest, latest) = times.into_inner();
+        AppendError::InvalidTimestamp { dir: self.dir.to_owned(), timestamp, earliest, latest, records }
+    }
+
+    /// The records that are refused.
+    fn refused_records(&self) -> RefusedRecords {
+        RefusedRecords {
+            // Compaction could not tell records without keys apart, and would remove all of them.
+            needs_keys: self.config.compact && self.options.origin == Origin::Client,
+            times: self.times(),
+            keyless: Vec::new(),
+            untimely: Vec::new(),
         }
     }
 
-    fn keys(&self, keyless: Keyless) -> Result<(), AppendError> {
-        if keyless.records.is_empty() {
-            return Ok(());
+    /// The timestamps that records may have.
+    fn times(&self) -> RangeInclusive<i64> {
+        if self.options.origin != Origin::Client || self.config.timestamp_type != TimestampType::CreateTime {
+            return i64::MIN..=i64::MAX;
         }
-        Err(AppendError::MissingKey { dir: self.dir.to_owned(), records: keyless.records })
+        let earliest = self.now_ms.saturating_sub(self.config.timestamp_before_max_ms);
+        earliest..=self.now_ms.saturating_add(self.config.timestamp_after_max_ms)
     }
 
     #[cold]
@@ -129,7 +160,7 @@ impl Checker<'_> {
             return Err(self.not_allowed("a batch from a client with the broker's timestamp type"));
         }
         if header.record_count == 0 || header.record_count - 1 != header.last_offset_delta {
-            return Err(self.corrupt(BatchError::Counts {
+            return Err(self.invalid_batch(BatchError::Counts {
                 base_offset: header.base_offset,
                 count: header.record_count,
                 last_offset_delta: header.last_offset_delta,
@@ -144,19 +175,25 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn time(&self, timestamp: i64) -> Result<(), AppendError> {
-        let earliest = self.now_ms.saturating_sub(self.config.timestamp_before_max_ms);
-        let latest = self.now_ms.saturating_add(self.config.timestamp_after_max_ms);
-        // -1 is "no timestamp".
-        if timestamp == -1 || (earliest..=latest).contains(&timestamp) {
-            return Ok(());
-        }
-        Err(AppendError::InvalidTimestamp { dir: self.dir.to_owned(), timestamp, earliest, latest })
-    }
-
     #[cold]
     pub(crate) fn not_allowed(&self, what: &'static str) -> AppendError {
         AppendError::NotAllowed { dir: self.dir.to_owned(), what }
+    }
+
+    /// The refusal of bytes without a header. Producers send damaged bytes again, so only a right checksum, or an old format, shows
+    /// that they made the mistake.
+    #[cold]
+    fn malformed(&self, source: BatchError, bytes: &[u8]) -> AppendError {
+        match source {
+            BatchError::Magic { magic: 0 | 1, .. } => self.invalid_batch(source),
+            BatchError::Counts { .. } if has_right_crc(bytes) => self.invalid_batch(source),
+            _ => self.corrupt(source),
+        }
+    }
+
+    #[cold]
+    fn invalid_batch(&self, source: BatchError) -> AppendError {
+        AppendError::InvalidBatch { dir: self.dir.to_owned(), source }
     }
 
     #[cold]
@@ -187,9 +224,7 @@ pub struct BatchesCheck {
 struct Reading {
     header: BatchHeader,
     records: RecordStream,
-    times: Times,
-    keyless: Keyless,
-    found: u32,
+    found: Found,
     is_dense: bool,
 }
 
@@ -251,9 +286,9 @@ impl BatchesCheck {
                 self.reading = Some(reading);
             } else {
                 let (header, bytes) = (reading.header, reading.records.bytes());
-                let records = reading.finish().map_err(|source| checker.invalid(source))?;
+                let found = reading.finish().map_err(|source| checker.invalid(source))?;
                 self.records_bytes_max = self.records_bytes_max.max(bytes);
-                self.end_batch(&header, records)?;
+                self.end_batch(&header, found)?;
             }
         }
         Ok(self.reading.is_some() || self.at < self.batches.len())
@@ -279,7 +314,7 @@ impl BatchesCheck {
     fn begin_batch(&mut self) -> Result<usize, AppendError> {
         let checker = self.checker();
         let rest = &self.batches[self.at..];
-        let header = BatchHeader::parse(rest).map_err(|source| checker.corrupt(source))?;
+        let header = BatchHeader::parse(rest).map_err(|source| checker.malformed(source, rest))?;
         let (have, need) = (rest.len(), header.total_bytes());
         if have < need {
             return Err(checker.corrupt(BatchError::Truncated { have, need }));
@@ -287,24 +322,21 @@ impl BatchesCheck {
         let batch = self.batches.slice(self.at..self.at + need);
         checker.before_records(&header, &batch)?;
         if header.compression().is_ok_and(|codec| codec == Compression::None) {
-            let keyless = checker.keyless();
-            let records =
-                check_records(&header, &batch, 0, keyless).map_err(|source| checker.invalid(source))?;
+            let found = Found::new(checker.refused_records());
+            let found = check_records(&header, &batch, 0, found).map_err(|source| checker.invalid(source))?;
             self.records_bytes_max = self.records_bytes_max.max(need);
-            self.end_batch(&header, records)?;
+            self.end_batch(&header, found)?;
         } else {
             let records = RecordStream::new(&header, batch, self.config.decompressed_bytes_max)
                 .map_err(|source| checker.invalid(source))?;
-            let times = Times::none();
-            let keyless = checker.keyless();
-            self.reading = Some(Reading { header, records, times, keyless, found: 0, is_dense: true });
+            let found = Found::new(checker.refused_records());
+            self.reading = Some(Reading { header, records, found, is_dense: true });
         }
         Ok(need)
     }
 
-    fn end_batch(&mut self, header: &BatchHeader, records: CheckedRecords) -> Result<(), AppendError> {
-        self.checker().keys(records.keyless)?;
-        if let Some(latest) = self.checker().after_records(header, &records.times)? {
+    fn end_batch(&mut self, header: &BatchHeader, found: Found) -> Result<(), AppendError> {
+        if let Some(latest) = self.checker().after_records(header, found)? {
             self.wrong_timestamps.push((self.at, latest));
         }
         self.at += header.total_bytes();
@@ -314,66 +346,71 @@ impl BatchesCheck {
 
 impl Reading {
     fn read_part(&mut self) -> Result<bool, RecordError> {
-        let Self { header, records, times, keyless, found, is_dense } = self;
+        let Self { header, records, found, is_dense } = self;
         records.read_part(|record| {
-            *is_dense &= record.offset == header.base_offset.wrapping_add(i64::from(*found));
-            times.note(record.timestamp);
-            if !record.has_key {
-                keyless.note(*found);
-            }
-            *found += 1;
+            *is_dense &= record.offset == header.base_offset.wrapping_add(i64::from(found.count));
+            found.note(record.timestamp, record.has_key);
         })
     }
 
-    fn finish(self) -> Result<CheckedRecords, RecordError> {
-        if self.is_dense && self.found == self.header.record_count as u32 {
-            return Ok(CheckedRecords { times: self.times, keyless: self.keyless });
+    fn finish(self) -> Result<Found, RecordError> {
+        if self.is_dense && self.found.count == self.header.record_count as u32 {
+            return Ok(self.found);
         }
         let (base_offset, claimed) = (self.header.base_offset, self.header.record_count);
-        Err(RecordError::Count { base_offset, claimed, found: self.found })
+        Err(RecordError::Count { base_offset, claimed, found: self.found.count })
     }
 }
 
-/// The range of timestamps in a batch.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    earliest: i64,
-    latest: i64,
-}
-
-impl Times {
-    const fn none() -> Self {
-        Self { earliest: i64::MAX, latest: -1 }
-    }
-
-    fn note(&mut self, timestamp: i64) {
-        self.earliest = self.earliest.min(timestamp);
-        self.latest = self.latest.max(timestamp);
-    }
-}
-
-/// Records without keys, by their numbers in the batch.
+/// The records that were read of a batch.
 #[derive(Debug)]
-struct Keyless {
-    /// They are refused, and so are kept.
-    is_wanted: bool,
-    records: Vec<u32>,
+struct Found {
+    count: u32,
+    /// The largest timestamp, or -1.
+    latest: i64,
+    refused: RefusedRecords,
 }
 
-impl Keyless {
+impl Found {
+    const fn new(refused: RefusedRecords) -> Self {
+        Self { count: 0, latest: -1, refused }
+    }
+
     #[inline]
-    fn note(&mut self, record: u32) {
-        if self.is_wanted && self.records.len() < MISSING_KEYS_MAX {
-            self.records.push(record);
+    fn note(&mut self, timestamp: i64, has_key: bool) {
+        self.latest = self.latest.max(timestamp);
+        let is_in_time = self.refused.times.contains(&timestamp);
+        if !is_in_time || (!has_key && self.refused.needs_keys) {
+            self.refused.note(self.count, timestamp, has_key);
+        }
+        self.count += 1;
+    }
+}
+
+/// Records that a log refuses, by their numbers in the batch.
+#[derive(Debug)]
+struct RefusedRecords {
+    needs_keys: bool,
+    times: RangeInclusive<i64>,
+    keyless: Vec<u32>,
+    untimely: Vec<(u32, i64)>,
+}
+
+impl RefusedRecords {
+    #[cold]
+    fn note(&mut self, record: u32, timestamp: i64, has_key: bool) {
+        if !has_key && self.needs_keys && self.keyless.len() < REFUSED_RECORDS_MAX {
+            self.keyless.push(record);
+        }
+        if is_untimely(&self.times, timestamp) && self.untimely.len() < REFUSED_RECORDS_MAX {
+            self.untimely.push((record, timestamp));
         }
     }
 }
 
-/// The records of a batch that passed the checks.
-#[derive(Debug)]
-struct CheckedRecords {
-    times: Times,
-    keyless: Keyless,
+/// Returns `true` for a timestamp out of the range; -1 is no timestamp.
+fn is_untimely(times: &RangeInclusive<i64>, timestamp: i64) -> bool {
+    timestamp != -1 && !times.contains(&timestamp)
 }
 
 /// Checks that the records are as many and as dense as the header says, and nothing else is in the batch.
@@ -381,8 +418,8 @@ fn check_records(
     header: &BatchHeader,
     batch: &[u8],
     cap: usize,
-    mut keyless: Keyless,
-) -> Result<CheckedRecords, RecordError> {
+    mut found: Found,
+) -> Result<Found, RecordError> {
     let decompressed;
     let block = match header.compression()? {
         Compression::None => &batch[HEADER_BYTES..],
@@ -392,24 +429,18 @@ fn check_records(
             &decompressed[..]
         }
     };
-    let mut times = Times::none();
-    let mut found = 0;
     let mut records = RecordIter::new(header, block);
     for record in &mut records {
         let record = record?;
-        times.note(record.timestamp);
-        if record.key.is_none() {
-            keyless.note(found);
-        }
-        found += 1;
+        found.note(record.timestamp, record.key.is_some());
     }
     // The offsets rise. So they are dense if the last one is the number of records before it.
-    let is_dense = records.offset_delta_min() == found;
-    if !is_dense || found != header.record_count as u32 || !records.rest().is_empty() {
+    let is_dense = records.offset_delta_min() == found.count;
+    if !is_dense || found.count != header.record_count as u32 || !records.rest().is_empty() {
         let (base_offset, claimed) = (header.base_offset, header.record_count);
-        return Err(RecordError::Count { base_offset, claimed, found });
+        return Err(RecordError::Count { base_offset, claimed, found: found.count });
     }
-    Ok(CheckedRecords { times, keyless })
+    Ok(found)
 }
 
 /// Sets the largest timestamp of a whole batch and recomputes its checksum.
@@ -425,14 +456,16 @@ mod tests {
 
     use super::*;
 
-    fn checked(offset_deltas: &[i32]) -> Result<CheckedRecords, RecordError> {
+    fn checked(offset_deltas: &[i32]) -> Result<Found, RecordError> {
         let mut builder = BatchBuilder::new();
         for delta in offset_deltas {
             builder.push_at(*delta, 5, Some(b"key"), Some(b"value"), &[]);
         }
         let batch = builder.seal(&Seal::default()).expect("a batch").to_bytes();
-        let keyless = Keyless { is_wanted: false, records: Vec::new() };
-        check_records(&BatchHeader::parse(&batch).expect("a header"), &batch, 0, keyless)
+        let (dir, config, options) = ("orders-0", LogConfig::default(), AppendOptions::default());
+        let checker = Checker { dir, config: &config, now_ms: 5, options };
+        let found = Found::new(checker.refused_records());
+        check_records(&BatchHeader::parse(&batch).expect("a header"), &batch, 0, found)
     }
 
     #[test]

@@ -210,6 +210,14 @@ pub enum AppendError {
         /// The problem.
         source: BatchError,
     },
+    /// The checksum is right, and the header contradicts itself; or the batch has an old format.
+    #[error("log {dir}: {source}")]
+    InvalidBatch {
+        /// The directory of the log that rejected the batch.
+        dir: String,
+        /// The problem.
+        source: BatchError,
+    },
     /// The records contradict their batch's header.
     #[error("log {dir}: {source}")]
     InvalidRecords {
@@ -257,6 +265,9 @@ pub enum AppendError {
         earliest: i64,
         /// The latest allowed.
         latest: i64,
+        /// The numbers of the records in their batch, from 0, and their timestamps; at most the first thousand, and none if only the
+        /// header was read.
+        records: Vec<(u32, i64)>,
     },
     /// A batch does not follow its producer's last one.
     #[error(

@@ -165,7 +165,17 @@ fn batches_that_are_not_right_are_refused_and_leave_nothing() {
     let mut two = good.clone();
     two.extend_from_slice(&good[..good.len() - 1]);
     assert!(matches!(refuse(two, client), AppendError::Corrupt { .. }), "the second of two is cut off");
-    assert!(matches!(refuse(patched(57, &1_i32.to_be_bytes()), client), AppendError::Corrupt { .. }));
+    for (at, value) in [(57, 1_i32), (57, -1), (57, 9), (23, -1)] {
+        let refused = refuse(patched(at, &value.to_be_bytes()), client);
+        assert!(matches!(refused, AppendError::InvalidBatch { .. }), "{value} at {at}: {refused}");
+    }
+    for magic in [0, 1] {
+        let refused = refuse(flipped(16, 2 ^ magic), client);
+        assert!(matches!(refused, AppendError::InvalidBatch { .. }), "an old format");
+    }
+    for at in [23, 57] {
+        assert!(matches!(refuse(flipped(at, 0x80), client), AppendError::Corrupt { .. }), "damaged at {at}");
+    }
     assert!(matches!(refuse(patched(61, &[0x7e]), client), AppendError::InvalidRecords { .. }));
     let offset_delta = 61 + 3;
     assert!(matches!(refuse(patched(offset_delta, &[2]), client), AppendError::InvalidRecords { .. }));

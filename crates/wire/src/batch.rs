@@ -321,6 +321,16 @@ impl BatchHeader {
     }
 }
 
+/// Returns `true` if the bytes begin with a whole batch that has the right checksum, also if [`BatchHeader::parse`] refuses its
+/// header.
+pub fn has_right_crc(bytes: &[u8]) -> bool {
+    let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return false };
+    let length = usize::try_from(i32::from_be_bytes(at(head, 8))).ok();
+    let end = length.and_then(|length| length.checked_add(LOG_OVERHEAD_BYTES));
+    let covered = end.and_then(|end| bytes.get(CRC_FROM..end));
+    covered.is_some_and(|covered| crc32c(covered) == u32::from_be_bytes(at(head, 17)))
+}
+
 /// The attributes field of a batch.
 pub const fn attributes(compression: Compression, timestamps: TimestampType, transactional: bool) -> i16 {
     compression as i16

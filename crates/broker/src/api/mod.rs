@@ -36,6 +36,7 @@ mod produce;
 mod produce_rules;
 mod quorum;
 mod reassignments;
+mod rejected_records;
 mod repeats;
 mod sasl;
 mod scram_credentials;

@@ -9,14 +9,15 @@ use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Log, Transactional};
 use ottla_protocol::messages::produce::{
-    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest,
-    ProduceResponse, TopicProduceResponse,
+    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
+    TopicProduceResponse,
 };
 use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::BatchHeader;
 use tokio::time::Instant;
 
 use super::produce_rules::{self, RefusedRecords};
+use super::rejected_records::{RECORD_ERRORS_MAX, RejectedRecords, limit_records};
 use super::{Api, RequestContext};
 use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
@@ -25,12 +26,6 @@ use crate::durable_append::{await_durable, log_with_offsets, offsets_of, refusal
 use crate::partition::Partition;
 use crate::recompression::check_and_recompress;
 use crate::transaction_approval::ApprovalRequest;
-
-/// The error of a record without a key in a compacted topic.
-const NO_KEY: &str = "the record has no key, and cleanup.policy has compact";
-
-/// The records that one response names. Kafka names all; a producer fails the batch of the others with the error of the partition.
-const RECORD_ERRORS_MAX: usize = 1000;
 
 /// The value of `acks` for all in-sync replicas.
 const ACKS_ALL: i16 = -1;
@@ -69,8 +64,8 @@ struct Done {
     result: Result<Appended, (ErrorCode, Option<String>)>,
     /// True if `flush.messages` asks for a sync before the response.
     needs_flush: bool,
-    /// The numbers of the records in their batch for which the batch was refused.
-    rejected: Vec<u32>,
+    /// The records for which the batch was refused.
+    rejected: RejectedRecords,
 }
 
 impl Api for ProduceRequest {
@@ -104,10 +99,7 @@ impl Api for ProduceRequest {
                     result = flushed.and(result.map_err(|(code, _)| code)).map_err(|code| (code, None));
                 }
                 let mut answer = answer(index, partition.as_deref(), result, context.version);
-                answer.record_errors.extend(rejected.into_iter().map(|record| BatchIndexAndErrorMessage {
-                    batch_index: i32::try_from(record).unwrap_or(i32::MAX),
-                    batch_index_error_message: Some(NO_KEY.to_owned()),
-                }));
+                answer.record_errors = rejected.into_errors();
                 if answer.current_leader.leader_id >= 0 {
                     hint(&mut response, &context, answer.current_leader.leader_id);
                 }
@@ -176,8 +168,8 @@ async fn append_all(
         part.denied = take_error(cluster, context.node(), part);
         apply_rules(part, lacks_id, context.version);
         check(cluster, context.node(), now_ms, part).await;
-        if let Some(AppendError::MissingKey { records, .. }) = &mut part.refused {
-            limit(records, &mut record_errors_left);
+        if let Some(error) = &mut part.refused {
+            limit_records(error, &mut record_errors_left);
         }
     }
     if let Some(transactional_id) = transactional_id {
@@ -188,21 +180,12 @@ async fn append_all(
     let mut record_errors_left = RECORD_ERRORS_MAX;
     let mut append = |part: Part| {
         let mut done = append_part(cluster, context.node(), now_ms, part);
-        limit(&mut done.rejected, &mut record_errors_left);
+        done.rejected.limit(&mut record_errors_left);
         done
     };
     let append_parts =
         |(answer, parts): (_, Vec<Part>)| (answer, parts.into_iter().map(&mut append).collect());
     topics.into_iter().map(append_parts).collect()
-}
-
-/// Leaves as many records of a batch as the response has room for.
-fn limit(records: &mut Vec<u32>, left: &mut usize) {
-    if records.len() > *left {
-        records.truncate(*left);
-        records.shrink_to_fit();
-    }
-    *left -= records.len();
 }
 
 /// Refuses what Kafka refuses whatever the log holds; with `lacks_id` all: a transaction needs the right to its id.
@@ -375,7 +358,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
                 if partition.is_internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
             })
     });
-    let mut rejected = refused.as_ref().map(rejected_records).unwrap_or_default();
+    let mut rejected = refused.as_ref().map(RejectedRecords::of).unwrap_or_default();
     let (result, pending) = match (led, range, refused) {
         (Err(code), ..) => (Err((code, None)), Pending::default()),
         (Ok(_), None, _) => {
@@ -390,7 +373,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
             Ok(log) => {
                 let (result, pending) =
                     append_one(cluster, partition, log, now_ms, records, check, transactional);
-                rejected = result.as_ref().err().map(rejected_records).unwrap_or_default();
+                rejected = result.as_ref().err().map(RejectedRecords::of).unwrap_or_default();
                 (result.map_err(|error| refusal_of(partition, &error)), pending)
             }
         },
@@ -415,14 +398,6 @@ fn refusal_of(partition: &Partition, error: &AppendError) -> (ErrorCode, Option<
     match error {
         AppendError::Offline { .. } if partition.is_deleted() => (ErrorCode::UnknownTopicOrPartition, None),
         error => refusal(error),
-    }
-}
-
-/// The record for which a batch is refused, if it is one record: the producer reports the others as unsent (KIP-467).
-fn rejected_records(error: &AppendError) -> Vec<u32> {
-    match error {
-        AppendError::MissingKey { records, .. } => records.clone(),
-        _ => Vec::new(),
     }
 }
 

@@ -98,6 +98,10 @@ fn begin_commit(
     commit: Result<Commit, rd_kafka_resp_err_t>,
 ) -> (Result<PendingCommit, rd_kafka_resp_err_t>, Offsets) {
     match commit {
+        // It leaves its group as soon as it has no partition.
+        Ok(commit) if consuming.is_ending() && consuming.control.assignment().is_empty() => {
+            (Err(RD_KAFKA_RESP_ERR__DESTROY), commit.entries)
+        }
         Ok(commit) => (commit.begin(consuming), commit.entries),
         Err(code) => (Err(code), Offsets::new()),
     }
