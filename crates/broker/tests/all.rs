@@ -26,6 +26,7 @@ mod elections;
 mod fetch;
 mod flips;
 mod flush;
+mod group_records;
 mod groups;
 mod idempotence;
 mod kafka43;

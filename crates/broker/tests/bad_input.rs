@@ -148,7 +148,8 @@ fn a_batch_with_timestamps_out_of_range_names_their_records() {
         assert_eq!(answer.error_code, ErrorCode::InvalidTimestamp, "{codec:?}");
         let named: Vec<i32> = answer.record_errors.iter().map(|error| error.batch_index).collect();
         assert_eq!(named, [1, 3], "{codec:?}");
-        let texts = answer.record_errors.iter().filter_map(|error| error.batch_index_error_message.as_deref());
+        let texts =
+            answer.record_errors.iter().filter_map(|error| error.batch_index_error_message.as_deref());
         for (text, timestamp) in texts.zip(["timestamp 1000 ", "timestamp 2000 "]) {
             assert!(text.starts_with(timestamp), "{text}");
         }

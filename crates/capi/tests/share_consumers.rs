@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ unsafe extern "C" fn on_statistics(_: *mut rd_kafka_t, _: *mut c_char, _: usize,
 }
 
 static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+/// Two tests count in [`REQUESTS`].
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 unsafe extern "C" fn on_request(_: *mut rd_kafka_t, _: *const c_char, _: *mut c_void) {
     REQUESTS.fetch_add(1, Ordering::Relaxed);
 }
@@ -556,6 +559,7 @@ fn with_requests_for_tokens() -> *mut rd_kafka_conf_t {
 /// A poll runs the callback for tokens, which sets one through the client that it gets.
 #[test]
 fn a_token_is_requested_in_a_poll_or_by_the_thread_for_it() {
+    let _requests = ONE_AT_A_TIME.lock();
     for in_background in [false, true] {
         REQUESTS.store(0, Ordering::Relaxed);
         let conf = with_requests_for_tokens();
@@ -597,6 +601,7 @@ fn a_token_is_requested_in_a_poll_or_by_the_thread_for_it() {
 /// librdkafka's test 0022: the first poll after the creation, without a subscription, is enough.
 #[test]
 fn a_poll_without_a_subscription_requests_a_token() {
+    let _requests = ONE_AT_A_TIME.lock();
     REQUESTS.store(0, Ordering::Relaxed);
     let consumer = Consumer::of(with_requests_for_tokens());
     assert_eq!(consumer.poll(1000).err(), Some(STATE), "it has no subscription");

@@ -114,12 +114,7 @@ impl Checker<'_> {
     }
 
     #[cold]
-    fn untimely(
-        &self,
-        timestamp: i64,
-        times: RangeInclusive<i64>,
-        records: Vec<(u32, i64)>,
-    ) -> AppendError {
+    fn untimely(&self, timestamp: i64, times: RangeInclusive<i64>, records: Vec<(u32, i64)>) -> AppendError {
         let (earliest, latest) = times.into_inner();
         AppendError::InvalidTimestamp { dir: self.dir.to_owned(), timestamp, earliest, latest, records }
     }

@@ -18,6 +18,7 @@ use ottla_protocol::messages::leave_group::{
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
+use super::pace::Pace;
 use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
@@ -82,7 +83,7 @@ impl Api for JoinGroupRequest {
             },
             knows_skip_assignment: context.version >= 9,
         };
-        let cluster = context.cluster();
+        let (cluster, is_static) = (context.cluster(), join.instance_id.is_some());
         let join = || cluster.consumer_groups.join(cluster, &group_id, join, context.version >= 4);
         let Some(joining) = cluster.share_groups.unless_share_group(cluster, &group_id, join) else {
             return refused_join(member_id, ErrorCode::InconsistentGroupProtocol, context.version);
@@ -97,6 +98,14 @@ impl Api for JoinGroupRequest {
             }
             Joining::Refused(code) => refused_join(member_id, code, context.version),
             Joining::Wait(answer) => match answer.await {
+                // It may have taken the place of its instance in a stable group. After a crash it must still be the member.
+                Ok(Ok(joined)) if is_static => {
+                    cluster.groups.store(cluster, &group_id);
+                    match cluster.groups.await_stored(cluster, &group_id).await {
+                        Ok(()) => joined_response(joined, context.version),
+                        Err(code) => refused_join(member_id, code, context.version),
+                    }
+                }
                 Ok(Ok(joined)) => joined_response(joined, context.version),
                 Ok(Err(code)) => refused_join(member_id, code, context.version),
                 // The group was unloaded: its coordinator is another node now.
@@ -221,16 +230,18 @@ impl Api for LeaveGroupRequest {
                 ..Default::default()
             };
         }
-        let members =
-            self.members.into_iter().map(|MemberIdentity { member_id, group_instance_id, .. }| {
-                let left = leave(&member_id, group_instance_id.as_deref());
-                MemberResponse {
-                    member_id,
-                    group_instance_id,
-                    error_code: left.err().unwrap_or(ErrorCode::None),
-                }
-            });
-        LeaveGroupResponse { members: members.collect(), ..Default::default() }
+        let (mut members, mut pace) = (Vec::with_capacity(self.members.len()), Pace::default());
+        for MemberIdentity { member_id, group_instance_id, .. } in self.members {
+            let left = leave(&member_id, group_instance_id.as_deref());
+            if left.is_ok() {
+                // The others of the group were looked at.
+                tokio::task::yield_now().await;
+            }
+            let error_code = left.err().unwrap_or(ErrorCode::None);
+            members.push(MemberResponse { member_id, group_instance_id, error_code });
+            pace.step().await;
+        }
+        LeaveGroupResponse { members, ..Default::default() }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> LeaveGroupResponse {

@@ -375,13 +375,13 @@ impl Api for OffsetDeleteRequest {
                 ErrorCode::None
             }
         };
-        let mut gone: Vec<At> = Vec::new();
+        let (mut gone, mut seen): (Vec<At>, _) = (Vec::new(), SeenPartitions::default());
         let mut topics = Vec::new();
         for OffsetDeleteRequestTopic { name, partitions } in self.topics {
             let partitions =
                 partitions.into_iter().map(|OffsetDeleteRequestPartition { partition_index }| {
                     let error_code = check(&name, partition_index);
-                    if error_code == ErrorCode::None {
+                    if error_code == ErrorCode::None && seen.insert(&name, partition_index) {
                         gone.push((name.clone(), partition_index));
                     }
                     OffsetDeleteResponsePartition { partition_index, error_code }

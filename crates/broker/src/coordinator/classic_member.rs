@@ -79,9 +79,10 @@ impl Join {
         Ok(())
     }
 
-    /// The memory of the member that joins.
+    /// The memory of the member that joins. Its instance id is in the group, too.
     pub(super) fn member_bytes(&self) -> usize {
-        let texts = [Some(&self.client_id), Some(&self.client_host), self.instance_id.as_ref()];
+        let instance_id = self.instance_id.as_ref();
+        let texts = [Some(&self.client_id), Some(&self.client_host), instance_id, instance_id];
         let texts: usize = texts.into_iter().flatten().map(String::len).sum();
         let protocols: usize =
             self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
@@ -93,7 +94,7 @@ impl Member {
     /// The memory of the member with this id, without its assignment.
     pub(super) fn bytes(&self, id: &str) -> usize {
         let instance_id = self.instance_id.as_ref().map_or(0, String::len);
-        let texts = self.client_id.len() + self.client_host.len() + instance_id;
+        let texts = self.client_id.len() + self.client_host.len() + 2 * instance_id;
         let protocols: usize =
             self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
         bytes(id.len() + texts, self.protocols.len(), protocols)

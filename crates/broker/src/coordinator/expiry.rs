@@ -6,9 +6,10 @@ use std::sync::Arc;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::Cluster;
-use crate::coordinator::offset_log::tombstones;
+use crate::coordinator::offset_log::{TOMBSTONES_MAX, tombstones};
 use crate::coordinator::offsets::ExpiryRule;
 use crate::internal_topics::InternalTopic;
+use crate::partition::Partition;
 
 impl Cluster {
     /// Removes expired offsets from time to time. Runs until the future is dropped.
@@ -42,22 +43,38 @@ impl Cluster {
                 None => self.groups.members_for_expiry(group),
             },
         };
-        let choose = || {
-            let (expired, are_all) = self.offsets.expired(group, &rule);
-            Ok((tombstones(group, &expired)?, (expired, are_all)))
-        };
-        let written =
-            self.write_chosen(&partition, choose, |(expired, _), _| self.offsets.remove(group, expired));
-        match written {
-            Ok((_, (expired, are_all))) => {
-                if !expired.is_empty() {
-                    tracing::info!(group, offsets = expired.len(), "removed expired offsets");
+        match self.remove_expired(group, &partition, &rule) {
+            Ok((removed, are_all)) => {
+                if removed > 0 {
+                    tracing::info!(group, offsets = removed, "removed expired offsets");
                 }
                 if are_all && let Err(code) = self.delete_idle(group) {
                     tracing::debug!(group, %code, "the group has members again");
                 }
             }
             Err(code) => tracing::warn!(group, %code, "cannot remove expired offsets"),
+        }
+    }
+
+    /// Returns how many offsets were removed, and whether the group has none left.
+    fn remove_expired(
+        self: &Arc<Self>,
+        group: &str,
+        partition: &Arc<Partition>,
+        rule: &ExpiryRule,
+    ) -> Result<(usize, bool), ErrorCode> {
+        let mut removed = 0;
+        loop {
+            let choose = || {
+                let (expired, are_all) = self.offsets.expired(group, rule, TOMBSTONES_MAX);
+                Ok((tombstones(group, &expired)?, (expired, are_all)))
+            };
+            let (_, (expired, are_all)) =
+                self.write_chosen(partition, choose, |(expired, _), _| self.offsets.remove(group, expired))?;
+            removed += expired.len();
+            if expired.len() < TOMBSTONES_MAX || are_all {
+                return Ok((removed, are_all));
+            }
         }
     }
 

@@ -122,6 +122,8 @@ pub(crate) struct Group {
     pub(super) leader: Option<Arc<str>>,
     /// Boxed: an insertion moves those after it.
     pub(crate) members: SmallMap<Arc<str>, Box<Member>>,
+    /// The members with an instance id, by that id.
+    instances: SmallMap<Box<str>, Arc<str>>,
     /// The number of members that have joined so far.
     joined: u64,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
@@ -159,6 +161,7 @@ impl Group {
             protocol: Arc::default(),
             leader: None,
             members: SmallMap::default(),
+            instances: SmallMap::default(),
             joined: 0,
             pending: BTreeMap::new(),
             sync_by: None,
@@ -191,8 +194,7 @@ impl Group {
 
     /// The member that has this instance id.
     pub(crate) fn member_of_instance(&self, instance_id: &str) -> Option<Arc<str>> {
-        let same = |member: &Member| member.instance_id.as_deref() == Some(instance_id);
-        self.members.iter().find(|(_, member)| same(member)).map(|(id, _)| id.clone())
+        self.instances.get(instance_id).cloned()
     }
 
     /// Returns `true` if another member has taken over this member's instance.
@@ -356,12 +358,20 @@ impl Group {
     pub(super) fn add(&mut self, member_id: Arc<str>, mut member: Member) {
         member.number = self.joined;
         self.joined += 1;
+        if let Some(instance_id) = &member.instance_id {
+            self.instances.insert(instance_id.as_str().into(), member_id.clone());
+        }
         self.members.insert(member_id, Box::new(member));
     }
 
     /// Removes a member and answers its pending requests with `code`.
     fn remove(&mut self, member_id: &str, code: ErrorCode) {
         if let Some(member) = self.members.remove(member_id) {
+            if let Some(instance_id) = member.instance_id.as_deref()
+                && self.instances.get(instance_id).is_some_and(|holder| **holder == *member_id)
+            {
+                self.instances.remove(instance_id);
+            }
             if let Some(joining) = member.joining {
                 let _ = joining.send(Err(code));
             }

@@ -59,6 +59,9 @@ impl Default for Description {
     }
 }
 
+/// The bytes of a client's or an instance's name that begin a member's id.
+const ID_NAME_BYTES_MAX: usize = 1000;
+
 /// A member in answers to DescribeGroups.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberDescription {
@@ -223,8 +226,10 @@ impl Groups {
         groups.get_mut(group_id).ok_or(ErrorCode::UnknownServerError)
     }
 
+    /// Makes an id. A name that is too long for one gives its beginning: the id must fit the keys of records.
     pub(super) fn new_member_id(&self, join: &Join) -> String {
         let name = join.instance_id.as_deref().unwrap_or(&join.client_id);
+        let name = &name[..name.floor_char_boundary(ID_NAME_BYTES_MAX)];
         let random = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u128(..);
         format!("{name}-{random:032x}")
     }
@@ -259,6 +264,13 @@ impl Groups {
         })?;
         self.schedule(&mut self.lock(), group_id, Instant::now());
         Ok(receiver)
+    }
+
+    /// Writes the group's record if it has changed.
+    pub(crate) fn store(&self, cluster: &Arc<Cluster>, group_id: &str) {
+        if let Some(group) = self.lock().by_id.get_mut(group_id) {
+            group.save(cluster, group_id);
+        }
     }
 
     /// Waits until the group's record is durable: a member that has its assignment must be a member after a crash, too.
@@ -307,7 +319,9 @@ impl Groups {
             group.save(cluster, group_id);
             left
         });
-        self.schedule(&mut self.lock(), group_id, Instant::now());
+        if result.is_ok() {
+            self.schedule(&mut self.lock(), group_id, Instant::now());
+        }
         result
     }
 

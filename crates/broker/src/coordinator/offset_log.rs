@@ -18,7 +18,7 @@ use crate::partition::Partition;
 const TOPIC: InternalTopic = InternalTopic::ConsumerOffsets;
 
 /// Tombstones of one batch: a key has at most 33 KB, and mostly some 50 bytes.
-const TOMBSTONES_MAX: usize = 100;
+pub(super) const TOMBSTONES_MAX: usize = 100;
 
 impl Cluster {
     /// Stores offsets of one group, all or none, and waits until they are durable.
@@ -81,18 +81,28 @@ impl Cluster {
         }
     }
 
-    /// Removes offsets of a group, and waits until that is durable.
+    /// Removes offsets that a group has, and waits until that is durable. Others may have their turn meanwhile: an offset that is
+    /// committed since stays.
     pub(crate) async fn remove_offsets(self: &Arc<Self>, group: &str, which: &[At]) -> Result<(), ErrorCode> {
         let Some(partition) = self.internal_partition(TOPIC, group).filter(|_| !which.is_empty()) else {
             return Ok(());
         };
+        let begun_at = partition.log().end_offset();
+        let mut last = None;
         for part in which.chunks(TOMBSTONES_MAX) {
-            let records = tombstones(group, part)?;
-            let apply = |_| self.offsets.remove(group, part);
-            let (written, ()) = self.write_internal(&partition, &records, None, apply)?;
-            self.await_written(&written).await?;
+            let choose = || {
+                let older = self.offsets.older(group, part, begun_at);
+                Ok((tombstones(group, &older)?, older))
+            };
+            let (written, _) =
+                self.write_chosen(&partition, choose, |older, _| self.offsets.remove(group, older))?;
+            last = written.or(last);
+            tokio::task::yield_now().await;
         }
-        Ok(())
+        match last {
+            Some(written) => self.await_written(&written).await,
+            None => Ok(()),
+        }
     }
 
     /// Removes every group's offsets of a topic, durably: a topic of the same name starts without any. Blocks.

@@ -310,14 +310,35 @@ impl Offsets {
         of_partition.map(|stored| stored.committed.offset).max().unwrap_or(0).max(0)
     }
 
-    /// The offsets of a group that have expired, and whether the group has none left without them.
-    pub(crate) fn expired(&self, group: &str, rule: &ExpiryRule) -> (Vec<At>, bool) {
+    /// Those of these partitions for which a group has an offset or a pending one, each once. A committed offset whose record is
+    /// `before` or behind it stays.
+    pub(crate) fn older(&self, group: &str, which: &[At], before: i64) -> Vec<At> {
+        let state = self.lock();
+        let Some(offsets) = state.groups.get(group) else { return Vec::new() };
+        let is_older = |(topic, partition): &At| match offsets
+            .committed
+            .get(topic)
+            .and_then(|of_topic| of_topic.get(partition))
+        {
+            Some(stored) => stored.record < before,
+            None => offsets.unstable.contains(topic, *partition),
+        };
+        let older: BTreeSet<&At> = which.iter().filter(|at| is_older(at)).collect();
+        older.into_iter().cloned().collect()
+    }
+
+    /// The offsets of a group that have expired, at most `count`, and whether the group has none left without them.
+    pub(crate) fn expired(&self, group: &str, rule: &ExpiryRule, count: usize) -> (Vec<At>, bool) {
         let state = self.lock();
         let Some(group) = state.groups.get(group) else { return (Vec::new(), true) };
         let (mut expired, mut are_all) = (Vec::new(), group.pending.is_empty());
         for (topic, offsets) in group.committed.iter() {
             for (partition, stored) in offsets.iter() {
-                if rule.has_expired(topic, &stored.committed) && !group.unstable.contains(topic, *partition) {
+                let has_expired = rule.has_expired(topic, &stored.committed);
+                if has_expired && !group.unstable.contains(topic, *partition) {
+                    if expired.len() == count {
+                        return (expired, false);
+                    }
                     expired.push((topic.clone(), *partition));
                 } else {
                     are_all = false;
@@ -595,6 +616,17 @@ mod tests {
         assert!(reserve("g", 2).is_ok());
         offsets.remove("g", &[("orders".to_owned(), 0)]);
         assert!(reserve("other", 1).is_ok());
+    }
+
+    /// DeleteGroups removes a group and then its offsets, in parts. Meanwhile a new group of its name can commit.
+    #[test]
+    fn an_offset_that_is_newer_than_a_deletion_is_not_among_the_older_ones() {
+        let offsets = Offsets::new(&KeptMemory::new(1 << 20));
+        offsets.commit("g", 4, vec![at("orders", 0)]);
+        offsets.commit("g", 5, vec![at("orders", 1)]);
+        let key = |partition| ("orders".to_owned(), partition);
+        assert_eq!(offsets.older("g", &[key(0), key(1), key(2), key(0)], 5), [key(0)]);
+        assert_eq!(offsets.older("other", &[key(0)], 5), []);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::durable_append::{await_durable, log_with_offsets};
+use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 
 /// The time that a write may take: Kafka's `offsets.commit.timeout.ms`.
@@ -21,6 +22,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The offsets that are reserved for records before they are chosen. If there are more, the others are reserved after the append.
 const CHOSEN_RECORDS: usize = 1 << 12;
+
+/// The records of one batch of a group. A group of many members that gets a new target assignment needs several.
+const GROUP_BATCH_BYTES: usize = 1 << 20;
 
 /// A record of a coordinator. Without a value it removes the key.
 #[derive(Clone, Debug)]
@@ -86,6 +90,28 @@ impl Cluster {
         let has_closed = log.has_unsynced_segments();
         drop(log);
         Ok((self.begin_sync(partition, appended.last_offset + 1, has_closed)?, applied))
+    }
+
+    /// Appends the records of a group to its partition of `__consumer_offsets`, in as many batches as they need. A failure can leave
+    /// the first of them.
+    pub(crate) fn write_group_records(
+        self: &Arc<Self>,
+        group_id: &str,
+        records: &[InternalRecord],
+    ) -> Result<Option<Written>, ErrorCode> {
+        let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group_id);
+        let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
+        let mut last = None;
+        let (mut from, mut bytes) = (0, 0);
+        for (at, record) in records.iter().enumerate() {
+            bytes += record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
+            if bytes >= GROUP_BATCH_BYTES || at + 1 == records.len() {
+                let (written, ()) = self.write_internal(&partition, &records[from..=at], None, |_| ())?;
+                last = Some(written);
+                (from, bytes) = (at + 1, 0);
+            }
+        }
+        Ok(last)
     }
 
     /// Appends the records that `choose` returns under the lock of the log: no record comes between its decision and them.

@@ -16,6 +16,9 @@ use crate::coordinator::deadlines::is_interval_over;
 use crate::coordinator::subscribed::Subscribed;
 use crate::memory::{Kept, KeptMemory};
 
+/// The memory of a member's texts. Its record has at most as many bytes, and `__consumer_offsets` takes records of twice as many.
+pub(in crate::coordinator) const MEMBER_BYTES_MAX: usize = 5 << 20;
+
 /// The topics of the cluster.
 pub(crate) trait TopicLookup {
     /// A number that changes with every creation, deletion and enlargement of a topic.
@@ -381,11 +384,17 @@ impl ConsumerGroup {
         let has_new_subscription =
             is_new || profile.names != member.profile.names || profile.pattern != member.profile.pattern;
         let (before, after) = (member.profile.bytes(), profile.bytes());
-        if !member.kept.grow(after.saturating_sub(before)) {
+        let refused = if after > MEMBER_BYTES_MAX {
+            Some(too_large(after))
+        } else {
+            let has_room = member.kept.grow(after.saturating_sub(before));
+            (!has_room).then(|| Refusal::new(ErrorCode::GroupMaxSizeReached, no_room()))
+        };
+        if let Some(refusal) = refused {
             if is_new {
                 self.remove(&beat.member_id);
             }
-            return Err(Refusal::new(ErrorCode::GroupMaxSizeReached, no_room()));
+            return Err(refusal);
         }
         member.kept.release(before.saturating_sub(after));
         member.profile = profile;
@@ -404,6 +413,16 @@ impl ConsumerGroup {
             *votes.entry(assignor).or_default() += 1;
         }
         votes.into_iter().max_by_key(|(name, votes)| (*votes, std::cmp::Reverse(*name))).map(|(name, _)| name)
+    }
+
+    /// Returns `true` if every member has the partitions of its target, and no others.
+    pub(super) fn is_settled(&self) -> bool {
+        let has_target = |(id, member): (&String, &Member)| {
+            member.state == MemberState::Stable
+                && member.epoch == self.assignment_epoch
+                && member.assigned.keys().eq(self.targets.get(id).into_iter().flatten())
+        };
+        self.assignment_epoch == self.epoch && self.members.iter().all(has_target)
     }
 
     pub(super) fn bump(&mut self) {
@@ -622,6 +641,12 @@ impl Beat {
             classic: self.classic.clone(),
         }
     }
+}
+
+/// The refusal of a member whose texts have so many bytes.
+pub(in crate::coordinator) fn too_large(bytes: usize) -> Refusal {
+    let message = format!("the member's names and protocols have {bytes} bytes, at most {MEMBER_BYTES_MAX}");
+    Refusal::new(ErrorCode::GroupMaxSizeReached, message)
 }
 
 fn no_room() -> String {

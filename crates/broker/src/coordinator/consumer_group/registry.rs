@@ -23,11 +23,8 @@ use crate::coordinator::name_locks::{PARTS, part_of};
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::offsets::MembersForExpiry;
 use crate::coordinator::subscribed::Subscribed;
-use crate::internal_topics::{InternalRecord, InternalTopic, Written};
+use crate::internal_topics::{InternalRecord, Written};
 use crate::memory::KeptMemory;
-
-/// The records of one batch. A group of many members that gets a new target assignment needs several.
-const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The consumer groups.
 #[derive(Debug)]
@@ -213,7 +210,7 @@ impl ConsumerGroups {
             records.extend(entry.group.records(group_id).map_err(too_long)?);
             records.extend(entry.group.tombstones(group_id).map_err(too_long)?);
             records.push(group_record(group_id, Some(&value))?);
-            write(cluster, group_id, &records)?.ok_or(ErrorCode::UnknownServerError)
+            cluster.write_group_records(group_id, &records)?.ok_or(ErrorCode::UnknownServerError)
         })();
         match written {
             Ok(written) => {
@@ -420,7 +417,7 @@ impl Entry {
         let records = self.group.records(group_id).map_err(too_long);
         let written = records.and_then(|records| {
             let all = [&self.before[..], &records].concat();
-            write(cluster, group_id, &all)
+            cluster.write_group_records(group_id, &all)
         });
         if written.is_ok() {
             self.group.changed.clear();
@@ -441,30 +438,10 @@ fn delete(state: &mut State, cluster: &Arc<Cluster>, group_id: &str) -> Result<O
         return Err(code);
     }
     let tombstones = entry.group.tombstones(group_id).map_err(too_long)?;
-    let written = write(cluster, group_id, &tombstones)?;
+    let written = cluster.write_group_records(group_id, &tombstones)?;
     entry.wake_at(&mut state.deadlines, group_id, None);
     state.by_id.remove(group_id);
     Ok(written)
-}
-
-fn write(
-    cluster: &Arc<Cluster>,
-    group_id: &str,
-    records: &[InternalRecord],
-) -> Result<Option<Written>, ErrorCode> {
-    let partition = cluster.internal_partition(InternalTopic::ConsumerOffsets, group_id);
-    let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-    let mut last = None;
-    let (mut from, mut bytes) = (0, 0);
-    for (at, record) in records.iter().enumerate() {
-        bytes += record.key.len() + record.value.as_ref().map_or(0, bytes::Bytes::len);
-        if bytes >= BATCH_BYTES_MAX || at + 1 == records.len() {
-            let (written, ()) = cluster.write_internal(&partition, &records[from..=at], None, |_| ())?;
-            last = Some(written);
-            (from, bytes) = (at + 1, 0);
-        }
-    }
-    Ok(last)
 }
 
 fn not_written(group_id: &str, code: ErrorCode) -> Refusal {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::assignor::{Candidate, assign};
 use super::state_partitions::StatePartitions;
-use crate::coordinator::consumer_group::group::{Refusal, TopicLookup};
+use crate::coordinator::consumer_group::group::{MEMBER_BYTES_MAX, Refusal, TopicLookup, too_large};
 use crate::coordinator::consumer_group::member::{LEFT, Place};
 use crate::coordinator::deadlines::is_interval_over;
 use crate::memory::{Kept, KeptMemory};
@@ -257,12 +257,17 @@ impl ShareGroup {
             return Ok(false);
         }
         let (before, after) = (bytes_of(id, &member.profile), bytes_of(id, &profile));
-        if after > before && !member.kept.grow(after - before) {
+        let refused = if after > MEMBER_BYTES_MAX {
+            Some(too_large(after))
+        } else {
+            (after > before && !member.kept.grow(after - before)).then(no_room)
+        };
+        if let Some(refusal) = refused {
             if member.epoch == 0 {
                 self.members.remove(id);
                 self.changed.remove(&Change::Member(id.clone()));
             }
-            return Err(no_room());
+            return Err(refusal);
         }
         member.kept.release(before.saturating_sub(after));
         let has_new_subscription = profile.names != member.profile.names;

@@ -420,15 +420,15 @@ impl Entry {
         if self.group.changed.is_empty() {
             return;
         }
-        let written = self.group.records(group_id).map_err(too_long).and_then(|records| {
-            let partition = cluster.internal_partition(InternalTopic::ConsumerOffsets, group_id);
-            let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-            cluster.write_internal(&partition, &records, None, |_| ())
-        });
+        let written = self
+            .group
+            .records(group_id)
+            .map_err(too_long)
+            .and_then(|records| cluster.write_group_records(group_id, &records));
         if written.is_ok() {
             self.group.changed.clear();
         }
-        self.written = Some(written.map(|(written, ())| written));
+        self.written = written.transpose();
     }
 }
 

@@ -75,8 +75,10 @@ impl ConsumerGroups {
         let answer = answer?;
         self.watch(entry, deadlines, group_id, &answer.joined.member_id, &settings);
         if is_static {
-            // It may have replaced the last member of the new protocol.
-            Self::downgrade(state, cluster, group_id, answer.has_new_subscription);
+            // It may have replaced the last member of the new protocol. The members of the classic group have what they own: one
+            // that still waits for a partition joins again for it.
+            let rebalances = answer.has_new_subscription || !entry.group.is_settled();
+            Self::downgrade(state, cluster, group_id, rebalances);
         }
         Ok(answer)
     }
