@@ -223,8 +223,8 @@ async fn each(
             (Some(part(&work, record, failures, Some(failure))), rest, until)
         }
     };
-    let open = failed.iter().flat_map(|failed| offsets_of(&failed.offsets)).collect();
     failed.extend(behind);
+    let open = open_offsets(&failed, &held, &rest);
     let Work { assignment, lane, ref offsets, size, .. } = work;
     let bytes = if done == size.records { size.bytes } else { size.bytes / size.records.max(1) * done };
     let done = Size { records: done, bytes };
@@ -241,7 +241,6 @@ async fn batch(
     mut handler: impl AsyncFnMut(&Messages<'_>) -> Result<(), BatchFailure>,
 ) -> CompletedWork {
     let outputs = RefCell::new(Outputs::default());
-    let mut open = Vec::new();
     let (mut failed, mut held, mut rest) = (Vec::new(), None, None);
     let (mut done, mut until) = (work.size, i64::MAX);
     if work.payload.stopped.stops(work.offsets.first()) {
@@ -271,8 +270,6 @@ async fn batch(
         } else if let Some(failure) = failure {
             outputs.take();
             let mut failed_work = failed_parts(&work, failure);
-            open = failed_work.iter().flat_map(|work| offsets_of(&work.offsets)).collect::<Vec<_>>();
-            open.sort_unstable();
             let records = failed_work.iter().map(|work| work.size.records).sum();
             done -= Size { records, bytes: size_of(&work.size, records) };
             // A held lane retries the failed records of a batch together, so they stay in order. Records that are given up do not
@@ -284,6 +281,7 @@ async fn batch(
             failed = failed_work;
         }
     }
+    let open = open_offsets(&failed, &held, &rest);
     let Work { assignment, lane, ref offsets, .. } = work;
     let (offsets, took) = (offsets.clone(), Duration::ZERO);
     let outcome =
@@ -353,8 +351,7 @@ fn split_undecodable(work: &Work<Pieces>) -> (Option<Work<Pieces>>, Vec<Work<Pie
 /// A work item for the undecodable records of another, to be given up.
 fn undecodable(work: &Work<Pieces>, corrupt: CorruptBatch) -> Work<Pieces> {
     let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
-    let offsets: Vec<i64> =
-        offsets_of(&work.offsets).into_iter().filter(|offset| (from..next).contains(offset)).collect();
+    let offsets: Vec<i64> = work.offsets.each().filter(|offset| (from..next).contains(offset)).collect();
     let size = Size { records: offsets.len(), bytes: size_of(&work.size, offsets.len()) };
     let payload = Pieces::corrupt(corrupt, work.payload.stopped.clone());
     let offsets = Offsets::Each(offsets);
@@ -402,9 +399,15 @@ fn size_of(size: &Size, records: usize) -> usize {
     size.bytes / size.records.max(1) * records
 }
 
-fn offsets_of(offsets: &Offsets) -> Vec<i64> {
-    match offsets {
-        Offsets::Each(offsets) => offsets.clone(),
-        Offsets::Range(from, next) => (*from..*next).collect(),
-    }
+/// The offsets of the parts that are not done, in increasing order.
+fn open_offsets(
+    failed: &[Work<Pieces>],
+    held: &Option<Work<Pieces>>,
+    rest: &Option<Work<Pieces>>,
+) -> Vec<i64> {
+    let parts = failed.iter().chain(held).chain(rest);
+    let mut open: Vec<i64> = parts.flat_map(|part| part.offsets.each()).collect();
+    open.sort_unstable();
+    open.dedup();
+    open
 }

@@ -522,12 +522,13 @@ impl<P> Slot<P> {
         let mut grown = false;
         match offsets {
             Offsets::Range(from, next) => {
-                let (mut from, next) = (*from, (*next).min(until));
-                for open in open {
-                    grown |= self.tracker.finish_range(from, *open);
+                let mut from = *from;
+                for open in open.iter().chain([next]) {
+                    grown |= self.tracker.finish_range(from, until.min(*open));
+                    // The offsets from `until` that are not open have no record, and no other work item finishes them.
+                    grown |= self.tracker.clear_range(from.max(until), *open);
                     from = open + 1;
                 }
-                grown |= self.tracker.finish_range(from, next);
             }
             Offsets::Each(offsets) => {
                 let mut open = open.iter().peekable();

@@ -253,7 +253,7 @@ impl Model {
 
     fn end(&mut self, at: usize, hold: bool) {
         let running = self.running.swap_remove(at);
-        let Running { mut work, index, open, failed, done, .. } = running;
+        let Running { mut work, index, mut open, failed, done, .. } = running;
         let (assignment, lane, offsets) = (work.assignment, work.lane, work.offsets.clone());
         let rest: Records = work.payload.split_off(index);
         let until = rest.first().map_or(i64::MAX, |(offset, _)| *offset);
@@ -270,6 +270,7 @@ impl Model {
         let held = hold.then(|| part(&rest[..1], before + 1));
         let rest = &rest[usize::from(hold)..];
         let rest = (!rest.is_empty()).then(|| part(rest, if hold { 0 } else { before }));
+        open.extend(held.iter().chain(&rest).flat_map(|part| part.offsets.each()));
         let done = Size { records: done, bytes: done };
         let took = Duration::from_micros(done.records as u64);
         let outcome = Outcome {
@@ -378,10 +379,11 @@ impl Model {
         }
     }
 
-    /// Runs without failures until every record is handled.
+    /// Runs without failures until every record is handled and committed.
     fn finish(&mut self) -> u64 {
         let mut steps = 0;
-        let through = |model: &Self| model.partitions.iter().all(|partition| partition.done.len() == RECORDS);
+        let is_committed = |partition: &Partition| partition.committed == partition.log[RECORDS - 1].0 + 1;
+        let through = |model: &Self| model.partitions.iter().all(is_committed);
         while !through(self) {
             for index in 0..PARTITIONS {
                 if self.partitions[index].stopping {
@@ -397,6 +399,7 @@ impl Model {
         }
         for index in 0..PARTITIONS {
             self.commit(index);
+            assert_eq!(self.partitions[index].done.len(), RECORDS);
         }
         steps
     }

@@ -22,7 +22,7 @@ pub(crate) struct Committable {
 }
 
 /// A ring of bits, one for each offset from the first unfinished one. A bit is set while its record is in flight.
-/// Offsets without a record (compaction, transaction markers) are never set.
+/// Offsets without a record (compaction, transaction markers) are set only in ranges that were taken with them.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     /// Everything before this offset is done.
@@ -103,12 +103,20 @@ impl Tracker {
 
     /// Finishes a range of offsets. Returns `true` if the finished prefix has grown.
     pub(crate) fn finish_range(&mut self, from: i64, next: i64) -> bool {
+        let last = next.min(self.taken);
+        if from.max(self.finished) < last {
+            self.finished_end = self.finished_end.max(last);
+        }
+        self.clear_range(from, next)
+    }
+
+    /// Removes taken offsets that turned out to have no records. Returns `true` if the finished prefix has grown.
+    pub(crate) fn clear_range(&mut self, from: i64, next: i64) -> bool {
         let (from, next) = (from.max(self.finished), next.min(self.taken));
         if from >= next {
             return false;
         }
         self.in_words(from, next, |word, mask| *word &= !mask);
-        self.finished_end = self.finished_end.max(next);
         from == self.finished && self.advance()
     }
 
@@ -206,6 +214,16 @@ mod tests {
         assert_eq!(tracker.committable().offset, 11);
         assert!(tracker.finish(11));
         assert_eq!((tracker.committable().offset, tracker.blocking()), (20, None));
+    }
+
+    #[test]
+    fn cleared_offsets_end_no_prefix_and_count_as_no_finished_record() {
+        let mut tracker = Tracker::new(0);
+        tracker.take_range(0, 10);
+        assert!(!tracker.clear_range(5, 10));
+        assert_eq!(tracker.finished_end(), 0, "no record is finished");
+        assert!(tracker.finish_range(0, 5));
+        assert_eq!((tracker.committable().offset, tracker.finished_end()), (10, 5));
     }
 
     #[test]

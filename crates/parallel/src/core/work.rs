@@ -102,7 +102,8 @@ pub(crate) struct Outcome<P> {
     pub(crate) offsets: Offsets,
     /// The records from this offset were not handled.
     pub(crate) until: i64,
-    /// Offsets of failed records. They are finished separately.
+    /// Offsets of all records that are not done, in increasing order: those of `failed`, `held` and `rest`. They are finished
+    /// separately. All other offsets of a range that is not done have no record.
     pub(crate) open: Vec<i64>,
     /// The records that are done.
     pub(crate) done: Size,
