@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
-use crate::core::work::{Offsets, Outcome, Size, Work};
+use crate::core::work::{Offsets, Outcome, Work};
 use crate::error::{BatchFailure, Error, Failure};
 use crate::exchange::{CompletedWork, Exchange};
 use crate::message::{Found, Message, Messages, Piece, Pieces, PiecesIter, RecordPosition, Selection};
@@ -206,7 +206,7 @@ async fn each(
     };
     // Undecodable records after the position where the worker stopped.
     let mut behind: Vec<Work<Pieces>> = Vec::new();
-    let (held, rest, until) = match stop {
+    let (mut held, mut rest, until) = match stop {
         StoppedAt::End => (None, None, i64::MAX),
         StoppedAt::Before(found) => {
             let until = found.record.offset();
@@ -225,9 +225,8 @@ async fn each(
     };
     failed.extend(behind);
     let open = open_offsets(&failed, &held, &rest);
-    let Work { assignment, lane, ref offsets, size, .. } = work;
-    let bytes = if done == size.records { size.bytes } else { size.bytes / size.records.max(1) * done };
-    let done = Size { records: done, bytes };
+    let done = work.size.without(done, failed.iter_mut().chain(&mut held).chain(&mut rest));
+    let Work { assignment, lane, ref offsets, .. } = work;
     let (offsets, took) = (offsets.clone(), Duration::ZERO);
     let outcome =
         Outcome { assignment, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
@@ -242,9 +241,9 @@ async fn batch(
 ) -> CompletedWork {
     let outputs = RefCell::new(Outputs::default());
     let (mut failed, mut held, mut rest) = (Vec::new(), None, None);
-    let (mut done, mut until) = (work.size, i64::MAX);
+    let (mut done, mut until) = (work.size.records, i64::MAX);
     if work.payload.stopped.stops(work.offsets.first()) {
-        (done, until) = (Size::default(), i64::MIN);
+        (done, until) = (0, i64::MIN);
         (rest, failed) = split_undecodable(&work);
     } else {
         let at = work.payload.list[0].batch.at();
@@ -265,13 +264,12 @@ async fn batch(
         };
         if messages.corrupt.get() {
             outputs.take();
-            (done, until) = (Size::default(), i64::MIN);
+            (done, until) = (0, i64::MIN);
             (rest, failed) = split_undecodable(&work);
         } else if let Some(failure) = failure {
             outputs.take();
             let mut failed_work = failed_parts(&work, failure);
-            let records = failed_work.iter().map(|work| work.size.records).sum();
-            done -= Size { records, bytes: size_of(&work.size, records) };
+            done -= failed_work.iter().map(|work| work.size.records).sum::<usize>();
             // A held lane retries the failed records of a batch together, so they stay in order. Records that are given up do not
             // hold it beside them.
             let is_retried = failed_work.first().is_some_and(|part| part.failures != GIVEN_UP);
@@ -282,6 +280,7 @@ async fn batch(
         }
     }
     let open = open_offsets(&failed, &held, &rest);
+    let done = work.size.without(done, failed.iter_mut().chain(&mut held).chain(&mut rest));
     let Work { assignment, lane, ref offsets, .. } = work;
     let (offsets, took) = (offsets.clone(), Duration::ZERO);
     let outcome =
@@ -352,7 +351,7 @@ fn split_undecodable(work: &Work<Pieces>) -> (Option<Work<Pieces>>, Vec<Work<Pie
 fn undecodable(work: &Work<Pieces>, corrupt: CorruptBatch) -> Work<Pieces> {
     let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
     let offsets: Vec<i64> = work.offsets.each().filter(|offset| (from..next).contains(offset)).collect();
-    let size = Size { records: offsets.len(), bytes: size_of(&work.size, offsets.len()) };
+    let size = work.size.part(offsets.len());
     let payload = Pieces::corrupt(corrupt, work.payload.stopped.clone());
     let offsets = Offsets::Each(offsets);
     Work {
@@ -379,7 +378,7 @@ fn part(
         None => failures,
     };
     let offsets = Offsets::Each(selection.iter().map(|(_, record)| record.offset).collect());
-    let size = Size { records: selection.len(), bytes: size_of(&work.size, selection.len()) };
+    let size = work.size.part(selection.len());
     let mut list: Vec<Piece> = Vec::new();
     for (batch, record) in selection {
         match list.last_mut() {
@@ -392,11 +391,6 @@ fn part(
     let attempts = work.payload.attempts + u32::from(failure.is_some());
     let payload = Pieces { list, stopped: work.payload.stopped.clone(), failure, attempts, corrupt: None };
     Work { assignment: work.assignment, age: work.age, lane: work.lane, offsets, size, failures, payload }
-}
-
-/// An estimate of a part's memory, which assumes records of equal size.
-fn size_of(size: &Size, records: usize) -> usize {
-    size.bytes / size.records.max(1) * records
 }
 
 /// The offsets of the parts that are not done, in increasing order.

@@ -132,7 +132,7 @@ impl Model {
             return;
         }
         let work = |lane, offsets, payload: Records| {
-            let size = Size { records: payload.len(), bytes: payload.len() };
+            let size = size_of(&payload);
             Work { assignment, age: 0, lane, offsets, size, failures: 0, payload }
         };
         if self.order != Order::Key {
@@ -144,7 +144,7 @@ impl Model {
             return;
         }
         let offsets = Offsets::Each(records.iter().map(|(offset, _)| *offset).collect());
-        let size = Size { records: count, bytes: count };
+        let size = size_of(&records);
         self.core.take_offsets(assignment, &offsets, size, self.now);
         for key in 0..KEYS {
             let of_key: Records = records.iter().copied().filter(|(_, its)| *its == key).collect();
@@ -204,7 +204,7 @@ impl Model {
                 age: running.work.age,
                 lane: None,
                 offsets: Offsets::Each(vec![offset]),
-                size: Size { records: 1, bytes: 1 },
+                size: running.work.size.part(1),
                 failures: if first { running.work.failures } else { 0 } + 1,
                 payload: vec![(offset, key)],
             });
@@ -253,7 +253,7 @@ impl Model {
 
     fn end(&mut self, at: usize, hold: bool) {
         let running = self.running.swap_remove(at);
-        let Running { mut work, index, mut open, failed, done, .. } = running;
+        let Running { mut work, index, mut open, mut failed, done, .. } = running;
         let (assignment, lane, offsets) = (work.assignment, work.lane, work.offsets.clone());
         let rest: Records = work.payload.split_off(index);
         let until = rest.first().map_or(i64::MAX, |(offset, _)| *offset);
@@ -262,16 +262,16 @@ impl Model {
             age: work.age,
             lane,
             offsets: Offsets::Each(records.iter().map(|(offset, _)| *offset).collect()),
-            size: Size { records: records.len(), bytes: records.len() },
+            size: work.size.part(records.len()),
             failures,
             payload: records.to_vec(),
         };
         let before = if index == 0 { work.failures } else { 0 };
-        let held = hold.then(|| part(&rest[..1], before + 1));
+        let mut held = hold.then(|| part(&rest[..1], before + 1));
         let rest = &rest[usize::from(hold)..];
-        let rest = (!rest.is_empty()).then(|| part(rest, if hold { 0 } else { before }));
+        let mut rest = (!rest.is_empty()).then(|| part(rest, if hold { 0 } else { before }));
         open.extend(held.iter().chain(&rest).flat_map(|part| part.offsets.each()));
-        let done = Size { records: done, bytes: done };
+        let done = work.size.without(done, failed.iter_mut().chain(&mut held).chain(&mut rest));
         let took = Duration::from_micros(done.records as u64);
         let outcome = Outcome {
             assignment,
@@ -399,10 +399,19 @@ impl Model {
         }
         for index in 0..PARTITIONS {
             self.commit(index);
-            assert_eq!(self.partitions[index].done.len(), RECORDS);
+            let Partition { done, owned, .. } = &self.partitions[index];
+            assert_eq!(done.len(), RECORDS);
+            let in_flight = owned.as_ref().map(|(assignment, _)| self.core.in_flight(*assignment));
+            assert_eq!(in_flight.unwrap_or_default(), Size::default(), "all records are done");
         }
         steps
     }
+}
+
+/// Records of unequal size, so that no estimate is exact.
+fn size_of(records: &[(i64, u8)]) -> Size {
+    let bytes = records.iter().map(|(offset, _)| 3 + (offset % 5) as usize).sum();
+    Size { records: records.len(), bytes }
 }
 
 #[test]

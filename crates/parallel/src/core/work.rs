@@ -80,6 +80,29 @@ pub(crate) struct Size {
     pub(crate) bytes: usize,
 }
 
+impl Size {
+    /// An estimate for some of these records, which assumes records of equal size.
+    pub(crate) fn part(self, records: usize) -> Self {
+        Self { records, bytes: self.bytes / self.records.max(1) * records }
+    }
+
+    /// The size of `done` records: all that the other parts of their work item leave of its size. Estimates of these parts are
+    /// lowered where they exceed it, so that each record and each byte is removed from the limits once.
+    pub(crate) fn without<'a, P: 'a>(
+        self,
+        done: usize,
+        parts: impl Iterator<Item = &'a mut Work<P>>,
+    ) -> Self {
+        let mut left = self;
+        for part in parts {
+            part.size.records = part.size.records.min(left.records.saturating_sub(done));
+            part.size.bytes = part.size.bytes.min(left.bytes);
+            left -= part.size;
+        }
+        left
+    }
+}
+
 impl std::ops::AddAssign for Size {
     fn add_assign(&mut self, other: Self) {
         self.records += other.records;
