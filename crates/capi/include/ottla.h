@@ -76,7 +76,8 @@ RD_EXPORT void ottla_processor_set_reason(ottla_processor_call_t *call, const ch
 
 /**
  * Reports that the batch's record at `index` failed for `reason`, which is copied and may be NULL. The other records
- * are done if the handler returns OTTLA_PROCESSOR_DONE. Returns RD_KAFKA_RESP_ERR__INVALID_ARG if the batch has no such
+ * are done if the handler returns OTTLA_PROCESSOR_DONE, and all outputs of the call are written. Do not send outputs for
+ * a record that failed: it is handled again, and they would be written twice. Returns RD_KAFKA_RESP_ERR__INVALID_ARG if the batch has no such
  * record, or if the call is not for a batch.
  */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_fail(ottla_processor_call_t *call,
@@ -85,8 +86,9 @@ RD_EXPORT rd_kafka_resp_err_t ottla_processor_fail(ottla_processor_call_t *call,
                                                    const char *reason);
 
 /**
- * Produces an output record for the handled record or batch. The output is written only if the handler succeeds, and
- * the handled record is done only when the output is acknowledged. With `transactional.id` the output and the offset
+ * Produces an output record for the handled record or batch. The output is written only if the handler succeeds; a
+ * batch handler succeeds if it returns OTTLA_PROCESSOR_DONE and not all records failed. The handled record is done only
+ * when the output is acknowledged. With `transactional.id` the output and the offset
  * are committed in one transaction. All arguments are copied. `key`, `value` and `headers` may be NULL. With
  * RD_KAFKA_PARTITION_UA as `partition` the partitioner selects the partition.
  */

@@ -109,7 +109,8 @@ impl BatchFailure {
         Self { whole: Some(failure), records: Vec::new() }
     }
 
-    /// The records with these indexes in the batch, from 0, have failed. All others are done.
+    /// The records with these indexes in the batch, from 0, have failed. All others are done, and the outputs of the batch are
+    /// written: send none for these records, which are handled again. If no record is done, no output is written.
     pub fn records(records: impl IntoIterator<Item = (usize, Failure)>) -> Self {
         let mut records: Vec<_> = records.into_iter().collect();
         records.sort_by_key(|(index, _)| *index);

@@ -257,7 +257,9 @@ impl<'a> Messages<'a> {
         groups
     }
 
-    /// Produces an output record for the whole batch; see [`Message::send`].
+    /// Produces an output record for records of the batch; see [`Message::send`]. It is written unless the whole batch fails.
+    /// Do not send outputs of records that are reported in [`BatchFailure::records`](crate::BatchFailure::records): these are
+    /// handled again, and their outputs would be written twice.
     pub fn send(&self, record: &Record<'_>) {
         self.outputs.borrow_mut().push(record);
     }

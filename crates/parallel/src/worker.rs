@@ -267,9 +267,12 @@ async fn batch(
             (done, until) = (0, i64::MIN);
             (rest, failed) = split_undecodable(&work);
         } else if let Some(failure) = failure {
-            outputs.take();
             let mut failed_work = failed_parts(&work, failure);
             done -= failed_work.iter().map(|work| work.size.records).sum::<usize>();
+            if done == 0 {
+                // The outputs of the records that are done are written with them; here none is done.
+                outputs.take();
+            }
             // A held lane retries the failed records of a batch together, so they stay in order. Records that are given up do not
             // hold it beside them.
             let is_retried = failed_work.first().is_some_and(|part| part.failures != GIVEN_UP);

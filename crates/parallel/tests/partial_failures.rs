@@ -1,4 +1,4 @@
-//! Offsets without records, such as those of transaction markers, beside records that fail.
+//! Work items of which some records fail: the offsets without records beside them, and the outputs of the others.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ottla_broker::BrokerThread;
 use ottla_client::{Config, Producer, Record};
-use ottla_parallel::{Failure, Mode, Order, Retry};
+use ottla_parallel::{BatchFailure, Failure, Mode, Order, Retry};
 use support::*;
 
 const TRANSACTIONS: i64 = 40;
@@ -64,5 +64,43 @@ fn commits_pass_offsets_without_records_behind_a_failed_one() {
         processor.join().expect("stopped");
         let end = TRANSACTIONS * (RECORDS + 1);
         assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 1), end);
+    }
+}
+
+/// A batch in which one record failed lost the outputs of the others, whose offsets were committed.
+#[test]
+fn the_outputs_of_a_batch_are_written_although_one_of_its_records_fails() {
+    for exactly_once in [false, true] {
+        let broker = broker("orders", 1);
+        produce(broker.bootstrap_servers(), "orders", 0, 100);
+        let mut builder = builder(&broker, Mode::MultiBatch, Order::Partition)
+            .batch(10)
+            .retry(Retry::times(3).delay(Duration::from_millis(1)));
+        if exactly_once {
+            builder = builder.exactly_once("billing");
+        }
+        let processor = builder
+            .start_batches(move |messages| {
+                let mut failed = Vec::new();
+                for (index, message) in messages.iter().enumerate() {
+                    if message.offset() % 7 == 3 && messages.attempt() == 1 {
+                        failed.push((index, Failure::new("not yet")));
+                        continue;
+                    }
+                    messages.send(&Record::to("invoices").value(message.value().unwrap_or_default()));
+                }
+                if failed.is_empty() { Ok(()) } else { Err(BatchFailure::records(failed)) }
+            })
+            .expect("a processor");
+        await_that("all handled", || processor.metrics().handled == 100);
+        processor.stop();
+        processor.join().expect("stopped");
+        let config = member(broker.bootstrap_servers(), "workers");
+        let mut values: Vec<i64> = read_all(config, "invoices", 1)
+            .into_iter()
+            .filter_map(|(_, record)| String::from_utf8(record.value?.to_vec()).ok()?.parse().ok())
+            .collect();
+        values.sort_unstable();
+        assert_eq!(values, (0..100).collect::<Vec<_>>(), "exactly once: {exactly_once}");
     }
 }
