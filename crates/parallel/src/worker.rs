@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
+use crate::core::breaker::FailureRuns;
 use crate::core::work::{Offsets, Outcome, Work};
 use crate::error::{BatchFailure, Error, Failure};
 use crate::exchange::{CompletedWork, Exchange};
@@ -165,7 +166,7 @@ async fn each(
 ) -> CompletedWork {
     let outputs = RefCell::new(Outputs::default());
     // All offsets before `reached` were visited.
-    let (mut done, mut in_a_row, mut reached) = (0, 0, i64::MIN);
+    let (mut done, mut runs, mut reached) = (0, FailureRuns::default(), i64::MIN);
     let mut failures = work.failures;
     let mut failed: Vec<Work<Pieces>> = Vec::new();
     let holds = settings.holds && work.lane.is_some();
@@ -183,7 +184,7 @@ async fn each(
             }
             None => break StoppedAt::End,
         };
-        if in_a_row >= settings.failures_max || work.payload.stopped.stops(found.record.offset()) {
+        if runs.in_a_row() >= settings.failures_max || work.payload.stopped.stops(found.record.offset()) {
             break StoppedAt::Before(found);
         }
         reached = found.record.offset() + 1;
@@ -191,11 +192,14 @@ async fn each(
         let mark = outputs.borrow().mark();
         let handled = AssertUnwindSafe(handler(&message)).catch_unwind().await;
         let Some(failure) = failure(handled) else {
-            (done, in_a_row, failures) = (done + 1, 0, 0);
+            (done, failures) = (done + 1, 0);
+            runs.succeed();
             continue;
         };
         outputs.borrow_mut().truncate(mark);
-        in_a_row += u32::from(!failure.is_final());
+        if !failure.is_final() {
+            runs.fail();
+        }
         if holds {
             break StoppedAt::Held(found, failure);
         }
@@ -206,7 +210,7 @@ async fn each(
     };
     // Undecodable records after the position where the worker stopped.
     let mut behind: Vec<Work<Pieces>> = Vec::new();
-    let (mut held, mut rest, until) = match stop {
+    let (held, rest, until) = match stop {
         StoppedAt::End => (None, None, i64::MAX),
         StoppedAt::Before(found) => {
             let until = found.record.offset();
@@ -224,13 +228,8 @@ async fn each(
         }
     };
     failed.extend(behind);
-    let open = open_offsets(&failed, &held, &rest);
-    let done = work.size.without(done, failed.iter_mut().chain(&mut held).chain(&mut rest));
-    let Work { assignment, lane, ref offsets, .. } = work;
-    let (offsets, took) = (offsets.clone(), Duration::ZERO);
-    let outcome =
-        Outcome { assignment, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
-    CompletedWork { outcome, outputs: outputs.into_inner(), begun }
+    let parts = Parts { runs, done, until, failed, held, rest };
+    completed(work, parts, outputs.into_inner(), begun)
 }
 
 async fn batch(
@@ -242,6 +241,7 @@ async fn batch(
     let outputs = RefCell::new(Outputs::default());
     let (mut failed, mut held, mut rest) = (Vec::new(), None, None);
     let (mut done, mut until) = (work.size.records, i64::MAX);
+    let mut runs = FailureRuns::default();
     if work.payload.stopped.stops(work.offsets.first()) {
         (done, until) = (0, i64::MIN);
         (rest, failed) = split_undecodable(&work);
@@ -280,15 +280,55 @@ async fn batch(
                 held = Some(failed_work.remove(0));
             }
             failed = failed_work;
+            if done > 0 {
+                runs.succeed();
+            }
+            // One call of the handler is one failure.
+            if is_retried {
+                runs.fail();
+            }
+        } else {
+            runs.succeed();
         }
     }
+    let parts = Parts { runs, done, until, failed, held, rest };
+    completed(work, parts, outputs.into_inner(), begun)
+}
+
+/// The parts of a handled work item.
+struct Parts {
+    runs: FailureRuns,
+    /// The number of records that are done.
+    done: usize,
+    /// The records from this offset were not handled.
+    until: i64,
+    failed: Vec<Work<Pieces>>,
+    held: Option<Work<Pieces>>,
+    rest: Option<Work<Pieces>>,
+}
+
+/// The report of a work item.
+fn completed(work: Work<Pieces>, parts: Parts, outputs: Outputs, begun: Instant) -> CompletedWork {
+    let Parts { runs, done, until, mut failed, mut held, mut rest } = parts;
     let open = open_offsets(&failed, &held, &rest);
     let done = work.size.without(done, failed.iter_mut().chain(&mut held).chain(&mut rest));
-    let Work { assignment, lane, ref offsets, .. } = work;
-    let (offsets, took) = (offsets.clone(), Duration::ZERO);
-    let outcome =
-        Outcome { assignment, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
-    CompletedWork { outcome, outputs: outputs.into_inner(), begun }
+    let Work { assignment, age, lane, offsets, .. } = work;
+    let outcome = Outcome {
+        assignment,
+        age,
+        lane,
+        offsets,
+        until,
+        open,
+        done,
+        runs,
+        deferred: false,
+        failed,
+        held,
+        rest,
+        took: Duration::ZERO,
+    };
+    CompletedWork { outcome, outputs, begun }
 }
 
 /// The failed parts of a batch, as work items.

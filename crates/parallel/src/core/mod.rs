@@ -18,7 +18,7 @@ use self::breaker::{Breaker, BreakerSettings};
 use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
 use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, StopOffset, Work};
-use crate::retry::{GIVEN_UP, Retry};
+use crate::retry::Retry;
 
 /// Assumed handling time before any measurement. Records are assumed to be slow, so each becomes its own work item.
 const RECORD_TIME_UNKNOWN: Duration = Duration::from_millis(1);
@@ -190,10 +190,8 @@ impl<P> Core<P> {
         if !self.lanes.has_ready() || !self.breaker.lets_through(now) {
             return None;
         }
-        let Some(work) = self.lanes.take() else {
-            self.breaker.cancel_trial(now);
-            return None;
-        };
+        let work = self.lanes.take()?;
+        self.breaker.on_start(work.assignment, work.age);
         let slot = self.slot_mut(work.assignment).expect("what is queued of a partition goes with it");
         assert!(slot.is_handled(), "nothing is begun of a partition that is taken back");
         slot.running += 1;
@@ -202,19 +200,29 @@ impl<P> Core<P> {
 
     /// Ends a work item. Returns the work whose retries are used up.
     pub(crate) fn finish(&mut self, outcome: Outcome<P>, now: Instant) -> Vec<Work<P>> {
-        let Outcome { assignment, lane, offsets, until, open, done, deferred, failed, held, rest, took } =
-            outcome;
+        let Outcome {
+            assignment,
+            age,
+            lane,
+            offsets,
+            until,
+            open,
+            done,
+            runs,
+            deferred,
+            failed,
+            held,
+            rest,
+            took,
+        } = outcome;
         self.measure(done.records + failed.len() + usize::from(held.is_some()), took);
-        if done.records > 0 {
-            self.breaker.on_success();
-        }
+        self.breaker.on_outcome(age, runs, now);
         self.counts.handled += done.records as u64;
         let Some(slot) = self.slot_mut(assignment) else {
             self.counts.late += done.records as u64;
             if let Some(lane) = lane {
                 self.lanes.leave(lane, assignment);
             }
-            self.breaker.cancel_trial(now);
             return Vec::new();
         };
         if !deferred {
@@ -245,8 +253,6 @@ impl<P> Core<P> {
                 self.lanes.leave(lane, assignment);
             }
         }
-        // A trial without a result, such as a record that the handler refused: the next work item is the trial.
-        self.breaker.cancel_trial(now);
         given_up
     }
 
@@ -254,7 +260,7 @@ impl<P> Core<P> {
     /// are used up.
     fn hold(&mut self, work: Work<P>, now: Instant) -> (bool, Option<Work<P>>) {
         let Some(lane) = work.lane else { return (false, self.fail(work, now)) };
-        let Some(delay) = self.failed(&work, now) else { return (false, self.give_up(work)) };
+        let Some(delay) = self.failed(&work) else { return (false, self.give_up(work)) };
         if !self.is_assigned(work.assignment) {
             self.note_dropped(&work);
             return (false, None);
@@ -266,7 +272,7 @@ impl<P> Core<P> {
 
     /// Schedules failed work that no lane waits for. Returns it if its retries are used up.
     fn fail(&mut self, mut work: Work<P>, now: Instant) -> Option<Work<P>> {
-        let Some(delay) = self.failed(&work, now) else { return self.give_up(work) };
+        let Some(delay) = self.failed(&work) else { return self.give_up(work) };
         if self.is_assigned(work.assignment) {
             (work.lane, work.age) = (None, self.age());
             self.delay(now + delay, Delayed::Free(work));
@@ -277,11 +283,8 @@ impl<P> Core<P> {
     }
 
     /// Counts a failure. Returns the delay before the retry, or `None` if the retries are used up.
-    fn failed(&mut self, work: &Work<P>, now: Instant) -> Option<Duration> {
+    fn failed(&mut self, work: &Work<P>) -> Option<Duration> {
         self.counts.failures += 1;
-        if work.failures != GIVEN_UP {
-            self.breaker.on_failure(now);
-        }
         let delay = self.retry.after(work.failures, &mut self.rng)?;
         self.counts.retries += 1;
         Some(delay)
@@ -325,7 +328,7 @@ impl<P> Core<P> {
             }
         }
         let due = self.delayed.keys().next().map(|(due, _)| *due);
-        let closes = self.breaker.open_until().filter(|_| self.lanes.has_ready());
+        let closes = self.breaker.open_until().filter(|until| *until > now && self.lanes.has_ready());
         [due, closes].into_iter().flatten().min()
     }
 
@@ -424,6 +427,7 @@ impl<P> Core<P> {
     pub(crate) fn remove(&mut self, assignment: AssignmentId) {
         self.stop(assignment);
         self.lanes.abandon(assignment);
+        self.breaker.remove(assignment);
         if let Some(slot) = self.slot_mut(assignment) {
             slot.state = SlotState::Free;
             slot.generation += 1;

@@ -31,6 +31,7 @@ struct Running {
     open: Vec<i64>,
     failed: Vec<Work<Records>>,
     done: usize,
+    runs: breaker::FailureRuns,
 }
 
 struct Partition {
@@ -174,6 +175,7 @@ impl Model {
             open,
             failed,
             done: 0,
+            runs: breaker::FailureRuns::default(),
         });
     }
 
@@ -194,6 +196,7 @@ impl Model {
         running.in_hand = false;
         let (offset, key) = running.work.payload[running.index];
         if failures && self.rng.u8(..10) == 0 {
+            running.runs.fail();
             if self.retry.holds && self.order != Order::None && running.work.lane.is_some() {
                 return self.end(at, true);
             }
@@ -218,6 +221,7 @@ impl Model {
                 self.partitions[running.partition].done.insert(offset);
             }
             running.done += 1;
+            running.runs.succeed();
         }
         running.index += 1;
         if running.index == running.work.payload.len() {
@@ -253,7 +257,7 @@ impl Model {
 
     fn end(&mut self, at: usize, hold: bool) {
         let running = self.running.swap_remove(at);
-        let Running { mut work, index, mut open, mut failed, done, .. } = running;
+        let Running { mut work, index, mut open, mut failed, done, runs, .. } = running;
         let (assignment, lane, offsets) = (work.assignment, work.lane, work.offsets.clone());
         let rest: Records = work.payload.split_off(index);
         let until = rest.first().map_or(i64::MAX, |(offset, _)| *offset);
@@ -275,11 +279,13 @@ impl Model {
         let took = Duration::from_micros(done.records as u64);
         let outcome = Outcome {
             assignment,
+            age: work.age,
             lane,
             offsets,
             until,
             open,
             done,
+            runs,
             deferred: false,
             failed,
             held,

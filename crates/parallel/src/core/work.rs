@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use super::breaker::FailureRuns;
+
 /// The offsets of a work item's records.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Offsets {
@@ -121,6 +123,8 @@ impl std::ops::SubAssign for Size {
 #[derive(Debug)]
 pub(crate) struct Outcome<P> {
     pub(crate) assignment: AssignmentId,
+    /// The number of the work item.
+    pub(crate) age: u64,
     pub(crate) lane: Option<u32>,
     pub(crate) offsets: Offsets,
     /// The records from this offset were not handled.
@@ -130,6 +134,7 @@ pub(crate) struct Outcome<P> {
     pub(crate) open: Vec<i64>,
     /// The records that are done.
     pub(crate) done: Size,
+    pub(crate) runs: FailureRuns,
     /// `true` if the done records count only after their outputs are written: see
     /// [`Core::settle`](super::Core::settle).
     pub(crate) deferred: bool,
