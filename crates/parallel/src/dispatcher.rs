@@ -424,15 +424,19 @@ impl Dispatcher {
         let mut result = Ok(());
         loop {
             result = result.and(self.writer.write_out().await);
-            let quiet = {
+            let (quiet, due) = {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
                 let mut quiet = true;
                 for assignment in &assignments {
                     quiet &= inner.core.finish_gaps(*assignment);
                 }
+                // Gaps may wait behind another partition's retry in their lane, or for the end of the breaker's pause.
+                let now = Instant::now();
+                let due = inner.core.wake(now).unwrap_or(deadline).min(deadline);
                 self.exchange.wake_workers(&mut inner);
-                quiet
+                let idle = Exchange::has_idle(&inner).then(|| now + WORKER_IDLE_MAX);
+                (quiet, idle.map_or(due, |idle| due.min(idle)))
             };
             if quiet || result.is_err() {
                 break;
@@ -441,7 +445,11 @@ impl Dispatcher {
                 biased;
                 Some(written) = self.writer.pending.next() => result = self.writer.settle(written),
                 () = self.exchange.dispatcher_wake.notified() => {}
-                () = tokio::time::sleep_until(deadline) => {
+                () = tokio::time::sleep_until(due) => {
+                    if due < deadline {
+                        self.wake_idle_worker();
+                        continue;
+                    }
                     tracing::warn!("handlers did not finish within the drain deadline; their later results are not committed");
                     break;
                 }
