@@ -9,6 +9,7 @@ use rustc_hash::FxHasher;
 use tokio::time::Instant;
 
 use crate::core::work::{AssignmentId, Offsets, Size, StopOffset, Work};
+use crate::deadline::after;
 use crate::exchange::{Exchange, Inner};
 use crate::message::{Piece, Pieces, RecordPosition, Selection};
 use crate::retry::GIVEN_UP;
@@ -490,7 +491,7 @@ impl AssignedPartition {
 
     /// The time at which the first open batch has waited long enough.
     pub(crate) fn flush_at(&self, wait: std::time::Duration) -> Option<Instant> {
-        self.open_batches.iter().map(|open_batch| open_batch.since + wait).min()
+        self.open_batches.iter().map(|open_batch| after(open_batch.since, wait)).min()
     }
 
     /// `true` if records wait in incomplete batches.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
 use crate::core::tracker::Committable;
+use crate::deadline::after;
 use crate::error::Error;
 use crate::exchange::{Exchange, Inner, WakeCondition};
 use crate::settings::Builder;
@@ -83,7 +84,7 @@ impl Dispatcher {
         let writer = Writer::new(&settings, exchange.clone(), client.producer());
         let transaction = settings.exactly_once.is_some().then(Transaction::default);
         let now = Instant::now();
-        let (commit_at, commit_early_at) = (now + settings.commits_every(), now + COMMIT_EARLY);
+        let (commit_at, commit_early_at) = (after(now, settings.commits_every()), now + COMMIT_EARLY);
         let sizing = WorkSizing::new(&settings);
         let (assigned, committing) = (BTreeMap::new(), None);
         Self {
@@ -366,7 +367,7 @@ impl Dispatcher {
         }
         let offsets = self.offsets(None);
         if !offsets.is_empty() {
-            self.commit_at = now + self.settings.commits_every();
+            self.commit_at = after(now, self.settings.commits_every());
             self.commit_early_at = now + COMMIT_EARLY;
             self.committing = Some((offsets.clone(), self.consumer.begin_commit(Some(&offsets))));
         }
@@ -396,7 +397,7 @@ impl Dispatcher {
     /// Gives up partitions: waits for their running handlers, up to the deadline, and commits what is done. Later
     /// results are dropped.
     async fn release_partitions(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
-        let deadline = Instant::now() + self.settings.drain;
+        let deadline = after(Instant::now(), self.settings.drain);
         let result = if self.transaction.is_some() {
             self.end_transaction(deadline, partitions).await
         } else {

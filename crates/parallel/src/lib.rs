@@ -16,7 +16,8 @@
 mod admission;
 mod core;
 #[doc(hidden)]
-pub mod deliberate;
+pub mod deadline;
+mod deliberate;
 mod dispatcher;
 mod error;
 mod exchange;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::work::AssignmentId;
+use crate::deadline::after;
 
 /// Settings of the circuit breaker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -131,7 +132,7 @@ impl Breaker {
     fn open(&mut self, settings: &BreakerSettings, now: Instant) {
         let doubled = settings.pause.saturating_mul(1 << self.opened_in_a_row.min(20));
         let pause = doubled.min(settings.pause_max).max(settings.pause);
-        self.state = State::Open { until: now + pause };
+        self.state = State::Open { until: after(now, pause) };
         self.opened += 1;
         self.opened_in_a_row = self.opened_in_a_row.saturating_add(1);
     }
@@ -207,6 +208,14 @@ mod tests {
         assert!(breaker.is_closed(), "three failures, but not in a row");
         breaker.on_outcome(2, FailureRuns { first: 2, last: Some(0) }, now);
         assert!(!breaker.is_closed(), "three in a row, of two work items");
+    }
+
+    #[test]
+    fn a_pause_without_limit_is_no_panic() {
+        let now = Instant::now();
+        let mut breaker = breaker(1, u64::MAX, u64::MAX);
+        breaker.on_outcome(1, FAILED, now);
+        assert!(!breaker.lets_through(now));
     }
 
     #[test]

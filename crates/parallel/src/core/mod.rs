@@ -18,6 +18,7 @@ use self::breaker::{Breaker, BreakerSettings};
 use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
 use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, StopOffset, Work};
+use crate::deadline::after;
 use crate::retry::Retry;
 
 /// Assumed handling time before any measurement. Records are assumed to be slow, so each becomes its own work item.
@@ -266,7 +267,7 @@ impl<P> Core<P> {
             return (false, None);
         }
         self.lanes.put_back(work);
-        self.delay(now + delay, Delayed::Lane(lane));
+        self.delay(after(now, delay), Delayed::Lane(lane));
         (true, None)
     }
 
@@ -275,7 +276,7 @@ impl<P> Core<P> {
         let Some(delay) = self.failed(&work) else { return self.give_up(work) };
         if self.is_assigned(work.assignment) {
             (work.lane, work.age) = (None, self.age());
-            self.delay(now + delay, Delayed::Free(work));
+            self.delay(after(now, delay), Delayed::Free(work));
         } else {
             self.note_dropped(&work);
         }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
 use crate::core::work::{AssignmentId, PendingRecords};
+use crate::deadline::after;
 use crate::error::Error;
 use crate::exchange::{Exchange, Inner, ShareMetrics, WakeCondition};
 use crate::held::{Delivered, Done, HeldRecords, push_range};
@@ -410,7 +411,7 @@ impl ShareDispatcher {
     /// Starts no more records, waits for running handlers up to the deadline, and acknowledges all records: those that were not
     /// handled are released.
     async fn drain(&mut self) -> Result<(), Error> {
-        let deadline = Instant::now() + self.settings.drain;
+        let deadline = after(Instant::now(), self.settings.drain);
         self.consumer.end_poll();
         {
             let mut inner = self.exchange.lock();

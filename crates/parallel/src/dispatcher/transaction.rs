@@ -7,6 +7,7 @@ use std::time::Duration;
 use ottla_client::{OffsetAndMetadata, StartAt, TopicPartition, TransactionError};
 use tokio::time::{Instant, timeout_at};
 
+use crate::deadline::after;
 use crate::error::Error;
 use crate::exchange::WakeCondition;
 
@@ -50,8 +51,8 @@ impl Transaction {
     pub(crate) fn next(&self, now: Instant, interval: Duration) -> Instant {
         match self.state {
             State::Idle => now + Duration::from_secs(1),
-            State::Open(since) => since + interval,
-            State::Closing => now + interval,
+            State::Open(since) => after(since, interval),
+            State::Closing => after(now, interval),
         }
     }
 }
