@@ -11,7 +11,6 @@ use ottla_parallel::Failure;
 
 use crate::failure::sentence;
 use crate::format::{Format, Shown};
-use crate::output::print;
 
 /// Maximum size of the lines without a result. They fit into the process's pipe, so that a write never waits for a
 /// process that waits for us to read its results.
@@ -28,8 +27,11 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct ChildSettings {
     pub(super) command: Vec<String>,
     pub(super) json: bool,
-    pub(super) print: bool,
+    /// Prints the results of records, if they are printed.
+    pub(super) print: Option<Print>,
 }
+
+pub(super) type Print = fn(&str) -> Result<(), crate::failure::Failure>;
 
 /// The result of a record.
 #[derive(Debug)]
@@ -203,8 +205,13 @@ impl Running {
             results.push(LineResult::Failed(Failure::new(reason)));
             return Ok(());
         }
-        if settings.print {
-            print(&answer).map_err(|error| Failure::new(error.to_string()))?;
+        if let Some(print) = settings.print
+            && let Err(error) = print(&answer)
+        {
+            // Each line has a result, or those of later lines would count for earlier ones. No record causes this failure.
+            let failure = Failure::fatal(error.to_string());
+            results.push(LineResult::Failed(failure.clone()));
+            return Err(failure);
         }
         results.push(LineResult::Done);
         Ok(())
@@ -252,6 +259,26 @@ fn failed(answer: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn shell(script: &str, print: Option<Print>) -> (Running, ChildSettings) {
+        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let settings = ChildSettings { command, json: false, print };
+        (Running::start(&settings).expect("a shell"), settings)
+    }
+
+    #[test]
+    fn a_result_that_cannot_be_printed_keeps_its_place_and_is_fatal() {
+        let full = |_: &str| Err(crate::failure::Failure::output(&std::io::ErrorKind::StorageFull.into()));
+        let (mut running, settings) = shell("while read line; do echo ok; done", Some(full));
+        let (mut pending, mut results) = (PendingLines::default(), Vec::new());
+        for line in [b"1\n", b"2\n"] {
+            running.write(line).expect("written");
+            pending.push_written(line.len());
+        }
+        running.read_result(&settings, &mut pending, &mut results).expect_err("not printed");
+        assert!(matches!(&results[..], [LineResult::Failed(_)]), "{results:?}");
+        assert_eq!(pending.lines.len(), 1, "the second line has no result");
+    }
 
     #[test]
     fn error_results_are_recognised() {
