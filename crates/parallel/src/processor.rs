@@ -214,6 +214,7 @@ impl Builder {
             HandlerSettings { holds: self.retry.holds, failures_max: core.breaker().failures_max() };
         let handlers = (0..self.workers_count()).map(&mut make).collect::<Result<Vec<_>, _>>()?;
         let exchange = Arc::new(Exchange::new(core, handlers.len(), self.batch, self.share));
+        let closes_workers = CloseOnDrop(Some(&exchange));
         // Workers are not joined: a stuck handler must not keep the processor from stopping.
         let _detached = spawn(&exchange, handler_settings, handlers)?;
         let no_thread =
@@ -231,6 +232,50 @@ impl Builder {
         };
         let thread =
             std::thread::Builder::new().name("ottla-processor".into()).spawn(run).map_err(no_thread)?;
+        closes_workers.disarm();
         Ok(Processor { exchange, client, thread: Some(thread), ended })
+    }
+}
+
+/// Ends the workers that were started if the start of their processor fails.
+struct CloseOnDrop<'a>(Option<&'a Exchange>);
+
+impl CloseOnDrop<'_> {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.0 {
+            exchange.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry::Retry;
+
+    #[test]
+    fn a_failed_start_ends_the_workers_that_were_started() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for fails in [true, false] {
+            let core = Core::new(Retry::never(), None, fastrand::Rng::with_seed(1));
+            let exchange = Exchange::new(core, 1, 1, false);
+            let guard = CloseOnDrop(Some(&exchange));
+            if fails {
+                drop(guard)
+            } else {
+                guard.disarm()
+            }
+            let next = runtime.block_on(async {
+                let next = std::pin::pin!(exchange.next(None));
+                futures_util::FutureExt::now_or_never(next).map(|work| work.is_none())
+            });
+            assert_eq!(next, fails.then_some(true), "closed: {fails}");
+        }
     }
 }
