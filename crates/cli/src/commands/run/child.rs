@@ -1,7 +1,7 @@
 //! A worker's child process: writes record lines and reads result lines.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{self, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,6 +51,8 @@ struct Running {
     process: process::Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
+    /// The result of a long line, which was read while the line was written.
+    answered: Option<io::Result<String>>,
     /// `true` after the process's first result.
     has_result: bool,
 }
@@ -159,18 +161,29 @@ impl Running {
         // A separate process group: Ctrl-C is for this process, which lets the child finish.
         command.args(&settings.command[1..]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         // No record causes this failure, so it is fatal: records must not be skipped or dead-lettered.
-        let refused = |error: std::io::Error| {
+        let refused = |error: io::Error| {
             Failure::fatal(format!("cannot start `{}`: {}", settings.command[0], sentence(&error)))
         };
         let mut process = command.spawn().map_err(refused)?;
         let (to, from) = (process.stdin.take(), process.stdout.take());
         let from = from.ok_or_else(|| Failure::fatal("the process has no standard output"))?;
-        Ok(Self { process, to, from: BufReader::new(from), has_result: false })
+        Ok(Self { process, to, from: BufReader::new(from), answered: None, has_result: false })
     }
 
+    /// Writes a line. While a long one is written, its result is read: the process may begin to answer before it has read all.
+    /// Lines before a long one have their results.
     fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
-        let written = self.to.as_mut().map(|to| to.write_all(line));
-        written.unwrap_or(Ok(())).map_err(|error| self.ended(&sentence(&error)))
+        let Self { to: Some(to), from, answered, .. } = self else { return Ok(()) };
+        let written = if line.len() <= UNANSWERED_BYTES_MAX {
+            to.write_all(line)
+        } else {
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| to.write_all(line));
+                *answered = Some(read_answer(from));
+                writer.join().unwrap_or_else(|_| Err(io::Error::other("the line's writer panicked")))
+            })
+        };
+        written.map_err(|error| self.ended(&sentence(&error)))
     }
 
     /// Reads the result of the oldest line.
@@ -188,9 +201,9 @@ impl Running {
             }
             Some(Line::Written(bytes)) => pending.bytes -= bytes,
         }
-        let mut answer = String::new();
-        match self.from.read_line(&mut answer) {
-            Ok(1..) if answer.ends_with('\n') => {}
+        let read = self.answered.take().unwrap_or_else(|| read_answer(&mut self.from));
+        let answer = match read {
+            Ok(answer) if answer.ends_with('\n') => answer,
             Ok(_) => {
                 pending.lines.push_front(Line::Written(0));
                 return Err(self.ended("it exited without a result"));
@@ -199,7 +212,7 @@ impl Running {
                 pending.lines.push_front(Line::Written(0));
                 return Err(self.ended(&sentence(&error)));
             }
-        }
+        };
         self.has_result = true;
         if let Some(reason) = failed(answer.trim_end()) {
             results.push(LineResult::Failed(Failure::new(reason)));
@@ -245,6 +258,13 @@ impl Drop for Running {
     }
 }
 
+/// A line of results; without its end if the process has exited.
+fn read_answer(from: &mut BufReader<ChildStdout>) -> io::Result<String> {
+    let mut answer = String::new();
+    from.read_line(&mut answer)?;
+    Ok(answer)
+}
+
 /// The reason of a failed result.
 fn failed(answer: &str) -> Option<String> {
     if let Some(reason) = answer.strip_prefix("error") {
@@ -268,7 +288,9 @@ mod tests {
 
     #[test]
     fn a_result_that_cannot_be_printed_keeps_its_place_and_is_fatal() {
-        let full = |_: &str| Err(crate::failure::Failure::output(&std::io::ErrorKind::StorageFull.into()));
+        fn full(_: &str) -> Result<(), crate::failure::Failure> {
+            Err(crate::failure::Failure::output(&io::ErrorKind::StorageFull.into()))
+        }
         let (mut running, settings) = shell("while read line; do echo ok; done", Some(full));
         let (mut pending, mut results) = (PendingLines::default(), Vec::new());
         for line in [b"1\n", b"2\n"] {
@@ -278,6 +300,20 @@ mod tests {
         running.read_result(&settings, &mut pending, &mut results).expect_err("not printed");
         assert!(matches!(&results[..], [LineResult::Failed(_)]), "{results:?}");
         assert_eq!(pending.lines.len(), 1, "the second line has no result");
+    }
+
+    #[test]
+    fn a_program_may_answer_a_long_line_while_it_reads_it() {
+        let (mut running, settings) = shell("exec cat", None);
+        let (mut pending, mut results) = (PendingLines::default(), Vec::new());
+        let mut line = vec![b'x'; 1 << 20];
+        line.push(b'\n');
+        for line in [&line[..], b"short\n"] {
+            running.write(line).expect("written");
+            pending.push_written(line.len());
+            running.read_result(&settings, &mut pending, &mut results).expect("a result");
+        }
+        assert!(matches!(&results[..], [LineResult::Done, LineResult::Done]), "{results:?}");
     }
 
     #[test]
