@@ -4,6 +4,7 @@ mod builder;
 mod control;
 mod current_cluster;
 mod listening;
+mod periodic;
 mod secure;
 mod snapshot;
 mod thread;
@@ -235,28 +236,6 @@ impl Drop for Broker {
         self.servers.abort_all();
         self.tasks.abort_all();
     }
-}
-
-/// Runs the periodic work: sessions, rebalances, retention, flushes, the scrub, compactions.
-async fn keep(cluster: Arc<Cluster>) {
-    let retention = async {
-        loop {
-            tokio::time::sleep(cluster.config.retention_check).await;
-            cluster.enforce_retention().await;
-        }
-    };
-    let (scrub, compactor) = (crate::scrub::run(cluster.clone()), crate::compactor::run(cluster.clone()));
-    tokio::join!(
-        retention,
-        cluster.groups.keep_time(&cluster),
-        cluster.consumer_groups.keep_time(&cluster),
-        cluster.keep_offsets(),
-        cluster.keep_transactions(),
-        cluster.keep_share_groups(),
-        cluster.keep_flushing(),
-        scrub,
-        compactor
-    );
 }
 
 fn bootstrap_servers(cluster: &Cluster) -> String {

@@ -145,8 +145,9 @@ impl Log {
         let Scrubbed { from, to, expected, unsound, identity } = scrubbed;
         let number = self.segment_of(from.segment.unwrap_or_default());
         let segment = &self.segments[number];
-        // It was deleted or compacted meanwhile.
-        if Some(segment.base_offset) != from.segment || !Arc::ptr_eq(&segment.verified, &identity) {
+        let is_same = Some(segment.base_offset) == from.segment && Arc::ptr_eq(&segment.verified, &identity);
+        // It was deleted or compacted meanwhile, or the log was closed: then its directory may be that of another log.
+        if !is_same || self.offline_reason().is_some() {
             return Ok(ScrubCursor { position: u64::MAX, expected: None, ..from });
         }
         segment.verified.add(from.position, to);
@@ -183,6 +184,8 @@ impl Log {
     /// from now on, and all else stays readable.
     pub(crate) fn set_unsound_aside(&mut self, number: usize, unsound: Unsound) -> io::Result<BadRange> {
         let Unsound { position, expected } = unsound;
+        // A scrub reads without the lock: the files may have been closed meanwhile.
+        self.open_segment(number).map_err(|(source, _)| source)?;
         let segment = &self.segments[number];
         let (base, size, end_offset) = (segment.base_offset, segment.size, segment.end_offset);
         let file = segment.log().clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Log, LogConfig, ReadPlan, ScrubCursor};
 
-use crate::common::{DIR, NOW, append, log_files, open, records, small};
+use crate::common::{DIR, NOW, append, log_files, open, records, small, sync};
 
 const RECORDS: usize = 40;
 
@@ -114,6 +114,38 @@ fn the_scrub_finds_damage_that_nobody_reads() {
         assert_eq!(log.quarantined().len(), 2, "in chunks of {chunk}: {:?}", log.quarantined());
         assert_eq!(records(&mut log).len(), RECORDS - 2);
     }
+}
+
+/// The files of a segment may be closed while a scrub reads it without the lock: damage was a panic then.
+#[test]
+fn damage_is_set_aside_although_the_files_were_closed_meanwhile() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &small());
+    for n in 0..RECORDS {
+        append(&mut log, &value(n)).expect("appended");
+    }
+    sync(&mut log);
+    let task = log.scrub(ScrubCursor::default(), u64::MAX).expect("readable").expect("a closed segment");
+    flip(&disk, &log_files(&disk)[0], batch_bytes(&disk) + 70);
+    assert!(log.close_idle_files(true));
+    log.scrubbed(task.run().expect("memory does not fail")).expect("noted");
+    let bad: Vec<_> = log.quarantined().iter().map(|bad| (bad.offset, bad.next_offset)).collect();
+    assert_eq!(bad, [(1, 2)]);
+    assert_eq!(records(&mut log).len(), RECORDS - 1);
+}
+
+/// The directory of a deleted log may be that of another log by then.
+#[test]
+fn damage_that_a_scrub_finds_in_a_deleted_log_is_not_noted() {
+    let disk = closed();
+    flip(&disk, &log_files(&disk)[0], batch_bytes(&disk) + 70);
+    let (mut log, _) = open(&disk, &small());
+    let task = log.scrub(ScrubCursor::default(), u64::MAX).expect("readable").expect("a closed segment");
+    log.note_deleted();
+    let before = disk.paths();
+    let cursor = log.scrubbed(task.run().expect("memory does not fail")).expect("nothing is noted");
+    assert!(log.quarantined().is_empty() && log.scrub(cursor, u64::MAX).expect("offline").is_none());
+    assert_eq!(disk.paths(), before);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Broker, BrokerBuilder, StartError, keep};
+use super::{Broker, BrokerBuilder, StartError, periodic};
 use crate::cluster::Cluster;
 use crate::config::Listener;
 use crate::security::active_listener::{ActiveListener, PLAINTEXT};
@@ -61,7 +61,7 @@ impl Broker {
                 node.advertise(&format!("node-{}", node.id), 9092);
             }
         }
-        self.tasks.spawn(keep(cluster));
+        self.tasks.spawn(periodic::run(cluster));
         Ok(())
     }
 
