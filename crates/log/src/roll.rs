@@ -33,9 +33,16 @@ impl Log {
         let segment = &mut self.segments[number];
         segment.used = self.uses;
         let fresh = !segment.is_open();
-        segment
-            .open(&*storage, &self.dir, interval, &self.bad)
-            .map_err(|error| (error, file_name(segment.base_offset, LOG_SUFFIX)))?;
+        let opened = segment.open(&*storage, &self.dir, interval, &self.bad).and_then(|_| {
+            let is_active = number == last;
+            // Its next entry would hide that the earlier ones are lost.
+            if is_active {
+                segment.confirm_largest(&*storage, &self.dir, interval, &self.bad)
+            } else {
+                Ok(())
+            }
+        });
+        opened.map_err(|error| (error, file_name(segment.base_offset, LOG_SUFFIX)))?;
         if fresh {
             let old = &mut self.segments[..last];
             let open = old.iter().filter(|segment| segment.is_open()).count();
@@ -60,6 +67,7 @@ impl Log {
         let interval = self.config.index_interval_bytes;
         let segment = &mut self.segments[last];
         segment.open(&*self.storage, &self.dir, interval, &self.bad)?;
+        segment.confirm_largest(&*self.storage, &self.dir, interval, &self.bad)?;
         read_first_timestamp(segment)
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Segment {
     pub(crate) first_timestamp: Option<i64>,
     /// `None` until an old segment was looked at.
     pub(crate) largest: Option<Largest>,
+    /// `true` if `largest` is only that of an empty time index. No checksum covers the index: it may have lost its entries.
+    is_largest_unread: bool,
     /// The newest timestamp of its batches, if they were read for it.
     pub(crate) newest: Option<NewestOf>,
     /// The aborted transactions that end in it.
@@ -110,6 +112,7 @@ impl Segment {
             created_ms: now_ms,
             first_timestamp: None,
             largest: None,
+            is_largest_unread: false,
             newest: None,
             aborted: TxnIndex::default(),
             bytes_since_index: 0,
@@ -213,6 +216,10 @@ impl Segment {
         let time_path = path(dir, self.base_offset, TIME_INDEX_SUFFIX);
         let times = match Index::<TimeEntry>::load(storage, time_path)? {
             Loaded::Sound(index) if self.times_fit(&index) => Some(index),
+            // There is no file before the first timestamp.
+            Loaded::Missing if self.largest == Some(Largest::NONE) => {
+                Some(Index::empty(path(dir, self.base_offset, TIME_INDEX_SUFFIX)))
+            }
             _ => None,
         };
         let sound = offsets.is_some() && times.is_some();
@@ -224,6 +231,8 @@ impl Segment {
         });
         if sound {
             let last = self.files().times.last();
+            let is_unread = self.largest.is_none() || self.is_largest_unread;
+            self.is_largest_unread = last.is_none() && self.size > 0 && is_unread;
             self.largest = Some(last.map_or(Largest::NONE, |entry| self.largest_of(entry)));
             self.bytes_since_index =
                 self.size - self.files().offsets.last().map_or(0, |entry| u64::from(entry.position));
@@ -241,11 +250,29 @@ impl Segment {
     }
 
     fn times_fit(&self, index: &Index<TimeEntry>) -> bool {
-        // A closed segment has one entry at least, that of its largest timestamp.
-        (index.last().is_some() || self.size == 0)
-            && index
-                .last()
-                .is_none_or(|last| self.base_offset + i64::from(last.relative_offset) < self.end_offset)
+        match index.last() {
+            Some(last) => self.base_offset + i64::from(last.relative_offset) < self.end_offset,
+            // A closed segment has an entry of its largest timestamp, unless no record has a timestamp. Reads of records need no
+            // time index: see `confirm_largest` for what does.
+            None => self.largest.is_none_or(|largest| largest == Largest::NONE),
+        }
+    }
+
+    /// Returns `true` if only an empty time index says that no record has a timestamp.
+    pub(crate) fn is_largest_unread(&self) -> bool {
+        let without_time = |read: NewestOf| read.size == self.size && read.timestamp.is_none();
+        self.is_largest_unread && !self.newest.is_some_and(without_time)
+    }
+
+    /// Reads the batches of an open segment if its largest timestamp is unread.
+    pub(crate) fn confirm_largest(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &str,
+        interval: u32,
+        bad: &[BadRange],
+    ) -> io::Result<()> {
+        if self.is_largest_unread() { self.rebuild(storage, dir, interval, bad) } else { Ok(()) }
     }
 
     fn largest_of(&self, entry: TimeEntry) -> Largest {
@@ -280,6 +307,7 @@ impl Segment {
     pub(crate) fn install(&mut self, storage: &dyn Storage, dir: &str, mut built: IndexBuilder) {
         built.finish();
         self.largest = Some(built.largest);
+        self.is_largest_unread = false;
         self.first_timestamp = built.first_timestamp;
         self.bytes_since_index = built.bytes_since_index;
         let base_offset = self.base_offset;

@@ -156,6 +156,13 @@ impl Log {
         if self.segments[number].largest.is_none() {
             self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
         }
+        // A segment that is skipped is not seen.
+        if self.segments[number].is_largest_unread() {
+            self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
+            let (storage, interval) = (self.storage.clone(), self.config.index_interval_bytes);
+            let confirmed = self.segments[number].confirm_largest(&*storage, &self.dir, interval, &self.bad);
+            confirmed.map_err(|source| self.read_failed(base_offset, source))?;
+        }
         Ok(self.segments[number].largest.map_or(-1, |largest| largest.timestamp))
     }
 }

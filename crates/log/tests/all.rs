@@ -17,6 +17,7 @@ mod crash;
 mod journal_damage;
 mod loss;
 mod model;
+mod no_timestamps;
 mod recovery;
 mod shared;
 mod transactions;

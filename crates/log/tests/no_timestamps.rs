@@ -1,0 +1,107 @@
+//! Records without timestamps (-1): their segments have an empty time index, which is no damage.
+
+use ottla_log::storage::mem::MemStorage;
+use ottla_log::{AppendOptions, Log, LogConfig};
+
+use crate::common::{NOW, batch, log_files, open, records, small, sync};
+
+const RECORDS: usize = 60;
+const NO_TIMESTAMP: i64 = -1;
+
+fn config() -> LogConfig {
+    LogConfig { tail_cache_bytes: 0, ..small() }
+}
+
+/// A log of many segments, each with index entries; more of them than stay open at a time.
+fn appended(timestamp: i64) -> (MemStorage, Log) {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &config());
+    for n in 0..RECORDS {
+        let value = format!("value {n:02} {:50}", "");
+        let bytes = batch(timestamp, &[value.as_bytes()]);
+        log.append(NOW, bytes, AppendOptions::default()).expect("appended");
+    }
+    sync(&mut log);
+    assert!(log_files(&disk).len() > 7, "seven closed segments");
+    (disk, log)
+}
+
+/// Reads a record of each closed segment. Returns how many calls change the disk, as an index that is written again does.
+fn read_each_segment(disk: &MemStorage, log: &mut Log) -> u64 {
+    let bases: Vec<i64> = log_files(disk).iter().map(|path| base_offset(path)).collect();
+    let before = disk.ops();
+    for base in &bases[..bases.len() - 1] {
+        let read = log.read(base + 1, 1, i64::MAX, true).expect("read");
+        assert!(!read.chain.is_empty());
+    }
+    disk.ops() - before
+}
+
+fn base_offset(path: &str) -> i64 {
+    path.rsplit('/').next().and_then(|name| name[..20].parse().ok()).expect("an offset")
+}
+
+/// Such a segment was read whole at every opening, and its indexes were written again, while the log was locked.
+#[test]
+fn their_segments_are_not_read_whole_when_they_are_opened_again() {
+    let (disk, mut log) = appended(NO_TIMESTAMP);
+    for _ in 0..2 {
+        assert_eq!(read_each_segment(&disk, &mut log), 0);
+    }
+    log.close().expect("closed");
+    // The first opening after a start writes the empty time indexes, which show the next ones that no entry is missing.
+    let (mut log, _) = open(&disk, &config());
+    assert!(read_each_segment(&disk, &mut log) > 0);
+    assert_eq!(read_each_segment(&disk, &mut log), 0);
+    log.close().expect("closed");
+    let (mut log, _) = open(&disk, &config());
+    for _ in 0..2 {
+        assert_eq!(read_each_segment(&disk, &mut log), 0);
+    }
+    assert_eq!(records(&mut log).len(), RECORDS);
+    assert_eq!(log.offset_for_timestamp(0).expect("read"), None);
+    assert_eq!(log.max_timestamp().expect("read"), None);
+}
+
+/// A time index that lost its entries looks like one of records without timestamps: lookups by time read the batches.
+#[test]
+fn a_lookup_by_time_passes_no_segment_whose_time_index_is_emptied() {
+    let (disk, log) = appended(NOW);
+    log.close().expect("closed");
+    for path in disk.paths().iter().filter(|path| path.ends_with(".timeindex")) {
+        assert!(!disk.contents(path).expect("there").is_empty());
+        disk.set_contents(path, &[]);
+    }
+    for by_offset_first in [false, true] {
+        let disk = disk.fork();
+        let (mut log, report) = open(&disk, &config());
+        assert!(report.clean);
+        if by_offset_first {
+            assert_eq!(read_each_segment(&disk, &mut log), 0);
+        }
+        let found = log.offset_for_timestamp(NOW).expect("read").expect("found");
+        assert_eq!((found.offset, found.timestamp), (0, NOW));
+        let found = log.max_timestamp().expect("read").expect("found");
+        assert_eq!((found.offset, found.timestamp), (0, NOW));
+    }
+}
+
+/// An append after a start must not hide that the time index has lost its entries.
+#[test]
+fn an_emptied_time_index_of_the_active_segment_is_written_again() {
+    let (disk, log) = appended(NOW);
+    log.close().expect("closed");
+    let active = base_offset(log_files(&disk).last().expect("a segment"));
+    let index = disk.paths().into_iter().filter(|path| path.ends_with(".timeindex")).max().expect("there");
+    assert_eq!(base_offset(&index), active);
+    disk.set_contents(&index, &[]);
+    let (mut log, _) = open(&disk, &config());
+    log.append(NOW, batch(NOW - 1000, &[b"older"]), AppendOptions::default()).expect("appended");
+    log.roll(NOW).expect("rolled");
+    log.delete_records_before(active).expect("deleted").files.run().expect("removed");
+    sync(&mut log);
+    log.close().expect("closed");
+    let (mut log, _) = open(&disk, &config());
+    let found = log.offset_for_timestamp(NOW).expect("read").expect("found");
+    assert_eq!((found.offset, found.timestamp), (active, NOW));
+}
