@@ -120,7 +120,7 @@ fn the_scrub_finds_damage_that_nobody_reads() {
 #[test]
 fn damage_is_set_aside_although_the_files_were_closed_meanwhile() {
     let disk = MemStorage::new();
-    let (mut log, _) = open(&disk, &small());
+    let (mut log, _) = open(&disk, &LogConfig { tail_cache_bytes: 0, ..small() });
     for n in 0..RECORDS {
         append(&mut log, &value(n)).expect("appended");
     }
