@@ -204,21 +204,66 @@ pub(crate) fn next_sound(
     // A batch that claims to go on beyond the file is most likely the last one, torn; what looks like a batch in it is
     // a client's payload. Only batches that lead to the end of the file prove that its length is what is damaged.
     let torn = matches!(damaged, Err(BatchError::Truncated { .. }));
+    let mut failed = FailedChain::default();
     let mut from = at + 1;
     while from + HEADER_BYTES as u64 <= window.end {
         let Some(candidate) = next_candidate(window, segment, from, expected)? else { break };
         from = candidate + 1;
         let Ok(header) = window.header(candidate)? else { continue };
-        let Some(left) = budget.checked_sub(header.total_bytes() as u64) else { break };
-        *budget = left;
-        if let Some(found) = sound(window, segment, candidate, expected)?
-            && fits_its_successor(window, segment, candidate, &found)?
-            && (!torn || leads_to_the_end(window, segment, candidate, &found)?)
-        {
+        if failed.has(candidate, &header) {
+            continue;
+        }
+        if !charge(budget, &header) {
+            break;
+        }
+        let Some(found) = sound(window, segment, candidate, expected)? else { continue };
+        if !fits_its_successor(window, segment, candidate, &found)? {
+            continue;
+        }
+        if !torn {
             return Ok(Some((candidate, found)));
+        }
+        match chain_end(window, segment, candidate, &found, budget)? {
+            Some(end) if end == window.end => return Ok(Some((candidate, found))),
+            Some(end) => failed.note(candidate + found.total_bytes() as u64, end),
+            None => break,
         }
     }
     Ok(None)
+}
+
+/// Takes the bytes of a batch from those that a search may check. Returns `false` if too few are left.
+fn charge(budget: &mut u64, header: &BatchHeader) -> bool {
+    let left = budget.checked_sub(header.total_bytes() as u64);
+    *budget = left.unwrap_or(*budget);
+    left.is_some()
+}
+
+/// A run of sound batches that does not lead to the end of the file. No batch on it does: a payload of batches is walked once, and not
+/// once for each of them.
+#[derive(Debug, Default)]
+struct FailedChain {
+    /// The next batch on it.
+    next: u64,
+    end: u64,
+}
+
+impl FailedChain {
+    /// Returns whether the batch at `at` is on the chain. Batches are looked at in the order of their positions.
+    fn has(&mut self, at: u64, header: &BatchHeader) -> bool {
+        let is_on_it = at == self.next && at < self.end;
+        if is_on_it {
+            self.next = at + header.total_bytes() as u64;
+        }
+        is_on_it
+    }
+
+    /// Takes a chain in place of one that ends earlier, which may be in the payload of a batch on the other.
+    fn note(&mut self, next: u64, end: u64) {
+        if end > self.end {
+            *self = Self { next, end };
+        }
+    }
 }
 
 /// Returns `false` if a sound batch follows that has other offsets. No checksum covers a base offset, and the batch before
@@ -242,7 +287,9 @@ fn next_candidate(
 ) -> io::Result<Option<u64>> {
     let mut at = from;
     while at + HEADER_BYTES as u64 <= window.end {
-        let bytes = window.bytes(at, SCAN_CHUNK_BYTES)?;
+        // A search that goes on in the window must not read it again for each candidate.
+        let held = window.held(at, SCAN_CHUNK_BYTES as u64).len();
+        let bytes = window.bytes(at, if held < HEADER_BYTES { SCAN_CHUNK_BYTES } else { held })?;
         let candidates = bytes.len() + 1 - HEADER_BYTES;
         let found = (0..candidates).find(|&i| {
             bytes[i + MAGIC_AT] == MAGIC_V2 as u8 && {
@@ -260,33 +307,39 @@ fn next_candidate(
     Ok(None)
 }
 
-fn leads_to_the_end(window: &mut Window<'_>, segment: i64, at: u64, first: &BatchHeader) -> io::Result<bool> {
+/// Returns the end of the sound batches that begin with `first`; `None` if the search may check no more bytes.
+///
+/// A torn batch at the end is none of them: it can be in a client's payload, as the batches before it.
+fn chain_end(
+    window: &mut Window<'_>,
+    segment: i64,
+    at: u64,
+    first: &BatchHeader,
+    budget: &mut u64,
+) -> io::Result<Option<u64>> {
     let (mut at, mut header) = (at, *first);
     loop {
         at += header.total_bytes() as u64;
         if at == window.end {
-            return Ok(true);
+            return Ok(Some(at));
+        }
+        if window.header(at)?.is_ok_and(|next| !charge(budget, &next)) {
+            return Ok(None);
         }
         match sound(window, segment, at, header.next_offset())? {
             Some(next) => header = next,
-            // The last write may be torn as well: then its header, as far as it is there, is the next in line.
-            None => {
-                return Ok(match window.header(at)? {
-                    Err(BatchError::Truncated { .. }) => {
-                        let head = window.bytes(at, 8)?;
-                        head == &header.next_offset().to_be_bytes()[..head.len()]
-                    }
-                    _ => false,
-                });
-            }
+            None => return Ok(Some(at)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
-    use crate::storage::mem::MemStorage;
+    use crate::storage::mem::{MemStorage, OpKind};
     use crate::storage::{Open, Storage};
     use bytes::BytesMut;
     use ottla_wire::{BatchBuilder, Seal, batch};
@@ -402,5 +455,64 @@ mod tests {
         bytes.truncate(bytes.len() - 100);
         let (offsets, found) = scanned(&bytes);
         assert_eq!((offsets, found.end, found.bad.len()), (vec![10], sound, 0));
+    }
+
+    /// A payload that is a run of batches leads to a torn batch at every cut, as the segment does.
+    #[test]
+    fn a_run_of_batches_inside_a_torn_payload_is_not_taken_for_ours() {
+        let value: Vec<u8> = (12..30).flat_map(|offset| batch(offset, b"a mirrored batch")).collect();
+        let one = batch(12, b"a mirrored batch").len();
+        let mut bytes = batch(10, b"first").to_vec();
+        let sound = bytes.len() as u64;
+        bytes.extend(batch(11, &value));
+        // The payload ends with the count of the record's headers.
+        let payload_end = bytes.len() - 1;
+        for cut in (1..2 * one).filter(|cut| !cut.is_multiple_of(one)) {
+            let (offsets, found) = scanned(&bytes[..payload_end - cut]);
+            assert_eq!((offsets, found.end, found.bad.len()), (vec![10], sound, 0), "cut {cut}");
+        }
+    }
+
+    /// Each of the batches was walked from to the end of them all.
+    #[test]
+    fn a_torn_payload_of_many_batches_is_walked_once() {
+        let mut value: Vec<u8> = (12..16_012).flat_map(|offset| batch(offset, b"x")).collect();
+        value.extend([7; 500]);
+        let mut bytes = batch(10, b"first").to_vec();
+        bytes.extend(batch(11, &value));
+        bytes.truncate(bytes.len() - 50);
+        let size = bytes.len() as u64;
+        assert!(size > SCAN_CHUNK_BYTES as u64, "a walk from the front to the end reads again");
+        let disk = MemStorage::new();
+        disk.set_contents("f", &bytes);
+        let reads = Arc::new(AtomicU64::new(0));
+        let counted = reads.clone();
+        disk.inject(move |op| {
+            counted.fetch_add(u64::from(op.kind == OpKind::Read), Ordering::Relaxed);
+            None
+        });
+        let file = disk.open("f", Open::Existing).expect("there");
+        let scanned = scan(&*file, 10, size, |_, _| {}).expect("memory does not fail");
+        assert_eq!((scanned.next_offset, scanned.bad.len()), (11, 0));
+        let reads = reads.load(Ordering::Relaxed);
+        assert!(reads < 20, "{reads} reads");
+    }
+
+    /// A walk that may check no more bytes ends the search.
+    #[test]
+    fn batches_that_are_walked_are_charged_to_the_search() {
+        let (mut bytes, one) = four();
+        // The length of the second batch leads beyond the end.
+        bytes[one + 9] = 0x7f;
+        let disk = MemStorage::new();
+        disk.set_contents("f", &bytes);
+        let file = disk.open("f", Open::Existing).expect("there");
+        let found = |mut budget: u64| {
+            let mut window = Window::new(&*file, bytes.len() as u64, SCAN_CHUNK_BYTES);
+            let found = next_sound(&mut window, 10, one as u64, 11, &mut budget);
+            found.expect("memory does not fail").map(|(at, header)| (at, header.base_offset))
+        };
+        assert_eq!(found(2 * one as u64), Some((2 * one as u64, 12)));
+        assert_eq!(found(2 * one as u64 - 1), None);
     }
 }
