@@ -29,52 +29,73 @@ pub(crate) type Points = BTreeMap<(String, i32), i64>;
 #[derive(Debug)]
 pub(crate) struct CleanerPoints {
     storage: Arc<dyn Storage>,
-    points: Mutex<Points>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    points: Points,
+    /// `true` while the file may have other points: those of deleted topics too.
+    is_dirty: bool,
 }
 
 impl CleanerPoints {
     /// Reads the file. Without a sound one there are no points.
     pub(crate) fn load(storage: Arc<dyn Storage>) -> Self {
-        let points = match read_file(&*storage, FILE_NAME, BYTES_MAX) {
-            Ok(bytes) => decode(&bytes).unwrap_or_else(|| {
-                tracing::warn!("{FILE_NAME} is damaged: compacted topics are cleaned from their start");
-                Points::new()
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Points::new(),
+        let read = match read_file(&*storage, FILE_NAME, BYTES_MAX) {
+            Ok(bytes) => {
+                let points = decode(&bytes);
+                if points.is_none() {
+                    tracing::warn!("{FILE_NAME} is damaged: compacted topics are cleaned from their start");
+                }
+                points
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Points::new()),
             Err(error) => {
                 tracing::warn!(%error, "cannot read {FILE_NAME}: compacted topics are cleaned from their start");
-                Points::new()
+                None
             }
         };
-        Self { storage, points: Mutex::new(points) }
+        let is_dirty = read.is_none();
+        Self { storage, state: Mutex::new(State { points: read.unwrap_or_default(), is_dirty }) }
     }
 
     /// Returns the first offset of a partition that was not cleaned; 0 if no point is known.
     pub(crate) fn of(&self, topic: &str, partition: i32) -> i64 {
-        self.lock().get(&(topic.to_owned(), partition)).copied().unwrap_or(0)
+        self.lock().points.get(&(topic.to_owned(), partition)).copied().unwrap_or(0)
     }
 
     /// Stores the point of a partition durably.
     pub(crate) fn set(&self, topic: &str, partition: i32, offset: i64) -> io::Result<()> {
-        let mut points = self.lock();
-        points.insert((topic.to_owned(), partition), offset);
-        self.store(&points)
+        let mut state = self.lock();
+        state.points.insert((topic.to_owned(), partition), offset);
+        self.store(&mut state)
     }
 
     /// Forgets the points of topics that are deleted, durably: a topic of the same name begins without a point.
     pub(crate) fn retain(&self, exists: impl Fn(&str, i32) -> bool) -> io::Result<()> {
-        let mut points = self.lock();
-        let before = points.len();
-        points.retain(|(topic, partition), _| exists(topic, *partition));
-        if points.len() == before { Ok(()) } else { self.store(&points) }
+        let mut state = self.lock();
+        let before = state.points.len();
+        state.points.retain(|(topic, partition), _| exists(topic, *partition));
+        if state.points.len() == before && !state.is_dirty { Ok(()) } else { self.store(&mut state) }
     }
 
-    fn store(&self, points: &Points) -> io::Result<()> {
-        replace_file(&*self.storage, "", FILE_NAME, encode(points).as_bytes())
+    /// Stores the points again if that has failed before. A topic must not be created without it: after a restart it would have the
+    /// point of a deleted topic of its name. Records below a point count as compacted, so that old values of keys would stay.
+    pub(crate) fn store_if_dirty(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.is_dirty { self.store(&mut state) } else { Ok(()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Points> {
-        self.points.lock().unwrap_or_else(PoisonError::into_inner)
+    fn store(&self, state: &mut State) -> io::Result<()> {
+        state.is_dirty = true;
+        replace_file(&*self.storage, "", FILE_NAME, encode(&state.points).as_bytes())?;
+        state.is_dirty = false;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,7 +130,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Points> {
 
 #[cfg(test)]
 mod tests {
-    use ottla_log::storage::mem::MemStorage;
+    use ottla_log::storage::mem::{Fault, MemStorage};
 
     use super::*;
 
@@ -130,6 +151,26 @@ mod tests {
         assert_eq!((points.of("orders", 0), points.of("orders", 1)), (1200, 900));
         points.retain(|_, partition| partition == 1).expect("stored");
         assert_eq!((load(&disk).of("orders", 0), load(&disk).of("orders", 1)), (0, 900));
+    }
+
+    /// The point was gone from memory only: the next `retain` had nothing to store, and a new topic got it after a restart.
+    #[test]
+    fn points_of_deleted_topics_are_removed_after_a_failure() {
+        for again in [|points: &CleanerPoints| points.retain(|_, _| true), CleanerPoints::store_if_dirty] {
+            let disk = MemStorage::new();
+            let points = load(&disk);
+            points.set("orders", 0, 1200).expect("stored");
+            disk.fail_nth(0, Fault::NoSpace, true);
+            points.retain(|_, _| false).expect_err("the disk is full");
+            again(&points).expect_err("it still is");
+            disk.heal();
+            assert_eq!(load(&disk).of("orders", 0), 1200);
+            again(&points).expect("stored");
+            assert_eq!(load(&disk).of("orders", 0), 0);
+            let before = disk.ops();
+            again(&points).expect("nothing to store");
+            assert_eq!(disk.ops(), before);
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use ottla_log::{Log, LogConfig, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
+use crate::cleaner_points;
 use crate::cluster::{Cluster, OpenError, Refusal, json, lock, random_uuid, storage_refusal};
 use crate::config::TopicConfig;
 use crate::data_dir;
@@ -204,7 +205,10 @@ impl Cluster {
         if creations.is_empty() {
             return Vec::new();
         }
-        let made = self.begin_creations(creations).map(|()| {
+        let stored = self.cleaner_points.store_if_dirty();
+        let failed = |error| storage_refusal(&format!("cannot store {}: {error}", cleaner_points::FILE_NAME));
+        let begun = stored.map_err(failed).and_then(|()| self.begin_creations(creations));
+        let made = begun.map(|()| {
             let made = creations.iter().map(|creation| self.create_partitions(creation));
             self.end_creations(creations, made.collect())
         });
@@ -409,8 +413,9 @@ impl Cluster {
             partition.await_compaction();
             partition.close_deleted_log();
         }
-        self.forget_cleaner_points();
+        // Its deletion makes room on a full disk.
         self.finish_pending();
+        self.forget_cleaner_points();
         Ok(topic)
     }
 
