@@ -15,9 +15,9 @@
 
 mod admission;
 mod core;
+mod deadline;
 #[doc(hidden)]
-pub mod deadline;
-mod deliberate;
+pub mod deliberate;
 mod dispatcher;
 mod error;
 mod exchange;
