@@ -92,6 +92,34 @@ impl DeliveredBatch {
         open
     }
 
+    /// Forgets the records that were delivered again: the group gave up their earlier acquisition, so only the later delivery can
+    /// be acknowledged. Returns `true` if there are such records.
+    pub(super) fn forget(&mut self, again: &ShareBatch) -> bool {
+        let mut forgotten = false;
+        if self.at != again.at {
+            return forgotten;
+        }
+        for range in again.acquired.iter() {
+            let found = self.runs.partition_point(|run| run.last < range.first);
+            for run in self.runs[found..].iter_mut().take_while(|run| run.first <= range.last) {
+                if run.codes.is_empty() {
+                    run.codes = vec![NONE; (run.last - run.first + 1) as usize];
+                }
+                let (first, last) = (range.first.max(run.first), range.last.min(run.last));
+                let codes = &mut run.codes[(first - run.first) as usize..=(last - run.first) as usize];
+                // An acknowledgement that was not sent is sent: the broker decides about it.
+                codes.iter_mut().filter(|code| **code == NONE).for_each(|code| *code = TAKEN);
+                forgotten = true;
+            }
+        }
+        forgotten
+    }
+
+    /// Returns `true` if an acknowledgement was not taken.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.runs.iter().any(|run| run.codes.iter().any(|code| *code >= 0))
+    }
+
     /// The begin of the batch's next run after `offset`.
     pub(super) fn next_after(&self, at: &TopicPartition, offset: i64) -> Option<i64> {
         let found = self.runs.partition_point(|run| run.first <= offset);
@@ -192,6 +220,22 @@ mod tests {
         assert!(!delivered.has_unacknowledged());
         let ranges = delivered.take(3).expect("the rest").ranges;
         assert_eq!(ranges, [AckRange::uniform(1, 2, 1), AckRange::uniform(5, 5, 1)]);
+    }
+
+    /// Records that come again after a lost session kept their first delivery for good, which took memory until nothing was fetched.
+    #[test]
+    fn records_that_are_delivered_again_leave_their_earlier_batch() {
+        let at = TopicPartition::new("orders", 0);
+        let mut first = delivered(&[(0, 4), (7, 9)]);
+        assert_eq!(first.acknowledge(&at, 1..=1, 1), 1);
+        let again = |runs: &[(i64, i64)]| delivered(runs).batch.expect("kept");
+        assert!(first.forget(&again(&[(0, 3), (8, 12)])));
+        assert!(!first.forget(&again(&[(20, 30)])));
+        assert_eq!(first.unacknowledged(), 2, "records 4 and 7");
+        assert_eq!(first.acknowledge(&at, 0..=0, 1), 0, "of the later delivery");
+        assert_eq!(first.take(1).expect("record 1").ranges, [AckRange::uniform(1, 1, 1)]);
+        assert!(first.forget(&again(&[(4, 7)])));
+        assert!(!first.has_unacknowledged() && !first.has_unsent());
     }
 
     #[test]

@@ -603,8 +603,19 @@ impl ShareConsumer {
             ShareCounters::add(&counters.records, batch.len() as u64);
             ShareCounters::add(&counters.batches, 1);
             let keeps = self.mode == ShareAcknowledgementMode::Explicit;
+            if keeps {
+                self.forget_earlier(&batch);
+            }
             self.delivered.push_back(DeliveredBatch::new(key, &batch, keeps));
             return Ok(Some(batch));
+        }
+    }
+
+    /// Forgets earlier deliveries of records that come again, as after a lost session. Batches of which no record is left go.
+    fn forget_earlier(&mut self, again: &ShareBatch) {
+        let forgotten = self.delivered.iter_mut().fold(false, |any, delivered| delivered.forget(again) | any);
+        if forgotten {
+            self.delivered.retain(|delivered| delivered.has_unacknowledged() || delivered.has_unsent());
         }
     }
 
