@@ -262,7 +262,10 @@ async fn batch(
             Ok(Err(failure)) => Some(failure),
             Err(panic) => Some(Failure::panicked(&*panic).into()),
         };
-        if messages.corrupt.get() {
+        // A handler that fails may not have come to a record that cannot be decoded, which must not count as done.
+        let is_corrupt = messages.corrupt.get()
+            || (failure.is_some() && !selection(None, work.payload.iter()).1.is_empty());
+        if is_corrupt {
             outputs.take();
             (done, until) = (0, i64::MIN);
             (rest, failed) = split_undecodable(&work);

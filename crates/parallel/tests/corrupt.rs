@@ -137,27 +137,61 @@ fn carry_damaged(mut from: TcpStream, mut to: TcpStream) {
     }
 }
 
+/// A broker with two batches, of 20 and of 10 records; record 10 arrives damaged.
+fn with_a_damaged_record() -> BrokerThread {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let advertised = listener.local_addr().expect("an address").to_string();
+    let broker = Broker::builder().memory().topic("orders", 1).advertise(advertised).spawn();
+    let broker = broker.expect("a broker in memory");
+    damaging(listener, broker.addresses()[0]);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("linger.ms", "100").expect("a property");
+    let producer = Producer::new(config).expect("a producer");
+    for number in 0..30 {
+        let value = if number == 10 { "precious".to_owned() } else { number.to_string() };
+        let record = Record::to("orders").key("k").value(&value);
+        let _unawaited = producer.enqueue_blocking(record).expect("taken");
+        if number % 20 == 19 {
+            producer.flush_blocking(PATIENCE).expect("written");
+        }
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    broker
+}
+
+/// The record had no part in the failure, and was committed.
+#[test]
+fn a_damaged_record_is_given_up_if_the_handler_fails_before_it_reads_the_batch() {
+    let broker = with_a_damaged_record();
+    let mut config = member(broker.bootstrap_servers(), "workers");
+    config.set("check.crcs", "false").expect("a property");
+    let builder = Processor::builder(config.clone(), Mode::Batch)
+        .topics(["orders"])
+        .batch_wait(std::time::Duration::from_millis(5))
+        .give_up(GiveUp::DeadLetter("dead".into()));
+    let fails = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let handler = move |messages: &ottla_parallel::Messages<'_>| {
+        if fails.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return Err(ottla_parallel::Failure::new("not yet").into());
+        }
+        messages.iter().for_each(drop);
+        Ok(())
+    };
+    let processor = builder.start_batches(handler).expect("a processor");
+    await_that("all handled or given up", || {
+        processor.metrics().partitions.iter().any(|it| it.finished == Some(30)) || processor.is_stopped()
+    });
+    processor.stop();
+    processor.join().expect("stopped");
+    let letters = read_all(config, "dead", 1);
+    assert!(!letters.is_empty(), "the rest of the damaged batch");
+}
+
 #[test]
 fn a_damaged_record_loses_only_the_rest_of_its_batch() {
     for mode in Mode::ALL {
         for order in [Order::None, Order::Key] {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let advertised = listener.local_addr().expect("an address").to_string();
-            let broker = Broker::builder().memory().topic("orders", 1).advertise(advertised).spawn();
-            let broker = broker.expect("a broker in memory");
-            damaging(listener, broker.addresses()[0]);
-            let mut config = Config::new(broker.bootstrap_servers());
-            config.set("linger.ms", "100").expect("a property");
-            let producer = Producer::new(config).expect("a producer");
-            for number in 0..30 {
-                let value = if number == 10 { "precious".to_owned() } else { number.to_string() };
-                let record = Record::to("orders").key("k").value(&value);
-                let _unawaited = producer.enqueue_blocking(record).expect("taken");
-                if number % 20 == 19 {
-                    producer.flush_blocking(PATIENCE).expect("written");
-                }
-            }
-            producer.flush_blocking(PATIENCE).expect("written");
+            let broker = with_a_damaged_record();
             let (mut config, seen) = (member(broker.bootstrap_servers(), "workers"), Seen::default());
             config.set("check.crcs", "false").expect("a property");
             let noted = seen.clone();
