@@ -67,7 +67,7 @@ fn recompress_all(
                     dir: dir.to_owned(),
                     what: "a batch without its compression",
                     bytes: cap + 1,
-                    max: message_bytes_max,
+                    max: cap,
                 }
             }
             source => invalid(source),
@@ -115,6 +115,20 @@ mod tests {
             ..LogConfig::default()
         };
         let error = recompress_all("orders-0", &config, Compression::None, &batch(Compression::Gzip))
+            .expect_err("too large");
+        assert!(matches!(error, AppendError::TooLarge { bytes: 1001, max: 1000, .. }), "{error}");
+    }
+
+    /// `max.message.bytes` can be larger than the records that a compaction may decompress.
+    #[test]
+    fn a_plain_batch_is_not_compressed_if_it_could_not_be_decompressed() {
+        let config = LogConfig {
+            message_bytes_max: 10_000,
+            decompressed_bytes_max: 1000,
+            compression: Some(Compression::Zstd),
+            ..LogConfig::default()
+        };
+        let error = recompress_all("orders-0", &config, Compression::Zstd, &batch(Compression::None))
             .expect_err("too large");
         assert!(matches!(error, AppendError::TooLarge { bytes: 1001, max: 1000, .. }), "{error}");
     }

@@ -4,9 +4,15 @@ use std::sync::Arc;
 
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Log, LogConfig};
+use ottla_wire::{Compression, Seal};
 
 use crate::common::{DIR, NOW, open, sync};
-use crate::keyed::{append, offsets, options, record};
+use crate::keyed::{
+    append, appended, batch, compact, compact_at, contents, offsets, options, record, tombstone,
+};
+
+/// One day: the default of `delete.retention.ms`.
+const DAY: i64 = 24 * 3_600_000;
 
 fn config() -> LogConfig {
     LogConfig { compact: true, index_interval_bytes: 100, ..LogConfig::default() }
@@ -65,4 +71,47 @@ fn check_log_shows_an_interrupted_replacement_as_complete() {
     assert_eq!((disk.paths(), check.segments), (before, 2), "it changes nothing");
     let (mut log, _) = open(&disk, &config());
     assert_eq!((offsets(&mut log), log.segment_count()), (vec![4, 5], 2));
+}
+
+/// Records without timestamps are as old as their segment, for compaction as for retention.
+#[test]
+fn records_without_timestamps_wait_for_the_minimum_lag() {
+    let (disk, _) = new_log();
+    let (mut log, _) = open(&disk, &LogConfig { min_compaction_lag_ms: 1000, ..config() });
+    for _ in 0..3 {
+        append(&mut log, &[record(1, "x").timed(-1)]);
+        roll(&mut log);
+    }
+    assert_eq!(log.cleanable(0, i64::MAX, NOW + 999).expect("looked").end, 0);
+    assert_eq!(log.cleanable(0, i64::MAX, NOW + 1000).expect("looked").end, 3);
+}
+
+/// Such a batch ended each compaction of its log as damage, with more and more segments behind it.
+#[test]
+fn a_batch_that_is_too_large_to_be_decompressed_stays() {
+    for first_dirty in [0, 2] {
+        let (_, mut log) = new_log();
+        let large = "x".repeat(5000);
+        append(&mut log, &[record(1, "older")]);
+        let zstd = Seal { compression: Compression::Zstd, ..Seal::default() };
+        appended(&mut log, batch(&[record(1, &large), record(2, &large)], NOW, &zstd), 0);
+        append(&mut log, &[record(1, "newer")]);
+        append(&mut log, &[record(3, "older")]);
+        append(&mut log, &[tombstone(2)]);
+        append(&mut log, &[record(3, "newer")]);
+        roll(&mut log);
+        log.update_config(LogConfig { decompressed_bytes_max: 1000, ..config() });
+        let report = compact(&mut log, first_dirty);
+        let expected = [
+            record(1, &large).at(1),
+            record(2, &large).at(2),
+            record(1, "newer").at(3),
+            tombstone(2).at(5),
+            record(3, "newer").at(6),
+        ];
+        assert_eq!((report.first_dirty, contents(&mut log)), (7, expected.to_vec()), "from {first_dirty}");
+        // Without the tombstone the record before it would be the newest again.
+        compact_at(&mut log, first_dirty, NOW + 2 * DAY);
+        assert_eq!(offsets(&mut log), [1, 2, 3, 5, 6], "from {first_dirty}");
+    }
 }

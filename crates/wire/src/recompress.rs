@@ -1,17 +1,18 @@
 //! Writes the records of a batch with another codec. Offsets, timestamps, producer and sequence stay as they are.
 
 use crate::batch::{BatchHeader, Compression, HEADER_BYTES};
-use crate::compress;
+use crate::compress::{self, CompressError};
 use crate::reader::RecordError;
 use crate::seal::{Summed, finish_header};
 
 /// Returns the batch with its records in `codec`, and a new checksum.
 ///
 /// As in Kafka, the codec is used even if it does not shrink the records. Decompressed records above `bytes_max` are an
-/// error. The records themselves are not checked.
+/// error, also if only the result is compressed: readers with this limit could not decompress it. The records themselves are not
+/// checked.
 ///
 /// # Errors
-/// [`RecordError::Compress`] for compressed bytes that are damaged or inflate to too many, and for a level that the codec does
+/// [`RecordError::Compress`] for compressed bytes that are damaged or inflate to too many, for too many plain bytes, and for a level that the codec does
 /// not have; [`RecordError::Batch`] for a batch without a sound header.
 pub fn recompress(
     batch: &[u8],
@@ -23,6 +24,10 @@ pub fn recompress(
     let failed = |source| RecordError::Compress { base_offset: header.base_offset, source };
     let inflated;
     let records = match header.compression()? {
+        Compression::None if codec != Compression::None && batch.len() - HEADER_BYTES > bytes_max => {
+            let compressed = batch.len() - HEADER_BYTES;
+            return Err(failed(CompressError::TooLarge { codec, compressed, cap: bytes_max }));
+        }
         Compression::None => &batch[HEADER_BYTES..],
         from => {
             inflated = compress::decompress(from, &batch[HEADER_BYTES..], bytes_max).map_err(failed)?;
@@ -113,6 +118,24 @@ mod tests {
         }
     }
 
+    /// It was stored, and no compaction could decompress it again.
+    #[test]
+    fn plain_records_above_the_limit_are_refused_if_the_result_is_compressed() {
+        let mut builder = BatchBuilder::new();
+        builder.push(0, None, Some(&[0; 1000]), &[]);
+        let plain = builder.seal(&Seal::default()).expect("sealed").to_bytes();
+        let records = plain.len() - HEADER_BYTES;
+        for codec in Compression::ALL {
+            assert!(recompress(&plain, codec, None, records).is_ok());
+            let result = recompress(&plain, codec, None, records - 1);
+            let is_too_large = matches!(
+                result,
+                Err(RecordError::Compress { source: CompressError::TooLarge { cap, .. }, .. }) if cap == records - 1
+            );
+            assert_eq!(is_too_large, codec != Compression::None, "{codec:?}");
+        }
+    }
+
     #[test]
     fn a_bomb_and_an_unknown_level_are_refused() {
         let mut builder = BatchBuilder::new();
@@ -122,7 +145,7 @@ mod tests {
         let error = recompress(&bomb, Compression::Gzip, None, 1 << 16).expect_err("too large");
         assert!(matches!(
             error,
-            RecordError::Compress { source: compress::CompressError::TooLarge { cap: 65_536, .. }, .. }
+            RecordError::Compress { source: CompressError::TooLarge { cap: 65_536, .. }, .. }
         ));
         assert!(recompress(&bomb, Compression::Gzip, Some(10), 1 << 22).is_err());
         assert!(recompress(&bomb[..40], Compression::Gzip, None, 1 << 22).is_err());

@@ -4,13 +4,14 @@
 //! of a record stay as they are, unless the batch gets a delete horizon: that takes the place of the base timestamp, from
 //! which the timestamps of the records are counted.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use ottla_wire::TimestampType;
 use ottla_wire::batch::{
     BatchHeader, CRC_FROM, Compression, DELETE_HORIZON, HEADER_BYTES, LOG_OVERHEAD_BYTES, NONE,
 };
-use ottla_wire::compress::{compress, decompress};
+use ottla_wire::compress::{CompressError, compress, decompress};
 use ottla_wire::crc::crc32c;
 use ottla_wire::reader::{RecordError, RecordIter};
 use ottla_wire::varint::{put_signed, read_i32, signed_len};
@@ -74,6 +75,8 @@ pub(crate) struct Filter {
     /// The ranges of the block that stay; neighbours are one range.
     kept: Vec<Range<usize>>,
     block: Vec<u8>,
+    /// `true` behind a batch that is too large to be decompressed. It may have values of any key: tombstones behind it stay.
+    has_unread: bool,
     pub(crate) counts: Counts,
 }
 
@@ -144,14 +147,12 @@ impl Filter {
             return Ok(emptied(header, is_last, out));
         }
         let codec = header.compression()?;
-        let inflated;
-        let block = if codec == Compression::None {
-            &batch[HEADER_BYTES..]
-        } else {
-            inflated = decompress(codec, &batch[HEADER_BYTES..], rules.decompressed_bytes_max)
-                .map_err(|source| RecordError::Compress { base_offset: header.base_offset, source })?;
-            &inflated[..]
+        let Some(block) = block_of(header, batch, rules.decompressed_bytes_max)? else {
+            self.has_unread = true;
+            self.counts.records_kept += header.record_count as u64;
+            return Ok(Fate::Unchanged);
         };
+        let block = &block[..];
         let kept = if is_covered {
             self.choose_covered(rules, header, block)?
         } else {
@@ -205,7 +206,7 @@ impl Filter {
     fn choose(&mut self, rules: &Rules, header: &BatchHeader, block: &[u8]) -> Result<Kept, RecordError> {
         let mut kept = Kept::NONE;
         self.kept.clear();
-        let drops_tombstones = drops_tombstones(rules, header);
+        let drops_tombstones = !self.has_unread && drops_tombstones(rules, header);
         let mut records = RecordIter::new(header, block);
         loop {
             self.parsed.clear();
@@ -254,7 +255,7 @@ impl Filter {
     ) -> Result<Kept, RecordError> {
         let mut kept = Kept::NONE;
         self.kept.clear();
-        let drops_tombstones = drops_tombstones(rules, header);
+        let drops_tombstones = !self.has_unread && drops_tombstones(rules, header);
         let mut records = RecordIter::new(header, block);
         let mut start = 0;
         while let Some(record) = records.next().transpose()? {
@@ -309,6 +310,24 @@ impl Filter {
         }
         seal(&mut new, out);
         Ok(new)
+    }
+}
+
+/// Returns the records of a batch without their codec; `None` if they are larger than `bytes_max`. A broker that has stored such a
+/// batch must not fail at each compaction of its log, and so at all of them: the batch stays as it is.
+pub(super) fn block_of<'a>(
+    header: &BatchHeader,
+    batch: &'a [u8],
+    bytes_max: usize,
+) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
+    let block = &batch[HEADER_BYTES..];
+    match header.compression()? {
+        Compression::None => Ok(Some(Cow::Borrowed(block))),
+        codec => match decompress(codec, block, bytes_max) {
+            Ok(inflated) => Ok(Some(Cow::Owned(inflated))),
+            Err(CompressError::TooLarge { .. }) => Ok(None),
+            Err(source) => Err(RecordError::Compress { base_offset: header.base_offset, source }),
+        },
     }
 }
 

@@ -25,11 +25,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ottla_wire::BatchHeader;
-use ottla_wire::batch::{Compression, HEADER_BYTES};
-use ottla_wire::compress::decompress;
 use ottla_wire::reader::{RecordError, RecordIter};
 
-use self::filter::{Fate, Filter, LOOKUPS, Rules, all_read};
+use self::filter::{Fate, Filter, LOOKUPS, Rules, all_read, block_of};
 use self::key_hash::{KeyHash, KeyHasher};
 use self::output::Output;
 pub use self::range::Cleanable;
@@ -446,20 +444,17 @@ fn map_batch(
     header: &BatchHeader,
     batch: &[u8],
 ) -> Result<bool, RecordError> {
-    let codec = header.compression()?;
     if header.is_control() {
         let control = Control::of_batch(header, batch)?;
         transactions.pass_control(header, control);
     } else if !transactions.pass_data(header) && header.last_offset() >= first_dirty {
-        let inflated;
-        let block = if codec == Compression::None {
-            &batch[HEADER_BYTES..]
-        } else {
-            inflated = decompress(codec, &batch[HEADER_BYTES..], rules.decompressed_bytes_max)
-                .map_err(|source| RecordError::Compress { base_offset: header.base_offset, source })?;
-            &inflated[..]
+        let Some(block) = block_of(header, batch, rules.decompressed_bytes_max)? else {
+            // Its keys are not known: all of its records stay.
+            rules.newest.keep_all(header.base_offset, header.last_offset());
+            rules.latest = rules.latest.max(header.last_offset());
+            return Ok(true);
         };
-        let mut records = RecordIter::new(header, block);
+        let mut records = RecordIter::new(header, &block);
         let mut keys = [(KeyHash([0; 2]), 0); LOOKUPS];
         let mut without_key = 0;
         loop {

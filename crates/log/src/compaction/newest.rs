@@ -41,6 +41,13 @@ impl NewestOffsets {
         }
     }
 
+    /// All records from `first` to `last` count as the newest of their keys.
+    pub(crate) fn keep_all(&mut self, first: i64, last: i64) {
+        for offset in first.max(self.first)..=last.min(self.end - 1) {
+            self.replace(None, offset);
+        }
+    }
+
     /// Returns `true` if the record at a covered offset is the newest of its key.
     #[inline]
     pub(crate) fn has(&self, offset: i64) -> bool {

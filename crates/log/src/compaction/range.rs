@@ -177,8 +177,10 @@ impl Log {
             self.open_segment(number)
                 .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
         }
-        let largest = self.segments[number].largest.map_or(-1, |largest| largest.timestamp);
-        Ok(largest > now_ms.saturating_sub(min_lag_ms))
+        let segment = &self.segments[number];
+        // Records without timestamps are as old as their segment, as in Kafka's LogSegment.largestTimestamp.
+        let largest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
+        Ok(largest.unwrap_or(segment.created_ms) > now_ms.saturating_sub(min_lag_ms))
     }
 
     /// Returns the timestamp of the first batch of a segment.
