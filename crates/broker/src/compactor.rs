@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_log::{Cleanable, CompactionError, CompactionOptions, CompactionReport};
+use ottla_log::{Cleanable, CompactionError, CompactionOptions, CompactionReport, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
     loop {
         let pause = cluster.live.broker().cleaner_backoff;
         left_alone.retain(|_, until| Instant::now() < *until);
-        while let Some((partition, cleanable)) = dirtiest(&cluster, &left_alone) {
+        while let Some((partition, cleanable)) = dirtiest(&cluster, &left_alone).await {
             let wait = match compact(&cluster, &partition, cleanable).await {
                 Outcome::Compacted => continue,
                 Outcome::Ended => pause,
@@ -53,33 +53,53 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
 }
 
 /// Returns the partition with the highest part of dirty bytes, of those that are dirty enough or overdue.
-fn dirtiest(cluster: &Cluster, left_alone: &LeftAlone) -> Option<(Arc<Partition>, Cleanable)> {
+async fn dirtiest(cluster: &Arc<Cluster>, left_alone: &LeftAlone) -> Option<(Arc<Partition>, Cleanable)> {
     let mut found: Option<(Arc<Partition>, Cleanable)> = None;
-    for partition in cluster.topics().iter().flat_map(|topic| &topic.partitions) {
-        let is_usable = partition.unavailable().is_none()
-            && !partition.is_deleted()
-            && !left_alone.contains_key(&(partition.topic_id, partition.index));
-        if !is_usable || !partition.log().config().compact {
-            continue;
-        }
-        let Some(cleanable) = cleanable_part(cluster, partition) else { continue };
-        let ratio_min = partition.log().config().dirty_ratio_min;
-        let is_due = cleanable.is_overdue || cleanable.dirty_ratio() > ratio_min;
-        let is_dirtiest =
-            found.as_ref().is_none_or(|(_, other)| cleanable.dirty_ratio() > other.dirty_ratio());
-        if cleanable.dirty_bytes > 0 && is_due && is_dirtiest {
-            found = Some((partition.clone(), cleanable));
+    for topic in cluster.topics() {
+        let is_usable = |partition: &&Arc<Partition>| {
+            partition.unavailable().is_none()
+                && !partition.is_deleted()
+                && !left_alone.contains_key(&(partition.topic_id, partition.index))
+                && partition.log().config().compact
+        };
+        let usable: Vec<Arc<Partition>> = topic.partitions.iter().filter(is_usable).cloned().collect();
+        for (partition, cleanable) in cleanable_parts(cluster, usable).await {
+            let ratio_min = partition.log().config().dirty_ratio_min;
+            let is_due = cleanable.is_overdue || cleanable.dirty_ratio() > ratio_min;
+            let is_dirtiest =
+                found.as_ref().is_none_or(|(_, other)| cleanable.dirty_ratio() > other.dirty_ratio());
+            if cleanable.dirty_bytes > 0 && is_due && is_dirtiest {
+                found = Some((partition, cleanable));
+            }
         }
     }
     found
 }
 
-/// Returns the segments of a partition that can be compacted; `None` if its log is offline.
+/// Returns the segments of partitions that can be compacted, without the partitions whose logs are offline. Their time indexes may
+/// have to be read: not in the thread that serves clients.
+async fn cleanable_parts(
+    cluster: &Arc<Cluster>,
+    partitions: Vec<Arc<Partition>>,
+) -> Vec<(Arc<Partition>, Cleanable)> {
+    if partitions.is_empty() {
+        return Vec::new();
+    }
+    let inner = cluster.clone();
+    let work = move || {
+        let parts = partitions.into_iter().map(|partition| {
+            let cleanable = cleanable_part(&inner, &partition)?;
+            Some((partition, cleanable))
+        });
+        parts.flatten().collect()
+    };
+    cluster.syncer.run_blocking(work).await
+}
+
+/// Returns the segments of a partition that can be compacted; `None` if its log is offline. Blocks.
 fn cleanable_part(cluster: &Cluster, partition: &Partition) -> Option<Cleanable> {
     let point = cluster.cleaner_points.of(&partition.topic, partition.index);
-    let stable_end = partition.stable_end();
-    let cleanable = partition.log().cleanable(point, stable_end, cluster.clock.now_ms());
-    match cleanable {
+    match look_at(cluster, partition, point) {
         Ok(cleanable) => Some(cleanable),
         Err(error) => {
             tracing::debug!(%error, topic = %partition.topic, partition = partition.index, "cannot be compacted");
@@ -88,13 +108,21 @@ fn cleanable_part(cluster: &Cluster, partition: &Partition) -> Option<Cleanable>
     }
 }
 
+fn look_at(cluster: &Cluster, partition: &Partition, point: i64) -> Result<Cleanable, LogError> {
+    // The log is free for others between two segments.
+    while partition.log().load_next_dirty(point)? {}
+    let stable_end = partition.stable_end();
+    partition.log().cleanable(point, stable_end, cluster.clock.now_ms())
+}
+
 /// Compacts a partition, however few of its bytes are dirty.
 pub(crate) async fn compact_now(cluster: &Arc<Cluster>, partition: &Arc<Partition>) -> Result<(), ErrorCode> {
     if !partition.log().config().compact {
         return Err(ErrorCode::PolicyViolation);
     }
     loop {
-        let cleanable = cleanable_part(cluster, partition).ok_or(ErrorCode::KafkaStorageError)?;
+        let parts = cleanable_parts(cluster, vec![partition.clone()]).await;
+        let cleanable = parts.into_iter().next().ok_or(ErrorCode::KafkaStorageError)?.1;
         if cleanable.dirty_bytes == 0 {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use ottla_wire::reader::{RecordError, Records};
 use crate::error::ReadError;
 use crate::log::Log;
 use crate::read::lookup_failed;
-use crate::segment::{LookupError, SegmentView};
+use crate::segment::{LookupError, Segment, SegmentView};
 
 /// An offset found by its timestamp.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,8 +33,19 @@ pub struct TimeLookup {
     decompressed_bytes_max: usize,
 }
 
+/// The next step of a lookup by time: see [`Log::plan_time_lookup`].
+#[derive(Debug)]
+pub enum TimeLookupStep {
+    /// A segment may have the record. Without it there, plan again after the segment.
+    Search(TimeLookup),
+    /// The timestamps of this segment were loaded, and all are older. Plan again after it.
+    Passed(i64),
+    /// There is no such record.
+    Done,
+}
+
 impl TimeLookup {
-    /// The segment in which it searches, for [`Log::next_time_lookup`].
+    /// The segment in which it searches, for [`Log::plan_time_lookup`].
     pub fn segment(&self) -> i64 {
         self.view.base_offset
     }
@@ -98,16 +109,22 @@ impl TimeLookup {
 
 impl Log {
     /// Returns the first record whose timestamp is `timestamp` or later. Blocks for reads; with
-    /// [`Log::next_time_lookup`] other callers use the log meanwhile.
+    /// [`Log::plan_time_lookup`] other callers use the log meanwhile.
     pub fn offset_for_timestamp(&mut self, timestamp: i64) -> Result<Option<TimestampOffset>, ReadError> {
         let mut after = None;
-        while let Some(lookup) = self.next_time_lookup(timestamp, after)? {
-            if let Some(found) = lookup.run()? {
-                return Ok(Some(found));
-            }
-            after = Some(lookup.segment());
+        loop {
+            let passed = match self.plan_time_lookup(timestamp, after)? {
+                TimeLookupStep::Search(lookup) => {
+                    if let Some(found) = lookup.run()? {
+                        return Ok(Some(found));
+                    }
+                    lookup.segment()
+                }
+                TimeLookupStep::Passed(segment) => segment,
+                TimeLookupStep::Done => return Ok(None),
+            };
+            after = Some(passed);
         }
-        Ok(None)
     }
 
     /// Returns the first record with the largest timestamp of all (KIP-734). Blocks for reads.
@@ -118,7 +135,7 @@ impl Log {
         }
     }
 
-    /// The largest timestamp of all records, if one has a timestamp.
+    /// The largest timestamp of all records, if one has a timestamp. Reads what [`Log::load_next_timestamps`] has not loaded.
     pub fn newest_timestamp(&mut self) -> Result<Option<i64>, ReadError> {
         let mut newest = None;
         for number in 0..self.segments.len() {
@@ -127,19 +144,36 @@ impl Log {
         Ok(newest)
     }
 
-    /// The search in the next segment that may have a record with this timestamp or a later one, after the segment `after`.
-    pub fn next_time_lookup(
+    /// Loads the largest timestamp of a segment where it is not known. Returns `false` if all are known.
+    ///
+    /// After a start none is known. A log has thousands of segments: other callers use it between two of these calls.
+    pub fn load_next_timestamps(&mut self) -> Result<bool, ReadError> {
+        let Some(number) = self.segments.iter().position(has_unknown_timestamps) else { return Ok(false) };
+        self.newest_of(number)?;
+        Ok(!has_unknown_timestamps(&self.segments[number]))
+    }
+
+    /// The next step of the search for a record with this timestamp or a later one, after the segment `after`. Loads the timestamps
+    /// of one segment at most.
+    pub fn plan_time_lookup(
         &mut self,
         timestamp: i64,
         after: Option<i64>,
-    ) -> Result<Option<TimeLookup>, ReadError> {
+    ) -> Result<TimeLookupStep, ReadError> {
         for number in 0..self.segments.len() {
             let base_offset = self.segments[number].base_offset;
-            if after.is_some_and(|after| base_offset <= after) || self.newest_of(number)? < timestamp {
+            if after.is_some_and(|after| base_offset <= after) {
+                continue;
+            }
+            let was_unknown = has_unknown_timestamps(&self.segments[number]);
+            if self.newest_of(number)? < timestamp {
+                if was_unknown {
+                    return Ok(TimeLookupStep::Passed(base_offset));
+                }
                 continue;
             }
             self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
-            return Ok(Some(TimeLookup {
+            return Ok(TimeLookupStep::Search(TimeLookup {
                 dir: self.dir.clone(),
                 view: self.segments[number].view(&self.bad),
                 from: self.start_offset,
@@ -147,7 +181,7 @@ impl Log {
                 decompressed_bytes_max: self.config.decompressed_bytes_max,
             }));
         }
-        Ok(None)
+        Ok(TimeLookupStep::Done)
     }
 
     /// The largest timestamp of a segment; -1 without one.
@@ -165,4 +199,8 @@ impl Log {
         }
         Ok(self.segments[number].largest.map_or(-1, |largest| largest.timestamp))
     }
+}
+
+fn has_unknown_timestamps(segment: &Segment) -> bool {
+    segment.largest.is_none() || segment.is_largest_unread()
 }

@@ -20,6 +20,7 @@ mod model;
 mod no_timestamps;
 mod recovery;
 mod shared;
+mod time_lookup;
 mod transactions;
 mod transactions_model;
 mod verify;

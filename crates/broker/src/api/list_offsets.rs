@@ -1,6 +1,6 @@
 //! ListOffsets: the first, the last, or the offset at a time.
 
-use ottla_log::{ReadError, TimestampOffset};
+use ottla_log::{ReadError, TimeLookupStep, TimestampOffset};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
@@ -129,6 +129,8 @@ fn look_up(
         // Tiered storage is not supported.
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(NOWHERE),
         MAX_TIMESTAMP => {
+            // The log is free for others between two segments.
+            while cluster.log_with_files(partition).load_next_timestamps().map_err(storage)? {}
             let newest = cluster.log_with_files(partition).newest_timestamp().map_err(storage)?;
             let found =
                 newest.map(|newest| first_since(cluster, partition, newest)).transpose().map_err(storage)?;
@@ -154,11 +156,17 @@ fn first_since(
 ) -> Result<Option<TimestampOffset>, ReadError> {
     let mut after = None;
     loop {
-        let lookup = cluster.log_with_files(partition).next_time_lookup(timestamp, after)?;
-        let Some(lookup) = lookup else { return Ok(None) };
-        if let Some(found) = lookup.run()? {
-            return Ok(Some(found));
-        }
-        after = Some(lookup.segment());
+        let step = cluster.log_with_files(partition).plan_time_lookup(timestamp, after)?;
+        let passed = match step {
+            TimeLookupStep::Search(lookup) => {
+                if let Some(found) = lookup.run()? {
+                    return Ok(Some(found));
+                }
+                lookup.segment()
+            }
+            TimeLookupStep::Passed(segment) => segment,
+            TimeLookupStep::Done => return Ok(None),
+        };
+        after = Some(passed);
     }
 }

@@ -94,6 +94,20 @@ impl Log {
         Ok(cleanable)
     }
 
+    /// Loads the largest timestamp of a closed segment above the cleaner point, if [`Log::cleanable`] needs it and it is not known.
+    /// Returns `false` if all are known. Other callers use the log between two of these calls.
+    pub fn load_next_dirty(&mut self, first_dirty: i64) -> Result<bool, LogError> {
+        self.check_online()?;
+        if self.config.min_compaction_lag_ms <= 0 {
+            return Ok(false);
+        }
+        let closed = &self.segments[..self.segments.len() - 1];
+        let unknown = |segment: &Segment| segment.end_offset > first_dirty && segment.largest.is_none();
+        let Some(number) = closed.iter().position(unknown) else { return Ok(false) };
+        self.open_segment(number).map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
+        Ok(self.segments[number].largest.is_some())
+    }
+
     /// Begins a compaction. Its passes read closed segments without the log.
     ///
     /// Before the first replacement the closed segments must be durable: see [`Log::pending_closed_sync`]. Otherwise a power cut can

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ottla_log::TimeLookupStep;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::Cluster;
@@ -58,12 +59,18 @@ fn first_since(cluster: &Cluster, partition: &Partition, timestamp: i64) -> Resu
     };
     let mut after = None;
     loop {
-        let lookup = cluster.log_with_files(partition).next_time_lookup(timestamp, after);
+        let step = cluster.log_with_files(partition).plan_time_lookup(timestamp, after);
         let high_watermark = partition.high_watermark();
-        let Some(lookup) = lookup.map_err(storage)? else { return Ok(high_watermark) };
-        if let Some(found) = lookup.run().map_err(storage)? {
-            return Ok(found.offset.min(high_watermark));
-        }
-        after = Some(lookup.segment());
+        let passed = match step.map_err(storage)? {
+            TimeLookupStep::Search(lookup) => {
+                if let Some(found) = lookup.run().map_err(storage)? {
+                    return Ok(found.offset.min(high_watermark));
+                }
+                lookup.segment()
+            }
+            TimeLookupStep::Passed(segment) => segment,
+            TimeLookupStep::Done => return Ok(high_watermark),
+        };
+        after = Some(passed);
     }
 }

@@ -1,0 +1,100 @@
+//! The first lookups after a start: the indexes of all segments are unread. Each step reads those of one segment, so that others use
+//! the log between two steps.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use ottla_log::storage::mem::{MemStorage, OpKind};
+use ottla_log::{AppendOptions, Log, LogConfig, TimeLookupStep};
+
+use crate::common::{NOW, batch, log_files, open, small};
+
+const RECORDS: i64 = 60;
+
+/// The segments of which files were read since the last call.
+#[derive(Clone, Default)]
+struct Reads(Arc<Mutex<BTreeSet<String>>>);
+
+impl Reads {
+    fn of(disk: &MemStorage) -> Self {
+        let reads = Self::default();
+        let seen = reads.clone();
+        disk.inject(move |op| {
+            if op.kind == OpKind::Read {
+                let name = op.path.split('.').next().unwrap_or_default().to_owned();
+                seen.0.lock().expect("no panic").insert(name);
+            }
+            None
+        });
+        reads
+    }
+
+    fn take(&self) -> usize {
+        std::mem::take(&mut *self.0.lock().expect("no panic")).len()
+    }
+}
+
+/// A log of several segments that was opened a moment ago, whose records have one timestamp after another.
+fn started(config: &LogConfig) -> (Log, Reads, usize) {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, config);
+    for n in 0..RECORDS {
+        let bytes = batch(NOW + n, &[format!("value {n:02}").as_bytes()]);
+        log.append(NOW, bytes, AppendOptions::default()).expect("appended");
+    }
+    log.close().expect("closed");
+    let segments = log_files(&disk).len();
+    assert!(segments > 3, "several segments");
+    let (log, report) = open(&disk, config);
+    assert!(report.clean);
+    (log, Reads::of(&disk), segments)
+}
+
+#[test]
+fn a_step_of_a_lookup_by_time_reads_one_segment() {
+    let (mut log, reads, segments) = started(&small());
+    let (mut after, mut passed) = (None, 0);
+    let last = loop {
+        let step = log.plan_time_lookup(NOW + RECORDS - 1, after).expect("read");
+        assert!(reads.take() <= 1, "after {after:?}");
+        match step {
+            TimeLookupStep::Search(lookup) => break lookup.run().expect("read").expect("found"),
+            TimeLookupStep::Passed(segment) => after = Some(segment),
+            TimeLookupStep::Done => panic!("the last record has this timestamp"),
+        }
+        passed += 1;
+    };
+    assert_eq!((last.offset, passed), (RECORDS - 1, segments - 1));
+    reads.take();
+    // All are known now.
+    let step = log.plan_time_lookup(NOW + RECORDS, None).expect("known");
+    assert!(matches!(step, TimeLookupStep::Done) && reads.take() == 0);
+    assert_eq!(log.offset_for_timestamp(NOW + 7).expect("read").expect("found").offset, 7);
+}
+
+#[test]
+fn the_newest_timestamp_is_found_one_segment_at_a_time() {
+    let (mut log, reads, segments) = started(&small());
+    let mut steps = 0;
+    while log.load_next_timestamps().expect("read") {
+        assert!(reads.take() <= 1);
+        steps += 1;
+    }
+    assert_eq!(steps, segments);
+    assert_eq!((log.newest_timestamp().expect("known"), reads.take()), (Some(NOW + RECORDS - 1), 0));
+}
+
+#[test]
+fn the_ages_of_dirty_segments_are_loaded_one_at_a_time() {
+    let config = LogConfig { min_compaction_lag_ms: 1000, ..small() };
+    let (mut log, reads, segments) = started(&config);
+    let mut steps = 0;
+    while log.load_next_dirty(1).expect("read") {
+        assert!(reads.take() <= 1);
+        steps += 1;
+    }
+    assert_eq!(steps, segments - 1, "all closed ones");
+    log.cleanable(1, i64::MAX, NOW + 10_000).expect("looked");
+    assert_eq!(reads.take(), 0);
+    assert!(!log.load_next_dirty(RECORDS).expect("nothing is dirty"));
+}
