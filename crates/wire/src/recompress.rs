@@ -12,8 +12,8 @@ use crate::seal::{Summed, finish_header};
 /// checked.
 ///
 /// # Errors
-/// [`RecordError::Compress`] for compressed bytes that are damaged or inflate to too many, for too many plain bytes, and for a level that the codec does
-/// not have; [`RecordError::Batch`] for a batch without a sound header.
+/// [`RecordError::Compress`] for compressed bytes that are damaged or inflate to too many, for too many plain bytes, and for a level
+/// that the codec does not have; [`RecordError::Batch`] for a batch without a sound header.
 pub fn recompress(
     batch: &[u8],
     codec: Compression,
