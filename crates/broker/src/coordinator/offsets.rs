@@ -527,7 +527,7 @@ mod tests {
         offsets.commit("g", 0, vec![at("orders", 1), at("returns", 1)]);
         let keys = |members, now_ms| {
             let rule = ExpiryRule { now_ms, retention_ms: 100, members };
-            let (expired, are_all) = offsets.expired("g", &rule);
+            let (expired, are_all) = offsets.expired("g", &rule, usize::MAX);
             (expired.into_iter().map(|(topic, _)| topic).collect::<Vec<_>>(), are_all)
         };
         let both = vec!["orders".to_owned(), "returns".to_owned()];
