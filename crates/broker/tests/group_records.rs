@@ -214,7 +214,7 @@ fn a_member_whose_record_is_too_large_is_refused_alone() {
     assert_eq!(deleted.results[0].error_code, ErrorCode::None);
 }
 
-/// The classic group had what its members owned, and nobody noticed that a partition was free.
+/// The classic group had what its members owned, and no member received the partition that was free.
 #[test]
 fn a_member_that_waits_for_a_partition_joins_again_when_its_group_becomes_classic() {
     let (broker, mut connection) = start(2);

@@ -77,8 +77,8 @@ RD_EXPORT void ottla_processor_set_reason(ottla_processor_call_t *call, const ch
 /**
  * Reports that the batch's record at `index` failed for `reason`, which is copied and may be NULL. The other records
  * are done if the handler returns OTTLA_PROCESSOR_DONE, and all outputs of the call are written. Do not send outputs for
- * a record that failed: it is handled again, and they would be written twice. Returns RD_KAFKA_RESP_ERR__INVALID_ARG if the batch has no such
- * record, or if the call is not for a batch.
+ * a record that failed: it is handled again, and they would be written twice. Returns RD_KAFKA_RESP_ERR__INVALID_ARG if
+ * the batch has no such record, or if the call is not for a batch.
  */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_fail(ottla_processor_call_t *call,
                                                    size_t index,

@@ -287,7 +287,7 @@ fn next_candidate(
 ) -> io::Result<Option<u64>> {
     let mut at = from;
     while at + HEADER_BYTES as u64 <= window.end {
-        // A search that goes on in the window must not read it again for each candidate.
+        // A search that continues in the window must not read it again for each candidate.
         let held = window.held(at, SCAN_CHUNK_BYTES as u64).len();
         let bytes = window.bytes(at, if held < HEADER_BYTES { SCAN_CHUNK_BYTES } else { held })?;
         let candidates = bytes.len() + 1 - HEADER_BYTES;
