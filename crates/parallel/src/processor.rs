@@ -267,9 +267,9 @@ mod tests {
             let exchange = Exchange::new(core, 1, 1, false);
             let guard = CloseOnDrop(Some(&exchange));
             if fails {
-                drop(guard)
+                drop(guard);
             } else {
-                guard.disarm()
+                guard.disarm();
             }
             let next = runtime.block_on(async {
                 let next = std::pin::pin!(exchange.next(None));

@@ -313,7 +313,7 @@ struct Parts {
 /// The report of a work item.
 fn completed(work: Work<Pieces>, parts: Parts, outputs: Outputs, begun: Instant) -> CompletedWork {
     let Parts { runs, done, until, mut failed, mut held, mut rest } = parts;
-    let open = open_offsets(&failed, &held, &rest);
+    let open = open_offsets(failed.iter().chain(&held).chain(&rest));
     let done = work.size.without(done, failed.iter_mut().chain(&mut held).chain(&mut rest));
     let Work { assignment, age, lane, offsets, .. } = work;
     let outcome = Outcome {
@@ -440,12 +440,7 @@ fn part(
 }
 
 /// The offsets of the parts that are not done, in increasing order.
-fn open_offsets(
-    failed: &[Work<Pieces>],
-    held: &Option<Work<Pieces>>,
-    rest: &Option<Work<Pieces>>,
-) -> Vec<i64> {
-    let parts = failed.iter().chain(held).chain(rest);
+fn open_offsets<'a>(parts: impl Iterator<Item = &'a Work<Pieces>>) -> Vec<i64> {
     let mut open: Vec<i64> = parts.flat_map(|part| part.offsets.each()).collect();
     open.sort_unstable();
     open.dedup();
