@@ -131,8 +131,8 @@ fn beat(
     connection.ask(1, &request).expect("an answer")
 }
 
-fn orders() -> Option<Vec<String>> {
-    Some(vec!["orders".to_owned()])
+fn orders() -> Vec<String> {
+    vec!["orders".to_owned()]
 }
 
 /// JoinGroup, again with the id that the broker gives.
@@ -187,7 +187,7 @@ fn beat_classic(connection: &mut Raw, joined: &JoinGroupResponse, instance: Opti
 #[test]
 fn a_group_survives_a_member_with_a_long_instance_id() {
     let (_broker, mut connection) = start(2);
-    let joined = beat(&mut connection, "a", 0, orders());
+    let joined = beat(&mut connection, "a", 0, Some(orders()));
     assert_eq!(joined.error_code, ErrorCode::None);
     let long = "i".repeat(32_750);
     let classic = join(&mut connection, Some(&long));
@@ -201,7 +201,7 @@ fn a_group_survives_a_member_with_a_long_instance_id() {
 #[test]
 fn a_member_whose_record_is_too_large_is_refused_alone() {
     let (_broker, mut connection) = start(2);
-    let joined = beat(&mut connection, "a", 0, orders());
+    let joined = beat(&mut connection, "a", 0, Some(orders()));
     let large = (0..400).map(|number| format!("{number}{}", "n".repeat(30_000))).collect();
     let refused = beat(&mut connection, "b", 0, Some(large));
     assert_eq!(refused.error_code, ErrorCode::GroupMaxSizeReached);
@@ -223,7 +223,7 @@ fn a_member_that_waits_for_a_partition_joins_again_when_its_group_becomes_classi
         member_id: "s".into(),
         instance_id: Some("i".into()),
         rebalance_timeout_ms: 60_000,
-        subscribed_topic_names: orders(),
+        subscribed_topic_names: Some(orders()),
         topic_partitions: Some(Vec::new()),
         ..Default::default()
     };
