@@ -44,6 +44,27 @@ pub enum TimeLookupStep {
     Done,
 }
 
+/// Runs a lookup by time to its end. `plan` locks the log, calls [`Log::plan_time_lookup`] with what it gets, and unlocks: others use
+/// the log between the steps. Blocks for reads.
+pub fn find_by_time(
+    mut plan: impl FnMut(Option<i64>) -> Result<TimeLookupStep, ReadError>,
+) -> Result<Option<TimestampOffset>, ReadError> {
+    let mut after = None;
+    loop {
+        let passed = match plan(after)? {
+            TimeLookupStep::Search(lookup) => {
+                if let Some(found) = lookup.run()? {
+                    return Ok(Some(found));
+                }
+                lookup.segment()
+            }
+            TimeLookupStep::Passed(segment) => segment,
+            TimeLookupStep::Done => return Ok(None),
+        };
+        after = Some(passed);
+    }
+}
+
 impl TimeLookup {
     /// The segment in which it searches, for [`Log::plan_time_lookup`].
     pub fn segment(&self) -> i64 {
@@ -111,20 +132,7 @@ impl Log {
     /// Returns the first record whose timestamp is `timestamp` or later. Blocks for reads; with
     /// [`Log::plan_time_lookup`] other callers use the log meanwhile.
     pub fn offset_for_timestamp(&mut self, timestamp: i64) -> Result<Option<TimestampOffset>, ReadError> {
-        let mut after = None;
-        loop {
-            let passed = match self.plan_time_lookup(timestamp, after)? {
-                TimeLookupStep::Search(lookup) => {
-                    if let Some(found) = lookup.run()? {
-                        return Ok(Some(found));
-                    }
-                    lookup.segment()
-                }
-                TimeLookupStep::Passed(segment) => segment,
-                TimeLookupStep::Done => return Ok(None),
-            };
-            after = Some(passed);
-        }
+        find_by_time(|after| self.plan_time_lookup(timestamp, after))
     }
 
     /// Returns the first record with the largest timestamp of all (KIP-734). Blocks for reads.

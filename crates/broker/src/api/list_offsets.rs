@@ -1,6 +1,6 @@
 //! ListOffsets: the first, the last, or the offset at a time.
 
-use ottla_log::{ReadError, TimeLookupStep, TimestampOffset};
+use ottla_log::{ReadError, TimestampOffset, find_by_time};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
@@ -154,19 +154,5 @@ fn first_since(
     partition: &Partition,
     timestamp: i64,
 ) -> Result<Option<TimestampOffset>, ReadError> {
-    let mut after = None;
-    loop {
-        let step = cluster.log_with_files(partition).plan_time_lookup(timestamp, after)?;
-        let passed = match step {
-            TimeLookupStep::Search(lookup) => {
-                if let Some(found) = lookup.run()? {
-                    return Ok(Some(found));
-                }
-                lookup.segment()
-            }
-            TimeLookupStep::Passed(segment) => segment,
-            TimeLookupStep::Done => return Ok(None),
-        };
-        after = Some(passed);
-    }
+    find_by_time(|after| cluster.log_with_files(partition).plan_time_lookup(timestamp, after))
 }

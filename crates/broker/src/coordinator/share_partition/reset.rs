@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_log::TimeLookupStep;
+use ottla_log::find_by_time;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::Cluster;
@@ -57,20 +57,8 @@ fn first_since(cluster: &Cluster, partition: &Partition, timestamp: i64) -> Resu
         tracing::error!(%error, "cannot look up a time");
         ErrorCode::KafkaStorageError
     };
-    let mut after = None;
-    loop {
-        let step = cluster.log_with_files(partition).plan_time_lookup(timestamp, after);
-        let high_watermark = partition.high_watermark();
-        let passed = match step.map_err(storage)? {
-            TimeLookupStep::Search(lookup) => {
-                if let Some(found) = lookup.run().map_err(storage)? {
-                    return Ok(found.offset.min(high_watermark));
-                }
-                lookup.segment()
-            }
-            TimeLookupStep::Passed(segment) => segment,
-            TimeLookupStep::Done => return Ok(high_watermark),
-        };
-        after = Some(passed);
-    }
+    // Read before: records that are appended meanwhile are behind it.
+    let high_watermark = partition.high_watermark();
+    let found = find_by_time(|after| cluster.log_with_files(partition).plan_time_lookup(timestamp, after));
+    Ok(found.map_err(storage)?.map_or(high_watermark, |found| found.offset.min(high_watermark)))
 }
