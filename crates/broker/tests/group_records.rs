@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock};
+use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock, DiskCall, DiskEffect, DiskFiles, DiskRule};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_group_heartbeat::{
@@ -269,4 +269,50 @@ fn a_static_member_that_returns_is_the_member_after_a_kill() {
     let request = DescribeGroupsRequest { groups: vec![GROUP.into()], ..Default::default() };
     let described = restarted.ask(4, &request).expect("an answer");
     assert_eq!(described.groups[0].members.len(), 1);
+}
+
+/// The failure stayed the answer of every SyncGroup and of every static member's JoinGroup, and the record was never written.
+#[test]
+fn a_group_record_that_could_not_be_written_is_written_again() {
+    let storage = MemStorage::new();
+    let broker = builder(2).storage(Arc::new(storage.clone())).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    // The internal topic exists before its disk is full.
+    commit(&mut connection, "other", 0..1);
+    let instance = Some("i");
+    let joined = join(&mut connection, instance);
+    let full = DiskRule::new(DiskCall::Write, DiskEffect::Full);
+    let files = DiskFiles::Topic("__consumer_offsets".into());
+    let id = broker.cluster().add_disk_fault(DiskRule { files, ..full });
+    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::KafkaStorageError);
+    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::KafkaStorageError);
+    assert!(broker.cluster().remove_disk_fault(id));
+    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::None);
+    let restarted = builder(2).storage(Arc::new(storage.fork())).spawn().expect("a broker");
+    let mut connection = Raw::connect(restarted.addresses()[0]);
+    assert_eq!(beat_classic(&mut connection, &joined, instance), ErrorCode::None);
+}
+
+/// A group whose members do not ask again has its record, too: without it they would join again after a restart.
+#[test]
+fn a_group_record_is_written_again_also_if_members_only_send_heartbeats() {
+    let storage = MemStorage::new();
+    let broker = builder(2).storage(Arc::new(storage.clone())).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    commit(&mut connection, "other", 0..1);
+    let joined = join(&mut connection, None);
+    let index = broker.cluster().group_partition(GROUP);
+    let end = || broker.cluster().offsets_of("__consumer_offsets", index).expect("a partition").1;
+    let before = end();
+    let full = DiskRule::new(DiskCall::Write, DiskEffect::Full);
+    let files = DiskFiles::Topic("__consumer_offsets".into());
+    let id = broker.cluster().add_disk_fault(DiskRule { files, ..full });
+    assert_eq!(sync(&mut connection, &joined, None), ErrorCode::KafkaStorageError);
+    assert!(broker.cluster().remove_disk_fault(id));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while end() == before {
+        assert!(std::time::Instant::now() < deadline, "the record is not written again");
+        assert_eq!(beat_classic(&mut connection, &joined, None), ErrorCode::None);
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

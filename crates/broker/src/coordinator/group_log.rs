@@ -20,11 +20,16 @@ use crate::coordinator::shared_names::SharedNames;
 use crate::internal_topics::{InternalRecord, InternalTopic, Written};
 use crate::memory::KeptMemory;
 
+/// The pause before a record that could not be written is written again, unless a request needs it earlier.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
 /// The state of a group's record.
 #[derive(Debug, Default)]
 pub(crate) struct StoredGroup {
     /// The record is older than the group.
     pub(super) is_stale: bool,
+    /// The time of the next attempt, after one that failed.
+    retry_at: Option<Instant>,
     /// The last write of it.
     pub(super) written: Option<Result<Written, ErrorCode>>,
     /// The time of the last write.
@@ -32,10 +37,19 @@ pub(crate) struct StoredGroup {
 }
 
 impl Group {
+    /// The time at which the record must be written: none if it is current, or will change when the group has formed.
+    pub(super) fn save_at(&self, now: Instant) -> Option<Instant> {
+        self.must_save().then(|| self.stored.retry_at.unwrap_or(now))
+    }
+
+    fn must_save(&self) -> bool {
+        self.stored.is_stale && matches!(self.state, State::Empty | State::Stable)
+    }
+
     /// Writes the group's record if it is stale. Members learn of a failure from
-    /// [`Groups::await_stored`](super::groups::Groups::await_stored).
+    /// [`Groups::await_stored`](super::groups::Groups::await_stored); the next call writes it again.
     pub(super) fn save(&mut self, cluster: &Arc<Cluster>, group_id: &str) {
-        if !std::mem::take(&mut self.stored.is_stale) {
+        if !self.must_save() {
             return;
         }
         let now_ms = cluster.clock.now_ms();
@@ -43,15 +57,19 @@ impl Group {
         let mut value = self.to_record(now_ms);
         let mut written = cluster.write_group_record(group_id, Some(&value));
         if matches!(written, Err(ErrorCode::MessageTooLarge)) {
-            tracing::warn!(
-                group_id,
-                members = value.members.len(),
-                "the group's members exceed max.message.bytes of __consumer_offsets: they join again after a restart"
-            );
+            if self.stored.retry_at.is_none() {
+                tracing::warn!(
+                    group_id,
+                    members = value.members.len(),
+                    "the group's members exceed max.message.bytes of __consumer_offsets: they join again after a restart"
+                );
+            }
             value.members.clear();
             value.leader = None;
             written = cluster.write_group_record(group_id, Some(&value));
         }
+        self.stored.is_stale = written.is_err();
+        self.stored.retry_at = written.is_err().then(|| Instant::now() + RETRY_AFTER);
         self.stored.written = Some(written);
     }
 

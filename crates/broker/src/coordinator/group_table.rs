@@ -47,8 +47,8 @@ impl Table {
     /// changed.
     pub(super) fn schedule(&mut self, group_id: &str, now: Instant) -> bool {
         let Some(group) = self.by_id.get(group_id) else { return false };
-        let is_due = group.stored.is_stale || group.is_unused();
-        let next = if is_due { Some(now) } else { group.next_deadline() };
+        let next = if group.is_unused() { Some(now) } else { group.next_deadline() };
+        let next = group.save_at(now).into_iter().chain(next).min();
         let Some(next) = next else { return false };
         if group.deadline.as_ref().is_some_and(|(at, _)| *at <= next) {
             return false;
@@ -66,6 +66,7 @@ impl Table {
             if group.is_unused() {
                 self.remove(&group_id);
             } else {
+                let next = group.save_at(now).into_iter().chain(next).min();
                 self.wake_at(&group_id, next);
             }
         }
