@@ -15,6 +15,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::Principal;
+use super::subject::subject_text;
 use crate::config::Password;
 use crate::config::{ClientAuth, Pem, TlsSettings};
 
@@ -79,7 +80,7 @@ impl TlsFiles {
         };
         let certificate = Certificate::from_der(certificate)
             .map_err(|error| format!("the client's certificate cannot be read: {error}"))?;
-        let subject = certificate.tbs_certificate().subject().to_string();
+        let subject = subject_text(certificate.tbs_certificate().subject());
         let name = self.settings.principal_rules.name_of(&subject);
         let name = name.ok_or_else(|| {
             format!("no rule of ssl.principal.mapping.rules matches the subject `{subject}`")

@@ -11,6 +11,8 @@ use serde_json::Value;
 pub(super) struct TokenHeader {
     pub(super) alg: String,
     kid: Option<String>,
+    /// Extensions that a reader must know, or else refuse the token (RFC 7515, 4.1.11).
+    pub(super) crit: Option<Value>,
 }
 
 /// A public key.

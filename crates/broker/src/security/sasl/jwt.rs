@@ -47,6 +47,9 @@ impl TokenVerifier {
         let (signed, signature) = token.rsplit_once('.').ok_or("no signature")?;
         let (header, claims) = signed.split_once('.').ok_or("no claims")?;
         let header: TokenHeader = decoded_json(header)?;
+        if header.crit.is_some() {
+            return Err("it requires extensions (`crit`), of which none is known".to_owned());
+        }
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the signature is not base64")?;
         if !self.keys.verify(&header, signed.as_bytes(), &signature) {
             return Err(format!("no key verifies the signature, algorithm {}", header.alg));
@@ -174,6 +177,8 @@ mod tests {
         assert!(reason(&unsigned).contains("no key"));
         assert!(reason(&issuer.token(&json!({ "alg": "HS256" }), &claims())).contains("no key"));
         assert!(reason(&issuer.token(&json!({ "alg": "ES256", "kid": "2" }), &claims())).contains("no key"));
+        let with_extension = json!({ "alg": "ES256", "kid": "1", "crit": ["exp2"] });
+        assert!(reason(&issuer.token(&with_extension, &claims())).contains("crit"));
         for malformed in ["", ".", "..", "a.b.c", "e30.e30.e30"] {
             assert!(verifier.verify(malformed, NOW_MS).is_err(), "{malformed}");
         }
