@@ -16,7 +16,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
@@ -32,8 +32,9 @@ use tokio::time::{Instant, Sleep};
 use crate::api::{self, ConnectionContext, Reply, Replying};
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
-use crate::memory::{Charge, Kept};
+use crate::memory::Charge;
 use crate::peer::Peer;
+use crate::places::Place;
 use crate::quotas::Mute;
 use crate::request_memory::{decoder, is_charged};
 use crate::security::Principal;
@@ -41,11 +42,11 @@ use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
 pub(crate) use authentication::AUTHENTICATION_MAX;
 use gentle_end::end_gently;
-use input::{Granted, Received, needed, receive, receive_or_leave};
+use input::{Granted, Reads, Received, needed, receive, receive_or_leave};
 use pace::{Pace, ResponseMemory};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
-use tls_transport::DECRYPTED_MEMORY;
+pub(crate) use tls_transport::DECRYPTED_MEMORY;
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
 
 /// Produce requests of one connection that may wait for their sync at a time.
@@ -56,6 +57,9 @@ const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;
 /// after it.
 const CONTENDED_GRACE: Duration = Duration::from_secs(1);
 const CONTENDED_BYTES_PER_S_MIN: f64 = (1 << 20) as f64;
+/// The longest time for a large request, a response, or a part of one while others wait for its memory: at any pace, a few large ones
+/// would keep it for long.
+const CONTENDED_TIME_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a connection that has memory looks whether others wait.
 const CONTENTION_CHECK: Duration = Duration::from_millis(250);
 
@@ -143,11 +147,11 @@ pub(crate) async fn serve_at<T: Transport>(
     principal: Option<Principal>,
 ) {
     let Some(state) = cluster.node(node) else { return };
-    let open = state.connections.fetch_add(1, Ordering::Relaxed);
+    let (_open, before) = Open::enter(&state.connections);
     let max = cluster.live.broker().connections_max;
-    if open >= max {
+    if before >= max {
         cluster.metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(node, max, "connection refused: max.connections is reached");
+        cluster.warnings.warn_full(&Peer::new(io.peer_address()), max);
     } else {
         cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
         let _share = cluster.shares.enter();
@@ -170,7 +174,23 @@ pub(crate) async fn serve_at<T: Transport>(
             io.say_goodbye();
         }
     }
-    state.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Counts a connection until it is dropped: also one that ends with a panic, or whose future is dropped.
+struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    /// Returns the number of those that were open before, too.
+    fn enter(count: &'a AtomicUsize) -> (Self, usize) {
+        let before = count.fetch_add(1, Ordering::Relaxed);
+        (Self(count), before)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Connection<T> {
@@ -179,8 +199,8 @@ struct Connection<T> {
     frames: FrameBuffer,
     /// The memory of the large request or TLS record that is received.
     charge: Option<Granted>,
-    /// The memory of decrypted requests, if it is more than the connection's share.
-    decrypted: Option<Kept>,
+    /// The place for decrypted requests, if they are more than the connection's share.
+    decrypted: Option<Place>,
     pending: VecDeque<Pending>,
     /// `true` once a request was started after the login.
     has_started: bool,
@@ -288,7 +308,7 @@ impl<T: Transport> Connection<T> {
         let mut frame_due: Option<Instant> = None;
         let mut timer = pin!(tokio::time::sleep_until(since));
         loop {
-            self.count_decrypted()?;
+            self.count_decrypted();
             match self.start_and_write(thread).await? {
                 Progress::Moves => return Ok(Stop::Moves),
                 Progress::Wrote => {
@@ -308,7 +328,7 @@ impl<T: Transport> Connection<T> {
                 return Ok(Stop::Ended);
             }
             let muted = self.context.mute.until().filter(|_| !is_draining);
-            let Self { io, frames, pending, charge, has_started, .. } = &mut *self;
+            let Self { io, frames, pending, charge, has_started, decrypted, .. } = &mut *self;
             let limits = cluster.shares.limits();
             // Reading continues while a response is pending, because only a read detects that the peer has left.
             let may_wait = pending.len() < PIPELINED_MAX;
@@ -328,17 +348,25 @@ impl<T: Transport> Connection<T> {
             let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|granted| granted.since);
             let (due, look_at) = contended_due(&cluster, due, since, granted, frames.arrived());
             let look_at = muted.unwrap_or(look_at);
+            let reads = match (to_charge, muted) {
+                (Some(_), _) => Reads::WaitsForMemory,
+                (None, Some(_)) => Reads::Pauses { longest: config.connection_idle_max },
+                (None, None) => Reads::Continues,
+            };
             set_deadline(timer.as_mut(), look_at);
             tokio::select! {
                 biased;
                 () = node.up.turned_since(flips.0) => return Err(Closed::Down),
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = cluster.serving.turned_since(flips.2), if !is_draining => {}
+                () = evicted(decrypted.as_ref()), if decrypted.is_some() => {
+                    return Err(Closed::Peer("its requests wait longest of many whose TLS records wait".to_owned()));
+                }
                 () = progress(pending, io.encrypted_bytes_max(), &cluster), if !pending.is_empty() => {}
                 granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
-                read = receive_or_leave(io, frames, charge, limits, to_charge.is_some()), if room || to_charge.is_some() => match read? {
+                read = receive_or_leave(io, frames, charge, limits, reads), if room || to_charge.is_some() || muted.is_some() => match read? {
                     Received::Bytes(0) => return Ok(Stop::Ended),
                     Received::Bytes(_) => since = Instant::now(),
                     Received::NeedsMemory => {}
@@ -356,17 +384,13 @@ impl<T: Transport> Connection<T> {
 
     /// Counts requests that TLS has decrypted, more than one record of them at most. Many connections with such requests that wait for
     /// memory, or for their client to read, would hold much.
-    fn count_decrypted(&mut self) -> Result<(), Closed> {
+    fn count_decrypted(&mut self) {
         let shares = &self.context.cluster.shares;
-        let bytes = self.io.decrypted_bytes();
-        if bytes <= shares.limits().share {
+        if self.io.decrypted_bytes() <= shares.limits().share {
             self.decrypted = None;
         } else if self.decrypted.is_none() {
-            let used = shares.decrypted.used_bytes();
-            let full = || Closed::Peer(format!("{bytes} bytes of its requests wait, and others have {used}"));
-            self.decrypted = Some(shares.decrypted.keep(DECRYPTED_MEMORY).ok_or_else(full)?);
+            self.decrypted = Some(shares.decrypted.enter());
         }
-        Ok(())
     }
 
     /// Reads what has arrived, up to the bytes that are read at a time, without waiting: a request that the kernel has is answered.
@@ -562,6 +586,14 @@ fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
     pending.iter().filter_map(|pending| pending.done.as_ref()).map(|done| done.memory.uncounted_bytes()).sum()
 }
 
+/// Waits until a place is taken away.
+async fn evicted(place: Option<&Place>) {
+    match place {
+        Some(place) => place.evicted().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits until the first response in the queue is ready, and polls the others meanwhile.
 async fn progress(pending: &mut VecDeque<Pending>, encrypted_max: usize, cluster: &Cluster) {
     poll_fn(|cx| {
@@ -611,7 +643,8 @@ fn contended_due(
     let Some(granted) = granted else { return (due, due) };
     if cluster.memory.is_contended() {
         let stalled = since.max(granted) + CONTENDED_GRACE;
-        due = due.min(stalled).min(granted + contended_time_for(arrived));
+        let slow = contended_time_for(arrived).min(CONTENDED_TIME_MAX);
+        due = due.min(stalled).min(granted + slow);
     }
     (due, due.min(Instant::now() + CONTENTION_CHECK))
 }

@@ -50,6 +50,7 @@ mod own_batches;
 mod partition;
 mod partition_transactions;
 mod peer;
+mod places;
 mod quotas;
 mod recompression;
 mod repair;

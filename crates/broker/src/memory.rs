@@ -45,6 +45,8 @@ impl Parts {
 pub(crate) struct MemoryBudget {
     units: Arc<Semaphore>,
     max: u32,
+    /// The part of them that large requests share. The rest is left to others: a claim for much memory needs eight bytes only.
+    large_units: Arc<Semaphore>,
     waiting: AtomicUsize,
     unsent: Arc<Unsent>,
     unsent_max: usize,
@@ -93,6 +95,7 @@ impl Drop for Waiting<'_> {
 #[must_use = "the memory is returned when this is dropped"]
 pub(crate) struct Charge {
     _units: OwnedSemaphorePermit,
+    _large: Option<OwnedSemaphorePermit>,
 }
 
 impl MemoryBudget {
@@ -102,6 +105,7 @@ impl MemoryBudget {
         Self {
             units: Arc::new(Semaphore::new(max as usize)),
             max,
+            large_units: Arc::new(Semaphore::new(large_max(max) as usize)),
             waiting: AtomicUsize::new(0),
             unsent: Arc::default(),
             unsent_max,
@@ -110,8 +114,11 @@ impl MemoryBudget {
 
     /// Takes this much memory if it is free and no connection waits for some.
     pub(crate) fn try_charge(&self, bytes: usize) -> Option<Charge> {
-        let units = self.units.clone().try_acquire_many_owned(self.units_of(bytes)).ok()?;
-        Some(Charge { _units: units })
+        let units = self.units_of(bytes);
+        let large = self.is_large(units).then(|| self.large_units.clone().try_acquire_many_owned(units));
+        let large = large.transpose().ok()?;
+        let units = self.units.clone().try_acquire_many_owned(units).ok()?;
+        Some(Charge { _units: units, _large: large })
     }
 
     /// Waits until there is room for one more response. A request whose response may be large is not started before.
@@ -134,10 +141,16 @@ impl MemoryBudget {
     }
 
     fn units_of(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, self.max)
+        u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, large_max(self.max))
     }
 
-    /// Waits for this much memory, in the order of the calls. A request above the whole budget gets all of it.
+    /// Returns `true` for more than a sixteenth of the budget.
+    const fn is_large(&self, units: u32) -> bool {
+        units > self.max / 16
+    }
+
+    /// Waits for this much memory, in the order of the calls; small requests do not wait for large ones that wait. A request above
+    /// three quarters of the budget gets those.
     ///
     /// Dropping the future gives up the place in the queue.
     pub(crate) async fn charge(&self, bytes: usize) -> Charge {
@@ -145,11 +158,9 @@ impl MemoryBudget {
             return charge;
         }
         let _waiting = Waiting::new(&self.waiting);
-        match self.units.clone().acquire_many_owned(self.units_of(bytes)).await {
-            Ok(units) => Charge { _units: units },
-            // The semaphore is never closed.
-            Err(_) => std::future::pending().await,
-        }
+        let units = self.units_of(bytes);
+        let large = if self.is_large(units) { Some(take(&self.large_units, units).await) } else { None };
+        Charge { _units: take(&self.units, units).await, _large: large }
     }
 
     /// Returns `true` while a connection waits for memory.
@@ -175,6 +186,20 @@ impl MemoryBudget {
     #[cfg(test)]
     fn free(&self) -> usize {
         self.units.available_permits() * UNIT
+    }
+}
+
+/// The part of the budget that large requests share.
+const fn large_max(max: u32) -> u32 {
+    let quarter = max / 4;
+    max - quarter
+}
+
+async fn take(semaphore: &Arc<Semaphore>, units: u32) -> OwnedSemaphorePermit {
+    match semaphore.clone().acquire_many_owned(units).await {
+        Ok(permit) => permit,
+        // The semaphore is never closed.
+        Err(_) => std::future::pending().await,
     }
 }
 
@@ -272,9 +297,23 @@ mod tests {
         let second = second.await;
         assert_eq!((budget.free(), budget.is_contended()), (50 * UNIT, false));
         drop(second);
-        // More than there is: all of it.
-        let _all = budget.charge(1_000 * UNIT).await;
-        assert_eq!(budget.free(), 0);
+        // More than there is: three quarters of it.
+        let _most = budget.charge(1_000 * UNIT).await;
+        assert_eq!(budget.free(), 25 * UNIT);
+    }
+
+    /// Each had claimed all memory with the first eight bytes of a request, and every request of others waited behind them.
+    #[tokio::test]
+    async fn large_requests_that_wait_do_not_stop_small_ones() {
+        let budget = MemoryBudget::new(160 * UNIT, 0);
+        let _claims = budget.charge(1_000 * UNIT).await;
+        let mut waits = std::pin::pin!(budget.charge(1_000 * UNIT));
+        let is_waiting = std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_pending())).await;
+        assert!(is_waiting && budget.is_contended());
+        assert!(budget.try_charge(11 * UNIT).is_none(), "more than a sixteenth waits with the large ones");
+        let small: Vec<_> = (0..4).map(|_| budget.try_charge(10 * UNIT)).collect();
+        assert!(small.iter().all(Option::is_some));
+        assert!(budget.try_charge(UNIT).is_none());
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,6 +15,8 @@ const LOGIN_INTERVAL: Duration = Duration::from_secs(60);
 const FEATURE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Bytes of the name and of the version of a client's software that are kept.
 const SOFTWARE_BYTES_MAX: usize = 256;
+/// Bytes of a user's name in the log. A stranger can send a name of any length.
+const USER_BYTES_MAX: usize = 64;
 
 /// An IP address as Java writes it and Kafka's ACLs have it: IPv6 in eight groups, without `::`; IPv4 within IPv6 as IPv4.
 pub(crate) fn java_address(address: IpAddr) -> String {
@@ -30,8 +32,8 @@ pub(crate) struct Peer {
     address: Option<SocketAddr>,
     /// Name and version of its software, from its ApiVersions request (KIP-511).
     software: OnceLock<(String, String)>,
-    /// Its IP address as text, for the ACLs.
-    address_text: OnceLock<Box<str>>,
+    /// Its IP address as text, in Kafka's form: with a slash before it.
+    host: OnceLock<Arc<str>>,
 }
 
 /// Warnings that were logged, so that a client that tries again is logged once in an interval.
@@ -39,6 +41,7 @@ pub(crate) struct Peer {
 pub(crate) struct Warnings {
     features: Mutex<Logged>,
     logins: Mutex<Logged>,
+    refusals: Mutex<Logged>,
 }
 
 /// The warnings of the interval that runs.
@@ -71,7 +74,7 @@ impl Logged {
 
 impl Peer {
     pub(crate) fn new(address: Option<SocketAddr>) -> Self {
-        Self { address, software: OnceLock::new(), address_text: OnceLock::new() }
+        Self { address, software: OnceLock::new(), host: OnceLock::new() }
     }
 
     pub(crate) fn set_software(&self, name: &str, version: &str) {
@@ -80,9 +83,13 @@ impl Peer {
     }
 
     /// The address in Kafka's form.
-    pub(crate) fn host(&self) -> String {
-        self.address
-            .map_or_else(|| "/127.0.0.1".to_owned(), |address| format!("/{}", java_address(address.ip())))
+    pub(crate) fn host(&self) -> &Arc<str> {
+        self.host.get_or_init(|| {
+            // An in-process client is on this host.
+            let text =
+                self.address.map_or_else(|| "127.0.0.1".to_owned(), |address| java_address(address.ip()));
+            format!("/{text}").into()
+        })
     }
 
     /// The IP address; `None` for an in-process client.
@@ -90,12 +97,9 @@ impl Peer {
         self.address.map(|address| address.ip())
     }
 
-    /// The IP address as ACLs have it. An in-process client is on this host.
+    /// The IP address as ACLs have it.
     pub(crate) fn address_text(&self) -> &str {
-        self.address_text.get_or_init(|| match self.address {
-            Some(address) => java_address(address.ip()).into(),
-            None => "127.0.0.1".into(),
-        })
+        &self.host()[1..]
     }
 
     /// The port of the client; 0 for an in-process one.
@@ -131,8 +135,8 @@ impl Warnings {
     /// Logs a failed login, once a minute per host, listener and user.
     pub(crate) fn warn_login(&self, peer: &Peer, listener: &str, user: Option<&str>, reason: &str) {
         let host = peer.host();
-        let user = user.unwrap_or("unknown");
-        if is_new(&self.logins, format!("{host} {listener} {user:.64}"), LOGIN_INTERVAL) {
+        let user = cut(user.unwrap_or("unknown"));
+        if is_new(&self.logins, format!("{host} {listener} {user}"), LOGIN_INTERVAL) {
             tracing::warn!(
                 listener,
                 "{host}: user {user:?} is refused: {reason}; further failures of this minute are not logged"
@@ -141,6 +145,24 @@ impl Warnings {
             tracing::debug!(listener, user, reason, "a login failed");
         }
     }
+}
+
+impl Warnings {
+    /// Logs that a connection above `max.connections` is refused, once a minute per host.
+    pub(crate) fn warn_full(&self, peer: &Peer, max: usize) {
+        let host = peer.host();
+        if is_new(&self.refusals, host.to_string(), LOGIN_INTERVAL) {
+            tracing::warn!(
+                max,
+                "{host}: a connection is refused: max.connections is reached; further refusals of this minute are not logged"
+            );
+        }
+    }
+}
+
+/// The beginning of a user's name, for the log.
+fn cut(user: &str) -> &str {
+    &user[..user.floor_char_boundary(USER_BYTES_MAX)]
 }
 
 /// Returns `true` for the first warning of an interval with this key; `false` as well when too many were logged.
@@ -170,6 +192,14 @@ mod tests {
         }
         let others = WARNINGS_MAX as u64 + 1;
         assert_eq!(logged.note("anna".into(), minute, now + minute), (true, others));
+    }
+
+    /// A stranger wrote 2.5 MB into the log with each failed login.
+    #[test]
+    fn a_long_name_of_a_user_is_cut_for_the_log() {
+        assert_eq!(cut(&"\u{1}".repeat(500_000)).len(), USER_BYTES_MAX);
+        assert_eq!(cut(&format!("{}ü", "a".repeat(USER_BYTES_MAX - 1))), "a".repeat(USER_BYTES_MAX - 1));
+        assert_eq!(cut("anna"), "anna");
     }
 
     #[test]

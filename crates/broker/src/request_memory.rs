@@ -7,7 +7,9 @@ use ottla_protocol::{ApiKey, Decoder};
 use ottla_wire::frames::FrameBuffer;
 
 use crate::config::BrokerConfig;
-use crate::memory::{KeptMemory, Parts};
+use crate::connection::DECRYPTED_MEMORY;
+use crate::memory::Parts;
+use crate::places::Places;
 
 /// The bytes that all connections together may hold without a charge: requests that have arrived in part or wait for their turn, and
 /// responses that their clients do not read.
@@ -57,8 +59,8 @@ const NAMES_MAX: usize = 60_000;
 pub(crate) struct Shares {
     connections: AtomicUsize,
     descriptions_max: usize,
-    /// Decrypted requests of connections over TLS. There is no waiting for this memory: they have it already.
-    pub(crate) decrypted: KeptMemory,
+    /// The connections over TLS with decrypted requests. There is no waiting for this memory: they have it already.
+    pub(crate) decrypted: Places,
 }
 
 /// The limits of a connection at a moment.
@@ -81,7 +83,7 @@ impl Shares {
         Self {
             connections: AtomicUsize::new(0),
             descriptions_max: descriptions_max(memory_max),
-            decrypted: KeptMemory::new(DECRYPTED_BYTES),
+            decrypted: Places::new(DECRYPTED_BYTES / DECRYPTED_MEMORY),
         }
     }
 

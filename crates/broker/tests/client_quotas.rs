@@ -212,6 +212,27 @@ fn a_producer_above_its_quota_is_answered_and_then_pauses() {
     assert!(other.is_served() && began.elapsed() < Duration::from_millis(300), "others do not pause");
 }
 
+/// The connection stayed until the pause was over, for days, and filled `max.connections` without a client.
+#[test]
+fn a_connection_whose_client_leaves_during_its_pause_ends() {
+    let (broker, mut connection) = start_with_quota(&[("user", None)], "producer_byte_rate", 1.0);
+    let records = batch(&[&vec![7; 50_000]], &Seal::default());
+    let response = connection.ask(12, &produce_request("orders", 1, &records)).expect("an answer");
+    assert!(response.throttle_time_ms > 60_000, "{} ms", response.throttle_time_ms);
+    let open = || {
+        let text = broker.cluster().metrics_text(10);
+        let connections = text.lines().filter(|line| line.starts_with("ottla_connections{"));
+        connections.filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok()).sum::<usize>()
+    };
+    assert_eq!(open(), 1);
+    drop(connection);
+    let deadline = Instant::now() + PATIENCE;
+    while open() > 0 {
+        assert!(Instant::now() < deadline, "the connection is kept");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_consumer_above_its_quota_gets_records_after_its_pause() {
     let (broker, mut connection) = start_with_quota(&[("client-id", None)], "consumer_byte_rate", 100_000.0);

@@ -137,7 +137,7 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
         instance_id: request.instance_id,
         rack_id: request.rack_id,
         client_id: context.client_id.to_string(),
-        client_host: context.connection.peer.host(),
+        client_host: context.connection.peer.host().to_string(),
         rebalance_timeout_ms: Some(request.rebalance_timeout_ms).filter(|ms| *ms >= 0),
         names: request.subscribed_topic_names.map(|names| names.into_iter().collect()),
         pattern,

@@ -65,8 +65,8 @@ impl Api for JoinGroupRequest {
         let join = Join {
             member_id: member_id.clone(),
             instance_id: group_instance_id,
-            client_id: context.client_id.to_string(),
-            client_host: context.connection.peer.host(),
+            client_id: context.client_id.clone(),
+            client_host: context.connection.peer.host().clone(),
             protocol_type: self.protocol_type,
             // Copied: slices would keep the request's frame in memory as long as the member lives.
             protocols: self

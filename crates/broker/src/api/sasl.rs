@@ -81,9 +81,11 @@ impl ConnectionContext {
             Step::Done { .. } => {
                 metrics.logins_succeeded.fetch_add(1, Ordering::Relaxed);
             }
-            Step::Failed { text, user } => {
+            Step::Failed { text, user, hint } => {
                 metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
-                self.cluster.warnings.warn_login(&self.peer, &self.listener.name, user.as_deref(), text);
+                let reason = hint.map_or_else(|| text.clone(), |hint| format!("{text}: {hint}"));
+                let name = &self.listener.name;
+                self.cluster.warnings.warn_login(&self.peer, name, user.as_deref(), &reason);
                 tokio::time::sleep(server.failure_delay()).await;
             }
             Step::Continue(_) | Step::IllegalState => {}

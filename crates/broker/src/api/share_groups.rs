@@ -38,7 +38,7 @@ impl Api for ShareGroupHeartbeatRequest {
                 epoch: self.member_epoch,
                 rack_id: self.rack_id,
                 client_id: context.client_id.to_string(),
-                client_host: context.connection.peer.host(),
+                client_host: context.connection.peer.host().to_string(),
                 names: self.subscribed_topic_names.map(|names| names.into_iter().collect()),
             };
             let cluster = context.cluster();

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::BufMut;
 use ottla_wire::frames::FrameBuffer;
@@ -65,19 +66,55 @@ pub(super) enum Received {
     NeedsMemory,
 }
 
-/// Receives, or waits for the end of a connection that waits for memory.
+/// The treatment of bytes that arrive on a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reads {
+    /// It reads them.
+    Continues,
+    /// It leaves them until there is memory.
+    WaitsForMemory,
+    /// It leaves them until its client may send again. If the client has gone, it ends after `longest`.
+    Pauses { longest: Duration },
+}
+
+/// Receives, or waits for the end of a connection that does not read.
 pub(super) async fn receive_or_leave<T: Transport>(
     io: &mut T,
     frames: &mut FrameBuffer,
     granted: &mut Option<Granted>,
     limits: Limits,
-    waits_for_memory: bool,
+    reads: Reads,
 ) -> io::Result<Received> {
-    if !waits_for_memory {
-        return receive(io, frames, granted, limits).await;
+    match reads {
+        Reads::Continues => return receive(io, frames, granted, limits).await,
+        Reads::WaitsForMemory => left(io, frames).await,
+        Reads::Pauses { longest } => left_in_pause(io, frames, longest).await,
     }
-    left(io, frames).await;
     Ok(Received::Bytes(0))
+}
+
+/// Waits until the peer has closed the connection while its client pauses for a quota, and nothing more is to be answered: otherwise it
+/// stays for `longest`.
+///
+/// Without it, connections that have ended count until the pause is over, which can take days.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+async fn left_in_pause<T: Transport>(io: &mut T, frames: &FrameBuffer, longest: Duration) {
+    if let Some(socket) = io.socket()
+        && socket.ready(Interest::PRIORITY).await.is_ok()
+    {
+        let waits = rustix::io::ioctl_fionread(socket).map_or(true, |bytes| bytes > 0);
+        if waits || io.decrypted_bytes() > 0 || frames.has_frame() {
+            tokio::time::sleep(longest).await;
+        }
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Other systems notice the end of a connection with the next read.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+async fn left_in_pause<T: Transport>(_io: &mut T, _frames: &FrameBuffer, _longest: Duration) {
+    std::future::pending::<()>().await;
 }
 
 /// Waits until the peer has closed the connection, and the rest of what it was sending can not arrive any more.

@@ -4,23 +4,18 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use ottla_wire::{Chain, Piece};
 use tokio::time::Instant;
 
 use super::thread::Thread;
-use super::{CONTENTION_CHECK, contended_time_for};
+use super::{CONTENDED_TIME_MAX, CONTENTION_CHECK, contended_time_for};
 use crate::cluster::Cluster;
 use crate::memory::{Charge, Sending};
 
 /// Responses above this size count as soon as they exist. Smaller ones count when they wait for earlier ones, or when the peer does not
 /// read them at once.
 const SMALL_BYTES_MAX: usize = 16 << 10;
-
-/// The longest time for a response, or a part of one, while others wait for memory that it holds: at any pace a large response would
-/// keep them for long.
-const CONTENDED_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The memory of a response that is not written yet.
 #[derive(Debug)]

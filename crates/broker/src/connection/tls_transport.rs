@@ -23,7 +23,7 @@ const UNFINISHED_BYTES_MAX: usize = 20 << 10;
 const RECORD_MEMORY: usize = UNFINISHED_BYTES_MAX + (4 << 10);
 
 /// The memory of a decrypted record that is not read, and of rustls' buffer below it.
-pub(super) const DECRYPTED_MEMORY: usize = (16 << 10) + UNFINISHED_BYTES_MAX;
+pub(crate) const DECRYPTED_MEMORY: usize = (16 << 10) + UNFINISHED_BYTES_MAX;
 /// A type, a version, and the size of the rest.
 const RECORD_HEADER_BYTES: usize = 5;
 

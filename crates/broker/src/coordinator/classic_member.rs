@@ -66,7 +66,7 @@ impl Join {
         }
         if self.protocols.len() > PROTOCOLS_MAX {
             let (count, max) = (self.protocols.len(), PROTOCOLS_MAX);
-            let (member_id, client_id) = (&self.member_id, &self.client_id);
+            let (member_id, client_id) = (&self.member_id, &*self.client_id);
             tracing::warn!(
                 member_id,
                 client_id,
@@ -81,9 +81,8 @@ impl Join {
 
     /// The memory of the member that joins. Its instance id is in the group, too.
     pub(super) fn member_bytes(&self) -> usize {
-        let instance_id = self.instance_id.as_ref();
-        let texts = [Some(&self.client_id), Some(&self.client_host), instance_id, instance_id];
-        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        let instance_id = self.instance_id.as_ref().map_or(0, String::len);
+        let texts = self.client_id.len() + self.client_host.len() + 2 * instance_id;
         let protocols: usize =
             self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
         bytes(self.member_id.len() + texts, self.protocols.len(), protocols)

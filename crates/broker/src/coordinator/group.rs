@@ -63,8 +63,8 @@ pub(crate) struct Synced {
 pub(crate) struct Join {
     pub(crate) member_id: String,
     pub(crate) instance_id: Option<String>,
-    pub(crate) client_id: String,
-    pub(crate) client_host: String,
+    pub(crate) client_id: Arc<str>,
+    pub(crate) client_host: Arc<str>,
     pub(crate) protocol_type: String,
     /// Name and subscription, in order of preference.
     pub(crate) protocols: Vec<(String, Bytes)>,

@@ -204,7 +204,7 @@ impl Groups {
         self.memory.keep(bytes).ok_or_else(|| {
             tracing::warn!(
                 group_id,
-                client_id = join.client_id,
+                client_id = &*join.client_id,
                 bytes,
                 "a member is refused: memory.max.bytes has no room for its group, its id or its subscription"
             );

@@ -4,8 +4,8 @@ use std::sync::{Arc, LazyLock};
 
 use super::sasl::SaslServer;
 use super::tls::TlsFiles;
-use super::unauthenticated::Unauthenticated;
 use crate::config::Listener;
+use crate::places::Places;
 
 /// The name of a listener without settings.
 pub(crate) const PLAINTEXT: &str = "PLAINTEXT";
@@ -18,7 +18,8 @@ pub(crate) struct ActiveListener {
     pub(crate) name: String,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) sasl: Option<SaslServer>,
-    pub(crate) unauthenticated: Unauthenticated,
+    /// The connections that have not authenticated yet.
+    pub(crate) unauthenticated: Places,
 }
 
 impl ActiveListener {
@@ -32,7 +33,7 @@ impl ActiveListener {
             name: settings.name.clone(),
             tls: settings.tls.clone().map(TlsFiles::load).transpose()?,
             sasl: settings.sasl.clone().map(SaslServer::new).transpose()?,
-            unauthenticated: Unauthenticated::default(),
+            unauthenticated: Places::unauthenticated(),
         })
     }
 
@@ -44,7 +45,7 @@ impl ActiveListener {
                 name: PLAINTEXT.to_owned(),
                 tls: None,
                 sasl: None,
-                unauthenticated: Unauthenticated::default(),
+                unauthenticated: Places::unauthenticated(),
             })
         });
         PLAIN.clone()

@@ -14,6 +14,8 @@ use super::authorizer::Client;
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Different denials of one interval that are logged. The others are counted together.
 const DENIALS_MAX: usize = 200;
+/// Bytes of a resource's name in the log, above the 249 of a topic. A client can ask for a name of any length.
+const NAME_BYTES_MAX: usize = 256;
 
 /// A denied operation, whatever the client's host and request.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -72,7 +74,8 @@ impl Interval {
 impl Audit {
     /// Logs a denial, unless it was logged in this interval.
     #[cold]
-    pub(super) fn denied(&self, denial: Denial, client: Client<'_>, now: Instant) {
+    pub(super) fn denied(&self, mut denial: Denial, client: Client<'_>, now: Instant) {
+        denial.name.truncate(denial.name.floor_char_boundary(NAME_BYTES_MAX));
         let Lines { repeated, others, is_new } = {
             let mut interval = self.interval.lock().unwrap_or_else(PoisonError::into_inner);
             interval.denied(denial.clone(), now)

@@ -7,7 +7,6 @@
 //! - `scram_credentials`: the keys that stand for passwords.
 //! - `secure_dir`: the files of a secure broker and its clients.
 //! - `subject`: the subject of a certificate as text.
-//! - `unauthenticated`: the limit of connections that have not authenticated yet.
 //! - `authorizer`: the decision whether a client may do an operation, from super users and ACLs.
 //! - `acl`: ACLs, and filters for them.
 //! - `acl_index`: all ACLs by resource and principal.
@@ -22,9 +21,8 @@ mod principal;
 pub(crate) mod sasl;
 pub(crate) mod scram_credentials;
 pub(crate) mod secure_dir;
-pub(crate) mod tls;
 mod subject;
-mod unauthenticated;
+pub(crate) mod tls;
 
 pub(crate) use authorizer::{Authorizer, Client};
 pub(crate) use principal::Principal;

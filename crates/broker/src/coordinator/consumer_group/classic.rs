@@ -218,8 +218,8 @@ fn beat_of(join: Join, lookup: &dyn TopicLookup) -> Result<Beat, ErrorCode> {
         member_id: join.member_id,
         instance_id: join.instance_id,
         rack_id: subscription.rack_id,
-        client_id: join.client_id,
-        client_host: join.client_host,
+        client_id: join.client_id.to_string(),
+        client_host: join.client_host.to_string(),
         rebalance_timeout_ms: Some(i32::try_from(join.rebalance_timeout.as_millis()).unwrap_or(i32::MAX)),
         names: Some(subscription.topics.into_iter().collect()),
         // Classic members match patterns themselves.

@@ -83,7 +83,9 @@ pub(crate) fn token(jwks: &[u8], message: &[u8]) -> bool {
             assert!(!login.user.is_empty() && login.expires_ms.is_some());
             true
         }
-        Outcome::Continue(..) | Outcome::FailedWith(..) | Outcome::Failed(_) => false,
+        Outcome::Continue(..) | Outcome::FailedWith(..) | Outcome::Failed(_) | Outcome::FailedFor(..) => {
+            false
+        }
     }
 }
 

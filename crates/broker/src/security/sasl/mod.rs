@@ -117,8 +117,8 @@ pub(crate) enum Step {
     Continue(Bytes),
     /// The client is authenticated, for this time.
     Done { bytes: Bytes, session: Option<Duration> },
-    /// The login failed, with a text for the client and the user that it names.
-    Failed { text: String, user: Option<String> },
+    /// The login failed, with a text for the client, the user that it names, and more for the log.
+    Failed { text: String, user: Option<String>, hint: Option<&'static str> },
     /// No token is expected.
     IllegalState,
 }
@@ -130,6 +130,8 @@ enum Outcome {
     /// The client gets this text instead of the general one.
     FailedWith(String, Option<String>),
     Failed(Option<String>),
+    /// The client gets the general text, and the log this one, too.
+    FailedFor(&'static str, String),
 }
 
 /// A login that succeeded.
@@ -196,7 +198,7 @@ impl SaslConnection {
                         "SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of \
                          mechanism '{before}'"
                     );
-                    return Step::Failed { text, user: None };
+                    return Step::Failed { text, user: None, hint: None };
                 }
                 let outcome = match mechanism {
                     SaslMechanism::Plain => plain::check(&server.settings, token),
@@ -220,8 +222,11 @@ impl SaslConnection {
                 state.stage = stage;
                 return Step::Continue(bytes);
             }
-            Outcome::FailedWith(text, user) => return Step::Failed { text, user },
-            Outcome::Failed(user) => return Step::Failed { text: general(), user },
+            Outcome::FailedWith(text, user) => return Step::Failed { text, user, hint: None },
+            Outcome::Failed(user) => return Step::Failed { text: general(), user, hint: None },
+            Outcome::FailedFor(hint, user) => {
+                return Step::Failed { text: general(), user: Some(user), hint: Some(hint) };
+            }
             Outcome::Done(login) => login,
         };
         let user = Principal::user(&login.user);
@@ -231,7 +236,7 @@ impl SaslConnection {
                 "Cannot change principals during re-authentication from {}.{}: {}.{}",
                 known.kind, known.name, user.kind, user.name
             );
-            return Step::Failed { text, user: Some(login.user) };
+            return Step::Failed { text, user: Some(login.user), hint: None };
         }
         let of_token = login
             .expires_ms

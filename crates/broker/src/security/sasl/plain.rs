@@ -48,7 +48,7 @@ mod tests {
             Outcome::Done(login) => Ok(login.user),
             Outcome::FailedWith(text, _) => Err(text),
             Outcome::Failed(_) => Err("malformed".to_owned()),
-            Outcome::Continue(..) => unreachable!("PLAIN has one token"),
+            Outcome::Continue(..) | Outcome::FailedFor(..) => unreachable!("PLAIN has one token"),
         }
     }
 

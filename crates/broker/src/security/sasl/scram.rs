@@ -12,6 +12,8 @@ use crate::security::scram_credentials::{ScramCredential, ScramCredentials, Scra
 /// The random bytes of a nonce, before encoding.
 pub(super) const NONCE_BYTES: usize = 24;
 
+const DOUBLED_NONCE: &str = "the client's nonce is doubled, as by librdkafka before 2.6.1: use a newer one";
+
 /// An exchange that waits for the client's proof.
 #[derive(Debug)]
 pub(super) struct ScramExchange {
@@ -81,8 +83,17 @@ impl ScramExchange {
                 let bytes = format!("v={}", STANDARD.encode(signature)).into();
                 Outcome::Done(Login { user: self.user, bytes, expires_ms: None })
             }
-            Some(_) | None => Outcome::Failed(Some(self.user)),
+            Some(_) => Outcome::Failed(Some(self.user)),
+            None if self.has_doubled_nonce(token) => Outcome::FailedFor(DOUBLED_NONCE, self.user),
+            None => Outcome::Failed(Some(self.user)),
         }
+    }
+
+    /// Returns `true` if the client has put its own nonce before the whole one again.
+    fn has_doubled_nonce(&self, token: &Bytes) -> bool {
+        let nonce =
+            std::str::from_utf8(token).ok().and_then(|message| message.split(',').nth(1)?.strip_prefix("r="));
+        nonce.is_some_and(|nonce| nonce.len() > self.nonce.len() && nonce.ends_with(&self.nonce))
     }
 
     /// The server's signature, if the client's proof is right.
@@ -95,13 +106,6 @@ impl ScramExchange {
         let nonce = fields.next()?.strip_prefix("r=")?;
         // The nonce shows that the proof was made for this exchange (CVE-2024-56128).
         if STANDARD.decode(channel_binding).ok()? != self.gs2_header.as_bytes() || nonce != self.nonce {
-            if nonce.len() > self.nonce.len() && nonce.ends_with(&self.nonce) {
-                let user = &self.user;
-                tracing::warn!(
-                    user,
-                    "the client's nonce is doubled: librdkafka before 2.6.1 does that, use a newer one"
-                );
-            }
             return None;
         }
         let said = format!("{},{without_proof}", self.said);
@@ -224,6 +228,14 @@ mod tests {
         assert!(is_refused(rfc_7677(), "c=biws,p=AAAA"));
         assert!(is_refused(rfc_7677(), ""));
         assert!(is_refused(ScramExchange { is_known: false, ..rfc_7677() }, PROOF));
+    }
+
+    /// It was logged with the whole name of the user at each attempt.
+    #[test]
+    fn a_doubled_nonce_is_refused_with_a_hint_for_the_log() {
+        let proof = PROOF.replace("r=rOpr", "r=abcrOpr");
+        let outcome = rfc_7677().finish(&Bytes::copy_from_slice(proof.as_bytes()));
+        assert!(matches!(outcome, Outcome::FailedFor(DOUBLED_NONCE, user) if user == "user"));
     }
 
     #[test]
