@@ -1,5 +1,6 @@
 //! `ottla consume`.
 
+mod printed;
 mod share;
 mod start_range;
 mod topic_watch;
@@ -11,6 +12,7 @@ use ottla_client::{
     Admin, Batch, Client, Config, Consumer, Event, OffsetAt, OffsetReset, Polled, StartAt, TopicPartition,
 };
 
+use self::printed::Printed;
 use self::topic_watch::TopicWatch;
 use super::groups;
 use crate::connect::{ConnectArgs, contact, runtime};
@@ -179,7 +181,7 @@ async fn read(
     let flushed = reading.output.flush();
     let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
     let closed = match reading.group {
-        // Nothing more is committed: the next member reads the records that were not written to the pipe.
+        // A write that waits for the reader does not delay the end: nothing more is committed.
         Some(_) if !is_stuck => consumer.close(CLOSE_WITHIN).await.map_err(Failure::from),
         Some(_) | None => Ok(()),
     };
@@ -475,15 +477,47 @@ impl<'a> Reading<'a> {
     }
 
     /// Prints a batch. Returns `true` if it contains the last requested record.
+    ///
+    /// A group's records are processed after the output has accepted their bytes. The next member reads the others again.
     fn print(&mut self, consumer: &mut Consumer, batch: &Batch) -> Result<bool, Failure> {
-        let at = TopicPartition { topic: batch.topic().clone(), partition: batch.partition() };
-        let end = self.ends.as_ref().map(|ends| ends.get(&at).copied().unwrap_or(0));
+        let mut printed = Printed::default();
+        let mut shown = self.show_batch(batch, &mut printed);
+        let is_end = batch.next_offset() >= batch.high_watermark();
+        if self.group.is_some() || is_end || shown.is_err() {
+            let flushed = self.output.flush();
+            shown = shown.and_then(|shown| flushed.map(|()| shown));
+        }
+        if let Some(ends) = &mut self.ends
+            && ends.get(batch.at()).is_some_and(|end| batch.next_offset() >= *end)
+        {
+            ends.remove(batch.at());
+        }
+        match shown {
+            Ok(Progress::Whole) => Ok(false),
+            Ok(Progress::Until(next)) => {
+                consumer.done_until(batch.at(), next);
+                Ok(false)
+            }
+            Ok(Progress::Last(next)) => {
+                consumer.done_until(batch.at(), next);
+                Ok(true)
+            }
+            Err(failure) => {
+                let next = printed.next(self.output.accepted()).unwrap_or_else(|| batch.first_offset());
+                consumer.done_until(batch.at(), next);
+                Err(failure)
+            }
+        }
+    }
+
+    fn show_batch(&mut self, batch: &Batch, printed: &mut Printed) -> Result<Progress, Failure> {
+        let at = batch.at();
+        let end = self.ends.as_ref().map(|ends| ends.get(at).copied().unwrap_or(0));
         for record in batch {
             let record = record?;
             if end.is_some_and(|end| record.offset >= end) {
                 // Records written after the start are for the next reader of the group.
-                consumer.done_until(&at, record.offset);
-                break;
+                return Ok(Progress::Until(record.offset));
             }
             let shown = Shown {
                 topic: &at.topic,
@@ -494,21 +528,26 @@ impl<'a> Reading<'a> {
                 value: record.value,
                 headers: record.headers,
             };
-            if self.show(&shown)? {
-                consumer.done_until(&at, record.offset + 1);
-                return Ok(true);
+            let is_last = self.show(&shown)?;
+            if self.group.is_some() {
+                printed.push(self.output.position(), record.offset + 1);
+            }
+            if is_last {
+                return Ok(Progress::Last(record.offset + 1));
             }
         }
-        if let Some(ends) = &mut self.ends
-            && ends.get(&at).is_some_and(|end| batch.next_offset() >= *end)
-        {
-            ends.remove(&at);
-        }
-        if batch.next_offset() >= batch.high_watermark() {
-            self.output.flush()?;
-        }
-        Ok(false)
+        Ok(Progress::Whole)
     }
+}
+
+/// How far a batch was printed.
+enum Progress {
+    /// All its records.
+    Whole,
+    /// The records before this offset, where reading ends.
+    Until(i64),
+    /// The records before this offset, including the last requested one.
+    Last(i64),
 }
 
 impl Reading<'_> {

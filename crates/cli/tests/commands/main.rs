@@ -14,6 +14,7 @@ mod interrupts;
 mod letters;
 mod logs;
 mod operation;
+mod outputs;
 mod security;
 mod share_groups;
 mod support;

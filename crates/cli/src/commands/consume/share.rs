@@ -2,6 +2,7 @@
 
 use ottla_client::{AcknowledgeType, Client, ShareBatch, ShareConsumer};
 
+use super::printed::Printed;
 use super::{CLOSE_WITHIN, POLL, Reading};
 use crate::failure::Failure;
 use crate::format::Shown;
@@ -49,14 +50,17 @@ async fn read(
     }
 }
 
-/// Prints a batch. Returns `true` if it contains the last requested record.
+/// Prints a batch. Returns `true` if it contains the last requested record. Records are accepted after the output has accepted
+/// their bytes; closing releases the others.
 fn print(
     consumer: &mut ShareConsumer,
     reading: &mut Reading<'_>,
     batch: &ShareBatch,
 ) -> Result<bool, Failure> {
-    for record in batch {
-        let shown = Shown {
+    let mut printed = Printed::default();
+    let mut shown = Ok(false);
+    for (record, next) in batch.into_iter().zip(1..) {
+        shown = reading.show(&Shown {
             topic: record.topic(),
             partition: record.partition(),
             offset: record.offset(),
@@ -64,12 +68,16 @@ fn print(
             key: record.key(),
             value: record.value(),
             headers: record.raw_headers(),
-        };
-        let is_last = reading.show(&shown)?;
-        consumer.acknowledge(&record, AcknowledgeType::Accept)?;
-        if is_last {
-            return Ok(true);
+        });
+        printed.push(reading.output.position(), next);
+        if !matches!(shown, Ok(false)) {
+            break;
         }
     }
-    Ok(false)
+    let flushed = reading.output.flush();
+    let accepted = printed.next(reading.output.accepted()).unwrap_or(0);
+    for (record, _) in batch.into_iter().zip(0..accepted) {
+        consumer.acknowledge(&record, AcknowledgeType::Accept)?;
+    }
+    shown.and_then(|is_last| flushed.map(|()| is_last))
 }

@@ -1,0 +1,116 @@
+//! `ottla consume` of a group: records that the output did not accept are not committed.
+
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+use std::time::Duration;
+
+use ottla_broker::BrokerThread;
+use rustix::process::Signal;
+
+use crate::support::{PATIENCE, Running, at, binary, broker, command, fill};
+
+/// The capacity of a pipe on Linux.
+const PIPE_BYTES: u64 = 64 << 10;
+const RECORDS: usize = 10_000;
+/// The size of a line.
+const LINE_BYTES: u64 = 100;
+
+fn fill_with_lines(broker: &BrokerThread, more: &[&str]) {
+    let lines: String = (0..RECORDS).map(|number| format!("{number:099}\n")).collect();
+    at(broker, &[&["produce", "orders"], more].concat(), &lines).succeeded();
+}
+
+/// The committed offset of partition 0; 0 without one, where the group begins.
+fn committed(broker: &BrokerThread) -> u64 {
+    let described = at(broker, &["groups", "describe", "readers", "--output", "json"], "");
+    let Ok(group) = serde_json::from_str::<serde_json::Value>(&described.stdout) else { return 0 };
+    group["partitions"][0]["committed"].as_u64().unwrap_or(0)
+}
+
+/// A command whose standard output is a device that is full.
+fn on_full_device(args: &[&str]) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" > /dev/full"]).arg(binary()).args(args);
+    shell.env_remove("OTTLA_BROKERS").env_remove("OTTLA_LOG");
+    shell
+}
+
+/// All 10,000 records were committed.
+#[test]
+fn records_that_head_did_not_read_are_not_committed() {
+    let broker = broker(1);
+    fill_with_lines(&broker, &[]);
+    let servers = broker.bootstrap_servers();
+    for more in [&[][..], &["-c", "9000"], &["-e"]] {
+        let args = [&["consume", "orders", "-G", "readers", "-b", &servers], more].concat();
+        let (reader, _stdin, stdout) = Running::start_with_pipes(&mut command(&args));
+        let mut head = BufReader::new(stdout);
+        let mut lines = String::new();
+        for _ in 0..5 {
+            head.read_line(&mut lines).expect("readable");
+        }
+        assert!(lines.ends_with('\n'), "{lines}");
+        drop(head);
+        reader.wait().succeeded();
+    }
+    // Each reader accepted what its pipe and its own buffer hold.
+    let accepted = 3 * 2 * PIPE_BYTES / LINE_BYTES;
+    let committed = committed(&broker);
+    assert!((15..=accepted).contains(&committed), "committed {committed} of {RECORDS}");
+}
+
+/// All of them were committed, and the failure was reported afterwards.
+#[test]
+fn records_for_a_full_disk_are_not_committed() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    fill(&broker, "1\n2\n3\n");
+    for more in [&[][..], &["-c", "2"], &["-e"]] {
+        let args = [&["consume", "orders", "-G", "readers", "-b", &servers], more].concat();
+        let ended = Running::start(&mut on_full_device(&args), "").wait();
+        ended.failed(1, &["standard output: no space left on device"]);
+        assert_eq!(committed(&broker), 0, "{more:?}");
+    }
+    let read = at(&broker, &["consume", "orders", "-G", "readers", "-e"], "").succeeded();
+    assert_eq!(read.stdout, "1\n2\n3\n");
+}
+
+/// The records in the buffer of the command were committed while the write before them waited.
+#[test]
+fn records_of_a_blocked_output_are_not_committed() {
+    let broker = broker(1);
+    // Small batches and fetches: each poll returns some records.
+    fill_with_lines(&broker, &["-X", "batch.size=5000"]);
+    let servers = broker.bootstrap_servers();
+    let args = ["consume", "orders", "-G", "readers", "-b", &servers];
+    let small = ["-X", "auto.commit.interval.ms=50", "-X", "fetch.message.max.bytes=10000"];
+    let (mut reader, _stdin, stdout) = Running::start_with_pipes(&mut command(&[&args[..], &small].concat()));
+    // Unread bytes fill all pages of the pipe, the last ones in part.
+    let is_full = || rustix::io::ioctl_fionread(&stdout).expect("a pipe") >= PIPE_BYTES / 2;
+    reader.until("stuck", PATIENCE, |_| is_full());
+    // Some commits later.
+    std::thread::sleep(Duration::from_millis(500));
+    reader.signal(Signal::INT);
+    reader.wait().failed(130, &["interrupted"]);
+    let accepted = rustix::io::ioctl_fionread(&stdout).expect("a pipe") / LINE_BYTES;
+    let committed = committed(&broker);
+    assert!(committed <= accepted, "committed {committed}, of which the pipe has {accepted}");
+}
+
+/// They were accepted for the whole group.
+#[test]
+fn records_of_a_share_group_for_a_full_disk_stay_for_other_members() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    fill(&broker, "1\n2\n3\n");
+    let create =
+        ["groups", "reset-offsets", "sharers", "-t", "orders", "--to-earliest", "--create", "--share"];
+    at(&broker, &[&create[..], &["--execute"]].concat(), "").succeeded();
+    for more in [&[][..], &["-c", "2"]] {
+        let args = [&["consume", "orders", "-G", "sharers", "--share", "-b", &servers], more].concat();
+        let ended = Running::start(&mut on_full_device(&args), "").wait();
+        ended.failed(1, &["standard output: no space left on device"]);
+    }
+    let args = ["consume", "orders", "-G", "sharers", "--share", "-c", "3"];
+    assert_eq!(at(&broker, &args, "").succeeded().stdout, "1\n2\n3\n");
+}
