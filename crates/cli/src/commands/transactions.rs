@@ -20,6 +20,9 @@ use crate::time::{format_ms, now_ms};
 /// The state of an id with an open transaction.
 const ONGOING: &str = "Ongoing";
 
+/// The states of an id whose last transaction has ended in all partitions.
+const ENDED: [&str; 4] = ["Empty", "CompleteCommit", "CompleteAbort", "Dead"];
+
 /// Lists, describes and aborts transactions
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Transactions {
@@ -59,7 +62,8 @@ pub(crate) enum Transactions {
 /// Aborts the open transactions of ids and fences their producers, or aborts one that hangs
 ///
 /// A producer that is fenced fails with its next request. A transaction hangs if a partition has it open and its coordinator
-/// does not know it; `--hanging` aborts it in this partition. Example: `ottla transactions abort billing`
+/// does not know it; `--hanging` aborts it in this partition, unless the coordinator has it open there. Example:
+/// `ottla transactions abort billing`
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub(crate) struct AbortArgs {
@@ -210,6 +214,8 @@ async fn abort_hanging(
             "topic `{topic}` partition {partition}: producer {producer_id} has no open transaction there"
         )));
     };
+    let start = open.transaction_start_offset.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+    refuse_known(admin, &at, producer_id).await?;
     let hanging = HangingTransaction {
         partition: at,
         producer_id,
@@ -217,5 +223,38 @@ async fn abort_hanging(
         coordinator_epoch: open.coordinator_epoch.unwrap_or(0),
     };
     admin.abort_hanging_transaction(hanging, Timeouts::default()).await?;
-    print(&format!("aborted the transaction of producer {producer_id} in {topic}:{partition}\n"))
+    print(&format!(
+        "aborted the transaction of producer {producer_id} in {topic}:{partition}, which started at offset {start}\n"
+    ))
+}
+
+/// Fails if a coordinator has a transaction of the producer open in the partition: an abort here would end a part of it only.
+async fn refuse_known(admin: &Admin, at: &TopicPartition, producer_id: i64) -> Result<(), Failure> {
+    let filter = TransactionFilter { producer_ids: vec![producer_id], ..TransactionFilter::default() };
+    let listed = admin.list_transactions(filter, Timeouts::default()).await?;
+    if let Some((node, error)) = listed.errors.into_iter().next() {
+        let reason = Failure::from(error);
+        return Err(Failure::failed(format!(
+            "node {node} may have the transaction of producer {producer_id} open, and does not list its transactions: {reason}"
+        )));
+    }
+    let ids: Vec<&str> = listed.transactions.iter().map(|found| found.transactional_id.as_str()).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    for (id, described) in admin.describe_transactions(&ids, Timeouts::default()).await? {
+        let found = match described {
+            Ok(found) => found,
+            Err(error) if error.broker_code() == Some(ErrorCode::TransactionalIdNotFound) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if found.partitions.contains(at) && !ENDED.contains(&&*found.state) {
+            return Err(Failure::failed(format!(
+                "topic `{}` partition {}: the transaction of producer {producer_id} does not hang: it is one of `{id}`, whose \
+                 state is {}; `ottla transactions abort {id}` aborts it in all partitions",
+                at.topic, at.partition, found.state
+            )));
+        }
+    }
+    Ok(())
 }

@@ -16,7 +16,7 @@ fn objects(broker: &BrokerThread, args: &[&str]) -> Vec<Value> {
 }
 
 /// A producer with an open transaction that has one record in `orders`.
-fn open_transaction(broker: &BrokerThread, id: &str) -> Producer {
+pub(crate) fn open_transaction(broker: &BrokerThread, id: &str) -> Producer {
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("transactional.id", id).expect("valid");
     let producer = Client::new(config).expect("a client").producer();
@@ -296,10 +296,25 @@ fn a_transaction_that_hangs_is_aborted_in_its_partition() {
     };
     hanging("4711", "orders:0").failed(1, &["producer 4711 has no open transaction there"]);
     hanging(&id, "orders").failed(2, &["name the partition"]);
-    hanging(&id, "orders:0").succeeded();
+    let aborted = hanging(&id, "orders:0").succeeded();
+    assert!(aborted.stdout.contains("which started at offset 0"), "{}", aborted.stdout);
     hanging(&id, "orders:0").failed(1, &["has no open transaction there"]);
     at(&broker, &["transactions", "abort"], "").failed(2, &["required"]);
     drop(producer);
+}
+
+/// Its records were aborted in one partition, and its producer committed the rest.
+#[test]
+fn a_transaction_that_its_coordinator_knows_does_not_hang() {
+    let broker = broker(1);
+    let producer = open_transaction(&broker, "billing");
+    let id = objects(&broker, &["transactions", "list"])[0]["producer_id"].to_string();
+    at(&broker, &["transactions", "abort", "--hanging", "orders:0", "--producer-id", &id], "").failed(
+        1,
+        &["does not hang", "`billing`, whose state is Ongoing", "ottla transactions abort billing"],
+    );
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    assert!(!at(&broker, &["consume", "orders", "-e"], "").succeeded().stdout.is_empty());
 }
 
 #[test]
