@@ -31,7 +31,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Each worker is a child process. It reads records from its standard input, one per line, and writes one result line
 /// per record to its standard output, in the same order. A record is done when its result line arrives; commits never
 /// pass an unfinished record. A result that begins with `error`, or is a JSON object with a member `error`, marks the
-/// record as failed. A process that exits fails its unfinished records. A program that cannot be started ends the
+/// record as failed. A process that exits fails its unfinished records. One that writes more lines than it has read records
+/// ends the command, without a commit of those records. A program that cannot be started ends the
 /// command, without a commit of the record. Ctrl-C waits for records in flight, commits, and leaves the group. A
 /// summary is printed at the end. The exit code is 1 if records were skipped.
 #[derive(Debug, clap::Args)]

@@ -64,6 +64,22 @@ fn a_program_that_does_not_start_any_more_ends_the_command_and_commits_nothing()
     }
 }
 
+/// The third line was the result of the second record, and so on: records were committed that the program had not read.
+#[test]
+fn a_program_with_more_lines_than_records_ends_the_command() {
+    for (batch, at_most) in [("1", 1), ("4", 0)] {
+        let broker = broker(1);
+        fill(&broker, SEVEN);
+        let run =
+            ["run", "--topic", "orders", "--group", "workers", "--workers", "1", "--batch", batch, "--skip"];
+        let program = "while read -r line; do printf 'read\\ndone\\n'; sleep 0.1; done";
+        let more = ["--order", "partition", "--", "sh", "-c", program];
+        let words = ["more result lines than it has read records", "everything else to standard error"];
+        at(&broker, &[&run[..], &more].concat(), "").failed(1, &words);
+        assert!(committed(&broker) <= at_most, "--batch {batch}: {}", committed(&broker));
+    }
+}
+
 #[test]
 fn a_shell_that_does_not_find_its_program_is_no_handler_that_fails() {
     let broker = broker(1);

@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 
 use ottla_client::RecordView;
 use ottla_parallel::Failure;
+use rustix::io::ioctl_fionread;
 
 use crate::failure::sentence;
 use crate::format::{Format, Shown};
+use crate::output::note;
 
 /// Maximum size of the lines without a result. They fit into the process's pipe, so that a write never waits for a
 /// process that waits for us to read its results.
 const UNANSWERED_BYTES_MAX: usize = 32 << 10;
+
+/// The part of an excess line that a failure quotes.
+const EXCESS_BYTES_SHOWN: usize = 80;
 
 /// Exit codes of shells and of `env` for a program that cannot be executed or is not found.
 const NO_PROGRAM: std::ops::RangeInclusive<i32> = 126..=127;
@@ -55,6 +60,10 @@ struct Running {
     answered: Option<io::Result<String>>,
     /// `true` after the process's first result.
     has_result: bool,
+    /// `true` if the last line was a long one.
+    has_long_line: bool,
+    /// `true` after the process has written more lines than it has received.
+    has_excess: bool,
 }
 
 impl Child {
@@ -85,6 +94,9 @@ impl Child {
             {
                 ended = running.read_result(&self.settings, &mut pending, &mut results).err();
             }
+            if ended.is_none() && pending.bytes == 0 {
+                ended = running.check_silent().err();
+            }
             if ended.is_none() {
                 ended = running.write(&self.line).err();
             }
@@ -92,6 +104,14 @@ impl Child {
         }
         while ended.is_none() && !pending.lines.is_empty() {
             ended = running.read_result(&self.settings, &mut pending, &mut results).err();
+        }
+        if ended.is_none() {
+            ended = running.check_silent().err();
+        }
+        if let Some(failure) = ended.as_ref().filter(|_| running.has_excess) {
+            // Any of these results may be one of another record.
+            let done = results.iter_mut().filter(|result| matches!(result, LineResult::Done));
+            done.for_each(|result| *result = LineResult::Failed(failure.clone()));
         }
         match ended {
             None => self.running = Some(running),
@@ -131,6 +151,17 @@ impl Child {
     }
 }
 
+impl Drop for Child {
+    /// A line that comes after the results of all records shows that results were not those of their records.
+    fn drop(&mut self) {
+        let Some(mut running) = self.running.take() else { return };
+        running.end();
+        if let Some(excess) = running.excess() {
+            note(&format!("ottla: warning: {excess}; records may be committed that were not processed"));
+        }
+    }
+}
+
 /// Lines without a result yet.
 #[derive(Default)]
 struct PendingLines {
@@ -167,12 +198,21 @@ impl Running {
         let mut process = command.spawn().map_err(refused)?;
         let (to, from) = (process.stdin.take(), process.stdout.take());
         let from = from.ok_or_else(|| Failure::fatal("the process has no standard output"))?;
-        Ok(Self { process, to, from: BufReader::new(from), answered: None, has_result: false })
+        Ok(Self {
+            process,
+            to,
+            from: BufReader::new(from),
+            answered: None,
+            has_result: false,
+            has_long_line: false,
+            has_excess: false,
+        })
     }
 
     /// Writes a line. While a long one is written, its result is read: the process may begin to answer before it has read all.
     /// Lines before a long one have their results.
     fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
+        self.has_long_line = line.len() > UNANSWERED_BYTES_MAX;
         let Self { to: Some(to), from, answered, .. } = self else { return Ok(()) };
         let written = if line.len() <= UNANSWERED_BYTES_MAX {
             to.write_all(line)
@@ -230,6 +270,38 @@ impl Running {
         Ok(())
     }
 
+    /// Fails if there is output although each line has its result: it would be the result of a later record. No record causes
+    /// this failure.
+    fn check_silent(&mut self) -> Result<(), Failure> {
+        let Some(excess) = self.excess() else { return Ok(()) };
+        self.has_excess = true;
+        Err(Failure::fatal(excess))
+    }
+
+    /// The description of result lines that the process has written beyond those of its records: they are unread, or came before
+    /// it has read the records. A long line may have its result before it is read.
+    fn excess(&mut self) -> Option<String> {
+        let unread = ioctl_fionread(self.from.get_ref()).unwrap_or(0);
+        let has_output = unread > 0 || !self.from.buffer().is_empty();
+        let input = self.to.as_ref().filter(|_| !self.has_long_line);
+        let has_input = input.is_some_and(|to| ioctl_fionread(to).is_ok_and(|unread| unread > 0));
+        if !has_output && !has_input {
+            return None;
+        }
+        let mut quoted = String::new();
+        if has_output {
+            // This does not block: there are bytes.
+            let bytes = self.from.fill_buf().unwrap_or_default();
+            let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            let line = String::from_utf8_lossy(line.get(..EXCESS_BYTES_SHOWN).unwrap_or(line));
+            quoted = format!(", the next one begins with {line:?}");
+        }
+        Some(format!(
+            "the program has written more result lines than it has read records{quoted}: write one line per record to standard \
+             output, and everything else to standard error"
+        ))
+    }
+
     fn ended(&mut self, what: &str) -> Failure {
         // A remaining process could answer the next line with a result that belongs to this one.
         let _ = self.process.kill();
@@ -246,8 +318,14 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Gives the process time to exit by itself.
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Running {
+    /// Ends the process. Gives it time to exit by itself.
+    fn end(&mut self) {
         self.to = None;
         let begun = Instant::now();
         while matches!(self.process.try_wait(), Ok(None)) && begun.elapsed() < END_WITHIN {
@@ -300,6 +378,22 @@ mod tests {
         running.read_result(&settings, &mut pending, &mut results).expect_err("not printed");
         assert!(matches!(&results[..], [LineResult::Failed(_)]), "{results:?}");
         assert_eq!(pending.lines.len(), 1, "the second line has no result");
+    }
+
+    /// The second line was the result of the next record, which was committed unprocessed.
+    #[test]
+    fn a_second_line_for_a_record_is_no_result_of_the_next_one() {
+        let (mut running, settings) = shell("while read line; do printf 'ok\\nextra\\n'; done", None);
+        let (mut pending, mut results) = (PendingLines::default(), Vec::new());
+        running.check_silent().expect("silent");
+        running.write(b"1\n").expect("written");
+        pending.push_written(2);
+        running.read_result(&settings, &mut pending, &mut results).expect("a result");
+        // The program writes both lines at once.
+        let refused = running.excess().expect("one line too many");
+        assert!(refused.contains("more result lines") && refused.contains("\"extra\""), "{refused}");
+        running.check_silent().expect_err("fatal");
+        assert!(running.has_excess);
     }
 
     #[test]
