@@ -2,7 +2,28 @@
 
 use std::io::Write;
 
-use crate::support::{PATIENCE, Running, command};
+use crate::support::{PATIENCE, Running, command, ottla};
+
+/// The rest of the segment was skipped, and the command succeeded.
+#[test]
+fn a_damaged_end_of_a_segment_before_others_is_reported() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("log");
+    let (path, lines) = (log.to_str().expect("UTF-8"), dir.path().join("lines"));
+    std::fs::write(&lines, "1\n2\n3\n").expect("written");
+    ottla(&["log", "append", path, "-l", lines.to_str().expect("UTF-8")], "").succeeded();
+    let segment = log.join("00000000000000000000.log");
+    let mut bytes = std::fs::read(&segment).expect("read");
+    let end = bytes.iter().rposition(|byte| *byte != 0).expect("a batch") + 1;
+    bytes.truncate(end);
+    std::fs::write(log.join("00000000000000000003.log"), &bytes).expect("written");
+    bytes.resize(end.next_multiple_of(100), 0);
+    bytes.extend([7; 100]);
+    std::fs::write(&segment, bytes).expect("written");
+    let ended =
+        ottla(&["log", "tail", path], "").failed(1, &["00000000000000000000.log", "are not a whole batch"]);
+    assert_eq!(ended.stdout, "1\n2\n3\n");
+}
 
 /// Earlier, lines waited for 64 KiB of them or for the end of the input.
 #[test]

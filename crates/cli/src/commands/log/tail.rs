@@ -22,14 +22,26 @@ const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
 /// Prints the records of a log, and with `--follow` waits for more.
 pub(super) async fn tail(args: &TailArgs) -> Result<(), Failure> {
+    let interrupt = Interrupt::watch_and(|_| {})?;
+    let mut output = StoppableOutput::new(interrupt.clone())?;
+    match print(args, &interrupt, &mut output).await {
+        // The reader of the output does not read.
+        Err(failure @ Failure::Interrupted(_)) => Err(failure),
+        // The records before a damaged one are printed.
+        read => {
+            let flushed = output.flush();
+            read.and(flushed)
+        }
+    }
+}
+
+async fn print(args: &TailArgs, interrupt: &Interrupt, output: &mut StoppableOutput) -> Result<(), Failure> {
     let lines = Format::Text(vec![Piece::Value, Piece::Literal(b"\n".to_vec())]);
     let format = if args.json { Format::Json } else { args.format.clone().unwrap_or(lines) };
     // Watched before the first read, so that no change is missed.
     let watch = if args.follow { Some(DirWatch::start(&args.dir)) } else { None };
     let mut tail = SegmentTail::open(&args.dir, args.from)?;
     let mut stop = Box::pin(interrupted());
-    let interrupt = Interrupt::watch_and(|_| {})?;
-    let mut output = StoppableOutput::new(interrupt.clone())?;
     let mut text = Vec::new();
     let topic = args.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     loop {
@@ -109,7 +121,8 @@ impl SegmentTail {
                 // The rest of the buffer is a part of a batch: read more, at least the whole batch.
                 let wanted =
                     BatchHeader::parse(&self.bytes).map_or(READ_BYTES, |header| header.total_bytes());
-                if self.fill(wanted.max(READ_BYTES))? || self.advance()? {
+                let wanted = wanted.max(READ_BYTES);
+                if self.fill(wanted)? || self.advance(wanted)? {
                     continue;
                 }
                 return Ok(None);
@@ -144,11 +157,16 @@ impl SegmentTail {
         Ok(more)
     }
 
-    /// Advances to the next segment, if there is one.
-    fn advance(&mut self) -> Result<bool, Failure> {
+    /// Advances to the next segment, if there is one. Returns an error if the rest of the current one is not a whole batch.
+    fn advance(&mut self, wanted: usize) -> Result<bool, Failure> {
         let Some(base) = segments(&self.dir)?.into_iter().find(|base| *base > self.base) else {
             return Ok(false);
         };
+        // A batch may have been written between the last read and the start of the next segment.
+        if self.fill(wanted)? {
+            return Ok(true);
+        }
+        self.at_end()?;
         let path = segment_path(&self.dir, base);
         self.file = File::open(&path).map_err(|error| Failure::file(&path, &error))?;
         (self.base, self.path, self.position, self.bytes) = (base, path, 0, Bytes::new());
