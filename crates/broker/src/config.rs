@@ -33,6 +33,7 @@ pub use listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSe
 pub use oauth::{KeyEndpointSettings, KeySource, OauthSettings};
 pub use password::Password;
 pub use principal_rules::PrincipalRules;
+pub(crate) use settings::topic_setting_name;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
 pub use share_partitions::SharePartitionConfig;

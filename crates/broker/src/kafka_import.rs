@@ -2,6 +2,7 @@
 //!
 //! The directories of Apache Kafka are only read. A crash at any point leaves either all topics or none.
 
+mod configs;
 mod copy;
 mod error;
 mod metadata_log;
@@ -14,16 +15,16 @@ use std::sync::Arc;
 use ottla_log::storage::Storage;
 use ottla_log::storage::fs::{FsStorage, lock};
 
+use self::configs::{Defaults, is_tiered};
 use self::copy::copy_partition;
 pub use self::error::ImportError;
 use self::error::io_failed;
 use self::metadata_log::{Image, TopicImage};
-use self::segments::segments_of;
+use self::segments::{Segment, segments_of};
 use self::source::{Source, SourcePartition};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, IdFloors, Refusal, Seams};
-use crate::config::{BrokerConfig, TopicConfig};
-use crate::internal_topics::InternalTopic;
+use crate::config::BrokerConfig;
 use crate::lifecycle::import::ImportedTopic;
 use crate::partition::Syncer;
 use crate::topics::partition_dir;
@@ -125,6 +126,7 @@ fn plan(
             reasons.push(format!("Apache Kafka has no topic `{name}`"));
         }
     }
+    let defaults = Defaults::of(image, source.node_id, notes);
     for (id, topic) in &image.topics {
         if !(wanted.is_empty() || wanted.contains(&topic.name)) {
             continue;
@@ -133,7 +135,11 @@ fn plan(
         for index in 0..topic.partitions.len() as i32 {
             match partition_of(source, topic, *id, index) {
                 Ok(partition) => {
-                    bytes += segments_of(&partition.path)?.iter().map(|segment| segment.bytes).sum::<u64>();
+                    let segments = segments_of(&partition.path)?;
+                    bytes += segments.iter().map(|segment| segment.bytes).sum::<u64>();
+                    if is_tiered(image, &topic.name) {
+                        reasons.extend(missing_records(&topic.name, index, partition, &segments));
+                    }
                     partitions.push(partition.clone());
                 }
                 Err(reason) => reasons.push(reason),
@@ -143,7 +149,7 @@ fn plan(
             name: topic.name.clone(),
             id: *id,
             partitions: topic.partitions.len() as i32,
-            config: config_of(image, &topic.name, notes),
+            config: defaults.config_of(image, &topic.name, notes, &mut reasons),
         };
         planned.push(Planned { topic, partitions, bytes });
     }
@@ -197,18 +203,20 @@ fn partition_of<'s>(
     }
 }
 
-/// The settings of a topic. Those of the coordinators' topics are this broker's.
-fn config_of(image: &Image, name: &str, notes: &mut Vec<String>) -> TopicConfig {
-    if let Some(internal) = InternalTopic::of_name(name) {
-        return internal.settings(&BrokerConfig::default());
-    }
-    let mut config = TopicConfig::default();
-    for (key, value) in image.configs.get(name).into_iter().flatten() {
-        if let Err(reason) = config.set(key, value) {
-            notes.push(format!("topic `{name}`: a setting is left out: {reason}"));
-        }
-    }
-    config
+/// Returns the reason against a partition of a tiered topic whose first records are in remote storage only.
+fn missing_records(
+    topic: &str,
+    index: i32,
+    partition: &SourcePartition,
+    segments: &[Segment],
+) -> Option<String> {
+    let (start, local) = (partition.start_offset, segments.first()?.base_offset);
+    (local > start).then(|| {
+        format!(
+            "partition {index} of topic `{topic}`: the records from offset {start} to {local} are in remote storage only, \
+             which this program does not read: copy the topic with a mirroring tool, or import the others with --topic"
+        )
+    })
 }
 
 /// Refuses topics of which the data directory has a partition, without opening the directory.

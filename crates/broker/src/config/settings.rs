@@ -221,6 +221,11 @@ pub(super) fn topic_setting_of(broker_setting: &str) -> Option<&'static Setting>
     all(Scope::Topic).iter().find(|setting| setting.synonyms.contains(&broker_setting))
 }
 
+/// The name of the topic setting whose default a broker setting is.
+pub(crate) fn topic_setting_name(broker_setting: &str) -> Option<&'static str> {
+    topic_setting_of(broker_setting).map(|setting| setting.name)
+}
+
 /// The most similar name, if it is likely to be meant.
 pub(super) fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
     let near = all(scope).iter().map(|setting| (distance(name, setting.name), setting.name));

@@ -19,8 +19,9 @@ const SNAPSHOT_SUFFIX: &str = ".checkpoint";
 const BATCH_BYTES_MAX: usize = 64 << 20;
 /// The version of the frame around each record.
 const FRAME_VERSION: u32 = 1;
-/// The number of topics among the kinds of resources.
+/// The numbers of topics and brokers among the kinds of resources.
 const TOPIC_RESOURCE: i8 = 2;
+const BROKER_RESOURCE: i8 = 4;
 
 /// The partitions of a topic, by number.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub(super) struct Image {
     pub(super) topics: BTreeMap<Uuid, TopicImage>,
     /// The settings of topics, by name.
     pub(super) configs: BTreeMap<String, BTreeMap<String, String>>,
+    /// The dynamic settings of brokers, by node id; those of all brokers have an empty name.
+    pub(super) broker_configs: BTreeMap<String, BTreeMap<String, String>>,
     /// No producer has had this id, or one above it.
     pub(super) next_producer_id: i64,
 }
@@ -181,13 +184,16 @@ impl Reader {
                 let resource = input.i8()?;
                 let (name, key) = (string(input)?.unwrap_or_default(), string(input)?.unwrap_or_default());
                 let value = string(input)?;
-                if resource == TOPIC_RESOURCE {
-                    let values = self.image.configs.entry(name).or_default();
-                    match value {
-                        Some(value) => values.insert(key, value),
-                        None => values.remove(&key),
-                    };
-                }
+                let configs = match resource {
+                    TOPIC_RESOURCE => &mut self.image.configs,
+                    BROKER_RESOURCE => &mut self.image.broker_configs,
+                    _ => return Ok(()),
+                };
+                let values = configs.entry(name).or_default();
+                match value {
+                    Some(value) => values.insert(key, value),
+                    None => values.remove(&key),
+                };
             }
             REMOVE_TOPIC => {
                 if let Some(topic) = self.image.topics.remove(&Uuid(input.array()?)) {

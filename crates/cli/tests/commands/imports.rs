@@ -64,6 +64,12 @@ impl StoppedKafka {
         }
     }
 
+    /// Adds a setting to the metadata, of a topic (2) or of brokers (4).
+    fn add_config(&mut self, kind: u8, name: &str, key: &str, value: &str) {
+        let text = |text: &str| [&[text.len() as u8 + 1], text.as_bytes()].concat();
+        self.records.push([&[1, 4, 0, kind][..], &text(name), &text(key), &text(value), &[NO_TAGS]].concat());
+    }
+
     /// Appends a batch to the first segment of a partition.
     fn append(&self, dir: &str, partition: &str, first: i64, values: &[String]) {
         let segment = self.dir(dir).join(partition).join("00000000000000000000.log");
@@ -171,6 +177,56 @@ fn a_repair_of_the_journal_keeps_imported_topics() {
     for _ in 0..2 {
         assert_eq!(values_of(&target, "orders"), ["a", "b"]);
     }
+}
+
+/// The topic got the broker's 7 days, and its records were deleted.
+#[test]
+fn topics_keep_the_dynamic_defaults_of_the_brokers() {
+    let mut kafka = StoppedKafka::new();
+    kafka.add_topic("orders", 7, &["first"]);
+    kafka.append("first", "orders-0", 0, &["a".into()]);
+    kafka.add_config(4, "", "log.retention.ms", "-1");
+    kafka.add_config(4, "1", "log.segment.bytes", "2097152");
+    kafka.add_config(4, "1", "background.threads", "9");
+    kafka.add_config(2, "orders", "segment.bytes", "1048576");
+    let kafka = kafka.finish();
+    let data = tempfile::tempdir().expect("a directory");
+    let target = data.path().join("ottla");
+    let imported = kafka.import(&target, &[]).succeeded();
+    let note = "dynamic settings of brokers are left out: background.threads";
+    assert!(imported.stdout.contains(note), "{}", imported.stdout);
+    let broker = Broker::builder().data_dir(&target).spawn().expect("a broker");
+    let configs = at(&broker, &["topics", "configs", "orders"], "").succeeded().stdout;
+    let rows: Vec<Vec<&str>> =
+        configs.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let rows: Vec<(&str, &str)> = rows.iter().map(|row| (row[1], row[2])).collect();
+    assert_eq!(rows, [("retention.ms", "-1"), ("segment.bytes", "1048576")], "{configs}");
+}
+
+/// The records that only remote storage had were missing after the import, which succeeded.
+#[test]
+fn a_tiered_topic_is_imported_with_all_its_records_only() {
+    let mut kafka = StoppedKafka::new();
+    kafka.add_topic("orders", 7, &["first"]);
+    kafka.append("first", "orders-0", 5, &["a".into()]);
+    kafka.add_config(2, "orders", "remote.storage.enable", "true");
+    kafka.add_topic("other", 8, &["second"]);
+    let kafka = kafka.finish();
+    let partition = kafka.dir("first").join("orders-0");
+    let segment = |offset: &str| partition.join(format!("000000000000000000{offset}.log"));
+    fs::rename(segment("00"), segment("05")).expect("renamed");
+    let data = tempfile::tempdir().expect("a directory");
+    let target = data.path().join("ottla");
+    let words = ["partition 0 of topic `orders`", "from offset 0 to 5 are in remote storage only", "--topic"];
+    for more in [&[][..], &["--dry-run"]] {
+        kafka.import(&target, more).failed(1, &words);
+    }
+    kafka.import(&target, &["--topic", "other"]).succeeded();
+    // The log starts where its segments do: nothing is missing.
+    fs::write(kafka.dir("first").join("log-start-offset-checkpoint"), "0\n1\norders 0 5\n").expect("written");
+    let imported = kafka.import(&target, &["--topic", "orders"]).succeeded();
+    assert!(imported.stdout.contains("remote.storage.enable is left out"), "{}", imported.stdout);
+    assert_eq!(values_of(&target, "orders"), ["a"]);
 }
 
 #[test]
