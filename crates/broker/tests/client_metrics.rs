@@ -74,11 +74,36 @@ fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// OpenTelemetry's `MetricsData` with one gauge.
 fn gauge(name: &str, value: f64) -> Bytes {
-    let label = [field(1, b"topic"), field(2, &field(1, b"orders"))].concat();
+    data(&[metric(name, "topic", value, false)])
+}
+
+/// OpenTelemetry's `MetricsData` with these metrics.
+fn data(metrics: &[Vec<u8>]) -> Bytes {
+    let metrics: Vec<u8> = metrics.iter().flat_map(|metric| long_field(2, metric)).collect();
+    long_field(1, &long_field(2, &metrics)).into()
+}
+
+/// A gauge or a sum that only grows, with one value, which has the label.
+fn metric(name: &str, label: &str, value: f64, is_counter: bool) -> Vec<u8> {
+    let label = [field(1, label.as_bytes()), field(2, &field(1, b"orders"))].concat();
     let value = [vec![4 << 3 | 1], value.to_le_bytes().to_vec()].concat();
-    let point = [field(7, &label), value].concat();
-    let metric = [field(1, name.as_bytes()), field(5, &field(1, &point))].concat();
-    field(1, &field(2, &field(2, &metric))).into()
+    let point = field(1, &[field(7, &label), value].concat());
+    // Cumulative and monotonic.
+    let sum = [&point[..], &[2 << 3, 2, 3 << 3, 1]].concat();
+    [field(1, name.as_bytes()), if is_counter { field(7, &sum) } else { field(5, &point) }].concat()
+}
+
+/// A field of protobuf with more than 127 bytes.
+fn long_field(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut field = vec![tag << 3 | 2];
+    let mut length = bytes.len();
+    while length > 127 {
+        field.push((length % 128) as u8 | 128);
+        length /= 128;
+    }
+    field.push(length as u8);
+    field.extend_from_slice(bytes);
+    field
 }
 
 #[test]
@@ -107,6 +132,58 @@ fn a_pushed_value_appears_in_the_metrics_with_the_labels_of_its_client() {
     assert!(text.contains("ottla_client_pushes_total 1"));
     let answer = broker.control("GET", "/clients", b"");
     assert_eq!(answer.body["clients"][0]["metrics"][0]["value"], 3.5);
+}
+
+/// Prometheus refused the broker's whole text.
+#[test]
+fn labels_and_types_of_one_client_leave_the_text_parseable() {
+    let (broker, mut connection) = broker();
+    subscribe(&mut connection, "all", &[("metrics", "*"), ("interval.ms", "100")]);
+    let asked = ask(&mut connection, Uuid::ZERO);
+    let metrics = [
+        metric("a", "2xx", 1.0, false),
+        metric("b", "", 1.0, false),
+        metric("c", "__name__", 1.0, false),
+        metric("d", "topic", 1.0, false),
+        metric("d", "topic", 2.0, true),
+        metric("d", "client_id", 3.0, true),
+    ];
+    assert_eq!(error_of(&mut connection, &push(&asked, data(&metrics))), ErrorCode::None);
+    let text = broker.cluster().metrics_text(100);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("kafka_client_")).skip(1).collect();
+    let types: Vec<&&str> = lines.iter().filter(|line| line.starts_with('#')).collect();
+    let (gauge, untyped) = ("gauge", "untyped");
+    let expected = [("a", gauge), ("b", gauge), ("c", gauge), ("d", untyped)];
+    assert_eq!(types, expected.map(|(name, kind)| format!("# TYPE kafka_client_{name} {kind}")).each_ref());
+    // The end of each series, after the labels of the client.
+    let ends = |name: &str| {
+        let series = lines.iter().filter(|line| line.starts_with(name));
+        let ends = series.filter_map(|line| line.split_once("client_software_version=\"")?.1.split_once('"'));
+        ends.map(|(_, end)| end).collect::<Vec<_>>()
+    };
+    assert_eq!(ends("kafka_client_a{"), [",_2xx=\"orders\"} 1"]);
+    assert_eq!(ends("kafka_client_b{"), ["} 1"]);
+    assert_eq!(ends("kafka_client_c{"), ["} 1"]);
+    // The same series twice, and one whose only label is the client's own.
+    assert_eq!(ends("kafka_client_d{"), ["} 3", ",topic=\"orders\"} 1"]);
+}
+
+/// The limit was one of each name, and a client can push 10,000 names.
+#[test]
+fn the_series_of_clients_have_a_limit_for_all_names() {
+    let (broker, mut connection) = broker();
+    subscribe(&mut connection, "all", &[("metrics", "*"), ("interval.ms", "100")]);
+    let metrics: Vec<Vec<u8>> =
+        (0..9_000).map(|number| metric(&format!("m{number}"), "a", 1.0, false)).collect();
+    let metrics = data(&metrics);
+    for _ in 0..6 {
+        let asked = ask(&mut connection, Uuid::ZERO);
+        assert_eq!(error_of(&mut connection, &push(&asked, metrics.clone())), ErrorCode::None);
+    }
+    let text = broker.cluster().metrics_text(10_000);
+    let series = text.lines().filter(|line| line.starts_with("kafka_client_")).count();
+    assert_eq!(series, 50_000);
+    assert!(text.contains("ottla_series_left_out{metric=\"ottla_client_instances\"} 4000"), "{series}");
 }
 
 #[test]

@@ -12,8 +12,23 @@ const PREFIX: &str = "kafka_client_";
 /// Kafka's clients begin theirs so.
 const KAFKAS_PREFIX: &str = "org.apache.kafka.";
 
-/// The samples of a metric: labels and value.
-type Samples<'a> = Vec<(Vec<(String, &'a str)>, f64)>;
+/// Series of all clients together. A scrape stays below some 20 MB, whatever names clients choose.
+const SERIES_MAX: usize = 50_000;
+/// Prometheus keeps label names with this prefix for itself.
+const RESERVED_PREFIX: &str = "__";
+
+/// The labels of a series, by name.
+type SeriesLabels<'a> = Vec<(String, &'a str)>;
+
+/// A metric. Clients may push the same name with different types.
+#[derive(Debug, Default)]
+struct Family<'a> {
+    has_counters: bool,
+    has_gauges: bool,
+    /// The first value of each series.
+    series: BTreeMap<SeriesLabels<'a>, f64>,
+}
+
 /// The labels of the client itself; a client's own of the same name do not count.
 const OWN_LABELS: [&str; 4] =
     ["client_instance_id", "client_id", "client_software_name", "client_software_version"];
@@ -23,15 +38,21 @@ impl Cluster {
         let clients = self.pushed_clients();
         text.single(metric::CLIENT_INSTANCES, clients.len());
         text.single(metric::CLIENT_PUSHES, self.client_metrics.pushes());
-        let mut left_out = 0;
-        for ((name, is_counter), samples) in by_name(&clients) {
-            let kind = if is_counter { "counter" } else { "gauge" };
+        let (mut left_out, mut written) = (0, 0);
+        for (name, Family { has_counters, has_gauges, series }) in by_name(&clients) {
+            let count = series.len().min(text.series_max).min(SERIES_MAX - written);
+            written += count;
+            left_out += (series.len() - count) as u64;
+            if count == 0 {
+                continue;
+            }
+            let kind = match (has_counters, has_gauges) {
+                (true, true) => "untyped",
+                (true, false) => "counter",
+                (false, _) => "gauge",
+            };
             text.line(format_args!("# TYPE {name} {kind}"));
-            for (at, (labels, value)) in samples.iter().enumerate() {
-                if at >= text.series_max {
-                    left_out += 1;
-                    continue;
-                }
+            for (labels, value) in series.iter().take(count) {
                 text.append(format_args!("{name}"));
                 text.named_labels(labels);
                 text.line(format_args!(" {value}"));
@@ -43,25 +64,27 @@ impl Cluster {
     }
 }
 
-/// The samples of all clients by metric, each with the labels of its client before its own.
-fn by_name(clients: &[PushedClient]) -> BTreeMap<(String, bool), Samples<'_>> {
-    let mut families: BTreeMap<(String, bool), Samples<'_>> = BTreeMap::new();
+/// The metrics of all clients. Each series has the labels of its client before its own.
+fn by_name(clients: &[PushedClient]) -> BTreeMap<String, Family<'_>> {
+    let mut families: BTreeMap<String, Family<'_>> = BTreeMap::new();
     for PushedClient { id_text, client, samples, .. } in clients {
         let own = [id_text, &client.client_id, &client.software_name, &client.software_version];
         for sample in samples.iter() {
-            let mut labels: Vec<(String, &str)> = OWN_LABELS
+            let mut labels: SeriesLabels<'_> = OWN_LABELS
                 .iter()
                 .zip(own)
                 .map(|(name, value)| ((*name).to_owned(), value.as_str()))
                 .collect();
             for (name, value) in &sample.labels {
-                let name = plain(name);
+                let Some(name) = label_name(name) else { continue };
                 if labels.iter().all(|(other, _)| *other != name) {
                     labels.push((name, value));
                 }
             }
-            let family = families.entry((name_of(&sample.name), sample.is_counter)).or_default();
-            family.push((labels, sample.value));
+            let family = families.entry(name_of(&sample.name)).or_default();
+            family.has_counters |= sample.is_counter;
+            family.has_gauges |= !sample.is_counter;
+            family.series.entry(labels).or_insert(sample.value);
         }
     }
     families
@@ -72,6 +95,37 @@ fn name_of(name: &str) -> String {
     format!("{PREFIX}{}", plain(name.strip_prefix(KAFKAS_PREFIX).unwrap_or(name)))
 }
 
+/// A client's label name in Prometheus' characters. `None` for names that Prometheus refuses or keeps for itself.
+fn label_name(name: &str) -> Option<String> {
+    let plain = plain(name);
+    if plain.is_empty() || plain.starts_with(RESERVED_PREFIX) {
+        return None;
+    }
+    let has_digit_first = plain.starts_with(|first: char| first.is_ascii_digit());
+    Some(if has_digit_first { format!("_{plain}") } else { plain })
+}
+
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_names_are_those_that_prometheus_accepts() {
+        for (name, expected) in [
+            ("topic", Some("topic")),
+            ("node.id", Some("node_id")),
+            ("_x", Some("_x")),
+            ("2xx", Some("_2xx")),
+            ("é", Some("_")),
+            ("", None),
+            ("__name__", None),
+            ("..a", None),
+        ] {
+            assert_eq!(label_name(name).as_deref(), expected, "{name}");
+        }
+    }
 }
