@@ -133,9 +133,10 @@ pub(crate) async fn contact(config: Config) -> Result<(Client, ClusterDescriptio
     }
 }
 
-/// An admin client of a cluster that answers.
+/// An admin client of a cluster that answers. As in Kafka's tools, the end of a partition is after the records of open
+/// transactions.
 pub(crate) async fn admin(connect: &ConnectArgs) -> Result<Admin, Failure> {
-    Ok(contact(connect.config(&[])?).await?.0.admin())
+    Ok(contact(connect.config(&[("isolation.level", "read_uncommitted")])?).await?.0.admin())
 }
 
 #[cfg(test)]

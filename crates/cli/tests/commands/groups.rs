@@ -105,3 +105,23 @@ fn a_group_with_members_is_refused_with_their_number() {
     }
     drop(member);
 }
+
+/// The records of an open transaction did not count, and the lag was 0.
+#[test]
+fn the_lag_counts_the_records_of_open_transactions() {
+    let broker = broker(1);
+    fill(&broker, "1\n");
+    at(&broker, &["consume", "orders", "--group", "readers", "-e"], "").succeeded();
+    let producer = crate::administration::open_transaction(&broker, "billing");
+    let described = at(&broker, &["groups", "describe", "readers"], "").succeeded();
+    let end = broker.cluster().offsets_of("orders", 0).expect("a topic").1;
+    assert!(end > 1, "{end}");
+    assert_eq!(row(&described.stdout, "0")[2..5], ["1".to_owned(), end.to_string(), (end - 1).to_string()]);
+    let partitions = at(&broker, &["topics", "partitions", "orders", "--output", "json"], "").succeeded();
+    assert!(partitions.stdout.contains(&format!("\"end\":{end}")), "{}", partitions.stdout);
+    let reset = ["groups", "reset-offsets", "readers", "--to-latest"];
+    assert_eq!(row(&at(&broker, &reset, "").succeeded().stdout, "0")[3], end.to_string());
+    let committed = [&reset[..], &["-X", "isolation.level=read_committed"]].concat();
+    assert_eq!(row(&at(&broker, &committed, "").succeeded().stdout, "0")[3], "1");
+    drop(producer);
+}
