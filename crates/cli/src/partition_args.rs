@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ottla_client::{Admin, Error, ErrorCode, OffsetAt, TopicPartition};
+use ottla_client::{Admin, ErrorCode, FoundOffset, KeyedResults, OffsetAt, TopicPartition};
 
 use crate::failure::Failure;
 use crate::time;
@@ -64,22 +64,35 @@ pub(crate) async fn partitions_of(
     Ok(partitions)
 }
 
-/// The offsets of partitions. A deleted topic has none.
+/// The offsets of partitions. One that does not exist has none; every other error is one of the whole call. A time after the last
+/// record has the end offset.
 pub(crate) async fn offsets(
     admin: &Admin,
     partitions: &BTreeSet<TopicPartition>,
     which: OffsetAt,
 ) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
     let ask: Vec<_> = partitions.iter().map(|at| (at.clone(), which)).collect();
-    match admin.list_offsets(&ask).await {
-        Ok(offsets) => return Ok(offsets),
-        Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => {}
-        Err(error) => return Err(error.into()),
+    let mut offsets = existing(admin.list_offsets_each(&ask).await?)?;
+    let past_end: Vec<_> = offsets.extract_if(.., |_, offset| *offset < 0).collect();
+    if !past_end.is_empty() {
+        let ask: Vec<_> = past_end.into_iter().map(|(at, _)| (at, OffsetAt::Latest)).collect();
+        offsets.extend(existing(admin.list_offsets_each(&ask).await?)?);
     }
+    Ok(offsets)
+}
+
+/// The offsets of the partitions that exist.
+fn existing(
+    results: KeyedResults<TopicPartition, FoundOffset>,
+) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
     let mut offsets = BTreeMap::new();
-    for one in ask {
-        if let Ok(found) = admin.list_offsets(&[one]).await {
-            offsets.extend(found);
+    for (at, found) in results {
+        match found {
+            Ok(found) => {
+                offsets.insert(at, found.offset);
+            }
+            Err(error) if error.broker_code() == Some(ErrorCode::UnknownTopicOrPartition) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(offsets)

@@ -1,6 +1,8 @@
 //! `ottla groups`: what is not known is not 0, and offsets change only on request.
 
-use ottla_broker::BrokerThread;
+use std::time::Duration;
+
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 
 use crate::support::{PATIENCE, Running, at, broker, command, fill};
 
@@ -124,4 +126,33 @@ fn the_lag_counts_the_records_of_open_transactions() {
     let committed = [&reset[..], &["-X", "isolation.level=read_committed"]].concat();
     assert_eq!(row(&at(&broker, &committed, "").succeeded().stdout, "0")[3], "1");
     drop(producer);
+}
+
+/// The partition without a leader counted as one that does not exist, the others were set, and the command succeeded.
+#[test]
+fn offsets_are_not_set_if_those_of_a_partition_cannot_be_read() {
+    let broker = Broker::builder().memory().topic("gone", 1).topic("orders", 2).spawn().expect("a broker");
+    fill(&broker, "1\n2\n3\n");
+    at(&broker, &["consume", "orders", "--group", "readers", "-e"], "").succeeded();
+    let reset = |more: &[&str]| at(&broker, &[&["groups", "reset-offsets", "readers"], more].concat(), "");
+    reset(&["-t", "gone", "-t", "orders", "--to-latest", "--execute"]).succeeded();
+    let lag = || {
+        let described = at(&broker, &["groups", "describe", "readers", "--output", "json"], "").succeeded();
+        let group: serde_json::Value = serde_json::from_str(&described.stdout).expect("JSON");
+        group["total_lag"].as_i64()
+    };
+    assert_eq!(lag(), Some(0));
+    // The lookup of all partitions, and one that followed it because of the deleted topic.
+    let forbidden = Fault::Fail(ErrorCode::TopicAuthorizationFailed);
+    broker.cluster().intercept(ApiKey::ListOffsets, None, 2, forbidden);
+    // The group has an offset of the topic, which is deleted before its offsets are looked up.
+    broker.cluster().intercept(ApiKey::OffsetFetch, Some(1), 1, Fault::AnswerAfter(Duration::from_secs(3)));
+    let servers = broker.bootstrap_servers();
+    let execute = ["groups", "reset-offsets", "readers", "--to-earliest", "--execute", "-b", &servers];
+    let mut resetting = Running::start(&mut command(&execute), "");
+    resetting.until("asked", PATIENCE, |_| broker.cluster().intercepts_left(ApiKey::OffsetFetch, 1) == 0);
+    at(&broker, &["topics", "delete", "gone"], "").succeeded();
+    resetting.wait().failed(1, &["TOPIC_AUTHORIZATION_FAILED"]);
+    broker.cluster().clear_intercepts_of(ApiKey::ListOffsets);
+    assert_eq!(lag(), Some(0), "nothing was set");
 }
