@@ -1,5 +1,10 @@
 //! Tables of text.
 
+use std::iter::repeat_n;
+
+/// The width of the widest column, in characters. A longer cell is printed whole, and moves the rest of its row.
+const WIDTH_MAX: usize = 1000;
+
 /// Rows under a header. Each column is as wide as its widest cell.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -17,23 +22,27 @@ impl Table {
 
     /// The text, one line per row. Columns of numbers are right-aligned.
     pub(crate) fn render(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let cell = |row: usize, column: usize| self.rows[row].get(column).map_or("", String::as_str);
-        let width =
-            |column| (0..self.rows.len()).map(|row| cell(row, column).chars().count()).max().unwrap_or(0);
-        let is_number = |text: &str| {
-            text == "-"
-                || (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-'))
-        };
-        let right: Vec<bool> =
-            (0..columns).map(|column| (1..self.rows.len()).all(|row| is_number(cell(row, column)))).collect();
+        let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let mut columns = vec![Column { width: 0, is_right: true }; count];
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells = row.iter().map(String::as_str).chain(repeat_n("", count - row.len()));
+            for (column, cell) in columns.iter_mut().zip(cells) {
+                column.width = column.width.max(cell.chars().count().min(WIDTH_MAX));
+                column.is_right &= number == 0 || is_number(cell);
+            }
+        }
         let mut text = String::new();
-        for row in 0..self.rows.len() {
+        for row in &self.rows {
             let mut line = String::new();
-            for (column, right) in right.iter().enumerate() {
-                let (cell, width) = (cell(row, column), width(column));
-                let padded = if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
-                line.push_str(&padded);
+            for (column, cell) in columns.iter().zip(row) {
+                let padding = repeat_n(' ', column.width.saturating_sub(cell.chars().count()));
+                if column.is_right {
+                    line.extend(padding);
+                    line.push_str(cell);
+                } else {
+                    line.push_str(cell);
+                    line.extend(padding);
+                }
                 line.push_str("  ");
             }
             text.push_str(line.trim_end());
@@ -41,6 +50,17 @@ impl Table {
         }
         text
     }
+}
+
+/// The form of a column.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    width: usize,
+    is_right: bool,
+}
+
+fn is_number(text: &str) -> bool {
+    text == "-" || (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-'))
 }
 
 #[cfg(test)]
@@ -53,5 +73,25 @@ mod tests {
         table.row(["orders".into(), "7".into()]);
         table.row(["a".into(), "1234".into()]);
         assert_eq!(table.render(), "TOPIC    LAG\norders     7\na       1234\n");
+    }
+
+    /// Each cell computed the width of its column again: 40,000 rows took minutes.
+    #[test]
+    fn a_large_table_takes_no_time_by_its_square() {
+        let mut table = Table::new(["TOPIC", "LAG"]);
+        (0..40_000).for_each(|number| table.row([format!("topic-{number}"), number.to_string()]));
+        let text = table.render();
+        assert_eq!(text.lines().count(), 40_001);
+        assert!(text.lines().skip(1).all(|line| line.len() == "topic-00000  00000".len()), "{text:.200}");
+    }
+
+    /// The width of the padding was a `u16`, and the command panicked.
+    #[test]
+    fn a_long_cell_is_printed_whole_and_other_rows_stay_short() {
+        let mut table = Table::new(["CONFIG", "VALUE"]);
+        table.row(["x".repeat(70_000), "1".into()]);
+        table.row(["y".into(), "2".into()]);
+        let lines: Vec<usize> = table.render().lines().map(str::len).collect();
+        assert_eq!(lines, [WIDTH_MAX + 2 + 5, 70_000 + 2 + 5, WIDTH_MAX + 2 + 5]);
     }
 }
