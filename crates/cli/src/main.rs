@@ -29,6 +29,7 @@ mod metrics;
 mod output;
 mod partition_args;
 mod password;
+mod printable;
 mod properties;
 mod security_args;
 mod signals;
@@ -146,7 +147,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     const NO_DIGIT: &str = "invalid digit found in string";
     let text = error.render().to_string();
     if error.use_stderr() && text.contains(NO_DIGIT) {
-        output::note(&text.trim_end().replace(NO_DIGIT, "use a whole number that is not negative"));
+        output::note_lines(&text.trim_end().replace(NO_DIGIT, "use a whole number that is not negative"));
         return ExitCode::from(2);
     }
     let printed = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));

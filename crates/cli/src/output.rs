@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use crate::failure::Failure;
+use crate::printable::printable;
 
 /// Standard output for many small writes.
 pub(crate) struct Output {
@@ -30,10 +31,15 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     output.flush()
 }
 
-/// Prints a line on standard error. A closed standard error, as with `2>&1
+/// Prints a line on standard error, with its control characters escaped. A closed standard error, as with `2>&1
 /// head`, is not a failure.
 pub(crate) fn note(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    note_lines(&printable(line));
+}
+
+/// Prints lines of this program on standard error.
+pub(crate) fn note_lines(lines: &str) {
+    let _ = writeln!(io::stderr(), "{lines}");
 }
 
 /// A number with its noun: `1 record`, `2 records`.

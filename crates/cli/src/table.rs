@@ -2,10 +2,12 @@
 
 use std::iter::repeat_n;
 
+use crate::printable::printable;
+
 /// The width of the widest column, in characters. A longer cell is printed whole, and moves the rest of its row.
 const WIDTH_MAX: usize = 1000;
 
-/// Rows under a header. Each column is as wide as its widest cell.
+/// Rows under a header. Each column is as wide as its widest cell. Control characters are escaped.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -17,7 +19,7 @@ impl Table {
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
+        self.rows.push(cells.iter().map(|cell| printable(cell).into_owned()).collect());
     }
 
     /// The text, one line per row. Columns of numbers are right-aligned.
@@ -93,5 +95,13 @@ mod tests {
         table.row(["y".into(), "2".into()]);
         let lines: Vec<usize> = table.render().lines().map(str::len).collect();
         assert_eq!(lines, [WIDTH_MAX + 2 + 5, 70_000 + 2 + 5, WIDTH_MAX + 2 + 5]);
+    }
+
+    /// A cell with an escape sequence changed the terminal, and one with a newline looked like a row.
+    #[test]
+    fn control_characters_of_cells_are_escaped() {
+        let mut table = Table::new(["CLIENT", "LAG"]);
+        table.row(["a\u{1b}[2J\nb".into(), "1".into()]);
+        assert_eq!(table.render(), "CLIENT       LAG\na\\x1b[2J\\nb    1\n");
     }
 }

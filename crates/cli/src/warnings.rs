@@ -17,6 +17,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use self::ledger::{Ledger, LogEvent};
 use crate::failure::Failure;
 use crate::output::note;
+use crate::printable::printable;
 
 /// Interval at which slow connections are checked, while there are any.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -106,19 +107,22 @@ struct Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Texts of peers and users must not look like lines of the log.
+        let text = format!("{value:?}");
+        let value = printable(&text);
         match field.name() {
-            "message" => self.message = format!("{value:?}"),
+            "message" => self.message = value.into_owned(),
             // The client's number is meaningless to a user.
             "client" => {}
-            "error" => self.rest += &format!(": {value:?}"),
-            name => self.rest += &format!(", {name} {value:?}"),
+            "error" => self.rest += &format!(": {value}"),
+            name => self.rest += &format!(", {name} {value}"),
         }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "facility" => value.clone_into(&mut self.facility),
-            name => self.rest += &format!(", {name} {value}"),
+            name => self.rest += &format!(", {name} {}", printable(value)),
         }
     }
 }
@@ -131,4 +135,36 @@ pub(crate) fn watch(config: &mut Config, records: bool) -> Result<(), Failure> {
     }
     let _first = BOOTSTRAP.set(config.bootstrap_servers.clone());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    /// Collects the texts of events.
+    #[derive(Clone, Default)]
+    struct Collected(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Collected {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let mut fields = Fields::default();
+            event.record(&mut fields);
+            self.0.lock().expect("no panic").push(fields.message + &fields.rest);
+        }
+    }
+
+    /// The second line looked like one of the log.
+    #[test]
+    fn a_user_name_with_a_newline_is_one_line() {
+        let collected = Collected::default();
+        let subscriber = tracing_subscriber::registry().with(collected.clone());
+        tracing::subscriber::with_default(subscriber, || {
+            let error = std::io::Error::other("b\nc");
+            tracing::warn!(user = "eve\nottla: forged", %error, "the login of {} failed", "a\u{1b}[2J");
+        });
+        let lines = collected.0.lock().expect("no panic");
+        assert_eq!(*lines, ["the login of a\\x1b[2J failed, user eve\\nottla: forged: b\\nc"]);
+    }
 }

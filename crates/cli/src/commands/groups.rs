@@ -20,6 +20,7 @@ use crate::failures::Failures;
 use crate::listing::{Format, OutputArgs};
 use crate::output::{counted, print};
 use crate::partition_args::offsets;
+use crate::printable::printable;
 use crate::table::Table;
 
 /// The state of a group that does not exist.
@@ -215,13 +216,13 @@ impl Lags {
 fn to_text(group: &GroupDescription, lags: &Lags) -> String {
     let mut text = format!(
         "{}  {}  {}  coordinator {}",
-        group.group,
-        group.state,
+        printable(&group.group),
+        printable(&group.state),
         counted(group.members.len() as u64, "member"),
         group.coordinator
     );
     if !group.protocol.is_empty() {
-        text += &format!("  assignor {}", group.protocol);
+        text += &format!("  assignor {}", printable(&group.protocol));
     }
     text.push('\n');
     let mut table = Table::new(["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "CLIENT", "HOST"]);
@@ -240,7 +241,9 @@ fn to_text(group: &GroupDescription, lags: &Lags) -> String {
     }
     text += &table.render();
     for member in group.members.iter().filter(|member| member.assignment.is_empty()) {
-        text += &format!("{} ({} at {}) has no partitions\n", member.member, member.client_id, member.host);
+        let [member, client, host] =
+            [&member.member, &member.client_id, &member.host].map(|it| printable(it));
+        text += &format!("{member} ({client} at {host}) has no partitions\n");
     }
     text + &lags.total_text()
 }

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::failures::Failures;
 use crate::listing::{Format, Listing, OutputArgs};
 use crate::output::{counted, print};
+use crate::printable::printable;
 use crate::properties::key_value;
 use crate::topic_args::{TopicArg, TopicArgs};
 use crate::topic_spec::TopicSpec;
@@ -185,7 +186,8 @@ async fn describe(
         );
         text += &partitions.render(format);
         for entry in entries {
-            text += &format!("{}={}\n", entry.name, entry.value.unwrap_or_default());
+            let value = entry.value.unwrap_or_default();
+            text += &format!("{}={}\n", printable(&entry.name), printable(&value));
         }
     }
     print(&text)?;

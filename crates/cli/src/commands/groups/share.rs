@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::listing::{Format, Listing};
 use crate::output::counted;
 use crate::partition_args::{TopicAndPartition, offsets};
+use crate::printable::printable;
 use crate::table::Table;
 
 /// The text or the JSON of a share group.
@@ -128,6 +129,7 @@ fn total(partitions: &[SharePartition<'_>]) -> Option<i64> {
 fn to_text(group: &ShareGroupDescription, partitions: &[SharePartition<'_>]) -> String {
     let ShareGroupDescription { group: id, state, members, coordinator, assignor, .. } = group;
     let count = counted(members.len() as u64, "member");
+    let [id, state, assignor] = [id, state, assignor].map(|it| printable(it));
     let mut text =
         format!("{id}  share group  {state}  {count}  coordinator {coordinator}  assignor {assignor}\n");
     let mut table = Table::new(["TOPIC", "PARTITION", "START", "END", "LAG", "MEMBER", "CLIENT", "HOST"]);
@@ -153,7 +155,9 @@ fn to_text(group: &ShareGroupDescription, partitions: &[SharePartition<'_>]) -> 
     }
     text += &table.render();
     for member in members.iter().filter(|member| member.assignment.is_empty()) {
-        text += &format!("{} ({} at {}) has no partitions\n", member.member, member.client_id, member.host);
+        let [member, client, host] =
+            [&member.member, &member.client_id, &member.host].map(|it| printable(it));
+        text += &format!("{member} ({client} at {host}) has no partitions\n");
     }
     let unknown = partitions.iter().filter(|partition| partition.lag.is_none()).count();
     text + &match total(partitions) {
