@@ -83,8 +83,14 @@ impl<S: Subscriber> Layer<S> for Warnings {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let Fields { facility, message, rest } = fields;
-        let noted =
-            LogEvent { is_warning: *event.metadata().level() <= Level::WARN, facility, message, rest };
+        let level = *event.metadata().level();
+        let noted = LogEvent {
+            is_warning: level <= Level::WARN,
+            is_error: level <= Level::ERROR,
+            facility,
+            message,
+            rest,
+        };
         let mut ledger = self.shared.ledger();
         let line = ledger.on_event(Instant::now(), noted);
         if ledger.is_waiting() {

@@ -18,13 +18,18 @@ const ATTEMPTS_MIN: u32 = 4;
 /// Minimum interval between reports of the same problem.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Maximum number of different problems; others are not reported.
+/// Maximum number of different problems in a [`REPEAT_INTERVAL`]. Others are reported by one line, unless they are errors.
 const PROBLEMS_MAX: usize = 100;
+
+/// The part of a problem's text that distinguishes it from others.
+const PROBLEM_CHARS_MAX: usize = 500;
 
 /// A log event.
 #[derive(Debug, Default)]
 pub(super) struct LogEvent {
+    /// `true` for errors too.
     pub(super) is_warning: bool,
+    pub(super) is_error: bool,
     /// The client's log facility; empty for others.
     pub(super) facility: String,
     pub(super) message: String,
@@ -38,6 +43,8 @@ pub(super) struct Ledger {
     /// `true` until a line has pointed to `ottla doctor`.
     doctor: bool,
     reported: BTreeMap<String, ReportedProblem>,
+    /// The line about warnings above [`PROBLEMS_MAX`].
+    overflow: Option<ReportedProblem>,
     connections: BTreeMap<String, PendingConnection>,
 }
 
@@ -53,6 +60,7 @@ enum Hint {
 #[derive(Debug)]
 struct ReportedProblem {
     at: Instant,
+    is_error: bool,
     /// Number of repetitions since the last report.
     repeated: u64,
 }
@@ -66,7 +74,7 @@ struct PendingConnection {
 
 impl Ledger {
     pub(super) fn new(doctor: bool) -> Self {
-        Self { doctor, reported: BTreeMap::new(), connections: BTreeMap::new() }
+        Self { doctor, reported: BTreeMap::new(), overflow: None, connections: BTreeMap::new() }
     }
 
     /// `true` if a pending connection was not reported yet.
@@ -86,7 +94,7 @@ impl Ledger {
                     return None;
                 }
                 let line = format!("{place}: retrying rejected records: {problem}");
-                self.report(now, &format!("records {problem}"), line, Hint::None)
+                self.report(now, &format!("records {problem}"), line, Hint::None, event.is_error)
             }
             "STALL" if event.is_warning => {
                 let (stall, _) = event.message.split_once(" for ")?;
@@ -96,7 +104,7 @@ impl Ledger {
                 if known {
                     return None;
                 }
-                self.report(now, stall, without_correlation(&event.message), Hint::Doctor)
+                self.report(now, stall, without_correlation(&event.message), Hint::Doctor, event.is_error)
             }
             "STALL" => {
                 let (stall, _) = event.message.split_once(": over ")?;
@@ -105,7 +113,7 @@ impl Ledger {
             }
             _ if event.is_warning => {
                 let line = format!("{}{}", event.message, event.rest);
-                self.report(now, &line, line.clone(), Hint::None)
+                self.report(now, &line, line.clone(), Hint::None, event.is_error)
             }
             _ => None,
         }
@@ -130,7 +138,9 @@ impl Ledger {
         }
         lines
             .into_iter()
-            .filter_map(|(address, line)| self.report(now, &format!("to {address}"), line, Hint::Doctor))
+            .filter_map(|(address, line)| {
+                self.report(now, &format!("to {address}"), line, Hint::Doctor, false)
+            })
             .collect()
     }
 
@@ -156,22 +166,28 @@ impl Ledger {
         }
     }
 
-    fn report(&mut self, now: Instant, problem: &str, line: String, hint: Hint) -> Option<String> {
-        let (problem, full) = (problem_of(problem), self.reported.len() >= PROBLEMS_MAX);
+    fn report(
+        &mut self,
+        now: Instant,
+        problem: &str,
+        line: String,
+        hint: Hint,
+        is_error: bool,
+    ) -> Option<String> {
+        let problem = problem_of(problem);
+        let new = ReportedProblem { at: now, is_error, repeated: 0 };
         let mut since = String::new();
-        match self.reported.get_mut(&problem) {
-            Some(reported) if now.saturating_duration_since(reported.at) < REPEAT_INTERVAL => {
+        if let Some(reported) = self.reported.get_mut(&problem) {
+            if reported.is_recent(now) {
                 reported.repeated += 1;
                 return None;
             }
-            Some(reported) => {
-                since = format!(" (repeated {} times since the last line)", reported.repeated);
-                *reported = ReportedProblem { at: now, repeated: 0 };
-            }
-            None if full => return None,
-            None => {
-                self.reported.insert(problem, ReportedProblem { at: now, repeated: 0 });
-            }
+            since = format!(" (repeated {} times since the last line)", reported.repeated);
+            *reported = new;
+        } else if self.make_room(now, is_error) {
+            self.reported.insert(problem, new);
+        } else {
+            return self.report_overflow(now);
         }
         let doctor = if hint == Hint::Doctor && std::mem::take(&mut self.doctor) {
             " (run `ottla doctor` with the same connection arguments to find the cause)"
@@ -180,12 +196,53 @@ impl Ledger {
         };
         Some(format!("ottla: warning: {}{since}{doctor}", without_os_error(&line)))
     }
+
+    /// Forgets problems if there are too many: those that would be reported again anyway, or the oldest one for an error.
+    /// Returns `true` if there is room for another.
+    fn make_room(&mut self, now: Instant, is_error: bool) -> bool {
+        if self.reported.len() < PROBLEMS_MAX {
+            return true;
+        }
+        self.reported.retain(|_, reported| reported.is_recent(now));
+        if is_error && self.reported.len() >= PROBLEMS_MAX {
+            // Warnings before errors: a new error is always reported.
+            let oldest = self.reported.iter().min_by_key(|(_, reported)| (reported.is_error, reported.at));
+            if let Some(problem) = oldest.map(|(problem, _)| problem.clone()) {
+                self.reported.remove(&problem);
+            }
+        }
+        self.reported.len() < PROBLEMS_MAX
+    }
+
+    /// The line for a warning that has no room, once in an interval.
+    fn report_overflow(&mut self, now: Instant) -> Option<String> {
+        let before = match &mut self.overflow {
+            Some(reported) if reported.is_recent(now) => {
+                reported.repeated += 1;
+                return None;
+            }
+            Some(reported) => format!(" ({} since the last line like this)", reported.repeated),
+            None => String::new(),
+        };
+        self.overflow = Some(ReportedProblem { at: now, is_error: false, repeated: 1 });
+        Some(format!(
+            "ottla: warning: more than {PROBLEMS_MAX} different warnings in {} s: others are not shown{before}; -v shows all",
+            REPEAT_INTERVAL.as_secs()
+        ))
+    }
 }
 
-/// The problem in a text: the text without its numbers, which differ each time.
+impl ReportedProblem {
+    /// Returns `true` if a repetition of the problem is not reported.
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < REPEAT_INTERVAL
+    }
+}
+
+/// The problem in a text: its first part without the numbers, which differ each time.
 fn problem_of(text: &str) -> String {
-    let mut problem = String::with_capacity(text.len());
-    for letter in text.chars() {
+    let mut problem = String::new();
+    for letter in text.chars().take(PROBLEM_CHARS_MAX) {
         match letter {
             '0'..='9' if problem.ends_with('#') => {}
             '0'..='9' => problem.push('#'),
@@ -217,7 +274,8 @@ mod tests {
 
     fn event(facility: &str, message: &str) -> LogEvent {
         let is_warning = matches!(facility, "STALL" | "");
-        LogEvent { is_warning, facility: facility.into(), message: message.into(), rest: String::new() }
+        let (facility, message) = (facility.into(), message.into());
+        LogEvent { is_warning, is_error: false, facility, message, rest: String::new() }
     }
 
     #[test]
@@ -275,6 +333,44 @@ mod tests {
         let other =
             ledger.on_event(now, event("STALL", "no answer to Produce (CorrId 8) from a:1 for 5000 ms"));
         assert!(other.is_some_and(|line| !line.contains("doctor")), "once is enough");
+    }
+
+    /// After 100 different warnings, no new warning and no error was reported until the end of the process.
+    #[test]
+    fn new_problems_are_reported_after_many_others() {
+        let (start, mut ledger) = (Instant::now(), Ledger::new(false));
+        let problem = |number: usize| {
+            // Without digits, which do not distinguish problems.
+            let name: String =
+                number.to_string().bytes().map(|digit| (digit - b'0' + b'a') as char).collect();
+            event("", &format!("problem {name}"))
+        };
+        for number in 0..PROBLEMS_MAX {
+            assert!(ledger.on_event(start, problem(number)).is_some());
+        }
+        let overflow = ledger.on_event(start, problem(1000)).expect("one line for the others");
+        assert!(overflow.contains("more than 100 different warnings in 60 s"), "{overflow}");
+        assert_eq!(ledger.on_event(start, problem(1001)), None);
+        let error = |number| LogEvent { is_error: true, ..problem(number) };
+        for number in 2000..2200 {
+            assert!(ledger.on_event(start, error(number)).is_some(), "an error");
+            assert_eq!(ledger.on_event(start, error(number)), None, "its repetition");
+        }
+        assert!(ledger.reported.len() <= PROBLEMS_MAX);
+        let later = start + REPEAT_INTERVAL;
+        for number in 3000..3000 + PROBLEMS_MAX {
+            assert!(ledger.on_event(later, problem(number)).is_some(), "the others are forgotten");
+        }
+        let overflow = ledger.on_event(later, problem(4000)).expect("the next line");
+        assert!(overflow.contains("(2 since the last line like this)"), "{overflow}");
+    }
+
+    #[test]
+    fn a_long_text_is_a_problem_by_its_first_part() {
+        let (now, mut ledger) = (Instant::now(), Ledger::new(false));
+        let long = "x".repeat(1 << 20);
+        assert!(ledger.on_event(now, event("", &long)).is_some_and(|line| line.ends_with(&long)));
+        assert!(ledger.reported.keys().all(|problem| problem.len() <= PROBLEM_CHARS_MAX));
     }
 
     #[test]
