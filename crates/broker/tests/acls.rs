@@ -142,6 +142,29 @@ fn a_pattern_is_matched_again_after_a_change_of_the_acls() {
 }
 
 #[test]
+fn a_member_of_the_new_protocol_must_be_allowed_to_describe_its_topics() {
+    let disk = world(vec![
+        acl(TOPICS, LITERAL, TOPIC, DESCRIBE, ALLOW),
+        acl(GROUPS, LITERAL, "billing", READ, ALLOW),
+    ]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let mut join = |topics: &[&str]| {
+        let request = m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest {
+            group_id: "billing".into(),
+            member_id: "a".into(),
+            rebalance_timeout_ms: 60_000,
+            subscribed_topic_names: Some(topics.iter().map(|topic| (*topic).to_owned()).collect()),
+            topic_partitions: Some(Vec::new()),
+            ..Default::default()
+        };
+        connection.ask(1, &request).expect("an answer").error_code
+    };
+    assert_eq!(join(&[TOPIC, "secret"]), ErrorCode::TopicAuthorizationFailed);
+    assert_eq!(join(&[TOPIC, "missing"]), ErrorCode::TopicAuthorizationFailed);
+    assert_eq!(join(&[TOPIC]), ErrorCode::None);
+}
+
+#[test]
 fn acls_are_created_described_deleted_and_survive_a_restart() {
     let disk = world(vec![
         acl(TOPICS, LITERAL, "orders", READ, ALLOW),

@@ -144,3 +144,22 @@ fn a_permission_counts_for_any_resource_unless_a_denial_covers_it() {
     index.add(deny(PatternType::Literal, "*"));
     assert!(!any(&index, Operation::Read));
 }
+
+/// A client's address has Java's form. The host of an ACL can be written in any other.
+#[test]
+fn hosts_of_ipv6_match_however_they_are_written() {
+    let anna = Principal::user("anna");
+    for (host, client) in [
+        ("2001:db8::1", "2001:db8:0:0:0:0:0:1"),
+        ("2001:0DB8:0:0:0:0:0:1", "2001:db8:0:0:0:0:0:1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+    ] {
+        let mut index = AclIndex::default();
+        index.add(acl(PatternType::Literal, "orders", "User:anna", host));
+        let decide = |host: &str| index.decide(&anna, host, Operation::Read, ResourceType::Topic, "orders");
+        assert_eq!(decide(client), Decision::Allowed, "{host}");
+        assert_eq!(decide("2001:db8:0:0:0:0:0:2"), Decision::Denied, "{host}");
+        index.remove(&acl(PatternType::Literal, "orders", "User:anna", host));
+        assert_eq!(decide(client), Decision::NoAcls, "{host}");
+    }
+}
