@@ -5,11 +5,12 @@ mod share;
 mod start_range;
 mod topic_watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ottla_client::{
-    Admin, Batch, Client, Config, Consumer, Event, OffsetAt, OffsetReset, Polled, StartAt, TopicPartition,
+    Admin, Batch, Client, Config, Consumer, Event, GroupProtocol, OffsetAt, OffsetReset, Polled, StartAt,
+    TopicPartition,
 };
 
 use self::printed::Printed;
@@ -24,6 +25,9 @@ use crate::signals::{self, Interrupt};
 use crate::stoppable_output::StoppableOutput;
 use crate::time;
 use crate::topic_args::TopicArg;
+
+/// The assignor that takes only the partitions that move.
+const COOPERATIVE: &str = "cooperative-sticky";
 
 /// Time limit for the last commit and for leaving the group.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
@@ -240,6 +244,8 @@ struct Reading<'a> {
     printed: u64,
     /// With `--exit-at-end`: the offset at which each assigned partition is done. `None` before the first assignment.
     ends: Option<BTreeMap<TopicPartition, i64>>,
+    /// With `--exit-at-end`: the partitions that the group has assigned.
+    assigned: BTreeSet<TopicPartition>,
     /// Partitions without a leader: nothing can be read from them.
     offline: Vec<TopicPartition>,
     watch: TopicWatch,
@@ -260,6 +266,7 @@ impl<'a> Reading<'a> {
             text: Vec::new(),
             printed: 0,
             ends: None,
+            assigned: BTreeSet::new(),
             offline: Vec::new(),
         })
     }
@@ -441,6 +448,7 @@ impl<'a> Reading<'a> {
         }
         match event {
             Event::Assigned(partitions) => {
+                self.assigned.extend(partitions.iter().cloned());
                 self.find_offline(&partitions).await?;
                 let mut ends = BTreeMap::new();
                 if !partitions.is_empty() {
@@ -457,12 +465,18 @@ impl<'a> Reading<'a> {
                 }
                 self.ends.get_or_insert_default().extend(ends);
             }
-            Event::Revoked(partitions) | Event::Lost(partitions) => {
-                // The partitions that remain after a rebalance are known at the next assignment.
-                let left = self.ends.take().unwrap_or_default();
-                let left: BTreeMap<_, _> =
-                    left.into_iter().filter(|(at, _)| !partitions.contains(at)).collect();
-                self.ends = (!left.is_empty()).then_some(left);
+            Event::Revoked(ref partitions) | Event::Lost(ref partitions) => {
+                self.assigned.retain(|at| !partitions.contains(at));
+                if let Some(ends) = &mut self.ends {
+                    ends.retain(|at, _| !partitions.contains(at));
+                }
+                // After a loss and an eager revocation, the next assignment names the partitions that remain. After an
+                // incremental revocation there may be none.
+                let is_final =
+                    matches!(event, Event::Revoked(_)) && is_incremental(consumer.client().config());
+                if self.assigned.is_empty() && !is_final {
+                    self.ends = None;
+                }
             }
             _ => {}
         }
@@ -540,6 +554,12 @@ impl<'a> Reading<'a> {
     }
 }
 
+/// Returns `true` if a rebalance takes only the partitions that move: with the KIP-848 protocol, and with cooperative assignors.
+fn is_incremental(config: &Config) -> bool {
+    let mut assignors = config.partition_assignment_strategy.iter();
+    config.group_protocol == GroupProtocol::Consumer || assignors.all(|name| name == COOPERATIVE)
+}
+
 /// How far a batch was printed.
 enum Progress {
     /// All its records.
@@ -591,6 +611,21 @@ mod tests {
         for text in ["", "start", "-0", "-", "--1", "2026-99-31", "s@x", "e@12", "-9223372036854775808"] {
             assert!(Start::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_rebalance_is_incremental_with_cooperative_assignors_only() {
+        let with = |key: &str, value: &str| {
+            let mut config = Config::new("localhost:9092");
+            config.set(key, value).expect("valid");
+            is_incremental(&config)
+        };
+        for (strategy, expected) in
+            [("cooperative-sticky", true), ("range", false), ("range,cooperative-sticky", false)]
+        {
+            assert_eq!(with("partition.assignment.strategy", strategy), expected, "{strategy}");
+        }
+        assert!(with("group.protocol", "consumer"));
     }
 
     #[test]

@@ -156,3 +156,35 @@ fn offsets_are_not_set_if_those_of_a_partition_cannot_be_read() {
     broker.cluster().clear_intercepts_of(ApiKey::ListOffsets);
     assert_eq!(lag(), Some(0), "nothing was set");
 }
+
+/// It waited for an assignment: a rebalance need not bring one to a member that only loses a partition.
+#[test]
+fn a_member_ends_when_a_rebalance_takes_its_last_unread_partition() {
+    let soon = ["-X", "heartbeat.interval.ms=100", "-X"];
+    let cooperative = [&soon[..], &["partition.assignment.strategy=cooperative-sticky"]].concat();
+    let kip_848 = vec!["-X", "group.protocol=consumer"];
+    // One of the two partitions is taken.
+    for (partition, protocol) in [("0", &cooperative), ("1", &cooperative), ("0", &kip_848), ("1", &kip_848)]
+    {
+        let broker = broker(2);
+        let lines = format!("{:0>999}\n", partition).repeat(1000);
+        at(&broker, &["produce", "orders", "-p", partition, "-X", "batch.size=5000"], &lines).succeeded();
+        let servers = broker.bootstrap_servers();
+        let args = ["consume", "orders", "-G", "readers", "-b", &servers];
+        let small = ["-e", "-X", "fetch.message.max.bytes=10000"];
+        let first = [&args[..], protocol, &small].concat();
+        let (mut first, _stdin, mut stdout) = Running::start_with_pipes(&mut command(&first));
+        let is_full = || rustix::io::ioctl_fionread(&stdout).expect("a pipe") >= 32 << 10;
+        first.until("stuck", PATIENCE, |_| is_full());
+        let mut second = Running::start(&mut command(&[&args[..], protocol].concat()), "");
+        second.until("a member", PATIENCE, |_| {
+            let described = at(&broker, &["groups", "describe", "readers"], "").stdout;
+            described.contains("2 members") && !described.contains("PreparingRebalance")
+        });
+        // The first member gets its new assignment with a heartbeat.
+        std::thread::sleep(Duration::from_millis(1500));
+        let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        first.wait().succeeded();
+        reader.join().expect("no panic").expect("read");
+    }
+}
