@@ -560,7 +560,7 @@ fn is_incremental(config: &Config) -> bool {
     config.group_protocol == GroupProtocol::Consumer || assignors.all(|name| name == COOPERATIVE)
 }
 
-/// How far a batch was printed.
+/// The part of a batch that was printed.
 enum Progress {
     /// All its records.
     Whole,

@@ -167,7 +167,7 @@ fn a_member_ends_when_a_rebalance_takes_its_last_unread_partition() {
     for (partition, protocol) in [("0", &cooperative), ("1", &cooperative), ("0", &kip_848), ("1", &kip_848)]
     {
         let broker = broker(2);
-        let lines = format!("{:0>999}\n", partition).repeat(1000);
+        let lines = format!("{partition:0>999}\n").repeat(1000);
         at(&broker, &["produce", "orders", "-p", partition, "-X", "batch.size=5000"], &lines).succeeded();
         let servers = broker.bootstrap_servers();
         let args = ["consume", "orders", "-G", "readers", "-b", &servers];

@@ -16,8 +16,8 @@ const RECORDS: usize = 10_000;
 const LINE_BYTES: u64 = 100;
 
 fn fill_with_lines(broker: &BrokerThread, more: &[&str]) {
-    let lines: String = (0..RECORDS).map(|number| format!("{number:099}\n")).collect();
-    at(broker, &[&["produce", "orders"], more].concat(), &lines).succeeded();
+    let lines: Vec<String> = (0..RECORDS).map(|number| format!("{number:099}\n")).collect();
+    at(broker, &[&["produce", "orders"], more].concat(), &lines.concat()).succeeded();
 }
 
 /// The committed offset of partition 0; 0 without one, where the group begins.
