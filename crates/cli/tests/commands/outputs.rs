@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Command;
 use std::time::Duration;
 
-use ottla_broker::BrokerThread;
+use ottla_broker::{Broker, BrokerThread};
 use rustix::process::Signal;
 
 use crate::support::{PATIENCE, Running, at, binary, broker, command, fill};
@@ -73,6 +73,27 @@ fn records_for_a_full_disk_are_not_committed() {
     }
     let read = at(&broker, &["consume", "orders", "-G", "readers", "-e"], "").succeeded();
     assert_eq!(read.stdout, "1\n2\n3\n");
+}
+
+/// The whole batch was committed, with the records after the malformed one.
+#[test]
+fn records_from_a_malformed_one_on_are_not_committed() {
+    let data = tempfile::tempdir().expect("a directory");
+    let start = || Broker::builder().data_dir(data.path()).topic("orders", 1).spawn().expect("a broker");
+    fill(&start(), "1\n2\n3\n");
+    let segment = data.path().join("orders-0/00000000000000000000.log");
+    let mut bytes = std::fs::read(&segment).expect("read");
+    // The batch of the three records: its size is at byte 8, its checksum at byte 17 covers what follows.
+    let end = 12 + u32::from_be_bytes(bytes[8..12].try_into().expect("four bytes")) as usize;
+    assert_eq!(&bytes[end - 4..end], [1, 2, b'3', 0], "no key, the size of the value, the value, no headers");
+    bytes[end - 3] = 0x7e;
+    let checksum = ottla_wire::crc::crc32c(&bytes[21..end]);
+    bytes[17..21].copy_from_slice(&checksum.to_be_bytes());
+    std::fs::write(&segment, bytes).expect("written");
+    let broker = start();
+    let ended = at(&broker, &["consume", "orders", "-G", "readers", "-e"], "").failed(1, &["orders"]);
+    assert_eq!(ended.stdout, "1\n2\n", "{ended:?}");
+    assert_eq!(committed(&broker), 2);
 }
 
 /// The records in the buffer of the command were committed while the write before them waited.
