@@ -1,5 +1,6 @@
 //! Standard output: buffered. Its closing by a reader is not an error.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use crate::failure::Failure;
@@ -42,10 +43,61 @@ pub(crate) fn note_lines(lines: &str) {
     let _ = writeln!(io::stderr(), "{lines}");
 }
 
+/// Standard error for the whole log. An event is one line, whatever its texts contain.
+pub(crate) struct LogLines;
+
+impl Write for LogLines {
+    /// Receives whole events.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(&one_line(event))?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Escapes the ends of lines in an event, except for that after it. The escape sequences of colours stay.
+fn one_line(event: &[u8]) -> Cow<'_, [u8]> {
+    let line = event.strip_suffix(b"\n").unwrap_or(event);
+    if !line.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return Cow::Borrowed(event);
+    }
+    let mut escaped = Vec::with_capacity(event.len() + 16);
+    for byte in line {
+        match byte {
+            b'\n' => escaped.extend_from_slice(b"\\n"),
+            b'\r' => escaped.extend_from_slice(b"\\r"),
+            byte => escaped.push(*byte),
+        }
+    }
+    escaped.extend_from_slice(event.get(line.len()..).unwrap_or_default());
+    Cow::Owned(escaped)
+}
+
 /// A number with its noun: `1 record`, `2 records`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With `-v`, a text with a newline looked like two events.
+    #[test]
+    fn an_event_of_the_whole_log_is_one_line() {
+        for (event, line) in [
+            ("WARN a\nb\r\nc\n", "WARN a\\nb\\r\\nc\n"),
+            ("\u{1b}[33mWARN\u{1b}[0m a\n", "\u{1b}[33mWARN\u{1b}[0m a\n"),
+            ("\n", "\n"),
+            ("", ""),
+        ] {
+            assert_eq!(one_line(event.as_bytes()), line.as_bytes());
+        }
     }
 }
