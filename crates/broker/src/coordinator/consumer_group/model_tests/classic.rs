@@ -60,8 +60,8 @@ pub(super) fn join_of(id: &str, metadata: Bytes) -> Join {
     Join {
         member_id: id.to_owned(),
         instance_id: None,
-        client_id: String::new(),
-        client_host: String::new(),
+        client_id: "".into(),
+        client_host: "".into(),
         protocol_type: CONSUMER.to_owned(),
         protocols: vec![("range".to_owned(), metadata)],
         session_timeout: SESSION,
