@@ -152,7 +152,14 @@ pub(crate) fn classes(lib: &Path, include: &Path, flags: &ClassFlags) -> Result<
     }
     let shared = lib.join("librdkafka++.so.1");
     let mut linked = Command::new(compiler("CXX", "c++"));
-    linked.args(["-shared", "-Wl,-soname,librdkafka++.so.1", "-Wl,--no-undefined", "-o"]);
+    // A run path of the program does not count for what its libraries need.
+    linked.args([
+        "-shared",
+        "-Wl,-soname,librdkafka++.so.1",
+        "-Wl,-rpath,$ORIGIN",
+        "-Wl,--no-undefined",
+        "-o",
+    ]);
     linked.arg(&shared).args(&made).arg("-L").arg(lib).arg("-lrdkafka").args(&flags.link);
     execute("c++", &mut linked)?;
     link(lib, "librdkafka++.so", "librdkafka++.so.1")?;

@@ -115,9 +115,9 @@ void token_expired(rd_kafka_t *, const char *oauthbearer_config, void *opaque) {
 }
 
 void delivered(rd_kafka_t *, const rd_kafka_message_t *message, void *opaque) {
-  // A delivery report must not be changed. MessageImpl only detaches its headers.
-  MessageImpl report(RD_KAFKA_PRODUCER, MessageImpl::topic_of(message), const_cast<rd_kafka_message_t *>(message),
-                     MessageImpl::BORROWED);
+  // A delivery report must not be changed. MessageImpl only detaches its headers. The application may have deleted its topic object:
+  // a report has the topic's name only.
+  MessageImpl report(RD_KAFKA_PRODUCER, NULL, const_cast<rd_kafka_message_t *>(message), MessageImpl::BORROWED);
   callbacks_of(opaque).delivery_report->dr_cb(report);
 }
 

@@ -142,8 +142,11 @@ class KafkaConsumerImpl : public KafkaConsumer, public HandleImpl {
     PartitionList list(rd_kafka_topic_partition_list_new(1));
     static_cast<const TopicPartitionImpl &>(partition).add_to(list.get());
     rd_kafka_error_t *error = rd_kafka_seek_partitions(rk_, list.get(), timeout_ms);
-    if (error == NULL)
-      return code(list.get()->elems[0].err);
+    if (error == NULL) {
+      rd_kafka_resp_err_t err = list.get()->elems[0].err;
+      // Without a timeout, a seek that has begun has succeeded.
+      return code(timeout_ms == 0 && err == RD_KAFKA_RESP_ERR__IN_PROGRESS ? RD_KAFKA_RESP_ERR_NO_ERROR : err);
+    }
     ErrorCode err = code(rd_kafka_error_code(error));
     rd_kafka_error_destroy(error);
     return err;

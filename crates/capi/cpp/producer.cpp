@@ -89,9 +89,9 @@ class ProducerImpl : public Producer, public HandleImpl {
   }
 
  private:
-  /** An empty vector is an empty value; none is null. */
+  /** None is null, and so is a vector that never had bytes; another empty one is an empty value. */
   static const char *bytes(const std::vector<char> *vector) {
-    if (vector == NULL)
+    if (vector == NULL || vector->capacity() == 0)
       return NULL;
     return vector->empty() ? "" : &(*vector)[0];
   }

@@ -28,6 +28,7 @@ mod configuration;
 mod consuming;
 mod destroying;
 mod documents;
+mod drop_in;
 mod fatal_errors;
 mod headers;
 mod interceptors;

@@ -76,7 +76,7 @@ impl Artefacts {
         install::place(&from.join("librdkafka.a"), &artefacts.path("librdkafka.a"))?;
         install::link(&artefacts.dir, "librdkafka.so", "librdkafka.so.1")?;
         let compile = ["-g1".to_owned()].into_iter().chain(c_prefix_maps()).collect();
-        let link = vec!["-Wl,-rpath,$ORIGIN".to_owned(), build_id::linker_flag()];
+        let link = vec![build_id::linker_flag()];
         let include = include_dir(&artefacts)?.join("librdkafka");
         install::classes(&artefacts.dir, &include, &ClassFlags { compile, link })?;
         artefacts.performance(&zig)?;

@@ -12,7 +12,7 @@ use crate::admin::PendingRequests;
 use crate::client::client_interceptors::InterceptorSetup;
 pub use crate::client::destroy::{rd_kafka_destroy, rd_kafka_destroy_flags};
 use crate::client::log_routing::{EarlyLogLines, LogRouter};
-use crate::client::oauth_tokens::OauthTokens;
+use crate::client::oauth_tokens::{OauthTokens, uses_tokens};
 use crate::client::role::Role;
 use crate::client::socket_callbacks::ApplicationSockets;
 use crate::client::statistics;
@@ -76,6 +76,8 @@ pub(crate) struct Handle {
     /// The value of [`FORKS`] when the client was created, or [`DESTROYED`].
     forks: AtomicU32,
     tokens: Option<Arc<OauthTokens>>,
+    /// The queue of token requests of a client that makes none.
+    idle_sasl_queue: OnceLock<Arc<OpQueue>>,
     conf: ClientConf,
     /// `test.mock.num.brokers`; stops after everything else.
     #[cfg(feature = "mock")]
@@ -196,6 +198,7 @@ impl Handle {
             admin: PendingRequests::default(),
             forks: AtomicU32::new(FORKS.load(Ordering::Relaxed)),
             tokens,
+            idle_sasl_queue: OnceLock::new(),
             conf: ClientConf::new(conf),
             #[cfg(feature = "mock")]
             mock,
@@ -444,9 +447,16 @@ impl Handle {
         self.tokens.as_ref()
     }
 
-    /// The queue of token requests, if the application has one for them.
+    /// The queue of token requests, if the application has one for them. It exists also if the client has another source of tokens.
     pub(crate) fn sasl_queue(&self) -> Option<Arc<OpQueue>> {
-        self.tokens.as_ref().filter(|_| self.callbacks.sasl_queue)?.queue()
+        if !self.callbacks.sasl_queue {
+            return None;
+        }
+        match &self.tokens {
+            Some(tokens) => tokens.queue(),
+            None if uses_tokens(&self.config) => Some(self.idle_sasl_queue.get_or_init(OpQueue::new).clone()),
+            None => None,
+        }
     }
 
     /// Begins the end of the client. Returns `false` if that was done before.

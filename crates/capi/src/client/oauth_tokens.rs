@@ -24,6 +24,8 @@ use crate::queue::op_queue::OpQueue;
 pub(crate) struct OauthTokens {
     /// `sasl.oauthbearer.config`, for the application.
     config: String,
+    /// The application has a callback or an event for the requests. Without one, it sets tokens when it has some.
+    is_asking: bool,
     /// A request is in the queue, and the engine has not asked yet.
     is_asked: AtomicBool,
     answer: Mutex<Option<Result<Token, String>>>,
@@ -55,7 +57,7 @@ impl TokenProvider for ApplicationTokens {
                     continue;
                 };
                 if must_ask {
-                    queue.push(Op::TokenRefresh(c_string(&self.tokens.config)));
+                    self.tokens.ask(queue);
                 }
                 // An answer that was there before the question has left a notification.
                 must_ask = tokio::time::timeout(ASK_AGAIN, self.tokens.answered.notified()).await.is_err();
@@ -77,9 +79,15 @@ impl OauthTokens {
     /// Sets the queue of the requests. The first request is there at once: an application may poll right after the creation.
     pub(crate) fn set_queue(&self, queue: Arc<OpQueue>) {
         self.is_asked.store(true, Ordering::Release);
-        queue.push(Op::TokenRefresh(c_string(&self.config)));
+        self.ask(&queue);
         let _ = self.queue.set(queue);
         self.has_queue.notify_one();
+    }
+
+    fn ask(&self, queue: &Arc<OpQueue>) {
+        if self.is_asking {
+            queue.push(Op::TokenRefresh(c_string(&self.config)));
+        }
     }
 
     pub(crate) fn queue(&self) -> Option<Arc<OpQueue>> {
@@ -87,21 +95,30 @@ impl OauthTokens {
     }
 }
 
-/// Has the client ask the application for tokens, if the client authenticates with them and the application says that it
-/// has any. Bindings want the event whatever the configuration: an event without a need would stay in their queues.
+/// Returns `true` if the client authenticates with tokens.
+pub(crate) fn uses_tokens(config: &Config) -> bool {
+    config.security.protocol.is_sasl()
+        && config.security.sasl.mechanism.unwrap_or_default() == Mechanism::OauthBearer
+}
+
+/// Has the client get its tokens from the application, if the client authenticates with them and has no source of its own.
+/// Bindings want the event whatever the configuration: an event without a need would stay in their queues.
 pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> Option<Arc<OauthTokens>> {
-    let asks = callbacks.oauthbearer_token_refresh.is_some()
+    let is_asking = callbacks.oauthbearer_token_refresh.is_some()
         || callbacks.events & RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH != 0;
-    let uses_tokens = config.security.protocol.is_sasl()
-        && config.security.sasl.mechanism.unwrap_or_default() == Mechanism::OauthBearer;
+    if !uses_tokens(config) {
+        return None;
+    }
     let oauth = &mut config.security.sasl.oauthbearer;
     // Bindings get AWS tokens in their own callback.
     let is_application = oauth.method == OauthMethod::Default || oauth.cloud == OauthCloud::AwsIam;
-    if !asks || !uses_tokens || !is_application {
+    let has_own =
+        !is_application || (!is_asking && (oauth.unsecured_jwt || oauth.cloud == OauthCloud::AwsIam));
+    if has_own {
         return None;
     }
     let config = oauth.config.as_ref().map_or_else(String::new, |config| config.expose().to_owned());
-    let tokens = Arc::new(OauthTokens { config, ..OauthTokens::default() });
+    let tokens = Arc::new(OauthTokens { config, is_asking, ..OauthTokens::default() });
     oauth.callback = Some(TokenCallback::new(ApplicationTokens { tokens: tokens.clone() }));
     Some(tokens)
 }

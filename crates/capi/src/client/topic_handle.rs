@@ -10,7 +10,7 @@ use std::time::Duration;
 use ottla_client::{Acks, ChoosePartition, Partitioner, TopicConfig, TopicProducer};
 
 use crate::client::handle::Handle;
-use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
+use crate::errors::error_object::set_last_error_and_errno;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::handle_table::{HandleKind, HandleTable, Reserved, as_pointer};
@@ -217,30 +217,30 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     topic: *const c_char,
     conf: *mut rd_kafka_topic_conf_t,
 ) -> *mut rd_kafka_topic_t {
-    let (Some(handle), false) = (Handle::shared(rk, FUNCTION), topic.is_null()) else {
-        set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
-        return null_mut();
+    let refuse = || {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        null_mut()
     };
+    let (Some(handle), false) = (Handle::shared(rk, FUNCTION), topic.is_null()) else { return refuse() };
+    // Taken in any case: the application must not use it again.
+    let own = if conf.is_null() { None } else { rd_kafka_topic_conf_t::take(conf, FUNCTION) };
     // SAFETY: `topic` is a C string (rdkafka.h, `rd_kafka_topic_new`).
     let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
-    if name.is_empty() || name.len() > 512 {
-        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-        return null_mut();
+    if name.is_empty() || name.len() > 512 || (own.is_none() && !conf.is_null()) {
+        return refuse();
     }
-    let topic = if conf.is_null() {
-        handle.topics().get(&handle, &name)
-    } else {
-        let Some(conf) = rd_kafka_topic_conf_t::take(conf, FUNCTION) else {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return null_mut();
-        };
-        if handle.producer().is_some() && !allows_idempotence(&handle, &conf) {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return null_mut();
+    let known = handle.topics().0.get(&*name).cloned();
+    let topic = match (known, own) {
+        // It keeps its own configuration.
+        (Some(known), _) => known,
+        (None, None) => handle.topics().get(&handle, &name),
+        (None, Some(conf)) => {
+            if handle.producer().is_some() && !allows_idempotence(&handle, &conf) {
+                return refuse();
+            }
+            let made = make(&handle, &name, &conf);
+            handle.topics().0.entry(made.name.clone()).or_insert(made).clone()
         }
-        let made = make(&handle, &name, &conf);
-        handle.topics().0.insert(made.name.clone(), made.clone());
-        made
     };
     // A producer looks the topic up now, not at the first record, so that brokers create it.
     let _ = topic.producer();

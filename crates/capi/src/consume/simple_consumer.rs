@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ottla_client::{Error, TopicPartition};
 
-use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
+use crate::callbacks::trampoline::{CallbackLoop, start};
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
@@ -16,7 +16,7 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::queue::op::Opaque;
 use crate::queue::op_queue::{OpQueue, timeout_of};
-use crate::queue::poll::{EachMessage, FillArray, MessageStep, NextMessage};
+use crate::queue::poll::{EachMessage, FillArray, NextMessage, found};
 
 /// The partition that a function of the simple consumer names.
 struct SimplePartition {
@@ -175,22 +175,6 @@ called_from_c! {
     "ottla_begin_consume_callback" begin_consume_callback,
 }
 
-/// `rd_kafka_consume` sets the last error when it has no message.
-struct Consume(NextMessage);
-
-impl Task for Consume {
-    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
-        match self.0.next() {
-            MessageStep::Op(op) => Step::Op(op),
-            MessageStep::Message(message) => Step::Return(Returns::message(Some(message))),
-            MessageStep::TimedOut => {
-                set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
-                Step::Return(Returns::message(None))
-            }
-        }
-    }
-}
-
 #[on_panic(())]
 unsafe extern "C" fn begin_consume(
     state: *mut CallbackLoop,
@@ -206,9 +190,9 @@ unsafe extern "C" fn begin_consume(
     let state = unsafe { &mut *state };
     let queue = consumed.queue();
     if let Some(message) = queue.message() {
-        return state.returns(Returns::message(Some(message)));
+        return state.returns(found(message));
     }
-    start(state, consumed.handle, Consume(NextMessage::new(queue, timeout_of(timeout_ms))));
+    start(state, consumed.handle, NextMessage::new(queue, timeout_of(timeout_ms)));
 }
 
 #[on_panic(())]

@@ -378,6 +378,17 @@ unsafe fn slot<'a>(message: *const rd_kafka_message_t, function: &str) -> Option
     }
 }
 
+/// Returns `true` for an error without a record. The original's C++ library makes such messages itself, which have no slot.
+///
+/// # Safety
+/// `message` is NULL or points to a message.
+unsafe fn is_bare_error(message: *const rd_kafka_message_t) -> bool {
+    // SAFETY: the contract of this function.
+    unsafe { message.as_ref() }.is_some_and(|message| {
+        message.err != RD_KAFKA_RESP_ERR_NO_ERROR && message.rkt.is_null() && message.payload.is_null()
+    })
+}
+
 #[cold]
 fn report_destroyed(message: *const rd_kafka_message_t, function: &str) {
     let problem = format!("the rd_kafka_message_t {message:p} is destroyed");
@@ -444,9 +455,13 @@ pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_messa
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
-    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
-    // `rd_kafka_message_errstr`).
-    let slot = unsafe { slot(rkmessage, FUNCTION) };
+    // SAFETY: `rkmessage` is NULL or a message, not yet destroyed (rdkafka.h, `rd_kafka_message_errstr`).
+    let slot = unsafe {
+        if is_bare_error(rkmessage) {
+            return description((*rkmessage).err).as_ptr();
+        }
+        slot(rkmessage, FUNCTION)
+    };
     match slot {
         Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
             slot.rare.as_ref().map_or_else(|| description(slot.message.err), |rare| &rare.errstr).as_ptr()
@@ -471,9 +486,13 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
     rkmessage: *const rd_kafka_message_t,
     tstype: *mut rd_kafka_timestamp_type_t,
 ) -> i64 {
-    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `tstype` is NULL or writable
-    // (rdkafka.h, `rd_kafka_message_timestamp`).
-    let (slot, tstype) = unsafe { (slot(rkmessage, FUNCTION), tstype.as_mut()) };
+    // SAFETY: `rkmessage` is NULL or a message, not yet destroyed; `tstype` is NULL or writable (rdkafka.h,
+    // `rd_kafka_message_timestamp`).
+    let (slot, tstype) = unsafe {
+        // An error has none, as in the original.
+        let is_record = rkmessage.as_ref().is_some_and(|message| message.err == RD_KAFKA_RESP_ERR_NO_ERROR);
+        (if is_record { slot(rkmessage, FUNCTION) } else { None }, tstype.as_mut())
+    };
     let known =
         slot.map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
     if let Some(tstype) = tstype {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::callbacks::running_calls;
 use crate::callbacks::trampoline::{CallbackLoop, ConsumeFunction, Returns, Step, Task, start};
 use crate::client::handle::Handle;
+use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -103,12 +104,27 @@ impl NextMessage {
     }
 }
 
+/// Returns a message, and resets the thread's last error.
+pub(crate) fn found(message: OwnedMessage) -> Returns {
+    set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
+    Returns::message(Some(message))
+}
+
+/// Without a message, the thread's last error says why.
 impl Task for NextMessage {
     fn next(&mut self, _handle: &Arc<Handle>) -> Step {
         match Self::next(self) {
             MessageStep::Op(op) => Step::Op(op),
-            MessageStep::Message(message) => Step::Return(Returns::message(Some(message))),
-            MessageStep::TimedOut => Step::Return(Returns::message(None)),
+            MessageStep::Message(message) => Step::Return(found(message)),
+            MessageStep::TimedOut => {
+                let (code, errno) = if self.yielded {
+                    (RD_KAFKA_RESP_ERR__INTR, libc::EINTR)
+                } else {
+                    (RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT)
+                };
+                set_last_error_and_errno(code, errno);
+                Step::Return(Returns::message(None))
+            }
         }
     }
 
@@ -227,10 +243,10 @@ unsafe extern "C" fn begin_consumer_poll(state: *mut CallbackLoop, rk: *mut rd_k
     let state = unsafe { &mut *state };
     let used = Handle::of(rk, FUNCTION);
     let Some(consumer) = used.as_deref().and_then(Handle::consumer_state) else {
-        return crate::errors::error_object::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+        return set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
     };
     if let Some(message) = consumer.queue.message() {
-        return state.returns(Returns::message(Some(message)));
+        return state.returns(found(message));
     }
     if consumer.is_closed() {
         return;
