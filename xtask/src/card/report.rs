@@ -173,9 +173,11 @@ pub(super) fn markdown(tables: &[Table], reasons: &Reasons) -> String {
         let share = if applicable == 0 { 0.0 } else { 100.0 * passed as f64 / applicable as f64 };
         let _ = writeln!(
             text,
-            "| [{suite}](#{suite}) | {} | {tests} | {applicable} | {passed} | {share:.1} % | {crashed} | {hung} |",
+            "| [{suite}](#{anchor}) | {} | {tests} | {applicable} | {passed} | {share:.1} % | {crashed} | {hung} |",
             table.version,
             suite = table.suite,
+            // Links to headings have no dots.
+            anchor = table.suite.replace('.', ""),
         );
     }
     for table in tables {
