@@ -46,7 +46,6 @@ use input::{Granted, Reads, Received, needed, receive, receive_or_leave};
 use pace::{Pace, ResponseMemory};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
-pub(crate) use tls_transport::DECRYPTED_MEMORY;
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
 
 /// Produce requests of one connection that may wait for their sync at a time.
@@ -335,12 +334,11 @@ impl<T: Transport> Connection<T> {
             let room = may_wait && !frames.has_frame() && !is_draining && muted.is_none();
             let to_charge = needed(io, frames, charge.as_ref(), limits).filter(|_| may_wait);
             let is_mid_record = charge.as_ref().is_some_and(|granted| granted.is_for_record);
-            if !(frames.is_mid_frame() || is_mid_record) || to_charge.is_some() || muted.is_some() {
-                // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
-                frame_due = None;
-            } else if frame_due.is_none() {
-                frame_due = Some(Instant::now() + time_for(frames.awaited().unwrap_or(0), config));
-            }
+            // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
+            let is_awaited =
+                (frames.is_mid_frame() || is_mid_record) && to_charge.is_none() && muted.is_none();
+            let new_due = || Instant::now() + time_for(frames.awaited().unwrap_or(0), config);
+            frame_due = is_awaited.then(|| frame_due.unwrap_or_else(new_due));
             // The first request has the deadline of a frame, and the next ones that of an idle connection.
             let limit = if *has_started { config.connection_idle_max } else { config.frame_timeout };
             // A client that has to pause is not idle.
@@ -348,20 +346,14 @@ impl<T: Transport> Connection<T> {
             let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|granted| granted.since);
             let (due, look_at) = contended_due(&cluster, due, since, granted, frames.arrived());
             let look_at = muted.unwrap_or(look_at);
-            let reads = match (to_charge, muted) {
-                (Some(_), _) => Reads::WaitsForMemory,
-                (None, Some(_)) => Reads::Pauses { longest: config.connection_idle_max },
-                (None, None) => Reads::Continues,
-            };
+            let reads = Reads::of(to_charge.is_some(), muted.is_some(), config);
             set_deadline(timer.as_mut(), look_at);
             tokio::select! {
                 biased;
                 () = node.up.turned_since(flips.0) => return Err(Closed::Down),
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = cluster.serving.turned_since(flips.2), if !is_draining => {}
-                () = evicted(decrypted.as_ref()), if decrypted.is_some() => {
-                    return Err(Closed::Peer("its requests wait longest of many whose TLS records wait".to_owned()));
-                }
+                closed = evicted(decrypted.as_ref()), if decrypted.is_some() => return Err(closed),
                 () = progress(pending, io.encrypted_bytes_max(), &cluster), if !pending.is_empty() => {}
                 granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
@@ -586,12 +578,13 @@ fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
     pending.iter().filter_map(|pending| pending.done.as_ref()).map(|done| done.memory.uncounted_bytes()).sum()
 }
 
-/// Waits until a place is taken away.
-async fn evicted(place: Option<&Place>) {
+/// Waits until the place for decrypted requests is taken away.
+async fn evicted(place: Option<&Place>) -> Closed {
     match place {
         Some(place) => place.evicted().await,
         None => std::future::pending().await,
     }
+    Closed::Peer("its requests wait longest of many whose TLS records wait".to_owned())
 }
 
 /// Waits until the first response in the queue is ready, and polls the others meanwhile.

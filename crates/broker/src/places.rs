@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 impl State {
-    /// Ends a connection. What it has does not count any more.
+    /// Ends a connection. Its bytes do not count any more.
     fn evict(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.remove(&id) {
             self.bytes -= waiting.bytes;

@@ -7,7 +7,6 @@ use ottla_protocol::{ApiKey, Decoder};
 use ottla_wire::frames::FrameBuffer;
 
 use crate::config::BrokerConfig;
-use crate::connection::DECRYPTED_MEMORY;
 use crate::memory::Parts;
 use crate::places::Places;
 
@@ -16,6 +15,11 @@ use crate::places::Places;
 const SHARED_BYTES: usize = 4 << 20;
 /// The memory of all connections over TLS that hold more than their share of requests that are decrypted and not started.
 const DECRYPTED_BYTES: usize = 16 << 20;
+/// The bytes of a message of TLS that has arrived in part. A record has up to 18 KiB. A message in several records, which rustls
+/// would keep up to 64 KiB, is part of a handshake only.
+pub(crate) const UNFINISHED_BYTES_MAX: usize = 20 << 10;
+/// The memory of a decrypted record that is not read, and of rustls' buffer below it.
+const DECRYPTED_MEMORY: usize = (16 << 10) + UNFINISHED_BYTES_MAX;
 /// The bytes that one connection may hold without a charge. Requests with records, up to this size, are not charged: the buffer of each
 /// connection holds them.
 pub(crate) const SHARE_MAX: usize = 16 << 10;

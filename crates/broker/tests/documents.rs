@@ -143,7 +143,8 @@ fn document() -> String {
          `ottla broker` follows Apache Kafka 4.3. It has the configurations of Kafka by name and type, and a few of its own.\n\
          The defaults are Kafka's, except for `group.initial.rebalance.delay.ms`, `group.min.session.timeout.ms`,\n\
          `group.max.size`, `group.consumer.max.size`, `max.connections` and `log.cleaner.dedupe.buffer.size`; some ranges\n\
-         are wider. All of them are accepted, stored and described; the tables say which have an effect.\n\n\
+         are wider. They are accepted, stored and described, except for values that this broker cannot honour, such as\n\
+         `remote.storage.enable=true` and other authorizers. The tables say which have an effect.\n\n\
          **One copy.** A topic may have a replication factor up to `--nodes`. Metadata then lists several nodes,\n\
          `min.insync.replicas` counts the nodes that are up, and the leader fails over. All nodes are one process with\n\
          one copy of the data on one disk: a replication factor does not protect it.\n\n\
@@ -172,7 +173,8 @@ fn document() -> String {
            `kraft.version` 0.\n\
          - UnregisterBroker removes a node that is down; a node that runs is refused.\n\
          - ACLs need `authorizer.class.name`; without it, the requests get SECURITY_DISABLED. With it, the rules are those of\n\
-           Kafka's StandardAuthorizer. Denied operations are logged, each once per minute with the number of repetitions.\n\
+           Kafka's StandardAuthorizer. Denied operations are logged, each once per minute with the number of repetitions, and\n\
+           after 200 different ones in a minute the others are only counted.\n\
          - Delegation tokens are not supported, and the requests get DELEGATION_TOKEN_AUTH_DISABLED after a login, and\n\
            DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without one.\n\
          - GetTelemetrySubscriptions and PushTelemetry are listed while there is a subscription to client metrics.\n\n\
@@ -195,7 +197,8 @@ fn document() -> String {
     }
     out += "\n## Broker\n\n\
             For `--config server.properties` and `-X`; `ottla properties --broker` lists them, too. The third column says how\n\
-            a configuration changes while the broker runs, as in Kafka.\n\n\
+            Kafka changes a configuration while it runs. Here only those with `at any time` take effect then, set for all brokers or for broker 1.\n\
+            Those `per broker` are accepted, stored and described, but the listeners keep the values of `--config` and `-X` from the start.\n\n\
             | Configuration | Default | Changes | Effect |\n|---|---|---|---|\n";
     for setting in settings(Scope::Broker) {
         let changes = match setting.mode {

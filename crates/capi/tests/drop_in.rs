@@ -145,7 +145,7 @@ fn the_report_of_a_failed_message_has_no_timestamp() {
     assert_eq!(*seen.lock().unwrap(), [expected]);
 }
 
-/// The original's C++ library makes such a message itself. What lies behind it was read, and taken for a pointer.
+/// The original's C++ library makes such a message itself. The bytes behind it were read as a pointer.
 #[test]
 fn an_error_that_the_library_has_not_made_has_a_text_and_no_timestamp() {
     // No record, and no memory behind it.

@@ -301,8 +301,11 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
         "Apache Kafka 4.4: names of dead-letter topics must begin with it; an empty one allows every name.",
     ),
     ("listener.security.protocol.map", "The security protocol of each listener."),
-    ("listeners", "The listeners that are not a controller's; `--listen` wins."),
-    ("log.dir", "As `log.dirs`."),
+    (
+        "listeners",
+        "The listeners that are not a controller's; `--listen` wins. Without both, the broker listens on 127.0.0.1:9092.",
+    ),
+    ("log.dir", "As `log.dirs`. There is no default: `--data` or one of the two is needed."),
     ("log.dirs", "The data directory, one; `--data` wins."),
     ("sasl.enabled.mechanisms", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER."),
     ("sasl.jaas.config", "The users of PLAIN; best as `listener.name.NAME.plain.sasl.jaas.config`."),

@@ -14,6 +14,7 @@ use tokio::io::Interest;
 use tokio::time::Instant;
 
 use super::Transport;
+use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::request_memory::{Limits, SHARE_MAX, charge_for};
 
@@ -75,6 +76,18 @@ pub(super) enum Reads {
     WaitsForMemory,
     /// It leaves them until its client may send again. If the client has gone, it ends after `longest`.
     Pauses { longest: Duration },
+}
+
+impl Reads {
+    pub(super) const fn of(waits_for_memory: bool, pauses: bool, config: &BrokerConfig) -> Self {
+        if waits_for_memory {
+            Self::WaitsForMemory
+        } else if pauses {
+            Self::Pauses { longest: config.connection_idle_max }
+        } else {
+            Self::Continues
+        }
+    }
 }
 
 /// Receives, or waits for the end of a connection that does not read.

@@ -12,18 +12,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::Transport;
+use crate::request_memory::UNFINISHED_BYTES_MAX;
 
 /// The bytes that rustls encrypts before the kernel takes them: four records in one system call. One record at a time would take a
 /// system call each.
 pub(crate) const ENCRYPTED_BYTES_MAX: usize = 64 << 10;
-/// The bytes of a message of TLS that has arrived in part. A record has up to 18 KiB. A message in several records, which rustls
-/// would keep up to 64 KiB, is part of a handshake only.
-const UNFINISHED_BYTES_MAX: usize = 20 << 10;
 /// The memory of a record that has arrived in part: rustls makes room for the next read.
 const RECORD_MEMORY: usize = UNFINISHED_BYTES_MAX + (4 << 10);
 
-/// The memory of a decrypted record that is not read, and of rustls' buffer below it.
-pub(crate) const DECRYPTED_MEMORY: usize = (16 << 10) + UNFINISHED_BYTES_MAX;
 /// A type, a version, and the size of the rest.
 const RECORD_HEADER_BYTES: usize = 5;
 

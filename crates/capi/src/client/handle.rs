@@ -164,7 +164,6 @@ impl Handle {
             return Err((conf, Error::Config("too many clients exist: destroy some first".into())));
         };
         crate::client::produce_hook::install(&mut config, &callbacks, reserved.handle());
-        let main = OpQueue::new();
         let has_interceptors = !conf.interceptors().on_new.is_empty();
         let client = match ApplicationSockets::wanted(&callbacks, &config, has_interceptors) {
             Some(sockets) => Client::with_connector(config, sockets),
@@ -182,7 +181,7 @@ impl Handle {
             config: client.config().clone(),
             live: OnceLock::new(),
             topics: Mutex::default(),
-            main,
+            main: OpQueue::new(),
             logs,
             client_interceptors: InterceptorSetup::default(),
             reports,

@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Property] = &[
         .topic()
         .producer()
         .medium()
-        .text("The codec's level; -1 is its default. gzip has 1 to 9, lz4 1 to 12, zstd 1 to 22, snappy none.")
+        .text("The codec's level; -1 is its default. gzip has 1 to 9, zstd 1 to 22; lz4 accepts 1 to 12 without an effect, snappy none.")
         .effective(
             "a_higher_compression_level_makes_smaller_batches",
             Access {
