@@ -25,7 +25,7 @@ const KEYWORDS: [(&str, &str); 9] = [
 /// for an attribute.
 const ESCAPED: &str = ",=+<>#;\"\\";
 
-/// The text of a subject, its last part first.
+/// The text of a subject, its last part first. The attributes of one part are in DER's order.
 pub(super) fn subject_text(name: &Name) -> String {
     let parts: Vec<_> = name.iter_rdn().collect();
     let mut text = String::new();
@@ -124,7 +124,7 @@ mod tests {
                  0173",
                 "2.5.4.4=#0c0173,2.5.4.12=#0c04626f7373,2.5.4.5=#13023432,1.2.840.113549.1.9.1=#1603614062,UID=u1,DC=example",
             ),
-            ("301c311a300c06035504030c05c3a920c3bc300a060355040a0c0374776f", "CN=é ü+O=two"),
+            ("301c311a300a060355040a0c0374776f300c06035504030c05c3a920c3bc", "O=two+CN=é ü"),
             (
                 "302a310d300b06035504031e0400410042310b30090603550403140241e9310c300a06035504030c03410042",
                 "CN=A\\00B,CN=A\u{fffd},CN=\\00A\\00B",
