@@ -284,8 +284,8 @@ fn a_group_record_that_could_not_be_written_is_written_again() {
     let full = DiskRule::new(DiskCall::Write, DiskEffect::Full);
     let files = DiskFiles::Topic("__consumer_offsets".into());
     let id = broker.cluster().add_disk_fault(DiskRule { files, ..full });
-    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::KafkaStorageError);
-    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::KafkaStorageError);
+    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::CoordinatorNotAvailable);
+    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::CoordinatorNotAvailable);
     assert!(broker.cluster().remove_disk_fault(id));
     assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::None);
     let restarted = builder(2).storage(Arc::new(storage.fork())).spawn().expect("a broker");
@@ -307,7 +307,7 @@ fn a_group_record_is_written_again_also_if_members_only_send_heartbeats() {
     let full = DiskRule::new(DiskCall::Write, DiskEffect::Full);
     let files = DiskFiles::Topic("__consumer_offsets".into());
     let id = broker.cluster().add_disk_fault(DiskRule { files, ..full });
-    assert_eq!(sync(&mut connection, &joined, None), ErrorCode::KafkaStorageError);
+    assert_eq!(sync(&mut connection, &joined, None), ErrorCode::CoordinatorNotAvailable);
     assert!(broker.cluster().remove_disk_fault(id));
     let deadline = std::time::Instant::now() + PATIENCE;
     while end() == before {

@@ -276,9 +276,9 @@ fn descriptions_of_configurations_wait_for_memory() {
     let builder = Broker::builder().data_dir(dir.path()).topic("orders", 1);
     let broker = builder.configure(|config| config.memory_bytes_max = (BUDGET_MIB << 20) as usize);
     let broker = broker.spawn().expect("a broker");
-    // An unfinished request that has five of the six MiB of requests.
+    // An unfinished request that has four of the four and a half MiB that large requests share.
     let mut unfinished = vec![0; 64];
-    unfinished[..4].copy_from_slice(&((5_i32 << 20) / 30).to_be_bytes());
+    unfinished[..4].copy_from_slice(&((4_i32 << 20) / 30).to_be_bytes());
     unfinished[5] = 18;
     let mut holder = TcpStream::connect(broker.addresses()[0]).expect("the broker listens");
     holder.write_all(&unfinished).expect("sent");
@@ -289,7 +289,7 @@ fn descriptions_of_configurations_wait_for_memory() {
         line.parse::<u64>().expect("a number")
     };
     let began = Instant::now();
-    while used() < 5 << 20 {
+    while used() < 4 << 20 {
         assert!(began.elapsed() < PATIENCE, "no memory is held");
         std::thread::park_timeout(Duration::from_millis(1));
     }

@@ -205,7 +205,7 @@ fn a_client_with_an_identity_provider_has_a_queue_for_sasl() {
         ("sasl.oauthbearer.method", "oidc"),
         ("sasl.oauthbearer.client.id", "id"),
         ("sasl.oauthbearer.client.secret", "secret"),
-        ("sasl.oauthbearer.token.endpoint.url", "http://127.0.0.1:1/token"),
+        ("sasl.oauthbearer.token.endpoint.url", "https://127.0.0.1:1/token"),
     ];
     for (enabled, properties) in
         [(1, [&SASL[..], &oidc].concat()), (0, [&SASL[..], &oidc].concat()), (1, vec![])]

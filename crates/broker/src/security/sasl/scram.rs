@@ -83,9 +83,8 @@ impl ScramExchange {
                 let bytes = format!("v={}", STANDARD.encode(signature)).into();
                 Outcome::Done(Login { user: self.user, bytes, expires_ms: None })
             }
-            Some(_) => Outcome::Failed(Some(self.user)),
             None if self.has_doubled_nonce(token) => Outcome::FailedFor(DOUBLED_NONCE, self.user),
-            None => Outcome::Failed(Some(self.user)),
+            Some(_) | None => Outcome::Failed(Some(self.user)),
         }
     }
 
