@@ -337,6 +337,7 @@ impl Slot {
         self.drop_headers();
         self.rare = None;
         self.raw_headers = HeadersRef::default();
+        self.message.err = RD_KAFKA_RESP_ERR_NO_ERROR;
         (self.message.payload, self.message.key) = (null_mut(), null_mut());
         (self.message.len, self.message.key_len) = (0, 0);
     }
@@ -489,12 +490,13 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
     // SAFETY: `rkmessage` is NULL or a message, not yet destroyed; `tstype` is NULL or writable (rdkafka.h,
     // `rd_kafka_message_timestamp`).
     let (slot, tstype) = unsafe {
-        // An error has none, as in the original.
-        let is_record = rkmessage.as_ref().is_some_and(|message| message.err == RD_KAFKA_RESP_ERR_NO_ERROR);
-        (if is_record { slot(rkmessage, FUNCTION) } else { None }, tstype.as_mut())
+        let slot = if is_bare_error(rkmessage) { None } else { slot(rkmessage, FUNCTION) };
+        (slot, tstype.as_mut())
     };
-    let known =
-        slot.map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
+    // An error has none, as in the original.
+    let known = slot
+        .filter(|slot| slot.message.err == RD_KAFKA_RESP_ERR_NO_ERROR)
+        .map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
     if let Some(tstype) = tstype {
         *tstype = known.1;
     }
