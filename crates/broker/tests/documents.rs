@@ -195,11 +195,26 @@ fn document() -> String {
         let synonyms: Vec<String> = setting.synonyms.iter().map(|name| format!("`{name}`")).collect();
         out += &row(setting, &synonyms.join(", "), setting.effect.unwrap_or("none"));
     }
-    out += "\n## Broker\n\n\
-            For `--config server.properties` and `-X`; `ottla properties --broker` lists them, too. The third column says how\n\
-            Kafka changes a configuration while it runs. Here only those with `at any time` take effect then, set for all brokers or for broker 1.\n\
-            Those `per broker` are accepted, stored and described, but the listeners keep the values of `--config` and `-X` from the start.\n\n\
-            | Configuration | Default | Changes | Effect |\n|---|---|---|---|\n";
+    out += &of_brokers();
+    for (title, scope) in [("Groups", Scope::Group), ("Client metrics", Scope::ClientMetrics)] {
+        out +=
+            &format!("\n## {title}\n\n| Configuration | Default | Changes | Effect |\n|---|---|---|---|\n");
+        for setting in settings(scope) {
+            out += &row(setting, "at any time", setting.effect.unwrap_or("none"));
+        }
+    }
+    out
+}
+
+/// The configurations of brokers.
+fn of_brokers() -> String {
+    let mut out = String::from(
+        "\n## Broker\n\n\
+         For `--config server.properties` and `-X`; `ottla properties --broker` lists them, too. The third column says how\n\
+         Kafka changes a configuration while it runs. Here only those with `at any time` take effect then, set for all brokers or for broker 1.\n\
+         Those `per broker` are accepted, stored and described, but the listeners keep the values of `--config` and `-X` from the start.\n\n\
+         | Configuration | Default | Changes | Effect |\n|---|---|---|---|\n",
+    );
     for setting in settings(Scope::Broker) {
         let changes = match setting.mode {
             Mode::ReadOnly => "at the start",
@@ -208,13 +223,6 @@ fn document() -> String {
         };
         let effect = if BrokerConfig::has_effect(setting.name) { broker_effect(setting) } else { "none" };
         out += &row(setting, changes, effect);
-    }
-    for (title, scope) in [("Groups", Scope::Group), ("Client metrics", Scope::ClientMetrics)] {
-        out +=
-            &format!("\n## {title}\n\n| Configuration | Default | Changes | Effect |\n|---|---|---|---|\n");
-        for setting in settings(scope) {
-            out += &row(setting, "at any time", setting.effect.unwrap_or("none"));
-        }
     }
     out
 }
