@@ -79,15 +79,19 @@ int main(int argc, char **argv) {
   int64_t low = -1, high = -1;
   std::cout << "watermarks: " << consumer->query_watermark_offsets(name, 0, &low, &high, 10000) << " " << low << " "
             << high << "\n";
-  partitions[0]->set_offset(1);
-  std::cout << "seek: " << consumer->seek(*partitions[0], 10000) << "\n";
-  RdKafka::Message *again = NULL;
-  for (int polls = 0; polls < 300 && (again == NULL || again->err() == RdKafka::ERR__TIMED_OUT); polls++) {
+  // Without a timeout, the call does not wait for the seek.
+  const int timeouts_ms[] = {10000, 0};
+  for (int n = 0; n < 2; n++) {
+    partitions[0]->set_offset(1 + n);
+    std::cout << "seek: " << consumer->seek(*partitions[0], timeouts_ms[n]) << "\n";
+    RdKafka::Message *again = NULL;
+    for (int polls = 0; polls < 300 && (again == NULL || again->offset() != 1 + n); polls++) {
+      delete again;
+      again = consumer->consume(100);
+    }
+    std::cout << "after the seek: " << again->offset() << "\n";
     delete again;
-    again = consumer->consume(100);
   }
-  std::cout << "after the seek: " << again->offset() << "\n";
-  delete again;
   RdKafka::ConsumerGroupMetadata *metadata = consumer->groupMetadata();
   std::cout << "a member: " << (metadata != NULL && !consumer->memberid().empty()) << "\n";
   delete metadata;

@@ -15,7 +15,8 @@ struct Reports : RdKafka::DeliveryReportCb {
     std::cout << "report " << count << ": " << RdKafka::err2str(message.err()) << ", " << message.topic_name() << " "
               << message.partition() << ", key " << (message.key() ? *message.key() : "(none)") << ", length "
               << message.len() << ", opaque " << static_cast<const char *>(message.msg_opaque()) << ", persisted "
-              << (message.status() == RdKafka::Message::MSG_STATUS_PERSISTED) << "\n";
+              << (message.status() == RdKafka::Message::MSG_STATUS_PERSISTED) << ", topic object "
+              << (message.topic() != NULL) << "\n";
     RdKafka::Headers *headers = message.headers();
     if (headers != NULL)
       std::cout << "  " << headers->size() << " headers, last n=" << headers->get_last("n").value_string() << "\n";

@@ -65,6 +65,9 @@ int main(int argc, char **argv) {
   RdKafka::Message *tail = consumer->consume(queue, 30000);
   show("the last", *tail);
   delete tail;
+  none = consumer->consume(queue, 100);
+  std::cout << "nothing in the queue: " << none->err() << " " << none->errstr() << "\n";
+  delete none;
   std::cout << "stop: " << consumer->stop(topic, 0) << "\n";
   delete queue;
   delete topic;
