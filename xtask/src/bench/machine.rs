@@ -101,9 +101,10 @@ impl Touched {
     /// Runs `work`, and meanwhile deletes the files as the logs below `data` grow.
     pub(super) fn during<T>(self, data: &Path, work: impl FnOnce() -> T) -> T {
         let done = AtomicBool::new(false);
+        // Before the thread starts: what `work` writes until then is growth, too.
+        let before = log_bytes(data);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let before = log_bytes(data);
                 let mut files = self.files.iter();
                 let mut deleted = 0;
                 while !done.load(Ordering::Acquire) {
@@ -118,10 +119,18 @@ impl Touched {
                 }
                 files.for_each(|file| drop(fs::remove_file(file)));
             });
-            let result = work();
-            done.store(true, Ordering::Release);
-            result
+            let _done = SetOnDrop(&done);
+            work()
         })
+    }
+}
+
+/// Sets the flag also if the work panics: the thread that waits for it would never end.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -160,6 +169,16 @@ mod tests {
             wait_until("all given back", IDLE_WITHIN, || (!last.exists()).then_some(())).unwrap();
         });
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the data are left");
+    }
+
+    /// The thread waited for the end of work that had panicked, and the test program never ended.
+    #[test]
+    fn work_that_panics_ends_the_thread_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let touched = Touched::new(dir.path(), TOUCHED_BYTES).unwrap();
+        let work = || touched.during(dir.path(), || panic!("the work"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
