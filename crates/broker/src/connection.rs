@@ -636,13 +636,26 @@ fn contended_due(
     let Some(granted) = granted else { return (due, due) };
     if cluster.memory.is_contended() {
         let stalled = since.max(granted) + CONTENDED_GRACE;
-        let slow = contended_time_for(arrived).min(CONTENDED_TIME_MAX);
-        due = due.min(stalled).min(granted + slow);
+        due = due.min(stalled).min(granted + contended_time_for(arrived));
     }
     (due, due.min(Instant::now() + CONTENTION_CHECK))
 }
 
-/// The time in which so many bytes of a frame must have arrived while other connections wait for its memory.
-fn contended_time_for(arrived: usize) -> Duration {
-    CONTENDED_GRACE + Duration::from_secs_f64(arrived as f64 / CONTENDED_BYTES_PER_S_MIN)
+/// The time in which so many bytes must have arrived, or must have been read, while other connections wait for their memory.
+fn contended_time_for(bytes: usize) -> Duration {
+    let at_pace = CONTENDED_GRACE + Duration::from_secs_f64(bytes as f64 / CONTENDED_BYTES_PER_S_MIN);
+    at_pace.min(CONTENDED_TIME_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that sent 1 MiB/s of a request of 100 MiB kept its memory for 101 seconds.
+    #[test]
+    fn memory_that_others_wait_for_is_kept_for_ten_seconds_at_any_pace() {
+        assert_eq!(contended_time_for(0), CONTENDED_GRACE);
+        assert_eq!(contended_time_for(4 << 20), CONTENDED_GRACE + Duration::from_secs(4));
+        assert_eq!(contended_time_for(100 << 20), CONTENDED_TIME_MAX);
+    }
 }

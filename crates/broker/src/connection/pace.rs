@@ -9,7 +9,7 @@ use ottla_wire::{Chain, Piece};
 use tokio::time::Instant;
 
 use super::thread::Thread;
-use super::{CONTENDED_TIME_MAX, CONTENTION_CHECK, contended_time_for};
+use super::{CONTENTION_CHECK, contended_time_for};
 use crate::cluster::Cluster;
 use crate::memory::{Charge, Sending};
 
@@ -117,7 +117,7 @@ impl<'a> Pace<'a> {
             if let Ok(written) = tokio::time::timeout(look, &mut write).await {
                 return written;
             }
-            let allowed = contended_time_for(self.sent).min(CONTENDED_TIME_MAX);
+            let allowed = contended_time_for(self.sent);
             let too_slow = self.began + allowed <= Instant::now();
             if left <= look || (holds_memory && self.cluster.memory.is_contended() && too_slow) {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its responses"));
