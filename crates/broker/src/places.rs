@@ -115,6 +115,13 @@ impl Place {
     }
 }
 
+/// The reason why a connection with so many bytes ends, if [`Place::hold`] is `false`.
+pub(crate) fn too_large(bytes: usize) -> String {
+    format!(
+        "{bytes} bytes arrived before the client authenticated, the most of connections that may have {BYTES_MAX} together"
+    )
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut places = self.all.state.lock().unwrap_or_else(PoisonError::into_inner);

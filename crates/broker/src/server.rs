@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::connection::{AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, serve_at};
+use crate::places::too_large;
 use crate::security::active_listener::ActiveListener;
 
 /// Pause after an accept that failed for want of file descriptors or memory.
@@ -165,7 +166,7 @@ async fn handshake(
     let accepted = poll_fn(|cx| match Pin::new(&mut accept).poll(cx) {
         Poll::Pending => match accept.get_ref() {
             Some(socket) if !place.hold(socket.unfinished()) => {
-                Poll::Ready(Err(io::Error::other("large handshakes")))
+                Poll::Ready(Err(io::Error::other(too_large(socket.unfinished()))))
             }
             Some(_) | None => Poll::Pending,
         },

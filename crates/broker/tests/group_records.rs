@@ -271,19 +271,22 @@ fn a_static_member_that_returns_is_the_member_after_a_kill() {
     assert_eq!(described.groups[0].members.len(), 1);
 }
 
+/// Fills the disk of `__consumer_offsets`, which exists then. Returns the id of the fault.
+fn fill_offsets_disk(broker: &BrokerThread, connection: &mut Raw) -> u64 {
+    commit(connection, "other", 0..1);
+    let files = DiskFiles::Topic("__consumer_offsets".into());
+    broker.cluster().add_disk_fault(DiskRule { files, ..DiskRule::new(DiskCall::Write, DiskEffect::Full) })
+}
+
 /// The failure stayed the answer of every SyncGroup and of every static member's JoinGroup, and the record was never written.
 #[test]
 fn a_group_record_that_could_not_be_written_is_written_again() {
     let storage = MemStorage::new();
     let broker = builder(2).storage(Arc::new(storage.clone())).spawn().expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);
-    // The internal topic exists before its disk is full.
-    commit(&mut connection, "other", 0..1);
     let instance = Some("i");
     let joined = join(&mut connection, instance);
-    let full = DiskRule::new(DiskCall::Write, DiskEffect::Full);
-    let files = DiskFiles::Topic("__consumer_offsets".into());
-    let id = broker.cluster().add_disk_fault(DiskRule { files, ..full });
+    let id = fill_offsets_disk(&broker, &mut connection);
     assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::CoordinatorNotAvailable);
     assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::CoordinatorNotAvailable);
     assert!(broker.cluster().remove_disk_fault(id));
@@ -296,17 +299,12 @@ fn a_group_record_that_could_not_be_written_is_written_again() {
 /// A group whose members do not ask again has its record, too: without it they would join again after a restart.
 #[test]
 fn a_group_record_is_written_again_also_if_members_only_send_heartbeats() {
-    let storage = MemStorage::new();
-    let broker = builder(2).storage(Arc::new(storage.clone())).spawn().expect("a broker");
-    let mut connection = Raw::connect(broker.addresses()[0]);
-    commit(&mut connection, "other", 0..1);
+    let (broker, mut connection) = start(2);
     let joined = join(&mut connection, None);
+    let id = fill_offsets_disk(&broker, &mut connection);
     let index = broker.cluster().group_partition(GROUP);
     let end = || broker.cluster().offsets_of("__consumer_offsets", index).expect("a partition").1;
     let before = end();
-    let full = DiskRule::new(DiskCall::Write, DiskEffect::Full);
-    let files = DiskFiles::Topic("__consumer_offsets".into());
-    let id = broker.cluster().add_disk_fault(DiskRule { files, ..full });
     assert_eq!(sync(&mut connection, &joined, None), ErrorCode::CoordinatorNotAvailable);
     assert!(broker.cluster().remove_disk_fault(id));
     let deadline = std::time::Instant::now() + PATIENCE;

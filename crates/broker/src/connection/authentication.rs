@@ -11,6 +11,7 @@ use super::pace::{Pace, ResponseMemory};
 use super::response_writer::write_response;
 use super::thread::Thread;
 use super::{Closed, Connection, Transport, progress};
+use crate::places::too_large;
 use crate::request_memory::Limits;
 use crate::security::sasl::{SaslConnection, Step};
 
@@ -50,8 +51,9 @@ impl<T: Transport> Connection<T> {
             };
             next.map_err(|_| Closed::Peer("no authentication in time".to_owned()))??;
             let of_record = if self.io.unfinished_bytes() > 0 { self.io.record_memory() } else { 0 };
-            if !place.hold(self.frames.arrived() + of_record) {
-                return Err(Closed::Peer("large requests before authentication".to_owned()));
+            let bytes = self.frames.arrived() + of_record;
+            if !place.hold(bytes) {
+                return Err(Closed::Peer(too_large(bytes)));
             }
         }
         self.frames.set_max(request_bytes_max);
