@@ -3,6 +3,7 @@
  */
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
 #include <string>
 
 #include <librdkafka/rdkafkacpp.h>
@@ -14,12 +15,23 @@ class Reports : public RdKafka::DeliveryReportCb {
   }
 };
 
+/* Keeps the last key: produce() calls it if the partitions are known by then, else a thread of the library does. */
 class Partitioner : public RdKafka::PartitionerCb {
  public:
   int32_t partitioner_cb(const RdKafka::Topic *, const std::string *key, int32_t, void *) {
-    std::cout << "key: " << (key == NULL ? "none" : key->empty() ? "empty" : *key) << "\n";
+    std::lock_guard<std::mutex> guard(lock_);
+    last_ = key == NULL ? "none" : key->empty() ? "empty" : *key;
     return 0;
   }
+
+  std::string last() {
+    std::lock_guard<std::mutex> guard(lock_);
+    return last_;
+  }
+
+ private:
+  std::mutex lock_;
+  std::string last_;
 };
 
 static Reports reports;
@@ -38,10 +50,14 @@ static RdKafka::Producer *producer(RdKafka::Conf *conf) {
 
 static void produce(RdKafka::Producer *producer, RdKafka::Topic *topic, const std::string *key) {
   char value[] = "value";
-  std::cout << "produced: "
-            << RdKafka::err2str(producer->produce(topic, RdKafka::Topic::PARTITION_UA, RdKafka::Producer::RK_MSG_COPY, value,
-                                                  sizeof(value) - 1, key, NULL))
-            << "\n";
+  RdKafka::ErrorCode code = producer->produce(topic, RdKafka::Topic::PARTITION_UA, RdKafka::Producer::RK_MSG_COPY, value,
+                                              sizeof(value) - 1, key, NULL);
+  std::cout << "produced: " << RdKafka::err2str(code) << "\n";
+}
+
+static void flush(RdKafka::Producer *producer) {
+  RdKafka::ErrorCode flushed = producer->flush(30000);
+  std::cout << "flush: " << RdKafka::err2str(flushed) << "\n";
 }
 
 int main() {
@@ -52,7 +68,7 @@ int main() {
   RdKafka::Producer *alone = producer(conf);
   RdKafka::Topic *defaults = RdKafka::Topic::create(alone, "orders", NULL, errstr);
   produce(alone, defaults, &key);
-  std::cout << "flush: " << RdKafka::err2str(alone->flush(30000)) << "\n";
+  flush(alone);
   delete defaults;
   delete alone;
 
@@ -66,9 +82,11 @@ int main() {
   RdKafka::Topic *topic     = RdKafka::Topic::create(mocked, "orders", topic_conf, errstr);
   delete topic_conf;
   produce(mocked, topic, &key);
-  mocked->flush(30000);
+  flush(mocked);
+  std::cout << "key: " << partitioner.last() << "\n";
   produce(mocked, topic, NULL);
-  std::cout << "flush: " << RdKafka::err2str(mocked->flush(30000)) << "\n";
+  flush(mocked);
+  std::cout << "key: " << partitioner.last() << "\n";
   delete topic;
   delete mocked;
   return 0;
