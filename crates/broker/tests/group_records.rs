@@ -296,6 +296,22 @@ fn a_group_record_that_could_not_be_written_is_written_again() {
     assert_eq!(beat_classic(&mut connection, &joined, instance), ErrorCode::None);
 }
 
+/// The member had joined again after the failure: the group never stored its next generation, and refused the member.
+#[test]
+fn a_static_member_that_joins_again_is_served_when_the_disk_has_recovered() {
+    let (broker, mut connection) = start(2);
+    let instance = Some("i");
+    let joined = join(&mut connection, instance);
+    let id = fill_offsets_disk(&broker, &mut connection);
+    assert_eq!(sync(&mut connection, &joined, instance), ErrorCode::CoordinatorNotAvailable);
+    let again = join(&mut connection, instance);
+    assert_eq!(again.error_code, ErrorCode::CoordinatorNotAvailable);
+    assert!(broker.cluster().remove_disk_fault(id));
+    let again = join(&mut connection, instance);
+    assert_eq!(again.error_code, ErrorCode::None);
+    assert_eq!(sync(&mut connection, &again, instance), ErrorCode::None);
+}
+
 /// A group whose members do not ask again has its record, too: without it they would join again after a restart.
 #[test]
 fn a_group_record_is_written_again_also_if_members_only_send_heartbeats() {

@@ -1,6 +1,7 @@
 //! The members of classic groups in `__consumer_offsets`: after a restart they continue under their generation.
 //!
-//! A group is written when its members have their assignments and when it has no members left, as in Kafka.
+//! A group is written when its members have their assignments, when one of them has a new id, and when it has no members left, as in
+//! Kafka.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,10 @@ use crate::coordinator::shared_names::SharedNames;
 use crate::internal_topics::{InternalRecord, InternalTopic, Written};
 use crate::memory::KeptMemory;
 
-/// The pause before a record that could not be written is written again, unless a request needs it earlier.
+/// The pause before a record that could not be written is written again, unless a request needs it earlier. It doubles with each failure:
+/// a log that has failed stays so, and thousands of groups may have records in it.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+const RETRY_DOUBLINGS_MAX: u32 = 6;
 
 /// The state of a group's record.
 #[derive(Debug, Default)]
@@ -30,10 +33,19 @@ pub(crate) struct StoredGroup {
     pub(super) is_stale: bool,
     /// The time of the next attempt, after one that failed.
     retry_at: Option<Instant>,
+    /// The attempts that failed since the last one that did not.
+    failures: u32,
     /// The last write of it.
     pub(super) written: Option<Result<Written, ErrorCode>>,
     /// The time of the last write.
     pub(super) state_since_ms: i64,
+}
+
+impl StoredGroup {
+    /// Forgets that the record of the last generation could not be written: the next generation does not need it.
+    pub(super) fn forget_failure(&mut self) {
+        self.written.take_if(|written| written.is_err());
+    }
 }
 
 impl Group {
@@ -43,7 +55,8 @@ impl Group {
     }
 
     fn must_save(&self) -> bool {
-        self.stored.is_stale && matches!(self.state, State::Empty | State::Stable)
+        // Members that join are still those of the last generation.
+        self.stored.is_stale && !matches!(self.state, State::Syncing)
     }
 
     /// Writes the group's record if it is stale. Members learn of a failure from
@@ -69,7 +82,9 @@ impl Group {
             written = cluster.write_group_record(group_id, Some(&value));
         }
         self.stored.is_stale = written.is_err();
-        self.stored.retry_at = written.is_err().then(|| Instant::now() + RETRY_AFTER);
+        let pause = RETRY_AFTER * (1 << self.stored.failures.min(RETRY_DOUBLINGS_MAX));
+        self.stored.retry_at = written.is_err().then(|| Instant::now() + pause);
+        self.stored.failures = if written.is_err() { self.stored.failures.saturating_add(1) } else { 0 };
         self.stored.written = Some(written);
     }
 

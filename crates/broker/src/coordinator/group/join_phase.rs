@@ -205,6 +205,7 @@ impl Group {
             self.stored.is_stale = true;
             return;
         }
+        self.stored.forget_failure();
         self.protocol = self.preferred_protocol();
         self.state = State::Syncing;
         self.sync_by = Some(now + self.rebalance_timeout());
