@@ -1,5 +1,6 @@
 //! The metrics that clients push (KIP-714), under their own names.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Text;
@@ -12,13 +13,14 @@ const PREFIX: &str = "kafka_client_";
 /// Kafka's clients begin theirs so.
 const KAFKAS_PREFIX: &str = "org.apache.kafka.";
 
-/// Series of all clients together. A scrape stays below some 20 MB, whatever names clients choose.
+/// Series of all clients together: each has its share, and what others do not use of theirs. A scrape stays below some 20 MB, whatever
+/// names clients choose.
 const SERIES_MAX: usize = 50_000;
 /// Prometheus keeps label names with this prefix for itself.
 const RESERVED_PREFIX: &str = "__";
 
 /// The labels of a series, by name.
-type SeriesLabels<'a> = Vec<(String, &'a str)>;
+type SeriesLabels<'a> = Vec<(Cow<'static, str>, &'a str)>;
 
 /// A metric. Clients may push the same name with different types.
 #[derive(Debug, Default)]
@@ -38,10 +40,11 @@ impl Cluster {
         let clients = self.pushed_clients();
         text.single(metric::CLIENT_INSTANCES, clients.len());
         text.single(metric::CLIENT_PUSHES, self.client_metrics.pushes());
-        let (mut left_out, mut written) = (0, 0);
-        for (name, Family { has_counters, has_gauges, series }) in by_name(&clients) {
-            let count = series.len().min(text.series_max).min(SERIES_MAX - written);
-            written += count;
+        let counts: Vec<usize> = clients.iter().map(|client| client.samples.len()).collect();
+        let shares = shares(&counts, SERIES_MAX);
+        let mut left_out = (counts.iter().sum::<usize>() - shares.iter().sum::<usize>()) as u64;
+        for (name, Family { has_counters, has_gauges, series }) in by_name(&clients, &shares) {
+            let count = series.len().min(text.series_max);
             left_out += (series.len() - count) as u64;
             if count == 0 {
                 continue;
@@ -64,21 +67,34 @@ impl Cluster {
     }
 }
 
-/// The metrics of all clients. Each series has the labels of its client before its own.
-fn by_name(clients: &[PushedClient]) -> BTreeMap<String, Family<'_>> {
+/// The numbers of series that clients with so many each may have, `max` together: those with few have all of them.
+fn shares(counts: &[usize], max: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..counts.len()).collect();
+    order.sort_by_key(|at| counts[*at]);
+    let mut shares = vec![0; counts.len()];
+    let mut left = max;
+    for (done, at) in order.into_iter().enumerate() {
+        shares[at] = counts[at].min(left / (counts.len() - done));
+        left -= shares[at];
+    }
+    shares
+}
+
+/// The first metrics of all clients, so many of each. Each series has the labels of its client before its own.
+fn by_name<'a>(clients: &'a [PushedClient], shares: &[usize]) -> BTreeMap<String, Family<'a>> {
     let mut families: BTreeMap<String, Family<'_>> = BTreeMap::new();
-    for PushedClient { id_text, client, samples, .. } in clients {
+    for (PushedClient { id_text, client, samples, .. }, share) in clients.iter().zip(shares) {
         let own = [id_text, &client.client_id, &client.software_name, &client.software_version];
-        for sample in samples.iter() {
+        for sample in samples.iter().take(*share) {
             let mut labels: SeriesLabels<'_> = OWN_LABELS
                 .iter()
                 .zip(own)
-                .map(|(name, value)| ((*name).to_owned(), value.as_str()))
+                .map(|(name, value)| (Cow::Borrowed(*name), value.as_str()))
                 .collect();
             for (name, value) in &sample.labels {
                 let Some(name) = label_name(name) else { continue };
                 if labels.iter().all(|(other, _)| *other != name) {
-                    labels.push((name, value));
+                    labels.push((Cow::Owned(name), value));
                 }
             }
             let family = families.entry(name_of(&sample.name)).or_default();
@@ -112,6 +128,15 @@ fn plain(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The names that came first in the alphabet had the whole limit: one client hid the metrics of all others.
+    #[test]
+    fn clients_with_many_series_leave_others_theirs() {
+        assert_eq!(shares(&[10_000; 5], 50_000), [10_000; 5]);
+        assert_eq!(shares(&[90_000, 30, 70_000, 20], 50_000), [24_975, 30, 24_975, 20]);
+        assert_eq!(shares(&[5, 5, 5], 7), [2, 2, 3]);
+        assert!(shares(&[], 7).is_empty());
+    }
 
     #[test]
     fn label_names_are_those_that_prometheus_accepts() {

@@ -6,6 +6,7 @@
 mod census;
 mod clients;
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -322,7 +323,7 @@ impl Text {
     }
 
     /// Writes labels that are no metric's of the broker.
-    fn named_labels(&mut self, labels: &[(String, &str)]) {
+    fn named_labels(&mut self, labels: &[(Cow<'static, str>, &str)]) {
         for (at, (name, value)) in labels.iter().enumerate() {
             let value = escaped(value);
             self.append(format_args!("{}{name}=\"{value}\"", if at == 0 { '{' } else { ',' }));
