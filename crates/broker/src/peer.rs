@@ -17,6 +17,8 @@ const FEATURE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 const SOFTWARE_BYTES_MAX: usize = 256;
 /// Bytes of a user's name in the log. A stranger can send a name of any length.
 const USER_BYTES_MAX: usize = 64;
+/// Bytes of the reason why a login failed: it can contain what the client has sent.
+const REASON_BYTES_MAX: usize = 500;
 
 /// An IP address as Java writes it and Kafka's ACLs have it: IPv6 in eight groups, without `::`; IPv4 within IPv6 as IPv4.
 pub(crate) fn java_address(address: IpAddr) -> String {
@@ -135,7 +137,8 @@ impl Warnings {
     /// Logs a failed login, once a minute per host, listener and user.
     pub(crate) fn warn_login(&self, peer: &Peer, listener: &str, user: Option<&str>, reason: &str) {
         let host = peer.host();
-        let user = cut(user.unwrap_or("unknown"));
+        let user = cut(user.unwrap_or("unknown"), USER_BYTES_MAX);
+        let reason = one_line(cut(reason, REASON_BYTES_MAX));
         if is_new(&self.logins, format!("{host} {listener} {user}"), LOGIN_INTERVAL) {
             tracing::warn!(
                 listener,
@@ -160,9 +163,18 @@ impl Warnings {
     }
 }
 
-/// The beginning of a user's name, for the log.
-fn cut(user: &str) -> &str {
-    &user[..user.floor_char_boundary(USER_BYTES_MAX)]
+/// The beginning of a text of a client, for the log.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+/// A text that a client has a part in, without the characters by which it would look like lines of the log.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }
 
 /// Returns `true` for the first warning of an interval with this key; `false` as well when too many were logged.
@@ -197,9 +209,13 @@ mod tests {
     /// A stranger wrote 2.5 MB into the log with each failed login.
     #[test]
     fn a_long_name_of_a_user_is_cut_for_the_log() {
-        assert_eq!(cut(&"\u{1}".repeat(500_000)).len(), USER_BYTES_MAX);
-        assert_eq!(cut(&format!("{}ü", "a".repeat(USER_BYTES_MAX - 1))), "a".repeat(USER_BYTES_MAX - 1));
-        assert_eq!(cut("anna"), "anna");
+        assert_eq!(cut(&"\u{1}".repeat(500_000), USER_BYTES_MAX).len(), USER_BYTES_MAX);
+        assert_eq!(
+            cut(&format!("{}ü", "a".repeat(USER_BYTES_MAX - 1)), USER_BYTES_MAX),
+            "a".repeat(USER_BYTES_MAX - 1)
+        );
+        assert_eq!(cut("anna", USER_BYTES_MAX), "anna");
+        assert_eq!(one_line("a\nWARN b\u{85}ü"), "a\\nWARN b\\u{85}ü");
     }
 
     #[test]
