@@ -4,6 +4,7 @@
 //! their batches are appended at once and in order, and only the responses wait, so that one sync serves several.
 
 mod authentication;
+mod deadlines;
 mod gentle_end;
 mod input;
 mod pace;
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -26,12 +27,11 @@ use ottla_protocol::{ApiKey, ErrorTally, RequestHeader};
 use ottla_wire::frames::FrameBuffer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, Sleep};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
 
 use crate::api::{self, ConnectionContext, Reply, Replying};
 use crate::cluster::Cluster;
-use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::peer::Peer;
 use crate::places::Place;
@@ -41,26 +41,16 @@ use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
 pub(crate) use authentication::AUTHENTICATION_MAX;
+use deadlines::{Keeping, contended_due, set_deadline, time_for};
 use gentle_end::end_gently;
-use input::{Granted, Reads, Received, needed, receive, receive_or_leave};
-use pace::{Pace, ResponseMemory};
+use input::{Granted, Reads, Received, closed_by_peer, needed, receive, receive_or_leave};
+use pace::{NextRequest, Pace, ResponseMemory};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
-/// Slowest rate at which a large frame may arrive.
-const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;
-/// While others wait for memory, a connection that has some may pause for this time, and must send at least at this rate
-/// after it.
-const CONTENDED_GRACE: Duration = Duration::from_secs(1);
-const CONTENDED_BYTES_PER_S_MIN: f64 = (1 << 20) as f64;
-/// The longest time for a large request, a response, or a part of one while others wait for its memory: at any pace, a few large ones
-/// would keep it for long.
-const CONTENDED_TIME_MAX: Duration = Duration::from_secs(10);
-/// Interval at which a connection that has memory looks whether others wait.
-const CONTENTION_CHECK: Duration = Duration::from_millis(250);
 
 /// A byte stream that a broker can serve.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
@@ -146,6 +136,12 @@ pub(crate) async fn serve_at<T: Transport>(
     principal: Option<Principal>,
 ) {
     let Some(state) = cluster.node(node) else { return };
+    let pause = quota_pause(&io, &cluster);
+    if !pause.is_zero() {
+        // Boxed: other connections do not need its memory. It does not count: a quota must not fill `max.connections`.
+        Box::pin(refuse(io, &cluster, pause)).await;
+        return;
+    }
     let (_open, before) = Open::enter(&state.connections);
     let max = cluster.live.broker().connections_max;
     if before >= max {
@@ -156,14 +152,7 @@ pub(crate) async fn serve_at<T: Transport>(
         let _share = cluster.shares.enter();
         let connection = Connection::new(io, cluster.clone(), node, listener, principal);
         let context = connection.context.clone();
-        let pause = connection.quota_pause();
-        let served = if pause.is_zero() {
-            connection.serve().await
-        } else {
-            // Boxed: other connections do not need its memory.
-            Box::pin(tokio::time::sleep(pause)).await;
-            Some(connection)
-        };
+        let served = connection.serve().await;
         context.end_share_sessions();
         // Thousands that end at once must not delay the others. Their memory is returned at once.
         let mut io = served.map(|Connection { io, .. }| io);
@@ -172,6 +161,24 @@ pub(crate) async fn serve_at<T: Transport>(
         if let Some(mut io) = io.take() {
             io.say_goodbye();
         }
+    }
+}
+
+/// The time after which the connection is closed because its address has too many new ones (KIP-612); zero if it is served.
+fn quota_pause<T: Transport>(io: &T, cluster: &Cluster) -> Duration {
+    let address = Peer::new(io.peer_address()).ip();
+    address.map_or(Duration::ZERO, |address| {
+        cluster.quota_use.record_connection(&cluster.client_quotas, address)
+    })
+}
+
+/// Ends a connection after its pause, or when its client has closed it, or if too many others pause.
+async fn refuse<T: Transport>(mut io: T, cluster: &Cluster, pause: Duration) {
+    let place = cluster.shares.refused.enter();
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = closed_by_peer(&mut io) => {}
+        () = place.evicted() => {}
     }
 }
 
@@ -272,6 +279,7 @@ impl<T: Transport> Connection<T> {
                 mute: Mute::default(),
                 share_connection: OnceLock::new(),
                 appends: Mutex::default(),
+                holds: AtomicUsize::new(0),
             }),
             frames,
             charge: None,
@@ -281,15 +289,6 @@ impl<T: Transport> Connection<T> {
             flips: None,
             has_read_rest: false,
         }
-    }
-
-    /// The time after which the connection is closed because its address has too many new ones (KIP-612); zero if it is served.
-    fn quota_pause(&self) -> Duration {
-        let cluster = &self.context.cluster;
-        let address = self.context.peer.ip();
-        address.map_or(Duration::ZERO, |address| {
-            cluster.quota_use.record_connection(&cluster.client_quotas, address)
-        })
     }
 
     /// Serves the connection until it ends, or until the other thread has to continue.
@@ -306,9 +305,18 @@ impl<T: Transport> Connection<T> {
         // The deadline of the frame of which a part has arrived.
         let mut frame_due: Option<Instant> = None;
         let mut timer = pin!(tokio::time::sleep_until(since));
+        let mut keeping = Keeping::default();
         loop {
             self.count_decrypted();
-            match self.start_and_write(thread).await? {
+            let eviction = self.decrypted.as_ref().map(Place::eviction);
+            let stepped = tokio::select! {
+                biased;
+                stepped = self.start_and_write(thread) => stepped?,
+                () = node.up.turned_since(flips.0) => return Err(Closed::Down),
+                () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
+                closed = evicted(eviction) => return Err(closed),
+            };
+            match stepped {
                 Progress::Moves => return Ok(Stop::Moves),
                 Progress::Wrote => {
                     since = Instant::now();
@@ -327,12 +335,16 @@ impl<T: Transport> Connection<T> {
                 return Ok(Stop::Ended);
             }
             let muted = self.context.mute.until().filter(|_| !is_draining);
-            let Self { io, frames, pending, charge, has_started, decrypted, .. } = &mut *self;
+            let Self { io, frames, pending, charge, has_started, decrypted, context, .. } = &mut *self;
             let limits = cluster.shares.limits();
             // Reading continues while a response is pending, because only a read detects that the peer has left.
             let may_wait = pending.len() < PIPELINED_MAX;
             let room = may_wait && !frames.has_frame() && !is_draining && muted.is_none();
-            let to_charge = needed(io, frames, charge.as_ref(), limits).filter(|_| may_wait);
+            if muted.is_some() && frames.arrived() <= limits.share {
+                charge.take_if(|granted| !granted.is_for_record);
+            }
+            let to_charge =
+                needed(io, frames, charge.as_ref(), limits).filter(|_| may_wait && muted.is_none());
             let is_mid_record = charge.as_ref().is_some_and(|granted| granted.is_for_record);
             // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
             let is_awaited =
@@ -343,28 +355,31 @@ impl<T: Transport> Connection<T> {
             let limit = if *has_started { config.connection_idle_max } else { config.frame_timeout };
             // A client that has to pause is not idle.
             let due = frame_due.unwrap_or(muted.unwrap_or(since).max(since) + limit);
-            let granted = charge.as_ref().filter(|_| frame_due.is_some()).map(|granted| granted.since);
-            let (due, look_at) = contended_due(&cluster, due, since, granted, frames.arrived());
-            let look_at = muted.unwrap_or(look_at);
-            let reads = Reads::of(to_charge.is_some(), muted.is_some(), config);
+            let granted = charge.as_ref().filter(|_| frame_due.is_some());
+            let (due, look_at) = contended_due(due, since, granted, frames.arrived());
+            let kept_until = keeping.look(charge.as_mut(), frame_due.is_some() && room)?;
+            let look_at = muted.into_iter().chain(kept_until).min().unwrap_or(look_at);
+            let is_held = context.is_held() && !room;
+            let reads =
+                if is_held { Reads::Held } else { Reads::of(to_charge.is_some(), muted.is_some(), config) };
             set_deadline(timer.as_mut(), look_at);
             tokio::select! {
                 biased;
                 () = node.up.turned_since(flips.0) => return Err(Closed::Down),
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = cluster.serving.turned_since(flips.2), if !is_draining => {}
-                closed = evicted(decrypted.as_ref()), if decrypted.is_some() => return Err(closed),
+                closed = evicted(decrypted.as_ref().map(Place::eviction)), if decrypted.is_some() => return Err(closed),
                 () = progress(pending, io.encrypted_bytes_max(), &cluster), if !pending.is_empty() => {}
                 granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
-                read = receive_or_leave(io, frames, charge, limits, reads), if room || to_charge.is_some() || muted.is_some() => match read? {
+                read = receive_or_leave(io, frames, charge, limits, reads), if room || to_charge.is_some() || muted.is_some() || is_held => match read? {
                     Received::Bytes(0) => return Ok(Stop::Ended),
                     Received::Bytes(_) => since = Instant::now(),
                     Received::NeedsMemory => {}
                 },
-                () = &mut timer, if (frame_due.is_some() && room) || (pending.is_empty() && to_charge.is_none()) || muted.is_some() => {
-                    if look_at < due {
+                () = &mut timer, if (frame_due.is_some() && room) || (pending.is_empty() && to_charge.is_none()) || muted.is_some() || kept_until.is_some() => {
+                    if look_at < due || kept_until.is_some() {
                         continue;
                     }
                     let what = if frame_due.is_some() { "the rest of a frame did not come" } else { "idle" };
@@ -450,7 +465,7 @@ impl<T: Transport> Connection<T> {
         !self.frames.has_frame() && self.pending.iter().all(|pending| waits_for_others(pending.api))
     }
 
-    /// Returns `true` if the client need not pause, and if no request is in progress, or all of them and the next one are produce
+    /// Returns `true` if the client need not pause, no fault of a test holds the connection, and if no request is in progress, or all of them and the next one are produce
     /// requests.
     fn may_start(&self) -> bool {
         if self.context.mute.until().is_some() && !self.context.cluster.is_draining() {
@@ -459,6 +474,7 @@ impl<T: Transport> Connection<T> {
         let produce = ApiKey::Produce.code().to_be_bytes();
         self.pending.is_empty()
             || (self.pending.len() < PIPELINED_MAX
+                && !self.context.is_held()
                 && self.pending.iter().all(|pending| pending.api == ApiKey::Produce)
                 && self.frames.peek(2) == Some(&produce))
     }
@@ -500,7 +516,10 @@ impl<T: Transport> Connection<T> {
         let mut wrote = false;
         while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
             let Some(Pending { api, began, done: Some(done), .. }) = self.pending.pop_front() else { break };
-            let pace = Pace::new(&self.context.cluster, done.memory, thread);
+            let cluster = &self.context.cluster;
+            let has_begun = self.frames.arrived() > cluster.shares.limits().share;
+            let next = NextRequest { granted: &mut self.charge, has_begun };
+            let pace = Pace::new(cluster, done.memory, thread).before(next);
             let (bytes, errors) = match done.reply {
                 Reply::Answer(chain, errors) => {
                     let bytes = chain.len();
@@ -579,9 +598,9 @@ fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
 }
 
 /// Waits until the place for decrypted requests is taken away.
-async fn evicted(place: Option<&Place>) -> Closed {
-    match place {
-        Some(place) => place.evicted().await,
+async fn evicted(eviction: Option<Arc<Notify>>) -> Closed {
+    match eviction {
+        Some(eviction) => eviction.notified().await,
         None => std::future::pending().await,
     }
     Closed::Peer("its requests wait longest of many whose TLS records wait".to_owned())
@@ -610,52 +629,5 @@ fn ready<V>(poll: Poll<V>) -> Option<V> {
     match poll {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,
-    }
-}
-
-fn set_deadline(timer: Pin<&mut Sleep>, at: Instant) {
-    if timer.deadline() != at {
-        timer.reset(at);
-    }
-}
-
-/// The time in which the rest of a frame must arrive.
-fn time_for(bytes: usize, config: &BrokerConfig) -> Duration {
-    config.frame_timeout + Duration::from_secs((bytes / FRAME_BYTES_PER_S_MIN) as u64)
-}
-
-/// The deadline of a frame, and the time at which the connection looks whether others wait for its memory, which it has had since
-/// `granted`. The last bytes came at `since`.
-fn contended_due(
-    cluster: &Cluster,
-    mut due: Instant,
-    since: Instant,
-    granted: Option<Instant>,
-    arrived: usize,
-) -> (Instant, Instant) {
-    let Some(granted) = granted else { return (due, due) };
-    if cluster.memory.is_contended() {
-        let stalled = since.max(granted) + CONTENDED_GRACE;
-        due = due.min(stalled).min(granted + contended_time_for(arrived));
-    }
-    (due, due.min(Instant::now() + CONTENTION_CHECK))
-}
-
-/// The time in which so many bytes must have arrived, or must have been read, while other connections wait for their memory.
-fn contended_time_for(bytes: usize) -> Duration {
-    let at_pace = CONTENDED_GRACE + Duration::from_secs_f64(bytes as f64 / CONTENDED_BYTES_PER_S_MIN);
-    at_pace.min(CONTENDED_TIME_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A connection that sent 1 MiB/s of a request of 100 MiB kept its memory for 101 seconds.
-    #[test]
-    fn memory_that_others_wait_for_is_kept_for_ten_seconds_at_any_pace() {
-        assert_eq!(contended_time_for(0), CONTENDED_GRACE);
-        assert_eq!(contended_time_for(4 << 20), CONTENDED_GRACE + Duration::from_secs(4));
-        assert_eq!(contended_time_for(100 << 20), CONTENDED_TIME_MAX);
     }
 }

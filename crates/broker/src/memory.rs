@@ -2,8 +2,10 @@
 //! that are sent.
 //!
 //! A connection that needs more waits: it is not read, and its response not sent, until others have returned theirs. Each
-//! holder has a deadline, which is short while others wait: see [`MemoryBudget::is_contended`].
+//! holder has a deadline, which is short while others wait for it: see [`Charge::is_wanted`] and [`Sending::is_wanted`].
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,13 +45,21 @@ impl Parts {
 /// The memory for requests and responses of one cluster.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
-    units: Arc<Semaphore>,
+    /// Three quarters, which large requests share. A claim for much memory needs eight bytes only.
+    large: Arc<Pool>,
+    /// The rest, in which large requests have no place: small ones never wait behind them.
+    small: Arc<Pool>,
     max: u32,
-    /// The part of them that large requests share. The rest is left to others: a claim for much memory needs eight bytes only.
-    large_units: Arc<Semaphore>,
-    waiting: AtomicUsize,
     unsent: Arc<Unsent>,
     unsent_max: usize,
+}
+
+/// A part of the budget.
+#[derive(Debug)]
+struct Pool {
+    units: Arc<Semaphore>,
+    /// The requests that wait for it.
+    waiting: AtomicUsize,
 }
 
 /// The bytes of responses that are built and not sent.
@@ -58,6 +68,8 @@ struct Unsent {
     bytes: AtomicUsize,
     /// Woken when bytes were sent.
     sent: Notify,
+    /// The requests that wait for this.
+    waiting: AtomicUsize,
 }
 
 /// A response that is not sent yet, which is counted until this is dropped.
@@ -65,6 +77,13 @@ struct Unsent {
 pub(crate) struct Sending {
     unsent: Arc<Unsent>,
     bytes: usize,
+}
+
+impl Sending {
+    /// Returns `true` while a request waits until responses are sent.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.unsent.waiting.load(Ordering::Relaxed) > 0
+    }
 }
 
 impl Drop for Sending {
@@ -90,12 +109,42 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A part of the budget, which is returned when this is dropped.
+/// Memory of the budget, which is returned when this is dropped.
 #[derive(Debug)]
 #[must_use = "the memory is returned when this is dropped"]
 pub(crate) struct Charge {
     _units: OwnedSemaphorePermit,
-    _large: Option<OwnedSemaphorePermit>,
+    pool: Arc<Pool>,
+}
+
+impl Charge {
+    /// Returns `true` while a request waits for the part of the budget that this is of. Others that wait cannot use it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.pool.waiting.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Pool {
+    fn new(units: u32) -> Arc<Self> {
+        Arc::new(Self { units: Arc::new(Semaphore::new(units as usize)), waiting: AtomicUsize::new(0) })
+    }
+
+    fn try_take(self: &Arc<Self>, units: u32) -> Option<Charge> {
+        let units = self.units.clone().try_acquire_many_owned(units).ok()?;
+        Some(Charge { _units: units, pool: self.clone() })
+    }
+
+    async fn take(self: &Arc<Self>, units: u32) -> Charge {
+        match self.units.clone().acquire_many_owned(units).await {
+            Ok(units) => Charge { _units: units, pool: self.clone() },
+            // The semaphore is never closed.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn free(&self) -> usize {
+        self.units.available_permits()
+    }
 }
 
 impl MemoryBudget {
@@ -103,22 +152,19 @@ impl MemoryBudget {
     pub(crate) fn new(bytes: usize, unsent_max: usize) -> Self {
         let max = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
         Self {
-            units: Arc::new(Semaphore::new(max as usize)),
+            large: Pool::new(large_max(max)),
+            small: Pool::new(max - large_max(max)),
             max,
-            large_units: Arc::new(Semaphore::new(large_max(max) as usize)),
-            waiting: AtomicUsize::new(0),
             unsent: Arc::default(),
             unsent_max,
         }
     }
 
-    /// Takes this much memory if it is free and no connection waits for some.
+    /// Takes this much memory if it is free and no connection waits for it.
     pub(crate) fn try_charge(&self, bytes: usize) -> Option<Charge> {
         let units = self.units_of(bytes);
-        let large = self.is_large(units).then(|| self.large_units.clone().try_acquire_many_owned(units));
-        let large = large.transpose().ok()?;
-        let units = self.units.clone().try_acquire_many_owned(units).ok()?;
-        Some(Charge { _units: units, _large: large })
+        let small = if self.is_large(units) { None } else { self.small.try_take(units) };
+        small.or_else(|| self.large.try_take(units))
     }
 
     /// Waits until there is room for one more response. A request whose response may be large is not started before.
@@ -126,7 +172,7 @@ impl MemoryBudget {
     /// The response's size is not known before it is built, so each request that starts at the limit exceeds it by one response.
     pub(crate) async fn room_for_response(&self) {
         while self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {
-            let _waiting = Waiting::new(&self.waiting);
+            let _waiting = Waiting::new(&self.unsent.waiting);
             let sent = self.unsent.sent.notified();
             if self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {
                 sent.await;
@@ -157,20 +203,23 @@ impl MemoryBudget {
         if let Some(charge) = self.try_charge(bytes) {
             return charge;
         }
-        let _waiting = Waiting::new(&self.waiting);
         let units = self.units_of(bytes);
-        let large = if self.is_large(units) { Some(take(&self.large_units, units).await) } else { None };
-        Charge { _units: take(&self.units, units).await, _large: large }
-    }
-
-    /// Returns `true` while a connection waits for memory.
-    pub(crate) fn is_contended(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        let _waiting = Waiting::new(&self.large.waiting);
+        if self.is_large(units) {
+            return self.large.take(units).await;
+        }
+        let _waiting_for_small = Waiting::new(&self.small.waiting);
+        let (mut small, mut large) = (pin!(self.small.take(units)), pin!(self.large.take(units)));
+        poll_fn(|cx| {
+            let small = small.as_mut().poll(cx);
+            if small.is_ready() { small } else { large.as_mut().poll(cx) }
+        })
+        .await
     }
 
     /// The bytes of requests and parts of files that hold memory.
     pub(crate) fn used_bytes(&self) -> usize {
-        (self.max as usize).saturating_sub(self.units.available_permits()) * UNIT
+        (self.max as usize).saturating_sub(self.free_units()) * UNIT
     }
 
     /// The bytes of responses that are not sent yet.
@@ -180,12 +229,17 @@ impl MemoryBudget {
 
     /// The number of requests and responses that wait for memory.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        // Those that wait for the small pool wait for the large one as well.
+        self.large.waiting.load(Ordering::Relaxed) + self.unsent.waiting.load(Ordering::Relaxed)
+    }
+
+    fn free_units(&self) -> usize {
+        self.large.free() + self.small.free()
     }
 
     #[cfg(test)]
     fn free(&self) -> usize {
-        self.units.available_permits() * UNIT
+        self.free_units() * UNIT
     }
 }
 
@@ -193,14 +247,6 @@ impl MemoryBudget {
 const fn large_max(max: u32) -> u32 {
     let quarter = max / 4;
     max - quarter
-}
-
-async fn take(semaphore: &Arc<Semaphore>, units: u32) -> OwnedSemaphorePermit {
-    match semaphore.clone().acquire_many_owned(units).await {
-        Ok(permit) => permit,
-        // The semaphore is never closed.
-        Err(_) => std::future::pending().await,
-    }
 }
 
 /// The memory of data that clients leave at the broker until they leave themselves. More than the maximum is refused.
@@ -286,16 +332,20 @@ mod tests {
 
     use super::*;
 
+    async fn is_pending<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
+        let mut future = future;
+        poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+    }
+
     #[tokio::test]
     async fn a_charge_waits_until_others_return_theirs() {
         let budget = MemoryBudget::new(100 * UNIT, 0);
         let first = budget.charge(60 * UNIT).await;
-        let mut second = std::pin::pin!(budget.charge(50 * UNIT));
-        let waits = std::future::poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
-        assert!(waits && budget.is_contended());
+        let mut second = pin!(budget.charge(50 * UNIT));
+        assert!(is_pending(second.as_mut()).await && first.is_wanted() && budget.waiting() == 1);
         drop(first);
         let second = second.await;
-        assert_eq!((budget.free(), budget.is_contended()), (50 * UNIT, false));
+        assert_eq!((budget.free(), budget.waiting()), (50 * UNIT, 0));
         drop(second);
         // More than there is: three quarters of it.
         let _most = budget.charge(1_000 * UNIT).await;
@@ -307,13 +357,56 @@ mod tests {
     async fn large_requests_that_wait_do_not_stop_small_ones() {
         let budget = MemoryBudget::new(160 * UNIT, 0);
         let _claims = budget.charge(1_000 * UNIT).await;
-        let mut waits = std::pin::pin!(budget.charge(1_000 * UNIT));
-        let is_waiting = std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_pending())).await;
-        assert!(is_waiting && budget.is_contended());
+        let mut waits = pin!(budget.charge(1_000 * UNIT));
+        assert!(is_pending(waits.as_mut()).await);
         assert!(budget.try_charge(11 * UNIT).is_none(), "more than a sixteenth waits with the large ones");
         let small: Vec<_> = (0..4).map(|_| budget.try_charge(10 * UNIT)).collect();
         assert!(small.iter().all(Option::is_some));
         assert!(budget.try_charge(UNIT).is_none());
+    }
+
+    /// It had its turn among large ones, and waited for what small ones held, first of all that came after it.
+    #[tokio::test]
+    async fn a_large_request_that_waits_for_small_ones_does_not_stop_others() {
+        let budget = MemoryBudget::new(160 * UNIT, 0);
+        let small: Vec<_> = (0..5).map(|_| budget.try_charge(10 * UNIT).expect("free")).collect();
+        let mut large = pin!(budget.charge(1_000 * UNIT));
+        assert!(is_pending(large.as_mut()).await);
+        assert!(!small[0].is_wanted() && small[4].is_wanted(), "the fifth is in the large one's part");
+        let mut waits = pin!(budget.charge(UNIT));
+        assert!(is_pending(waits.as_mut()).await && small[0].is_wanted());
+        let mut small = small.into_iter();
+        drop(small.next());
+        drop(waits.await);
+        drop(small.next_back());
+        drop(large.await);
+    }
+
+    #[tokio::test]
+    async fn a_small_request_takes_memory_that_a_large_one_returns() {
+        let budget = MemoryBudget::new(160 * UNIT, 0);
+        let _small: Vec<_> = (0..4).map(|_| budget.try_charge(10 * UNIT).expect("free")).collect();
+        let large = budget.charge(1_000 * UNIT).await;
+        let mut waits = pin!(budget.charge(UNIT));
+        assert!(is_pending(waits.as_mut()).await && large.is_wanted());
+        drop(large);
+        drop(waits.await);
+        assert_eq!((budget.free(), budget.waiting()), (120 * UNIT, 0));
+    }
+
+    /// Slow clients lost their requests because others waited for memory of another kind.
+    #[tokio::test]
+    async fn memory_is_wanted_only_by_those_that_could_use_it() {
+        let budget = MemoryBudget::new(160 * UNIT, 0);
+        let small = budget.charge(UNIT).await;
+        let large = budget.charge(1_000 * UNIT).await;
+        let response = budget.send(1);
+        let mut waits = pin!(budget.charge(1_000 * UNIT));
+        assert!(is_pending(waits.as_mut()).await);
+        assert!(large.is_wanted() && !small.is_wanted() && !response.is_wanted());
+        let mut next = pin!(budget.room_for_response());
+        assert!(is_pending(next.as_mut()).await && response.is_wanted() && !small.is_wanted());
+        assert_eq!(budget.waiting(), 2);
     }
 
     #[tokio::test]
@@ -322,12 +415,11 @@ mod tests {
         let first = budget.send(100);
         budget.room_for_response().await;
         let second = budget.send(1);
-        let mut third = std::pin::pin!(budget.room_for_response());
-        let waits = std::future::poll_fn(|cx| Poll::Ready(third.as_mut().poll(cx).is_pending())).await;
-        assert!(waits && budget.is_contended());
+        let mut third = pin!(budget.room_for_response());
+        assert!(is_pending(third.as_mut()).await && first.is_wanted());
         drop(second);
         third.await;
-        assert!(!budget.is_contended());
+        assert_eq!(budget.waiting(), 0);
         drop(first);
     }
 

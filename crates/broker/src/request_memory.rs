@@ -15,6 +15,8 @@ use crate::places::Places;
 const SHARED_BYTES: usize = 4 << 20;
 /// The memory of all connections over TLS that hold more than their share of requests that are decrypted and not started.
 const DECRYPTED_BYTES: usize = 16 << 20;
+/// Connections that pause because their address has too many new ones. Above it, the one that pauses longest ends.
+const REFUSED_MAX: usize = 1_000;
 /// The bytes of a message of TLS that has arrived in part. A record has up to 18 KiB. A message in several records, which rustls
 /// would keep up to 64 KiB, is part of a handshake only.
 pub(crate) const UNFINISHED_BYTES_MAX: usize = 20 << 10;
@@ -65,6 +67,8 @@ pub(crate) struct Shares {
     descriptions_max: usize,
     /// The connections over TLS with decrypted requests. There is no waiting for this memory: they have it already.
     pub(crate) decrypted: Places,
+    /// The connections that a quota refuses and that pause before they end. They hold nothing but a socket.
+    pub(crate) refused: Places,
 }
 
 /// The limits of a connection at a moment.
@@ -88,6 +92,7 @@ impl Shares {
             connections: AtomicUsize::new(0),
             descriptions_max: descriptions_max(memory_max),
             decrypted: Places::new(DECRYPTED_BYTES / DECRYPTED_MEMORY),
+            refused: Places::new(REFUSED_MAX),
         }
     }
 

@@ -17,7 +17,7 @@ use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_wire::Seal;
 
-use crate::common::{PATIENCE, Raw, batch, metadata_of, produce_request};
+use crate::common::{Heard, PATIENCE, Raw, batch, framed, metadata_of, produce_request};
 
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;
@@ -181,6 +181,12 @@ fn start_with_quota(entity: Entity<'_>, key: &str, value: f64) -> (BrokerThread,
     (broker, connection)
 }
 
+fn open_connections(broker: &BrokerThread) -> usize {
+    let text = broker.cluster().metrics_text(10);
+    let connections = text.lines().filter(|line| line.starts_with("ottla_connections{"));
+    connections.filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok()).sum()
+}
+
 fn throttles(broker: &BrokerThread, quota: &str) -> u64 {
     let text = broker.cluster().metrics_text(10);
     let name = format!("ottla_throttled_total{{quota=\"{quota}\"}} ");
@@ -219,18 +225,45 @@ fn a_connection_whose_client_leaves_during_its_pause_ends() {
     let records = batch(&[&vec![7; 50_000]], &Seal::default());
     let response = connection.ask(12, &produce_request("orders", 1, &records)).expect("an answer");
     assert!(response.throttle_time_ms > 60_000, "{} ms", response.throttle_time_ms);
-    let open = || {
-        let text = broker.cluster().metrics_text(10);
-        let connections = text.lines().filter(|line| line.starts_with("ottla_connections{"));
-        connections.filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok()).sum::<usize>()
-    };
-    assert_eq!(open(), 1);
+    assert_eq!(open_connections(&broker), 1);
     drop(connection);
     let deadline = Instant::now() + PATIENCE;
-    while open() > 0 {
+    while open_connections(&broker) > 0 {
         assert!(Instant::now() < deadline, "the connection is kept");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// It had the memory of its next request until its pause was over, which can take hours: six bytes of a header were enough for it.
+#[test]
+fn a_client_that_pauses_has_no_memory_for_its_next_request() {
+    let (broker, mut connection) = start_with_quota(&[("user", None)], "producer_byte_rate", 1.0);
+    let records = batch(&[&vec![7; 50_000]], &Seal::default());
+    let request = framed(12, &produce_request("orders", 1, &records));
+    let next = [&(100_i32 << 20).to_be_bytes()[..], &[0, 0]].concat();
+    connection.send(&[request, next].concat());
+    assert!(matches!(connection.hear(), Heard::Answer(_)));
+    // The broker's thread has served the first connection before another one.
+    assert!(Raw::connect(broker.addresses()[0]).is_served());
+    let text = broker.cluster().metrics_text(10);
+    assert!(text.contains("ottla_memory_used_bytes{part=\"requests\"} 0\n"), "{text}");
+}
+
+/// After a quota was lowered, connections of its address waited for hours, and filled `max.connections`.
+#[test]
+fn connections_that_a_quota_refuses_end_within_a_window_and_do_not_count() {
+    let (broker, mut connection) = start_with_quota(&[("ip", None)], "connection_creation_rate", 200.0);
+    let served: Vec<_> = (0..100).map(|_| Raw::connect(broker.addresses()[0])).collect();
+    let quota = entry(&[("ip", None)], &[("connection_creation_rate", Some(1.0))]);
+    assert_eq!(alter(&mut connection, vec![quota], false), [ErrorCode::None]);
+    let began = Instant::now();
+    let refused: Vec<_> = (0..20).map(|_| Raw::connect(broker.addresses()[0])).collect();
+    let open = open_connections(&broker);
+    assert!(open <= 1 + served.len(), "{open} connections count");
+    for mut refused in refused {
+        assert!(!refused.is_served());
+    }
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn unfinished_frames_wait_for_memory_and_lose_it_at_their_deadline() {
     drop(held);
 }
 
-/// A request of five of the six MiB for requests, of which a part has arrived.
+/// A request of which the first bytes have arrived. It has the part of the six MiB for requests that large ones may have.
 fn hold_memory(address: SocketAddr) -> TcpStream {
     let mut holder = TcpStream::connect(address).expect("the broker listens");
     holder.write_all(&[&(5_i32 << 20).to_be_bytes()[..], &[0, 0]].concat()).expect("sent");
@@ -109,10 +109,18 @@ fn hold_memory(address: SocketAddr) -> TcpStream {
 
 /// Waits until so many connections wait for memory.
 fn await_waiting(broker: &BrokerThread, count: usize) {
-    let line = format!("ottla_memory_waiting{{part=\"requests\"}} {count}");
+    await_metric(broker, &format!("ottla_memory_waiting{{part=\"requests\"}} {count}"));
+}
+
+/// Waits until requests have so many bytes of memory.
+fn await_used(broker: &BrokerThread, bytes: usize) {
+    await_metric(broker, &format!("ottla_memory_used_bytes{{part=\"requests\"}} {bytes}"));
+}
+
+fn await_metric(broker: &BrokerThread, line: &str) {
     let began = Instant::now();
     while !broker.cluster().metrics_text(10).lines().any(|text| text == line) {
-        assert!(began.elapsed() < PATIENCE, "{count} connections wait for memory");
+        assert!(began.elapsed() < PATIENCE, "{line}");
         std::thread::park_timeout(Duration::from_millis(1));
     }
 }
@@ -141,18 +149,17 @@ fn a_whole_request_of_a_client_that_has_left_is_served_when_there_is_memory() {
     let dir = tempfile::tempdir().expect("a directory");
     let broker = broker(dir.path());
     let holder = hold_memory(broker.addresses()[0]);
-    // The rest of the memory is held as well.
-    let second = send_what_is_taken(
-        broker.addresses()[0],
-        &[&(1_i32 << 20).to_be_bytes()[..], &[0, 0]].concat(),
-        PATIENCE,
-    );
+    // The quarter of small requests is held as well.
+    let small = [&(384_i32 << 10).to_be_bytes()[..], &[0, 0]].concat();
+    let others: Vec<_> =
+        (0..4).map(|_| send_what_is_taken(broker.addresses()[0], &small, PATIENCE)).collect();
+    await_used(&broker, 6 << 20);
     let records = batch(&[&vec![b'x'; 40_000]], &Seal::default());
     let mut other = TcpStream::connect(broker.addresses()[0]).expect("the broker listens");
     other.write_all(&framed(9, &produce_request("orders", 0, &records))).expect("sent");
     await_waiting(&broker, 1);
     drop(other);
-    drop((holder, second));
+    drop((holder, others));
     let listed = ListOffsetsPartition { timestamp: -1, ..Default::default() };
     let listed = ListOffsetsTopic { name: "orders".into(), partitions: vec![listed] };
     let request = ListOffsetsRequest { replica_id: -1, topics: vec![listed], ..Default::default() };

@@ -6,8 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, TopicConfig};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, Fault, TopicConfig};
 use ottla_client::{Config, Consumer, Producer, Record};
+use ottla_protocol::messages::ProduceResponse;
+use ottla_protocol::messages::metadata::MetadataRequest;
+use ottla_wire::Seal;
+
+use crate::common::{Heard, Raw, batch, framed, produce_request};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// 2026-01-01, the first time of the clock.
@@ -158,4 +163,72 @@ fn requests_and_transactions_are_waited_for() {
             Err(open) => assert!(Instant::now() < deadline, "{open}"),
         }
     }
+}
+
+/// Requests of `size` bytes in one write, as a client with several in flight sends them.
+fn produce_at_once(connection: &mut Raw, sizes: &[usize]) {
+    let request = |size: &usize| {
+        let records = batch(&[&vec![b'x'; *size]], &Seal::default());
+        framed(12, &produce_request("orders", 1, &records))
+    };
+    connection.send(&sizes.iter().flat_map(request).collect::<Vec<_>>());
+}
+
+/// The later ones were appended at once, before the one that was delayed.
+#[test]
+fn produce_requests_behind_a_delayed_one_keep_their_order() {
+    let (broker, _clock) = broker("delete");
+    let fault = Fault::Delay(Duration::from_millis(200));
+    broker.cluster().intercept(ApiKey::Produce, None, 1, fault);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    produce_at_once(&mut connection, &[1, 2, 3]);
+    for offset in 0..3 {
+        let Heard::Answer(answer) = connection.hear() else { panic!("an answer") };
+        let response: ProduceResponse =
+            ottla_protocol::frame::decode_response::<ottla_protocol::messages::ProduceRequest>(answer, 12)
+                .expect("a response")
+                .1;
+        assert_eq!(response.responses[0].partition_responses[0].base_offset, offset);
+    }
+}
+
+#[test]
+fn requests_behind_one_that_is_cut_off_or_hangs_are_not_handled() {
+    for fault in [Fault::Cut, Fault::CutAfter, Fault::Hang, Fault::HangAfter] {
+        let (broker, _clock) = broker("delete");
+        broker.cluster().intercept(ApiKey::Produce, None, 1, fault);
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        produce_at_once(&mut connection, &[1, 2, 3]);
+        let is_handled = matches!(fault, Fault::CutAfter | Fault::HangAfter);
+        let deadline = Instant::now() + PATIENCE;
+        while broker.cluster().intercepts_left(ApiKey::Produce, 1) > 0 {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The broker's thread has served the first connection before another one.
+        assert!(Raw::connect(broker.addresses()[0]).is_served());
+        assert_eq!(offsets(&broker), (0, i64::from(is_handled)), "{fault:?}");
+    }
+}
+
+/// With a request behind the one that hangs, the connection was not read: it stayed until the broker ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_client_that_leaves_a_connection_that_hangs_is_noticed() {
+    let (broker, _clock) = broker("delete");
+    broker.cluster().intercept(ApiKey::Metadata, None, 1, Fault::Hang);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let request = framed(9, &MetadataRequest::default());
+    connection.send(&[request.clone(), request].concat());
+    let open = || broker.cluster().metrics_text(10).contains("ottla_connections{node=\"1\"} 1\n");
+    let until = |is_there: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_there() {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    until(&|| open() && broker.cluster().intercepts_left(ApiKey::Metadata, 1) == 0);
+    drop(connection);
+    until(&|| !open());
 }

@@ -37,9 +37,13 @@ fn broker() -> BrokerThread {
 
 /// A broker with topics beside `orders`.
 fn broker_with(topics: &[(&str, i32)]) -> BrokerThread {
+    broker_of(BUDGET, topics)
+}
+
+fn broker_of(budget: &str, topics: &[(&str, i32)]) -> BrokerThread {
     let builder = Broker::builder().memory().topic("orders", 1);
     let builder = topics.iter().fold(builder, |builder, (name, count)| builder.topic(*name, *count));
-    let builder = builder.configure(|config| config.set("memory.max.bytes", BUDGET).expect("a property"));
+    let builder = builder.configure(|config| config.set("memory.max.bytes", budget).expect("a property"));
     let builder = builder.listener(Listener::new("PLAIN", any_port()));
     let secure = Listener::new("SECURE", any_port()).tls(tls(certificate()));
     builder.listener(secure).spawn().expect("a broker in memory")
@@ -273,9 +277,10 @@ fn responses_behind_one_that_is_not_done_count_beyond_the_share_of_their_connect
     let topic = TopicProduceData { name: "x".into(), partition_data, ..Default::default() };
     let request =
         ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() };
-    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Hang);
+    let late = Fault::AnswerAfter(Duration::from_secs(3_600));
+    broker.cluster().intercept(ApiKey::Produce, None, 1, late);
     connection.send(&framed(9, &request));
-    until("the request that hangs", || broker.cluster().intercepts_left(ApiKey::Produce, 1) == 0);
+    until("the request whose answer is late", || broker.cluster().intercepts_left(ApiKey::Produce, 1) == 0);
     for _ in 0..10 {
         connection.send(&framed(9, &request));
     }
@@ -379,4 +384,37 @@ fn the_bytes_of_unfinished_handshakes_are_limited() {
     };
     // 16 MiB are those of 279 clients.
     until("the end of some", || clients.iter_mut().any(is_closed));
+}
+
+/// Each had memory for its next request, of which a few bytes had come, and waited for more to send its response: for good, and with it
+/// all others that needed memory.
+#[test]
+fn responses_do_not_wait_for_the_next_requests_of_each_other() {
+    let broker = broker_of("4194304", &[]);
+    let mut producer = Raw::connect(address(&broker, "PLAIN"));
+    let records = batch(&[&vec![b'x'; 50_000]], &Seal::default());
+    assert_eq!(producer.produce("orders", 1, &records).error_code, ErrorCode::None);
+    let partition =
+        FetchPartition { partition_max_bytes: 8 << 20, current_leader_epoch: -1, ..Default::default() };
+    let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
+    let (max_bytes, min_bytes) = (8 << 20, 1 << 20);
+    let request =
+        FetchRequest { max_bytes, min_bytes, max_wait_ms: 1_000, topics: vec![topic], ..Default::default() };
+    let fetch = framed(12, &request);
+    // All of the part for large requests, and nearly all of the rest: a sixteenth each, with the memory of a record.
+    let claims: [i32; 5] = [100 << 20, 71 << 10, 71 << 10, 71 << 10, 71 << 10];
+    let mut clients: Vec<_> = claims
+        .iter()
+        .map(|claim| {
+            let mut client =
+                TlsClient::connect(address(&broker, "SECURE"), RECEIVE_BYTES).expect("a connection");
+            let claim = [&claim.to_be_bytes()[..], &[0, 0]].concat();
+            assert_eq!(client.push(&[&fetch[..], &claim].concat()), Pushed::Some);
+            client
+        })
+        .collect();
+    until("no memory is left", || used(&broker, "requests") > (1_536 - 16) << 10);
+    for client in &mut clients {
+        client.exchange(&[]);
+    }
 }

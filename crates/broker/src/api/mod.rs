@@ -58,6 +58,7 @@ pub(crate) use self::log_dirs::space;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -98,9 +99,38 @@ pub(crate) struct ConnectionContext {
     pub(crate) share_connection: OnceLock<u64>,
     /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
     pub(crate) appends: tokio::sync::Mutex<()>,
+    /// The faults of tests that hold the connection: no later request is started.
+    pub(crate) holds: AtomicUsize,
+}
+
+/// A fault of a test that holds its connection until this is dropped.
+struct Hold<'a>(&'a AtomicUsize);
+
+impl Hold<'_> {
+    /// The connection is held until its end.
+    fn forever(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ConnectionContext {
+    /// Keeps later requests of the connection from being started: they would be handled before this one, or although it is cut off.
+    fn hold(&self) -> Hold<'_> {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        Hold(&self.holds)
+    }
+
+    /// Returns `true` while a fault holds the connection.
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Relaxed) > 0
+    }
+
     /// The client: `User:ANONYMOUS` unless it is authenticated.
     fn principal(&self) -> &Principal {
         self.principal.get().unwrap_or(Principal::anonymous())
@@ -406,29 +436,37 @@ async fn answer_one<R: Api>(
 ) -> Reply {
     let version = context.version;
     let answered = request.is_answered();
+    let connection = context.connection.clone();
     let response = match fault {
         Some(Fault::Cut) => {
+            connection.hold().forever();
             observe(None, None);
             return Reply::Close("cut by an intercept".into());
         }
         Some(Fault::Fail(code)) => request.refuse(&context, code),
         Some(Fault::FailAfter(code, time)) => {
+            let _hold = connection.hold();
             tokio::time::sleep(time).await;
             request.refuse(&context, code)
         }
         Some(Fault::Delay(time)) => {
+            let hold = connection.hold();
             tokio::time::sleep(time).await;
+            drop(hold);
             handle_within_quotas(request, context).await
         }
         Some(Fault::CutAfter) => {
+            connection.hold().forever();
             observe(Some(&handle_within_quotas(request, context).await), None);
             return Reply::Close("cut by an intercept after the fact".into());
         }
         Some(Fault::Hang) => {
+            connection.hold().forever();
             observe(None, None);
             return std::future::pending().await;
         }
         Some(Fault::HangAfter) => {
+            connection.hold().forever();
             observe(Some(&handle_within_quotas(request, context).await), None);
             return std::future::pending().await;
         }

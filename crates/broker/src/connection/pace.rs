@@ -8,8 +8,9 @@ use std::task::Poll;
 use ottla_wire::{Chain, Piece};
 use tokio::time::Instant;
 
+use super::deadlines::{CONTENDED_TIME_MAX, CONTENTION_CHECK, contended_time_for};
+use super::input::Granted;
 use super::thread::Thread;
-use super::{CONTENTION_CHECK, contended_time_for};
 use crate::cluster::Cluster;
 use crate::memory::{Charge, Sending};
 
@@ -56,13 +57,27 @@ pub(super) struct Pace<'a> {
     began: Instant,
     sent: usize,
     thread: Thread,
+    /// The memory that the connection has for its next request.
+    next: Option<NextRequest<'a>>,
+}
+
+/// The memory of the request behind that of a response.
+pub(super) struct NextRequest<'a> {
+    pub(super) granted: &'a mut Option<Granted>,
+    /// `true` if more of the request has arrived than a connection may have without a charge.
+    pub(super) has_begun: bool,
 }
 
 impl<'a> Pace<'a> {
     /// The pace of a response with this memory.
     pub(super) fn new(cluster: &'a Cluster, memory: ResponseMemory, thread: Thread) -> Self {
         let ResponseMemory { bytes, sending } = memory;
-        Self { cluster, bytes, sending, charge: None, began: Instant::now(), sent: 0, thread }
+        Self { cluster, bytes, sending, charge: None, began: Instant::now(), sent: 0, thread, next: None }
+    }
+
+    /// The same for a connection that may have memory for its next request.
+    pub(super) fn before(self, next: NextRequest<'a>) -> Self {
+        Self { next: Some(next), ..self }
     }
 
     /// Begins the next part.
@@ -89,9 +104,33 @@ impl<'a> Pace<'a> {
 
     /// Waits for memory for a part of a file. The response does not count meanwhile: requests that have memory wait until
     /// responses are sent.
-    pub(super) async fn charge(&mut self, bytes: usize) {
+    ///
+    /// The memory of the connection's next request is returned if that hardly began. Else this fails after some time: connections that
+    /// have some memory, and wait for more, could wait for each other.
+    pub(super) async fn charge(&mut self, bytes: usize) -> io::Result<()> {
         self.sending = None;
-        self.charge = Some(self.cluster.memory.charge(bytes).await);
+        let mut has_next = false;
+        if let Some(NextRequest { granted, has_begun }) = &mut self.next {
+            granted.take_if(|granted| !*has_begun && !granted.is_for_record);
+            has_next = granted.is_some();
+        }
+        let charge = self.cluster.memory.charge(bytes);
+        self.charge = Some(if has_next {
+            let waited = tokio::time::timeout(CONTENDED_TIME_MAX, charge).await;
+            waited.map_err(|_| {
+                let text = "the response waits for memory, and the client's next request has some that others wait for";
+                io::Error::new(io::ErrorKind::TimedOut, text)
+            })?
+        } else {
+            charge.await
+        });
+        Ok(())
+    }
+
+    /// Returns `true` while others wait for memory that the response has.
+    fn is_wanted(&self) -> bool {
+        self.sending.as_ref().is_some_and(Sending::is_wanted)
+            || self.charge.as_ref().is_some_and(Charge::is_wanted)
     }
 
     /// Returns the memory of a part of a file.
@@ -119,7 +158,7 @@ impl<'a> Pace<'a> {
             }
             let allowed = contended_time_for(self.sent);
             let too_slow = self.began + allowed <= Instant::now();
-            if left <= look || (holds_memory && self.cluster.memory.is_contended() && too_slow) {
+            if left <= look || (too_slow && self.is_wanted()) {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its responses"));
             }
         }

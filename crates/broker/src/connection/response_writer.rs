@@ -147,7 +147,7 @@ impl<T: Transport> ResponseWriter<'_, T> {
     async fn charge(&mut self, bytes: usize) -> io::Result<()> {
         if !self.pace.try_charge(bytes) {
             self.flush().await?;
-            self.pace.charge(bytes).await;
+            self.pace.charge(bytes).await?;
         }
         self.pace.begin();
         Ok(())

@@ -300,7 +300,9 @@ impl QuotaUse {
         };
         let limit = self.shared(&mut lock(&self.state), (quota, Some(address), None), per_second);
         // A connection that is refused does not count.
-        let throttle = limit.record_unless_throttled(self.windows(quota), Instant::now(), 1.0);
+        let windows = self.windows(quota);
+        // As in Kafka: after a quota was lowered, the pause would be hours.
+        let throttle = limit.record_unless_throttled(windows, Instant::now(), 1.0).min(windows.size);
         self.count(quota, throttle);
         throttle
     }
