@@ -1,6 +1,7 @@
 //! `ottla consume`.
 
 mod printed;
+mod read_ends;
 mod share;
 mod start_range;
 mod topic_watch;
@@ -14,6 +15,7 @@ use ottla_client::{
 };
 
 use self::printed::Printed;
+use self::read_ends::ReadEnds;
 use self::topic_watch::TopicWatch;
 use super::groups;
 use crate::connect::{ConnectArgs, contact, runtime};
@@ -243,7 +245,7 @@ struct Reading<'a> {
     text: Vec<u8>,
     printed: u64,
     /// With `--exit-at-end`: the offset at which each assigned partition is done. `None` before the first assignment.
-    ends: Option<BTreeMap<TopicPartition, i64>>,
+    ends: Option<ReadEnds>,
     /// With `--exit-at-end`: the partitions that the group has assigned.
     assigned: BTreeSet<TopicPartition>,
     /// Partitions without a leader: nothing can be read from them.
@@ -283,7 +285,7 @@ impl<'a> Reading<'a> {
             begun = self.begin(consumer) => begun?,
         }
         loop {
-            if self.ends.as_ref().is_some_and(BTreeMap::is_empty) {
+            if self.ends.as_ref().is_some_and(ReadEnds::are_reached) {
                 return self.check_complete();
             }
             let polled = tokio::select! {
@@ -301,7 +303,7 @@ impl<'a> Reading<'a> {
                 // No records arrived during the poll: the printed ones are flushed.
                 Some(_) | None => self.on_idle().await?,
             }
-            self.drop_reached(&consumer.positions());
+            self.pause_reached(consumer);
         }
     }
 
@@ -325,9 +327,11 @@ impl<'a> Reading<'a> {
             start_range::keep_within(&self.admin, &mut assigned, &self.offline).await?;
         }
         if self.args.exit_at_end {
-            self.ends = Some(self.ends_after(&assigned).await?);
+            let ends = self.ends_after(&assigned).await?;
+            self.ends.get_or_insert_default().add(ends);
         }
         consumer.assign(&assigned).await?;
+        self.pause_finished(consumer, assigned.iter().map(|(at, _)| at));
         Ok(())
     }
 
@@ -463,12 +467,13 @@ impl<'a> Reading<'a> {
                     }
                     ends.retain(|at, end| committed.get(at).is_none_or(|done| done < end));
                 }
-                self.ends.get_or_insert_default().extend(ends);
+                self.ends.get_or_insert_default().add(ends);
+                self.pause_finished(consumer, &partitions);
             }
             Event::Revoked(ref partitions) | Event::Lost(ref partitions) => {
                 self.assigned.retain(|at| !partitions.contains(at));
                 if let Some(ends) = &mut self.ends {
-                    ends.retain(|at, _| !partitions.contains(at));
+                    ends.remove(partitions);
                 }
                 // After a loss and an eager revocation, the next assignment names the partitions that remain. After an
                 // incremental revocation there may be none.
@@ -483,10 +488,24 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Removes the ends of partitions that have been read up to their end.
-    fn drop_reached(&mut self, positions: &BTreeMap<TopicPartition, i64>) {
+    /// Pauses those of the partitions that have nothing to read.
+    fn pause_finished<'b>(
+        &self,
+        consumer: &Consumer,
+        partitions: impl IntoIterator<Item = &'b TopicPartition>,
+    ) {
+        if let Some(ends) = &self.ends {
+            let finished = partitions.into_iter().filter(|at| !ends.is_unread(at));
+            consumer.pause(&finished.cloned().collect::<Vec<_>>());
+        }
+    }
+
+    /// Pauses partitions that have been read up to their end.
+    fn pause_reached(&mut self, consumer: &Consumer) {
         if let Some(ends) = &mut self.ends {
-            ends.retain(|at, end| positions.get(at).is_none_or(|position| position < end));
+            let positions = consumer.positions().into_iter();
+            let reached = positions.filter(|(at, next)| ends.advance(at, *next)).map(|(at, _)| at);
+            consumer.pause(&reached.collect::<Vec<_>>());
         }
     }
 
@@ -502,9 +521,10 @@ impl<'a> Reading<'a> {
             shown = shown.and_then(|shown| flushed.map(|()| shown));
         }
         if let Some(ends) = &mut self.ends
-            && ends.get(batch.at()).is_some_and(|end| batch.next_offset() >= *end)
+            && ends.advance(batch.at(), batch.next_offset())
         {
-            ends.remove(batch.at());
+            // Records written after the start are for the next reader of the group.
+            consumer.pause(std::slice::from_ref(batch.at()));
         }
         match shown {
             Ok(Progress::Whole) => Ok(false),
@@ -526,12 +546,11 @@ impl<'a> Reading<'a> {
 
     fn show_batch(&mut self, batch: &Batch, printed: &mut Printed) -> Result<Progress, Failure> {
         let at = batch.at();
-        let end = self.ends.as_ref().map(|ends| ends.get(at).copied().unwrap_or(0));
+        let end = self.ends.as_ref().map(|ends| ends.of(at).unwrap_or_else(|| batch.first_offset()));
         for record in batch {
             let record = record?;
-            if end.is_some_and(|end| record.offset >= end) {
-                // Records written after the start are for the next reader of the group.
-                return Ok(Progress::Until(record.offset));
+            if let Some(end) = end.filter(|end| record.offset >= *end) {
+                return Ok(Progress::Until(end));
             }
             let shown = Shown {
                 topic: &at.topic,

@@ -188,3 +188,36 @@ fn a_member_ends_when_a_rebalance_takes_its_last_unread_partition() {
         reader.join().expect("no panic").expect("read");
     }
 }
+
+/// Later batches of a partition at its end were not printed, and each commit was the start of the last one.
+#[test]
+fn a_finished_partition_commits_no_more_than_its_end_while_another_one_is_read() {
+    let small = ["-X", "batch.size=5000"];
+    // With records at the start, and without any.
+    for first in ["1\n2\n3\n", ""] {
+        let broker = broker(2);
+        let produce = |partition: &str, lines: &str| {
+            at(&broker, &[&["produce", "orders", "-p", partition], &small[..]].concat(), lines).succeeded();
+        };
+        produce("0", first);
+        produce("1", &format!("{:0>999}\n", "large").repeat(1000));
+        let servers = broker.bootstrap_servers();
+        let args = ["consume", "orders", "-G", "readers", "-e", "-f", "%p %s\n", "-b", &servers];
+        let few = ["-X", "fetch.message.max.bytes=10000", "-X", "auto.commit.interval.ms=50"];
+        let (mut reader, _stdin, mut stdout) =
+            Running::start_with_pipes(&mut command(&[&args[..], &few].concat()));
+        let is_full = || rustix::io::ioctl_fionread(&stdout).expect("a pipe") >= 32 << 10;
+        reader.until("stuck", PATIENCE, |_| is_full());
+        // More batches than one fetch returns, and fewer than those of the other partition.
+        produce("0", &format!("{:0>999}\n", "later").repeat(100));
+        let mut printed = String::new();
+        std::io::Read::read_to_string(&mut stdout, &mut printed).expect("UTF-8");
+        reader.wait().succeeded();
+        assert_eq!(printed.lines().filter(|line| line.starts_with("1 ")).count(), 1000);
+        let of_small = printed.lines().filter(|line| line.starts_with("0 ")).count();
+        assert_eq!(of_small, first.lines().count(), "only the records before the end");
+        let next = at(&broker, &args[..args.len() - 2], "").succeeded();
+        let later = next.stdout.lines().filter(|line| line.starts_with("0 ") && line.ends_with("later"));
+        assert_eq!((later.count(), next.stdout.lines().count()), (100, 100), "the next reader gets the rest");
+    }
+}
