@@ -217,6 +217,10 @@ fn config(args: &Args) -> Result<Config, Failure> {
     if let Some(group) = &args.group {
         config.set("group.id", group)?;
     }
+    if !args.partition.is_empty() {
+        // A `group.id` among the properties is not used: its committed offsets are those of its members.
+        config.set("enable.auto.commit", "false")?;
+    }
     let is_member =
         args.partition.is_empty() && config.group_id.as_ref().is_some_and(|group| !group.is_empty());
     if is_member {

@@ -221,3 +221,24 @@ fn a_finished_partition_commits_no_more_than_its_end_while_another_one_is_read()
         assert_eq!((later.count(), next.stdout.lines().count()), (100, 100), "the next reader gets the rest");
     }
 }
+
+/// The warning said that the group is not used, and the records that were read were committed for it.
+#[test]
+fn a_reader_of_named_partitions_does_not_commit_for_the_group_of_the_properties() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n");
+    at(&broker, &["consume", "orders", "--group", "readers", "-e"], "").succeeded();
+    fill(&broker, "3\n4\n");
+    let servers = broker.bootstrap_servers();
+    let args = ["consume", "orders", "-p", "0", "-b", &servers, "-X", "group.id=readers"];
+    let often = ["-X", "auto.commit.interval.ms=50"];
+    let mut reader = Running::start(&mut command(&[&args[..], &often].concat()), "");
+    reader.until("printed", PATIENCE, |it| it.stdout() == "1\n2\n3\n4\n");
+    // Time for several commits.
+    std::thread::sleep(Duration::from_millis(500));
+    reader.signal(rustix::process::Signal::INT);
+    let ended = reader.wait().succeeded();
+    assert!(ended.stderr.contains("group.id `readers` is not used"), "{}", ended.stderr);
+    let described = at(&broker, &["groups", "describe", "readers"], "").succeeded();
+    assert_eq!(row(&described.stdout, "0")[2..5], ["2", "4", "2"]);
+}
