@@ -1,13 +1,13 @@
 //! The log as JSON, one object per line with the same keys.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-use crate::output::note;
+use crate::output::note_lines;
 use crate::time::{format_ms, now_ms};
 
 /// A layer that prints events to standard error. Each line has `time`, `level`, `target`, `message` and `fields`.
@@ -26,8 +26,27 @@ impl<S: Subscriber> Layer<S> for JsonLog {
             "message": seen.message,
             "fields": seen.fields,
         });
-        note(&line.to_string());
+        note_lines(&json_line(&line));
     }
+}
+
+/// A value as one line of JSON. Control characters that JSON allows in strings are escaped too: they must not change the
+/// terminal.
+fn json_line(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if letter.is_control() {
+            // All control characters are below U+00A0. Writing to a String cannot fail.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
+        } else {
+            escaped.push(letter);
+        }
+    }
+    escaped
 }
 
 /// The message and the other fields of an event.
@@ -107,5 +126,15 @@ mod tests {
             "error": "a \"quoted\"\nreason", "topic": "orders", "partition": 3, "ok": false,
         });
         assert_eq!(*events.0.lock().expect("not poisoned"), [("cannot read".to_owned(), expected)]);
+    }
+
+    /// DEL and the C1 control characters were printed as `\x7f`, which is no JSON.
+    #[test]
+    fn a_line_is_json_and_has_no_control_characters() {
+        let value = json!({ "message": "größe \u{7f} \u{9b}31m \u{85} \n \u{1b} \\x7f" });
+        let line = json_line(&value);
+        assert!(!line.contains(char::is_control), "{line:?}");
+        assert!(line.contains("größe \\u007f \\u009b31m \\u0085 \\n \\u001b \\\\x7f"), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON"), value);
     }
 }
