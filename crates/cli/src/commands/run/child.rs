@@ -60,8 +60,8 @@ struct Running {
     answered: Option<io::Result<String>>,
     /// `true` after the process's first result.
     has_result: bool,
-    /// `true` if the last line was a long one.
-    has_long_line: bool,
+    /// The size of the last line that was written; 0 before the first one.
+    last_line_bytes: usize,
     /// `true` after the process has written more lines than it has received.
     has_excess: bool,
 }
@@ -152,12 +152,15 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// A line that comes after the results of all records shows that results were not those of their records.
+    /// A line that comes after the results of all records shows that results were not those of their records. After the end of the
+    /// input it may be a summary instead.
     fn drop(&mut self) {
         let Some(mut running) = self.running.take() else { return };
+        let lost = |excess| format!("{excess}; records may be committed that were not processed");
+        let excess = running.excess().map(lost);
         running.end();
-        if let Some(excess) = running.excess() {
-            note(&format!("ottla: warning: {excess}; records may be committed that were not processed"));
+        if let Some(excess) = excess.or_else(|| running.last_words()) {
+            note(&format!("ottla: warning: {excess}"));
         }
     }
 }
@@ -204,7 +207,7 @@ impl Running {
             from: BufReader::new(from),
             answered: None,
             has_result: false,
-            has_long_line: false,
+            last_line_bytes: 0,
             has_excess: false,
         })
     }
@@ -212,7 +215,7 @@ impl Running {
     /// Writes a line. While a long one is written, its result is read: the process may begin to answer before it has read all.
     /// Lines before a long one have their results.
     fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
-        self.has_long_line = line.len() > UNANSWERED_BYTES_MAX;
+        self.last_line_bytes = line.len();
         let Self { to: Some(to), from, answered, .. } = self else { return Ok(()) };
         let written = if line.len() <= UNANSWERED_BYTES_MAX {
             to.write_all(line)
@@ -279,27 +282,42 @@ impl Running {
     }
 
     /// The description of result lines that the process has written beyond those of its records: they are unread, or came before
-    /// it has read the records. A long line may have its result before it is read.
+    /// it has read the last record. A reader of JSON may leave the end of the line unread, and a long line may have its result
+    /// before it is read.
     fn excess(&mut self) -> Option<String> {
-        let unread = ioctl_fionread(self.from.get_ref()).unwrap_or(0);
-        let has_output = unread > 0 || !self.from.buffer().is_empty();
-        let input = self.to.as_ref().filter(|_| !self.has_long_line);
-        let has_input = input.is_some_and(|to| ioctl_fionread(to).is_ok_and(|unread| unread > 0));
-        if !has_output && !has_input {
+        let next = self.unread_line();
+        let input = self.to.as_ref().filter(|_| self.last_line_bytes <= UNANSWERED_BYTES_MAX);
+        let unread_min = self.last_line_bytes.max(1) as u64;
+        let has_input = input.is_some_and(|to| ioctl_fionread(to).is_ok_and(|unread| unread >= unread_min));
+        if next.is_none() && !has_input {
             return None;
         }
-        let mut quoted = String::new();
-        if has_output {
-            // This does not block: there are bytes.
-            let bytes = self.from.fill_buf().unwrap_or_default();
-            let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            let line = String::from_utf8_lossy(line.get(..EXCESS_BYTES_SHOWN).unwrap_or(line));
-            quoted = format!(", the next one begins with {line:?}");
-        }
+        let quoted = next.map_or_else(String::new, |line| format!(", the next one begins with {line:?}"));
         Some(format!(
             "the program has written more result lines than it has read records{quoted}: write one line per record to standard \
              output, and everything else to standard error"
         ))
+    }
+
+    /// The description of the output that the process has written after the end of its input.
+    fn last_words(&mut self) -> Option<String> {
+        let line = self.unread_line()?;
+        Some(format!(
+            "at the end of its input the program has written a line that begins with {line:?}: if it is the result of a record and \
+             no summary, records may be committed that were not processed"
+        ))
+    }
+
+    /// The beginning of the next line of output, if it is there already.
+    fn unread_line(&mut self) -> Option<String> {
+        let unread = ioctl_fionread(self.from.get_ref()).unwrap_or(0);
+        if unread == 0 && self.from.buffer().is_empty() {
+            return None;
+        }
+        // This does not block: there are bytes.
+        let bytes = self.from.fill_buf().unwrap_or_default();
+        let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        Some(String::from_utf8_lossy(line.get(..EXCESS_BYTES_SHOWN).unwrap_or(line)).into_owned())
     }
 
     fn ended(&mut self, what: &str) -> Failure {
@@ -394,6 +412,53 @@ mod tests {
         assert!(refused.contains("more result lines") && refused.contains("\"extra\""), "{refused}");
         running.check_silent().expect_err("fatal");
         assert!(running.has_excess);
+    }
+
+    /// A reader of JSON has the record at its closing brace. The newline after it counted as a record that the program had not
+    /// read, and the command ended.
+    #[test]
+    fn a_program_may_answer_before_it_reads_the_end_of_the_line() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let go = dir.path().join("go");
+        // The program answers, and then reads the end of the line with the next one.
+        let wait = format!("until [ -e '{}' ]; do sleep 0.01; done", go.display());
+        let after = |bytes: usize| {
+            let script =
+                format!("head -c {bytes} >/dev/null; echo ok; {wait}; head -c 8 >/dev/null; echo ok");
+            let (running, settings) = shell(&format!("{script}; cat >/dev/null"), None);
+            (running, settings, PendingLines::default(), Vec::new())
+        };
+        let line = b"{\"a\":1}\n";
+        let (mut running, settings, mut pending, mut results) = after(line.len() - 1);
+        for _ in 0..2 {
+            running.write(line).expect("written");
+            pending.push_written(line.len());
+            running.read_result(&settings, &mut pending, &mut results).expect("a result");
+            assert_eq!(running.excess(), None);
+            std::fs::write(&go, "").expect("written");
+        }
+        std::fs::remove_file(&go).expect("removed");
+        // A program that has read nothing of the line has not answered it.
+        let (mut running, settings, mut pending, mut results) = after(0);
+        running.write(line).expect("written");
+        pending.push_written(line.len());
+        running.read_result(&settings, &mut pending, &mut results).expect("a result");
+        running.excess().expect("a line too many");
+        std::fs::write(&go, "").expect("written");
+    }
+
+    /// The total was reported as a result line for which no record was read.
+    #[test]
+    fn a_line_at_the_end_of_the_input_may_be_a_summary() {
+        let (mut running, settings) = shell("while read line; do echo ok; done; echo 1 record", None);
+        let (mut pending, mut results) = (PendingLines::default(), Vec::new());
+        running.write(b"1\n").expect("written");
+        pending.push_written(2);
+        running.read_result(&settings, &mut pending, &mut results).expect("a result");
+        assert_eq!((running.excess(), running.last_words()), (None, None));
+        running.end();
+        let words = running.last_words().expect("a line");
+        assert!(words.contains("\"1 record\"") && words.contains("no summary"), "{words}");
     }
 
     #[test]
