@@ -11,6 +11,16 @@ HandleImpl::HandleImpl() : rk_(NULL), destroy_flags_(0) {
 HandleImpl::~HandleImpl() {
   if (rk_ != NULL)
     rd_kafka_destroy_flags(rk_, destroy_flags_);
+  for (std::map<std::string, TopicSlot *>::iterator it = topic_slots_.begin(); it != topic_slots_.end(); ++it)
+    delete it->second;
+}
+
+TopicSlot *HandleImpl::topic_slot(const std::string &name) {
+  std::lock_guard<std::mutex> guard(topic_slots_lock_);
+  TopicSlot *&slot = topic_slots_[name];
+  if (slot == NULL)
+    slot = new TopicSlot;
+  return slot;
 }
 
 rd_kafka_conf_t *HandleImpl::configuration(rd_kafka_type_t type, const Conf *conf, std::string &errstr) {

@@ -2,6 +2,9 @@
 #ifndef OTTLA_RDKAFKACPP_INTERNAL_H_
 #define OTTLA_RDKAFKACPP_INTERNAL_H_
 
+#include <map>
+#include <mutex>
+
 #include "rdkafkacpp.h"
 
 #include "rdkafka.h"
@@ -139,6 +142,40 @@ class ConfImpl : public Conf {
   Callbacks callbacks_;
 };
 
+class TopicImpl;
+
+/**
+ * The Topics of one name that the application has. C's topic and its partitioner last as long as the client, and a Topic may be
+ * deleted before: therefore the opaque of C's topic is this object, which the client owns.
+ */
+class TopicSlot {
+ public:
+  TopicSlot();
+  /** Topics that outlive the client no longer belong to it. */
+  ~TopicSlot();
+
+  void add(TopicImpl *topic);
+  /** Waits until partitioners return, which therefore must not delete their topic. */
+  void remove(TopicImpl *topic);
+  /** The oldest Topic: a known topic keeps its configuration. NULL if all are deleted. */
+  Topic *topic();
+
+  /** The partitioner of C's topic: that of the oldest Topic, or the default one. */
+  static int32_t partition(const rd_kafka_topic_t *rkt, const void *key, size_t key_len, int32_t partition_cnt,
+                           void *rkt_opaque, void *msg_opaque);
+
+ private:
+  class Call;
+
+  TopicSlot(const TopicSlot &);
+  TopicSlot &operator=(const TopicSlot &);
+
+  std::mutex lock_;
+  std::vector<TopicImpl *> topics_;
+  /** The number of partitioners that are running. */
+  int calls_;
+};
+
 /** The base of producers and consumers. Its destructor destroys the C handle. */
 class HandleImpl : public virtual Handle {
  public:
@@ -177,6 +214,8 @@ class HandleImpl : public virtual Handle {
   const Callbacks &callbacks() const {
     return callbacks_;
   }
+  /** The Topics of this name. */
+  TopicSlot *topic_slot(const std::string &name);
 
  protected:
   ~HandleImpl();
@@ -196,6 +235,8 @@ class HandleImpl : public virtual Handle {
   void set_callbacks(rd_kafka_type_t type, rd_kafka_conf_t *conf);
 
   Callbacks callbacks_;
+  std::mutex topic_slots_lock_;
+  std::map<std::string, TopicSlot *> topic_slots_;
 };
 
 class TopicPartitionImpl : public TopicPartition {
@@ -255,7 +296,16 @@ class TopicImpl : public Topic {
   explicit TopicImpl(const Callbacks &callbacks);
   ~TopicImpl();
 
-  bool open(rd_kafka_t *rk, const std::string &name, const ConfImpl *conf, std::string &errstr);
+  bool open(HandleImpl *handle, const std::string &name, const ConfImpl *conf, std::string &errstr);
+  /** The client has ended. */
+  void forget_slot() {
+    slot_ = NULL;
+  }
+  bool has_partitioner() const {
+    return partitioner_key_pointer_ != NULL || partitioner_ != NULL;
+  }
+  /** Calls the partitioner. */
+  int32_t partition(const void *key, size_t key_len, int32_t partition_cnt, void *msg_opaque) const;
 
   std::string name() const;
   bool partition_available(int32_t partition) const;
@@ -266,12 +316,9 @@ class TopicImpl : public Topic {
   TopicImpl(const TopicImpl &);
   TopicImpl &operator=(const TopicImpl &);
 
-  static int32_t partition(const rd_kafka_topic_t *rkt, const void *key, size_t key_len, int32_t partition_cnt,
-                           void *rkt_opaque, void *msg_opaque);
-  static int32_t partition_by_pointer(const rd_kafka_topic_t *rkt, const void *key, size_t key_len,
-                                      int32_t partition_cnt, void *rkt_opaque, void *msg_opaque);
-
   rd_kafka_topic_t *rkt_;
+  /** NULL after the end of the client. */
+  TopicSlot *slot_;
   PartitionerCb *partitioner_;
   PartitionerKeyPointerCb *partitioner_key_pointer_;
 };

@@ -1,6 +1,10 @@
 /* Topics with their partitioners, and partitions with their lists. */
 #include "internal.h"
 
+#include <sched.h>
+
+#include <algorithm>
+
 namespace RdKafka {
 
 const int32_t Topic::PARTITION_UA      = RD_KAFKA_PARTITION_UA;
@@ -15,7 +19,10 @@ Topic::~Topic() {
 Topic *Topic::create(Handle *base, const std::string &topic_str, const Conf *conf, std::string &errstr) {
   const hidden::ConfImpl *given = static_cast<const hidden::ConfImpl *>(conf);
   hidden::TopicImpl *topic      = new hidden::TopicImpl(given != NULL ? given->callbacks() : hidden::Callbacks());
-  if (topic->open(base->c_ptr(), topic_str, given, errstr))
+  hidden::HandleImpl *handle    = dynamic_cast<hidden::HandleImpl *>(base);
+  if (handle == NULL)
+    errstr = "a topic takes a client of this library";
+  else if (topic->open(handle, topic_str, given, errstr))
     return topic;
   delete topic;
   return NULL;
@@ -40,18 +47,85 @@ void TopicPartition::destroy(std::vector<TopicPartition *> &partitions) {
 
 namespace hidden {
 
+/** A call of a partitioner, which keeps its Topic. It ends also if the partitioner throws. */
+class TopicSlot::Call {
+ public:
+  explicit Call(TopicSlot *slot) : slot_(slot) {
+    std::lock_guard<std::mutex> guard(slot_->lock_);
+    topic_ = slot_->topics_.empty() ? NULL : slot_->topics_.front();
+    slot_->calls_++;
+  }
+
+  ~Call() {
+    std::lock_guard<std::mutex> guard(slot_->lock_);
+    slot_->calls_--;
+  }
+
+  const TopicImpl *topic() const {
+    return topic_;
+  }
+
+ private:
+  Call(const Call &);
+  Call &operator=(const Call &);
+
+  TopicSlot *slot_;
+  const TopicImpl *topic_;
+};
+
+TopicSlot::TopicSlot() : calls_(0) {
+}
+
+TopicSlot::~TopicSlot() {
+  for (size_t i = 0; i < topics_.size(); i++)
+    topics_[i]->forget_slot();
+}
+
+void TopicSlot::add(TopicImpl *topic) {
+  std::lock_guard<std::mutex> guard(lock_);
+  topics_.push_back(topic);
+}
+
+void TopicSlot::remove(TopicImpl *topic) {
+  std::unique_lock<std::mutex> guard(lock_);
+  topics_.erase(std::remove(topics_.begin(), topics_.end(), topic), topics_.end());
+  // Not a condition variable, which needs a newer libstdc++ than programs may have.
+  while (calls_ > 0) {
+    guard.unlock();
+    sched_yield();
+    guard.lock();
+  }
+}
+
+Topic *TopicSlot::topic() {
+  std::lock_guard<std::mutex> guard(lock_);
+  return topics_.empty() ? NULL : topics_.front();
+}
+
+int32_t TopicSlot::partition(const rd_kafka_topic_t *rkt, const void *key, size_t key_len, int32_t partition_cnt,
+                             void *rkt_opaque, void *msg_opaque) {
+  Call call(static_cast<TopicSlot *>(rkt_opaque));
+  if (call.topic() != NULL && call.topic()->has_partitioner())
+    return call.topic()->partition(key, key_len, partition_cnt, msg_opaque);
+  return rd_kafka_msg_partitioner_consistent_random(rkt, key, key_len, partition_cnt, NULL, msg_opaque);
+}
+
 TopicImpl::TopicImpl(const Callbacks &callbacks) :
     rkt_(NULL),
+    slot_(NULL),
     partitioner_(callbacks.partitioner),
     partitioner_key_pointer_(callbacks.partitioner_key_pointer) {
 }
 
 TopicImpl::~TopicImpl() {
+  if (slot_ != NULL)
+    slot_->remove(this);
   if (rkt_ != NULL)
     rd_kafka_topic_destroy(rkt_);
 }
 
-bool TopicImpl::open(rd_kafka_t *rk, const std::string &name, const ConfImpl *conf, std::string &errstr) {
+bool TopicImpl::open(HandleImpl *handle, const std::string &name, const ConfImpl *conf, std::string &errstr) {
+  rd_kafka_t *rk = handle->c_ptr();
   // Without settings of its own the topic has those of its client.
   rd_kafka_topic_conf_t *topic_conf = conf != NULL ? conf->topic_copy() : rd_kafka_default_topic_conf_dup(rk);
   if (topic_conf == NULL) {
@@ -59,31 +133,25 @@ bool TopicImpl::open(rd_kafka_t *rk, const std::string &name, const ConfImpl *co
     return false;
   }
   // Messages find this object through the opaque of their topic.
-  rd_kafka_topic_conf_set_opaque(topic_conf, this);
-  if (partitioner_key_pointer_ != NULL)
-    rd_kafka_topic_conf_set_partitioner_cb(topic_conf, partition_by_pointer);
-  else if (partitioner_ != NULL)
-    rd_kafka_topic_conf_set_partitioner_cb(topic_conf, partition);
+  slot_ = handle->topic_slot(name);
+  slot_->add(this);
+  rd_kafka_topic_conf_set_opaque(topic_conf, slot_);
+  if (has_partitioner())
+    rd_kafka_topic_conf_set_partitioner_cb(topic_conf, TopicSlot::partition);
   rkt_ = rd_kafka_topic_new(rk, name.c_str(), topic_conf);
   if (rkt_ == NULL)
     errstr = text(rd_kafka_err2str(rd_kafka_last_error()));
   return rkt_ != NULL;
 }
 
-int32_t TopicImpl::partition(const rd_kafka_topic_t *, const void *key, size_t key_len, int32_t partition_cnt,
-                             void *rkt_opaque, void *msg_opaque) {
-  const TopicImpl *topic = static_cast<const TopicImpl *>(rkt_opaque);
+int32_t TopicImpl::partition(const void *key, size_t key_len, int32_t partition_cnt, void *msg_opaque) const {
+  if (partitioner_key_pointer_ != NULL)
+    return partitioner_key_pointer_->partitioner_cb(this, key, key_len, partition_cnt, msg_opaque);
   // Programs read the key without a check: it is an empty string if the message has none.
   std::string copy;
   if (key != NULL)
     copy.assign(static_cast<const char *>(key), key_len);
-  return topic->partitioner_->partitioner_cb(topic, &copy, partition_cnt, msg_opaque);
-}
-
-int32_t TopicImpl::partition_by_pointer(const rd_kafka_topic_t *, const void *key, size_t key_len,
-                                        int32_t partition_cnt, void *rkt_opaque, void *msg_opaque) {
-  const TopicImpl *topic = static_cast<const TopicImpl *>(rkt_opaque);
-  return topic->partitioner_key_pointer_->partitioner_cb(topic, key, key_len, partition_cnt, msg_opaque);
+  return partitioner_->partitioner_cb(this, &copy, partition_cnt, msg_opaque);
 }
 
 std::string TopicImpl::name() const {

@@ -20,6 +20,7 @@ mod arrays;
 mod broker;
 mod callbacks;
 mod certificates;
+mod classes;
 mod client;
 mod closing;
 mod commits;

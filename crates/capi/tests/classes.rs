@@ -1,0 +1,34 @@
+//! The C++ classes: a C++ program with their sources, which checks everything itself.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The partitioner of a new Topic was that of the deleted one, and messages had the deleted Topic.
+#[test]
+fn a_topic_that_is_created_again_has_its_own_partitioner_and_messages() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let test = std::env::current_exe().expect("a test has a path");
+    // Programs look for the library by its soname.
+    let library = scratch.path().join("librdkafka.so.1");
+    let built = test.parent().expect("in deps").join("librdkafka.so");
+    std::os::unix::fs::symlink(built, &library).expect("a link");
+    let sources = std::fs::read_dir(root.join("cpp")).expect("readable");
+    let sources = sources.map(|source| source.expect("an entry").path());
+    let program = scratch.path().join("topics");
+    let compiled = Command::new("c++")
+        .args(["-std=c++11", "-g", "-Wall", "-Wextra", "-pthread", "-o"])
+        .arg(&program)
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(root.join("tests/classes/topics.cpp"))
+        .args(sources.filter(|source| source.extension().is_some_and(|extension| extension == "cpp")))
+        .arg(&library)
+        .arg(format!("-Wl,-rpath,{}", scratch.path().display()))
+        .output()
+        .expect("a compiler");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let ended = Command::new(&program).output().expect("the program starts");
+    let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{}: {out}{err}", ended.status);
+}
