@@ -9,7 +9,7 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
@@ -87,10 +87,13 @@ fn a_known_topic_keeps_its_configuration() {
 fn a_topic_configuration_is_taken_also_if_the_topic_cannot_be_created() {
     let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
     unsafe {
-        let own = rd_kafka_topic_conf_new();
-        assert!(rd_kafka_topic_new(rk, c"".as_ptr(), own).is_null());
-        assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__INVALID_ARG);
-        assert!(rd_kafka_topic_conf_dup(own).is_null(), "the handle has ended");
+        let long = CString::new("x".repeat(513)).unwrap();
+        for name in [null(), c"".as_ptr(), long.as_ptr()] {
+            let own = rd_kafka_topic_conf_new();
+            assert!(rd_kafka_topic_new(rk, name, own).is_null());
+            assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__INVALID_ARG);
+            assert!(rd_kafka_topic_conf_dup(own).is_null(), "the handle has ended");
+        }
         rd_kafka_destroy(rk);
     }
 }

@@ -221,9 +221,9 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
         set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
         null_mut()
     };
-    let (Some(handle), false) = (Handle::shared(rk, FUNCTION), topic.is_null()) else { return refuse() };
     // Taken in any case: the application must not use it again.
     let own = if conf.is_null() { None } else { rd_kafka_topic_conf_t::take(conf, FUNCTION) };
+    let (Some(handle), false) = (Handle::shared(rk, FUNCTION), topic.is_null()) else { return refuse() };
     // SAFETY: `topic` is a C string (rdkafka.h, `rd_kafka_topic_new`).
     let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
     if name.is_empty() || name.len() > 512 || (own.is_none() && !conf.is_null()) {
