@@ -19,6 +19,7 @@ use rdkafka::client::oauth_tokens::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::topic_conf::*;
+use rdkafka::consume::leave_group::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
@@ -112,6 +113,39 @@ fn a_poll_without_a_message_sets_the_last_error() {
         assert!(rd_kafka_consumer_poll(rk, 1).is_null());
         assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__TIMED_OUT);
         rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The last error was that of an earlier call, also for `KafkaConsumer::consume` after `close`.
+#[test]
+fn a_poll_of_a_closed_consumer_or_a_destroyed_queue_sets_the_last_error() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "billing")]));
+    unsafe {
+        let queue = rd_kafka_queue_new(rk);
+        rd_kafka_queue_destroy(queue);
+        assert!(rd_kafka_topic_new(rk, null(), null_mut()).is_null());
+        assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert!(rd_kafka_consume_queue(queue, 1).is_null());
+        assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__TIMED_OUT);
+        assert_eq!(rd_kafka_consumer_close(rk), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert!(rd_kafka_topic_new(rk, null(), null_mut()).is_null());
+        assert!(rd_kafka_consumer_poll(rk, 1).is_null());
+        assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__TIMED_OUT);
+        assert_eq!(rd_kafka_errno(), libc::ETIMEDOUT);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// It returned NULL, as without a message.
+#[test]
+fn a_consumer_poll_of_a_producer_returns_the_error() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+    unsafe {
+        let message = rd_kafka_consumer_poll(rk, 1);
+        assert_eq!((*message).err, RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+        assert!(CStr::from_ptr(rd_kafka_message_errstr(message)).to_str().unwrap().contains("nknown group"));
+        rd_kafka_message_destroy(message);
         rd_kafka_destroy(rk);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::callbacks::running_calls;
 use crate::callbacks::trampoline::{CallbackLoop, ConsumeFunction, Returns, Step, Task, start};
 use crate::client::handle::Handle;
-use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
+use crate::errors::error_object::{description, set_last_error, set_last_error_and_errno};
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -110,6 +110,11 @@ pub(crate) fn found(message: OwnedMessage) -> Returns {
     Returns::message(Some(message))
 }
 
+/// Sets the thread's last error for a call that has no message within its timeout.
+pub(crate) fn no_message() {
+    set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
+}
+
 /// Without a message, the thread's last error says why.
 impl Task for NextMessage {
     fn next(&mut self, _handle: &Arc<Handle>) -> Step {
@@ -117,12 +122,11 @@ impl Task for NextMessage {
             MessageStep::Op(op) => Step::Op(op),
             MessageStep::Message(message) => Step::Return(found(message)),
             MessageStep::TimedOut => {
-                let (code, errno) = if self.yielded {
-                    (RD_KAFKA_RESP_ERR__INTR, libc::EINTR)
+                if self.yielded {
+                    set_last_error_and_errno(RD_KAFKA_RESP_ERR__INTR, libc::EINTR);
                 } else {
-                    (RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT)
-                };
-                set_last_error_and_errno(code, errno);
+                    no_message();
+                }
                 Step::Return(Returns::message(None))
             }
         }
@@ -241,21 +245,23 @@ unsafe extern "C" fn begin_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, t
 unsafe extern "C" fn begin_consumer_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int) {
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
-    let used = Handle::of(rk, FUNCTION);
-    let Some(consumer) = used.as_deref().and_then(Handle::consumer_state) else {
-        return set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+    let code = RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
+    let Some(used) = Handle::of(rk, FUNCTION) else { return set_last_error(code) };
+    let Some(consumer) = used.consumer_state() else {
+        // As in the original.
+        let text = description(code).to_string_lossy();
+        let error = OwnedMessage::error(code, &text, None, RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID);
+        return state.returns(Returns::message(Some(error)));
     };
     if let Some(message) = consumer.queue.message() {
         return state.returns(found(message));
     }
     if consumer.is_closed() {
-        return;
+        return no_message();
     }
     let poll = NextMessage::new(consumer.queue.clone(), timeout_of(timeout_ms));
     // The call may wait, and another thread may destroy the client meanwhile.
-    if let Some(handle) = used.map(|handle| handle.shared()) {
-        start(state, handle, poll);
-    }
+    start(state, used.shared(), poll);
 }
 
 #[on_panic(())]

@@ -13,7 +13,7 @@ use crate::ffi::*;
 use crate::queue::event::Eventual;
 use crate::queue::op::Opaque;
 use crate::queue::op_queue::{OpQueue, timeout_of};
-use crate::queue::poll::{EachMessage, FillArray, NextMessage, ServeAll};
+use crate::queue::poll::{EachMessage, FillArray, NextMessage, ServeAll, no_message};
 
 /// Takes the next event of a queue. Operations that are no events run their callbacks.
 struct NextEvent {
@@ -69,7 +69,7 @@ called_from_c! {
     "ottla_begin_consume_callback_queue" begin_consume_callback_queue,
 }
 
-/// Starts a task on a queue; without a queue `state` keeps its return value.
+/// Starts a task on a queue. Returns `false` if the queue is destroyed: `state` keeps its return value.
 ///
 /// # Safety
 /// `state` is C's own struct.
@@ -78,14 +78,14 @@ unsafe fn start_on<T: Task + 'static>(
     rkqu: *mut rd_kafka_queue_t,
     function: &str,
     task: impl FnOnce(&Handle, Arc<OpQueue>) -> T,
-) {
+) -> bool {
     // The call may wait, and another thread may destroy the queue meanwhile.
     let open = rd_kafka_queue_t::of(rkqu, function).map(|open| (open.handle.clone(), open.queue.clone()));
-    if let Some((handle, queue)) = open {
-        let task = task(&handle, queue);
-        // SAFETY: the contract of this function, above.
-        start(unsafe { &mut *state }, handle, task);
-    }
+    let Some((handle, queue)) = open else { return false };
+    let task = task(&handle, queue);
+    // SAFETY: the contract of this function, above.
+    start(unsafe { &mut *state }, handle, task);
+    true
 }
 
 #[on_panic(())]
@@ -116,7 +116,12 @@ unsafe extern "C" fn begin_consume_queue(
     timeout_ms: c_int,
 ) {
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
-    unsafe { start_on(state, rkqu, FUNCTION, |_, queue| NextMessage::new(queue, timeout_of(timeout_ms))) };
+    let is_open = unsafe {
+        start_on(state, rkqu, FUNCTION, |_, queue| NextMessage::new(queue, timeout_of(timeout_ms)))
+    };
+    if !is_open {
+        no_message();
+    }
 }
 
 #[on_panic(())]
