@@ -184,7 +184,7 @@ fn the_report_of_a_failed_message_has_no_timestamp() {
 
 /// The original's C++ library makes such a message itself. The bytes behind it were read as a pointer.
 #[test]
-fn an_error_that_the_library_has_not_made_has_a_text_and_no_timestamp() {
+fn an_error_that_the_library_has_not_made_has_a_text_and_nothing_else() {
     // No record, and no memory behind it.
     let message = rd_kafka_message_t {
         err: RD_KAFKA_RESP_ERR__TIMED_OUT,
@@ -197,15 +197,31 @@ fn an_error_that_the_library_has_not_made_has_a_text_and_no_timestamp() {
         offset: -1,
         _private: null_mut(),
     };
-    let mut behind = [0xff_u8; 256];
-    let size = size_of::<rd_kafka_message_t>();
+    #[repr(C)]
+    struct Behind {
+        message: rd_kafka_message_t,
+        bytes: [u8; 256],
+    }
+    let behind = Behind { message, bytes: [0xff; 256] };
+    let mut headers = null_mut();
     unsafe {
-        std::ptr::copy_nonoverlapping((&raw const message).cast::<u8>(), behind.as_mut_ptr(), size);
-        let message: *const rd_kafka_message_t = behind.as_ptr().cast();
+        // Through the whole, so that the bytes behind the message may be read.
+        let message: *mut rd_kafka_message_t = (&raw const behind).cast_mut().cast();
         let text = CStr::from_ptr(rd_kafka_message_errstr(message));
         assert!(text.to_str().unwrap().contains("imed out"), "{text:?}");
         assert_eq!(rd_kafka_message_timestamp(message, null_mut()), -1);
+        assert_eq!(rd_kafka_message_leader_epoch(message), -1);
+        assert_eq!(rd_kafka_message_broker_id(message), -1);
+        assert_eq!(rd_kafka_message_latency(message), -1);
+        assert_eq!(rd_kafka_message_delivery_count(message), 0);
+        assert_eq!(rd_kafka_message_status(message), RD_KAFKA_MSG_STATUS_NOT_PERSISTED);
+        assert_eq!(rd_kafka_message_headers(message, &raw mut headers), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert_eq!(
+            rd_kafka_message_detach_headers(message, &raw mut headers),
+            RD_KAFKA_RESP_ERR__INVALID_ARG
+        );
     }
+    assert!(headers.is_null() && behind.bytes == [0xff; 256]);
 }
 
 const SASL: [(&str, &str); 2] = [("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "OAUTHBEARER")];

@@ -362,12 +362,16 @@ impl Drop for Slot {
     }
 }
 
-/// The slot of a message that came from here; `None` for NULL and for a destroyed message, which is reported.
+/// The slot of a message that came from here; `None` for NULL, for a bare error, and for a destroyed message, which is reported.
 ///
 /// # Safety
-/// `message` is NULL or came from this library. A message of a callback or an event is not yet destroyed.
+/// `message` is NULL, a bare error, or came from this library. A message of a callback or an event is not yet destroyed.
 #[inline]
 unsafe fn slot<'a>(message: *const rd_kafka_message_t, function: &str) -> Option<&'a Slot> {
+    // SAFETY: the contract of this function.
+    if unsafe { is_bare_error(message) } {
+        return None;
+    }
     // SAFETY: each message of ours is the first field of its slot.
     let slot = unsafe { message.cast::<Slot>().as_ref() }?;
     match slot.home {
@@ -383,6 +387,7 @@ unsafe fn slot<'a>(message: *const rd_kafka_message_t, function: &str) -> Option
 ///
 /// # Safety
 /// `message` is NULL or points to a message.
+#[inline]
 unsafe fn is_bare_error(message: *const rd_kafka_message_t) -> bool {
     // SAFETY: the contract of this function.
     unsafe { message.as_ref() }.is_some_and(|message| {
@@ -489,10 +494,7 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
 ) -> i64 {
     // SAFETY: `rkmessage` is NULL or a message, not yet destroyed; `tstype` is NULL or writable (rdkafka.h,
     // `rd_kafka_message_timestamp`).
-    let (slot, tstype) = unsafe {
-        let slot = if is_bare_error(rkmessage) { None } else { slot(rkmessage, FUNCTION) };
-        (slot, tstype.as_mut())
-    };
+    let (slot, tstype) = unsafe { (slot(rkmessage, FUNCTION), tstype.as_mut()) };
     // An error has none, as in the original.
     let known = slot
         .filter(|slot| slot.message.err == RD_KAFKA_RESP_ERR_NO_ERROR)
