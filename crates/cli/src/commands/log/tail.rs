@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use ottla_wire::{BatchHeader, Records};
 
 use super::TailArgs;
@@ -127,20 +127,25 @@ impl SegmentTail {
                 }
                 return Ok(None);
             };
-            let batch = self.bytes.split_to(header.total_bytes());
-            self.position += batch.len() as u64;
-            if header.last_offset() < self.next_offset {
-                continue;
+            let batch = self.bytes.slice(..header.total_bytes());
+            let is_wanted = header.last_offset() >= self.next_offset;
+            if is_wanted && let Err(error) = header.verify_crc(&batch) {
+                // In reserved space, the read may come between two writes of the batch.
+                if self.fill(self.bytes.len())? {
+                    continue;
+                }
+                return Err(Failure::failed(format!("{}: {error}", self.path.display())));
             }
-            header
-                .verify_crc(&batch)
-                .map_err(|error| Failure::failed(format!("{}: {error}", self.path.display())))?;
-            self.next_offset = header.next_offset();
-            return Ok(Some(batch));
+            self.bytes.advance(batch.len());
+            self.position += batch.len() as u64;
+            if is_wanted {
+                self.next_offset = header.next_offset();
+                return Ok(Some(batch));
+            }
         }
     }
 
-    /// Reads from the position. Returns `true` if there are new bytes.
+    /// Reads from the position. Returns `true` if the bytes have changed: a batch in space that was reserved for it adds none.
     fn fill(&mut self, wanted: usize) -> Result<bool, Failure> {
         let mut bytes = BytesMut::zeroed(wanted);
         let mut filled = 0;
@@ -152,9 +157,9 @@ impl SegmentTail {
             }
         }
         bytes.truncate(filled);
-        let more = filled > self.bytes.len();
+        let has_changed = self.bytes != bytes;
         self.bytes = bytes.freeze();
-        Ok(more)
+        Ok(has_changed)
     }
 
     /// Advances to the next segment, if there is one. Returns an error if the rest of the current one is not a whole batch.
@@ -200,4 +205,48 @@ fn segments(dir: &Path) -> Result<Vec<i64>, Failure> {
 
 fn segment_path(dir: &Path, base: i64) -> PathBuf {
     dir.join(format!("{base:020}.log"))
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_wire::{BatchBuilder, Seal, batch};
+
+    use super::*;
+
+    fn batch_of(offset: i64, value: &[u8]) -> BytesMut {
+        let mut builder = BatchBuilder::new();
+        builder.push(1, None, Some(value), &[]);
+        let mut bytes = BytesMut::from(&builder.seal(&Seal::default()).expect("no codec").to_bytes()[..]);
+        batch::set_base_offset(&mut bytes, offset);
+        bytes
+    }
+
+    /// A batch in a preallocated segment was not seen, and then was "not a whole batch" when the next segment began.
+    #[test]
+    fn a_batch_in_reserved_space_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let segment = |base| File::options().write(true).create(true).open(segment_path(dir.path(), base));
+        let reserved = vec![0; 2 * READ_BYTES];
+        let first = segment(0).expect("a file");
+        first.write_all_at(&reserved, 0).expect("written");
+        let mut tail = SegmentTail::open(dir.path(), 0).expect("a segment");
+        let mut position = 0;
+        // A batch that is larger than one read, too.
+        for (offset, value) in [(0, vec![b'x'; 10]), (1, vec![b'x'; READ_BYTES])] {
+            assert!(tail.next().expect("readable").is_none());
+            let batch = batch_of(offset, &value);
+            first.write_all_at(&batch, position).expect("written");
+            position += batch.len() as u64;
+            assert_eq!(tail.next().expect("readable").as_deref(), Some(&batch[..]));
+        }
+        assert!(tail.next().expect("readable").is_none());
+        // The last batch of the segment comes just before the next segment.
+        let (last, next) = (batch_of(2, b"last"), batch_of(3, b"next"));
+        first.write_all_at(&last, position).expect("written");
+        segment(3).expect("a file").write_all_at(&next, 0).expect("written");
+        for batch in [last, next] {
+            assert_eq!(tail.next().expect("readable").as_deref(), Some(&batch[..]));
+        }
+        assert!(tail.next().expect("readable").is_none());
+    }
 }
