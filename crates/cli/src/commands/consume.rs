@@ -303,7 +303,11 @@ impl<'a> Reading<'a> {
                         return Ok(());
                     }
                 }
-                Some(Polled::Event(event)) => self.on_event(consumer, event).await?,
+                Some(Polled::Event(event)) => tokio::select! {
+                    biased;
+                    signal = &mut interrupted => return signal,
+                    done = self.on_event(consumer, event) => done?,
+                },
                 // No records arrived during the poll: the printed ones are flushed.
                 Some(_) | None => self.on_idle().await?,
             }

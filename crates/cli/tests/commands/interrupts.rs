@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use ottla_broker::{ApiKey, ErrorCode, Fault, FaultRule};
 use rustix::process::Signal;
 
 use crate::support::{PATIENCE, Running, at, broker, command, fill};
@@ -149,4 +150,26 @@ fn a_partition_without_a_leader_is_reported_at_once() {
     reader.until("warned", Duration::from_secs(5), |it| words.iter().all(|word| it.stderr().contains(word)));
     reader.signal(Signal::INT);
     reader.wait().succeeded();
+}
+
+/// The lookups of a rebalance, and the first one of a share group, did not end: signals had handlers and no effect.
+#[test]
+fn a_reader_that_looks_up_offsets_or_its_topic_ends_on_a_signal() {
+    const COUNT: u32 = 1_000_000;
+    let again = Fault::Fail(ErrorCode::LeaderNotAvailable);
+    for (api, fault, more) in
+        [(ApiKey::ListOffsets, again, "--exit-at-end"), (ApiKey::Metadata, Fault::Hang, "--share")]
+    {
+        let broker = broker(1);
+        let rule = FaultRule::new(api, fault).topic("orders").node(1).times(COUNT);
+        broker.cluster().add_fault(rule).expect("requests have this fault");
+        let servers = broker.bootstrap_servers();
+        let args = ["consume", "orders", "-G", "readers", more, "--brokers", &servers];
+        let mut reader = Running::start(&mut command(&args), "");
+        reader.until("asked", PATIENCE, |_| broker.cluster().intercepts_left(api, 1) < COUNT as usize);
+        reader.signal(Signal::INT);
+        // Far less than the lookup tries again for.
+        reader.until("ended", Duration::from_secs(30), Running::has_ended);
+        reader.wait().succeeded();
+    }
 }

@@ -132,6 +132,10 @@ impl Running {
         }
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     pub(crate) fn wait(mut self) -> Ended {
         let mut status = None;
         self.until("ended", PATIENCE, |it| {

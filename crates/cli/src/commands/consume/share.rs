@@ -28,10 +28,12 @@ async fn read(
     reading: &mut Reading<'_>,
     interrupted: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
-    // Fails for a topic that does not exist.
-    reading.partitions().await?;
-    consumer.subscribe(&[reading.args.topic.name()]).await?;
     let mut interrupted = Box::pin(interrupted);
+    tokio::select! {
+        biased;
+        signal = &mut interrupted => return signal,
+        begun = begin(consumer, reading) => begun?,
+    }
     loop {
         let polled = tokio::select! {
             biased;
@@ -48,6 +50,13 @@ async fn read(
             None => reading.on_idle().await?,
         }
     }
+}
+
+/// Subscribes to the topic. Fails if it does not exist.
+async fn begin(consumer: &mut ShareConsumer, reading: &Reading<'_>) -> Result<(), Failure> {
+    reading.partitions().await?;
+    consumer.subscribe(&[reading.args.topic.name()]).await?;
+    Ok(())
 }
 
 /// Prints a batch. Returns `true` if it contains the last requested record. Records are accepted after the output has accepted
