@@ -14,6 +14,8 @@ const PIPE_BYTES: u64 = 64 << 10;
 const RECORDS: usize = 10_000;
 /// The size of a line.
 const LINE_BYTES: u64 = 100;
+/// The size of a fetch, where each one is to return some records only.
+const FETCH_BYTES: u64 = 10_000;
 
 fn fill_with_lines(broker: &BrokerThread, more: &[&str]) {
     let lines: Vec<String> = (0..RECORDS).map(|number| format!("{number:099}\n")).collect();
@@ -23,8 +25,18 @@ fn fill_with_lines(broker: &BrokerThread, more: &[&str]) {
 /// The committed offset of partition 0; 0 without one, where the group begins.
 fn committed(broker: &BrokerThread) -> u64 {
     let described = at(broker, &["groups", "describe", "readers", "--output", "json"], "");
-    let Ok(group) = serde_json::from_str::<serde_json::Value>(&described.stdout) else { return 0 };
-    group["partitions"][0]["committed"].as_u64().unwrap_or(0)
+    if !described.status.success() {
+        // A group that has not committed ends with its last member.
+        described.failed(1, &["group `readers` does not exist"]);
+        return 0;
+    }
+    let group: serde_json::Value = serde_json::from_str(&described.stdout).expect("JSON");
+    let Some(partition) = group["partitions"].get(0) else { return 0 };
+    assert_eq!(partition["partition"], 0, "{group}");
+    match &partition["committed"] {
+        serde_json::Value::Null => 0,
+        committed => committed.as_u64().unwrap_or_else(|| panic!("no offset: {group}")),
+    }
 }
 
 /// A command whose standard output is a device that is full.
@@ -104,7 +116,8 @@ fn records_of_a_blocked_output_are_not_committed() {
     fill_with_lines(&broker, &["-X", "batch.size=5000"]);
     let servers = broker.bootstrap_servers();
     let args = ["consume", "orders", "-G", "readers", "-b", &servers];
-    let small = ["-X", "auto.commit.interval.ms=50", "-X", "fetch.message.max.bytes=10000"];
+    let fetched = format!("fetch.message.max.bytes={FETCH_BYTES}");
+    let small = ["-X", "auto.commit.interval.ms=50", "-X", &fetched];
     let (mut reader, _stdin, stdout) = Running::start_with_pipes(&mut command(&[&args[..], &small].concat()));
     // Unread bytes fill all pages of the pipe, the last ones in part.
     let is_full = || rustix::io::ioctl_fionread(&stdout).expect("a pipe") >= PIPE_BYTES / 2;
@@ -116,6 +129,9 @@ fn records_of_a_blocked_output_are_not_committed() {
     let accepted = rustix::io::ioctl_fionread(&stdout).expect("a pipe") / LINE_BYTES;
     let committed = committed(&broker);
     assert!(committed <= accepted, "committed {committed}, of which the pipe has {accepted}");
+    // Of the records before the blocked fetch, all are.
+    let at_least = accepted - FETCH_BYTES / LINE_BYTES;
+    assert!(committed >= at_least, "committed {committed}, of which the pipe has {accepted}");
 }
 
 /// They were accepted for the whole group.
