@@ -2,6 +2,7 @@
 
 mod printed;
 mod read_ends;
+mod settling;
 mod share;
 mod start_range;
 mod topic_watch;
@@ -16,6 +17,7 @@ use ottla_client::{
 
 use self::printed::Printed;
 use self::read_ends::ReadEnds;
+use self::settling::{Settling, is_incremental};
 use self::topic_watch::TopicWatch;
 use super::groups;
 use crate::connect::{ConnectArgs, contact, runtime};
@@ -27,9 +29,6 @@ use crate::signals::{self, Interrupt};
 use crate::stoppable_output::StoppableOutput;
 use crate::time;
 use crate::topic_args::TopicArg;
-
-/// The assignor that takes only the partitions that move.
-const COOPERATIVE: &str = "cooperative-sticky";
 
 /// Time limit for the last commit and for leaving the group.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
@@ -252,6 +251,8 @@ struct Reading<'a> {
     ends: Option<ReadEnds>,
     /// With `--exit-at-end`: the partitions that the group has assigned.
     assigned: BTreeSet<TopicPartition>,
+    /// With `--exit-at-end`: the last rebalance, if it may assign further partitions.
+    settling: Option<Settling>,
     /// Partitions without a leader: nothing can be read from them.
     offline: Vec<TopicPartition>,
     watch: TopicWatch,
@@ -273,6 +274,7 @@ impl<'a> Reading<'a> {
             printed: 0,
             ends: None,
             assigned: BTreeSet::new(),
+            settling: None,
             offline: Vec::new(),
         })
     }
@@ -290,7 +292,14 @@ impl<'a> Reading<'a> {
         }
         loop {
             if self.ends.as_ref().is_some_and(ReadEnds::are_reached) {
-                return self.check_complete();
+                let has_settled = tokio::select! {
+                    biased;
+                    signal = &mut interrupted => return signal,
+                    has_settled = self.has_settled(consumer) => has_settled,
+                };
+                if has_settled {
+                    return self.check_complete();
+                }
             }
             let polled = tokio::select! {
                 biased;
@@ -341,6 +350,14 @@ impl<'a> Reading<'a> {
         consumer.assign(&assigned).await?;
         self.pause_finished(consumer, assigned.iter().map(|(at, _)| at));
         Ok(())
+    }
+
+    /// Returns `true` if no rebalance may assign further partitions.
+    async fn has_settled(&self, consumer: &Consumer) -> bool {
+        match &self.settling {
+            Some(settling) => settling.is_over(consumer, &self.admin, &self.assigned).await,
+            None => true,
+        }
     }
 
     /// With `--exit-at-end`, partitions that could not be read are a failure.
@@ -461,6 +478,9 @@ impl<'a> Reading<'a> {
         match event {
             Event::Assigned(partitions) => {
                 self.assigned.extend(partitions.iter().cloned());
+                if consumer.client().config().group_protocol == GroupProtocol::Consumer {
+                    self.settling = Some(Settling::begin(consumer, false).await);
+                }
                 self.find_offline(&partitions).await?;
                 let mut ends = BTreeMap::new();
                 if !partitions.is_empty() {
@@ -485,9 +505,9 @@ impl<'a> Reading<'a> {
                 }
                 // After a loss and an eager revocation, the next assignment names the partitions that remain. After an
                 // incremental revocation there may be none.
-                let is_final =
-                    matches!(event, Event::Revoked(_)) && is_incremental(consumer.client().config());
-                if self.assigned.is_empty() && !is_final {
+                if matches!(event, Event::Revoked(_)) && is_incremental(consumer.client().config()) {
+                    self.settling = Some(Settling::begin(consumer, true).await);
+                } else if self.assigned.is_empty() {
                     self.ends = None;
                 }
             }
@@ -581,12 +601,6 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Returns `true` if a rebalance takes only the partitions that move: with the KIP-848 protocol, and with cooperative assignors.
-fn is_incremental(config: &Config) -> bool {
-    let mut assignors = config.partition_assignment_strategy.iter();
-    config.group_protocol == GroupProtocol::Consumer || assignors.all(|name| name == COOPERATIVE)
-}
-
 /// The part of a batch that was printed.
 enum Progress {
     /// All its records.
@@ -638,21 +652,6 @@ mod tests {
         for text in ["", "start", "-0", "-", "--1", "2026-99-31", "s@x", "e@12", "-9223372036854775808"] {
             assert!(Start::parse(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn a_rebalance_is_incremental_with_cooperative_assignors_only() {
-        let with = |key: &str, value: &str| {
-            let mut config = Config::new("localhost:9092");
-            config.set(key, value).expect("valid");
-            is_incremental(&config)
-        };
-        for (strategy, expected) in
-            [("cooperative-sticky", true), ("range", false), ("range,cooperative-sticky", false)]
-        {
-            assert_eq!(with("partition.assignment.strategy", strategy), expected, "{strategy}");
-        }
-        assert!(with("group.protocol", "consumer"));
     }
 
     #[test]

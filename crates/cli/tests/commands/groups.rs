@@ -242,3 +242,41 @@ fn a_reader_of_named_partitions_does_not_commit_for_the_group_of_the_properties(
     let described = at(&broker, &["groups", "describe", "readers"], "").succeeded();
     assert_eq!(row(&described.stdout, "0")[2..5], ["2", "4", "2"]);
 }
+
+/// It ended after the revocation, although the same rebalance had a partition for it, and before its first partition.
+#[test]
+fn a_member_waits_for_the_partitions_that_a_rebalance_still_assigns() {
+    let broker = broker(2);
+    for partition in ["0", "1"] {
+        let lines = format!("{partition:0>999}\n").repeat(300);
+        at(&broker, &["produce", "orders", "-p", partition, "-X", "batch.size=5000"], &lines).succeeded();
+    }
+    let servers = broker.bootstrap_servers();
+    // Ranges in the order of the names: a new first member moves the partitions of all others.
+    let start = |name: &str, more: &[&str]| {
+        let args = ["consume", "orders", "-G", "readers", "-b", &servers, "-f", "%p %s\n"];
+        let protocol = ["-X", "group.protocol=consumer", "-X", "group.remote.assignor=range"];
+        let name = format!("group.instance.id={name}");
+        let small = ["-X", "fetch.message.max.bytes=10000", "-X", &name];
+        Running::start_with_pipes(&mut command(&[&args[..], &protocol, &small, more].concat()))
+    };
+    let members = |count: usize| {
+        let described = at(&broker, &["groups", "describe", "readers"], "").stdout;
+        described.contains(&format!("{count} member"))
+    };
+    // The other members commit nothing.
+    let silent = ["-X", "enable.auto.commit=false", "--filter", "none"];
+    let (mut last, _stdin, _last_output) = start("c", &silent);
+    last.until("a member", PATIENCE, |_| members(1));
+    let (mut reader, _stdin, mut stdout) = start("b", &["-e"]);
+    let is_full = || rustix::io::ioctl_fionread(&stdout).expect("a pipe") >= 32 << 10;
+    reader.until("stuck", PATIENCE, |_| is_full());
+    let (mut first, _stdin, _first_output) = start("a", &silent);
+    first.until("a member", PATIENCE, |_| members(3));
+    let mut printed = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut printed).expect("UTF-8");
+    reader.wait().succeeded();
+    let of = |partition: &str| printed.lines().filter(|line| line.starts_with(partition)).count();
+    assert!(of("0 ") > 0, "its first partition");
+    assert_eq!(of("1 "), 300, "and the one that came for it");
+}
