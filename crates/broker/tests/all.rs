@@ -38,6 +38,7 @@ mod offsets_topic;
 mod operation;
 mod reassignments;
 mod refused_directories;
+mod refused_items;
 mod repeated_names;
 mod replication;
 mod security;

@@ -30,6 +30,16 @@ const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The longest wait of a fetch for the memory of its session. Clients wait 30 seconds for a response.
 const SESSION_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// The first version with sessions, and with an error of the whole response.
+const SESSIONS_FROM: i16 = 7;
+
+/// The errors of a session, which no partition has.
+const SESSION_ERRORS: [ErrorCode; 3] = [
+    ErrorCode::FetchSessionIdNotFound,
+    ErrorCode::FetchSessionTopicIdError,
+    ErrorCode::InvalidFetchSessionEpoch,
+];
+
 /// The longest wait for records.
 pub(super) fn wait_max(max_wait_ms: i32, is_charged: bool) -> Duration {
     let wanted = Duration::from_millis(max_wait_ms.max(0) as u64);
@@ -144,8 +154,26 @@ impl Api for FetchRequest {
         partitions.any(|partition| partition.records.as_ref().is_some_and(|records| !records.is_empty()))
     }
 
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> FetchResponse {
-        FetchResponse { error_code: code, ..Default::default() }
+    /// Every partition of the request and of its session has the error, and the session continues. An error of sessions ends it:
+    /// it is the error of the response.
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> FetchResponse {
+        let whole = |error_code| FetchResponse { error_code, ..Default::default() };
+        let cluster = context.cluster();
+        let is_of_session = context.version >= SESSIONS_FROM && SESSION_ERRORS.contains(&code);
+        let Some(node) = cluster.node(context.node()).filter(|_| !is_of_session) else { return whole(code) };
+        let remembered = node.sessions.remembered(&self);
+        match node.sessions.select(&self, remembered, context.version, Instant::now()) {
+            Ok(Selected { session_id, partitions, .. }) => {
+                // librdkafka's mock cluster has the error in both places.
+                let error_code = if cluster.overrides.mock_fetches() { code } else { ErrorCode::None };
+                let mut response = FetchResponse { session_id, error_code, ..Default::default() };
+                for (name, _) in &partitions {
+                    add(&mut response, name, failed(name.partition, code));
+                }
+                response
+            }
+            Err(code) => whole(code),
+        }
     }
 }
 

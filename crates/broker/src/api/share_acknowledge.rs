@@ -6,9 +6,11 @@ use ottla_protocol::messages::share_acknowledge::{
     ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse,
 };
 
-use super::share_sessions::{AckResults, RawAcks, acknowledge, close_session, current_leader, session_of};
+use super::share_sessions::{
+    AckResults, RawAcks, acknowledge, close_session, current_leader, is_of_whole_request, session_of,
+};
 use super::{Api, RequestContext};
-use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place};
+use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey};
 use crate::coordinator::share_partition::settings::settings_of;
 
 impl Api for ShareAcknowledgeRequest {
@@ -19,9 +21,43 @@ impl Api for ShareAcknowledgeRequest {
         }
     }
 
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ShareAcknowledgeResponse {
-        ShareAcknowledgeResponse { error_code: code, ..Default::default() }
+    /// Every partition of the request has the error. The session continues.
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> ShareAcknowledgeResponse {
+        let whole = |error_code| ShareAcknowledgeResponse { error_code, ..Default::default() };
+        if is_of_whole_request(code) {
+            return whole(code);
+        }
+        if let Err(code) = continued_session(&self, context) {
+            return whole(code);
+        }
+        // librdkafka's mock cluster has the error in both places.
+        let is_mock = context.cluster().overrides.mock_fetches();
+        let mut response = whole(if is_mock { code } else { ErrorCode::None });
+        let places = self.topics.iter().flat_map(|topic| {
+            topic.partitions.iter().map(|partition| (topic.topic_id, partition.partition_index))
+        });
+        add_results(&mut response, context, places.map(|place| (place, code)).collect());
+        response
     }
+}
+
+/// Continues the session of a request, which exists already.
+fn continued_session(
+    request: &ShareAcknowledgeRequest,
+    context: &RequestContext,
+) -> Result<SessionKey, ErrorCode> {
+    let epoch = request.share_session_epoch;
+    let session = session_of(context, request.group_id.as_deref(), request.member_id.as_deref(), epoch)?;
+    if epoch == INITIAL_EPOCH {
+        // It acknowledges nothing that a new session could have.
+        return Err(ErrorCode::InvalidShareSessionEpoch);
+    }
+    context.cluster().share_leader.with_sessions(|sessions| match epoch {
+        FINAL_EPOCH if sessions.contains(&session) => Ok(()),
+        FINAL_EPOCH => Err(ErrorCode::ShareSessionNotFound),
+        epoch => sessions.advance(&session, epoch),
+    })?;
+    Ok(session)
 }
 
 async fn answer(
@@ -29,17 +65,8 @@ async fn answer(
     context: &RequestContext,
 ) -> Result<ShareAcknowledgeResponse, ErrorCode> {
     let epoch = request.share_session_epoch;
-    let session = session_of(context, request.group_id.as_deref(), request.member_id.as_deref(), epoch)?;
-    if epoch == INITIAL_EPOCH {
-        // It acknowledges nothing that a new session could have.
-        return Err(ErrorCode::InvalidShareSessionEpoch);
-    }
+    let session = continued_session(&request, context)?;
     let cluster = context.cluster();
-    cluster.share_leader.with_sessions(|sessions| match epoch {
-        FINAL_EPOCH if sessions.contains(&session) => Ok(()),
-        FINAL_EPOCH => Err(ErrorCode::ShareSessionNotFound),
-        epoch => sessions.advance(&session, epoch),
-    })?;
     let settings = settings_of(cluster, &session.group);
     let acks = request.topics.into_iter().flat_map(|topic| {
         let of_topic = topic.partitions.into_iter();

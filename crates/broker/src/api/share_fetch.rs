@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use super::fetch::{check_elsewhere, wait_max};
 use super::share_sessions::{
-    AckResults, RawAcks, acknowledge, close_session, current_leader, find, open_session, session_limits,
-    session_of,
+    AckResults, RawAcks, acknowledge, close_session, current_leader, find, is_of_whole_request, open_session,
+    session_limits, session_of,
 };
 use super::{Api, RequestContext};
 use crate::coordinator::share_partition::leader::LedPartition;
@@ -73,8 +73,27 @@ impl Api for ShareFetchRequest {
         partitions.any(|partition| !partition.records.is_empty())
     }
 
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ShareFetchResponse {
-        ShareFetchResponse { error_code: code, ..Default::default() }
+    /// Every partition of the request and of its session has the error, and so have the acknowledgements. The session continues.
+    fn refuse(mut self, context: &RequestContext, code: ErrorCode) -> ShareFetchResponse {
+        let whole = |error_code| ShareFetchResponse { error_code, ..Default::default() };
+        if is_of_whole_request(code) {
+            return whole(code);
+        }
+        let acks = take_acks(&mut self).into_iter().map(|(place, _)| (place, code)).collect();
+        let (group, member) = (self.group_id.as_deref(), self.member_id.as_deref());
+        let session = session_of(context, group, member, self.share_session_epoch);
+        match session.and_then(|session| select(&self, context, &session)) {
+            Ok(Selected { places, refused }) => {
+                // librdkafka's mock cluster has the error in both places.
+                let is_mock = context.cluster().overrides.mock_fetches();
+                let mut response = whole(if is_mock { code } else { ErrorCode::None });
+                let places = places.into_iter().chain(refused.into_iter().map(|(place, _)| place));
+                let failed = places.map(|place| (place, code)).collect();
+                add_all(&mut response, context, &[], acks, Vec::new(), failed);
+                response
+            }
+            Err(code) => whole(code),
+        }
     }
 }
 

@@ -43,6 +43,17 @@ impl ConnectionContext {
     }
 }
 
+/// Returns `true` for an error of a request or of its session, which no partition has.
+pub(super) const fn is_of_whole_request(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::GroupAuthorizationFailed
+            | ErrorCode::InvalidShareSessionEpoch
+            | ErrorCode::ShareSessionLimitReached
+            | ErrorCode::ShareSessionNotFound
+    )
+}
+
 /// The session that a request names.
 ///
 /// # Errors
