@@ -2,6 +2,7 @@
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::messages::share_acknowledge::{
     AcknowledgePartition, AcknowledgeTopic, AcknowledgementBatch as AckOnly, ShareAcknowledgeRequest,
 };
@@ -139,4 +140,24 @@ fn a_failed_share_fetch_has_the_error_in_the_partitions_of_its_session_and_in_it
     fail(&broker, ApiKey::ShareAcknowledge, lost);
     let ended = connection.ask(2, &acknowledge(3)).expect("an answer");
     assert_eq!((ended.error_code, ended.responses.len()), (lost, 0), "no partition has this error");
+}
+
+/// The response had no topics and no error: to a client, the cluster was empty.
+#[test]
+fn a_failed_metadata_request_for_all_topics_lists_all_topics_with_the_error() {
+    let broker = Broker::builder().memory().topic("orders", 2).topic("bills", 1).spawn().expect("a broker");
+    let mut connection = connect(&broker);
+    let of_all = [(0, Some(Vec::new())), (1, None), (12, None)];
+    for (version, topics) in of_all {
+        fail(&broker, ApiKey::Metadata, MOVED);
+        let request = MetadataRequest { topics, ..Default::default() };
+        let response = connection.ask(version, &request).expect("an answer");
+        let topics = response.topics.iter().map(|topic| (topic.name.as_deref(), topic.error_code));
+        let mut topics: Vec<_> = topics.collect();
+        topics.sort_unstable_by_key(|(name, _)| *name);
+        assert_eq!(topics, [(Some("bills"), MOVED), (Some("orders"), MOVED)], "version {version}");
+    }
+    fail(&broker, ApiKey::Metadata, MOVED);
+    let none = MetadataRequest { topics: Some(Vec::new()), ..Default::default() };
+    assert_eq!(connection.ask(1, &none).expect("an answer").topics, [], "it requests no topic");
 }

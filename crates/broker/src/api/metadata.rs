@@ -23,11 +23,7 @@ use crate::topics::{NewTopic, Topic, check_name};
 impl Api for MetadataRequest {
     async fn handle(self, context: RequestContext) -> MetadataResponse {
         let cluster = context.cluster();
-        let all = match &self.topics {
-            None => true,
-            // Before version 1 there was no null.
-            Some(topics) => context.version == 0 && topics.is_empty(),
-        };
+        let all = is_of_all(&self, &context);
         let is_requested = self.include_topic_authorized_operations;
         let of_cluster = of_cluster_if_requested(self.include_cluster_authorized_operations, &context);
         let mut throttle = Duration::ZERO;
@@ -61,17 +57,30 @@ impl Api for MetadataRequest {
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> MetadataResponse {
-        let topics = self.topics.unwrap_or_default().into_iter();
-        let topics = topics.map(|topic| MetadataResponseTopic {
+        let failed = |name: String, topic_id: Uuid| MetadataResponseTopic {
             error_code: code,
-            name: topic.name.or_else(|| Some(String::new())),
-            topic_id: topic.topic_id,
+            is_internal: is_internal(&name),
+            name: Some(name),
+            topic_id,
             ..Default::default()
-        });
+        };
+        let topics: Vec<MetadataResponseTopic> = if is_of_all(&self, context) {
+            let topics = context.cluster().topics().into_iter();
+            let seen = topics.filter(|topic| context.may_see_topic(&topic.name));
+            seen.map(|topic| failed(topic.name.to_string(), topic.id)).collect()
+        } else {
+            let named = self.topics.unwrap_or_default().into_iter();
+            named.map(|topic| failed(topic.name.unwrap_or_default(), topic.topic_id)).collect()
+        };
         // The only error of a whole answer: the broker is of another cluster than the client's (KIP-1102).
         let error_code = if code == ErrorCode::RebootstrapRequired { code } else { ErrorCode::None };
-        MetadataResponse { topics: topics.collect(), error_code, ..about_cluster(context) }
+        MetadataResponse { topics, error_code, ..about_cluster(context) }
     }
+}
+
+/// Returns `true` for a request of all topics: before version 1 there was no null.
+fn is_of_all(request: &MetadataRequest, context: &RequestContext) -> bool {
+    request.topics.as_ref().is_none_or(|topics| context.version == 0 && topics.is_empty())
 }
 
 fn about_cluster(context: &RequestContext) -> MetadataResponse {
