@@ -3,9 +3,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerConfig, Cluster, Durability, StartError, Syncer, TopicConfig};
+use ottla_broker::{
+    AnsweredRequest, Broker, BrokerConfig, Cluster, Durability, RequestObserver, StartError, Syncer,
+    TopicConfig,
+};
 use ottla_log::storage::mem::MemStorage;
 use ottla_testkit::{Network, Trace, WallClock};
 use tokio::task::JoinSet;
@@ -62,6 +66,13 @@ impl Host {
             history,
             share,
             syncs_ignored: false,
+        }
+    }
+
+    /// The task that answers the next request panics.
+    pub(crate) fn panic_at_next_request(&self) {
+        if let Some(cluster) = self.cluster() {
+            cluster.observe_requests(Arc::new(PanicOnce::default()));
         }
     }
 
@@ -198,6 +209,16 @@ impl Host {
     /// The offset after the last record of a slot.
     pub(crate) fn end_of(&self, slot: i32) -> i64 {
         self.cluster().map_or(0, |cluster| end_of(&self.options, &cluster, slot).max(0))
+    }
+}
+
+/// An observer that panics at its first request.
+#[derive(Debug, Default)]
+struct PanicOnce(AtomicBool);
+
+impl RequestObserver for PanicOnce {
+    fn on_answered(&self, _request: AnsweredRequest<'_>) {
+        assert!(self.0.swap(true, Ordering::Relaxed), "a deliberate panic");
     }
 }
 

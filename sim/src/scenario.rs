@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ottla_testkit::{Network, NetworkFaults, Trace};
+use ottla_testkit::{Network, NetworkFaults, Trace, VirtualTime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -63,6 +63,8 @@ pub struct Mode {
     pub syncs_ignored: bool,
     /// The clients check no checksums: the same.
     pub unchecked: bool,
+    /// A task of the broker panics: for the proof that a panic is reported.
+    pub panics: bool,
 }
 
 /// Runs the scenario of this seed, and keeps its events.
@@ -78,7 +80,7 @@ pub fn run(seed: u64) -> Report {
 pub fn run_with(seed: u64, options: &Options, mode: Mode) -> Report {
     // A different random stream from that of the options.
     let rng = fastrand::Rng::with_seed(seed ^ 0x5eed_5eed_5eed_5eed);
-    ottla_testkit::run(seed, async |_| scenario(seed, options.clone(), rng, mode).await)
+    ottla_testkit::run(seed, async |time| scenario(&time, seed, options.clone(), rng, mode).await)
 }
 
 /// The consumers of a run: each with its current incarnation.
@@ -206,7 +208,13 @@ impl Loads {
     }
 }
 
-async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mode) -> Report {
+async fn scenario(
+    time: &VirtualTime,
+    seed: u64,
+    options: Options,
+    mut rng: fastrand::Rng,
+    mode: Mode,
+) -> Report {
     let trace = Trace::begin(mode.traced);
     trace.note(format_args!("seed {seed}: {options}"));
     let options = Rc::new(options);
@@ -234,6 +242,9 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     let mut loads = Loads::new(share);
     let safety = async {
         host.start().await?;
+        if mode.panics {
+            host.panic_at_next_request();
+        }
         for id in 1..=options.producers {
             let rng = World::rng(seed, 1, id as u64);
             producers.spawn_local(produce(world.clone(), id as u32, rng));
@@ -265,6 +276,8 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
         |(api, busiest): &(&i16, &BusiestWindow)| busiest.requests > requests_per_window_max(&options, **api);
     let busy = busiest.iter().filter(is_busy);
     anomalies.extend(busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() }));
+    let panics = || time.take_panics().into_iter().map(|what| Anomaly::Panicked { what });
+    anomalies.extend(panics());
     for anomaly in &anomalies {
         trace.note(format_args!("{anomaly:?}"));
     }
@@ -279,6 +292,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mod
     consumers.tasks.shutdown().await;
     loads.shutdown().await;
     host.stop().await;
+    anomalies.extend(panics());
     let options = (*options).clone();
     Report { seed, options, trace: lines, anomalies, acked, read, committed, accepted, busiest }
 }
@@ -290,10 +304,16 @@ fn liveness_max(options: &Options) -> Duration {
 
 /// Waits until every record has a result, and returns the number of producers that have none in time.
 async fn all_results(producers: &mut JoinSet<()>, options: &Options) -> Option<String> {
-    let all_sent = async { while producers.join_next().await.is_some_and(|done| done.is_ok()) {} };
-    let is_late = tokio::time::timeout(liveness_max(options), all_sent).await.is_err();
-    (is_late || !producers.is_empty())
-        .then(|| format!("{} producers have records without a result", producers.len()))
+    let mut panicked = 0;
+    let all_sent = async {
+        while let Some(done) = producers.join_next().await {
+            panicked += usize::from(done.is_err());
+        }
+    };
+    // Those that are late are still in the set.
+    drop(tokio::time::timeout(liveness_max(options), all_sent).await);
+    let without_result = producers.len() + panicked;
+    (without_result > 0).then(|| format!("{without_result} producers have records without a result"))
 }
 
 /// Records the committed offsets of the running broker from time to time.

@@ -86,3 +86,13 @@ fn the_same_seed_gives_the_same_run_twice_and_another_seed_another() {
         assert!(traces[..at].iter().all(|other| other[1..] != trace[1..]), "two seeds, one run");
     }
 }
+
+/// Tokio catches the panics of tasks: a run in which one answered no request any more succeeded.
+#[test]
+fn a_panic_of_a_task_is_an_anomaly() {
+    let options = Options::draw(&mut fastrand::Rng::with_seed(7));
+    let report = run_with(7, &options, Mode { panics: true, ..Mode::default() });
+    let names: Vec<String> = report.anomalies.iter().map(ottla_sim::checker::Anomaly::name).collect();
+    assert_eq!(names, ["Panicked"], "{:?}", report.anomalies);
+    assert_eq!(check(&report), Err(()));
+}

@@ -41,10 +41,13 @@
 //! - More than 10,000 connection attempts at one instant are a livelock. The network then stops all traffic, and
 //!   [`Network::frozen`] returns the reason.
 //! - Tasks of a test are `tokio::task::spawn_local` tasks. They end with the test.
+//! - A panic in a task of the broker, of a client or of the test fails the run at its end. [`VirtualTime::take_panics`] is for
+//!   tests that expect one.
 
 mod broker;
 mod client;
 mod network;
+mod panics;
 mod trace;
 mod virtual_time;
 mod wall_clock;

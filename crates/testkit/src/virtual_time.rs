@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::broker::VirtualBroker;
 use crate::client::VirtualClient;
 use crate::network::{Network, NetworkFaults};
+use crate::panics;
 use crate::trace::Trace;
 use crate::wall_clock::WallClock;
 
@@ -25,8 +26,17 @@ const LATENCY_MAX: Duration = Duration::from_millis(1);
 /// rules for tests.
 ///
 /// # Panics
-/// In a Tokio runtime: a test is a plain function (`#[test]`). A panic of the test is passed on.
+/// In a Tokio runtime: a test is a plain function (`#[test]`). A panic of the test is passed on. A panic of a task of the broker, of a
+/// client or of the test makes the run fail at its end, unless the test takes it: see [`VirtualTime::take_panics`].
 pub fn run<T>(seed: u64, test: impl AsyncFnOnce(VirtualTime) -> T) -> T {
+    panics::begin();
+    let result = run_on_virtual_time(seed, test);
+    let panics = panics::take();
+    assert!(panics.is_empty(), "{} panics of tasks:\n{}", panics.len(), panics.join("\n"));
+    result
+}
+
+fn run_on_virtual_time<T>(seed: u64, test: impl AsyncFnOnce(VirtualTime) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -110,6 +120,11 @@ impl VirtualTime {
     /// Returns the events of the run. The network notes its connections; a test adds its own events.
     pub fn trace(&self) -> &Trace {
         &self.trace
+    }
+
+    /// Returns the panics of this thread since the start of the run, and forgets them. [`run`] fails if any are left at its end.
+    pub fn take_panics(&self) -> Vec<String> {
+        panics::take()
     }
 
     fn seed(&self) -> u64 {

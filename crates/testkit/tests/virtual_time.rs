@@ -6,9 +6,10 @@
 #[path = "../examples/virtual_time.rs"]
 mod example;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, TopicConfig};
+use ottla_broker::{AnsweredRequest, Broker, RequestObserver, TopicConfig};
 use ottla_client::{
     Config, Consumer, Error, GroupProtocol, OffsetReset, Polled, Record, StartAt, TopicPartition,
 };
@@ -201,5 +202,54 @@ fn two_brokers_on_one_network_are_refused() {
     run(6, async |time| {
         let _first = broker(&time).await;
         let _second = broker(&time).await;
+    });
+}
+
+/// An observer that panics in the task of a connection.
+#[derive(Debug)]
+struct Panicking;
+
+impl RequestObserver for Panicking {
+    fn on_answered(&self, _request: AnsweredRequest<'_>) {
+        panic!("a deliberate panic");
+    }
+}
+
+async fn with_a_panic_in_the_broker(time: &VirtualTime) {
+    let broker = broker(time).await;
+    broker.cluster().observe_requests(Arc::new(Panicking));
+    let client = client(time, &broker);
+    let written = tokio::time::timeout(Duration::from_secs(5), write(&client, "a")).await;
+    assert!(!matches!(written, Ok(Ok(_))), "no request is answered");
+    client.crash().await;
+    broker.stop().await;
+}
+
+/// Tokio catches the panics of tasks, and the run succeeded.
+#[test]
+fn a_panic_of_a_task_fails_the_run() {
+    let in_broker = || run(7, async |time| with_a_panic_in_the_broker(&time).await);
+    let in_task = || {
+        run(7, async |_| {
+            tokio::task::spawn_local(async { panic!("a deliberate panic") });
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        });
+    };
+    let text = |failed: Box<dyn std::any::Any + Send>| *failed.downcast::<String>().expect("a text");
+    let failed = text(std::panic::catch_unwind(in_broker).expect_err("a task of the broker panicked"));
+    assert!(failed.contains("panics of tasks") && failed.contains("a deliberate panic"), "{failed}");
+    let failed = text(std::panic::catch_unwind(in_task).expect_err("a task of the test panicked"));
+    assert!(failed.starts_with("1 panics of tasks"), "{failed}");
+}
+
+#[test]
+fn a_test_that_expects_panics_takes_them() {
+    let panics = run(7, async |time| {
+        with_a_panic_in_the_broker(&time).await;
+        time.take_panics()
+    });
+    assert!(panics.iter().any(|panic| panic.contains("a deliberate panic")), "{panics:?}");
+    run(7, async |time| {
+        assert_eq!(time.take_panics(), Vec::<String>::new(), "those of earlier runs are gone")
     });
 }

@@ -62,6 +62,8 @@ pub enum Anomaly {
     Livelock { what: String },
     /// A client sent requests faster than its backoff allows.
     Busy { what: String },
+    /// A task of the broker, of a client or of the load panicked.
+    Panicked { what: String },
     /// An operation did not finish in time after the faults ended.
     Stuck { what: String },
 }
