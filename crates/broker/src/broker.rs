@@ -77,6 +77,9 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
+    /// A property cannot be used, or contradicts a call of the builder.
+    #[error("{0}")]
+    Property(String),
     /// The directory of [`BrokerBuilder::secure`] cannot be used.
     #[error("secure directory: {0}")]
     Secure(String),

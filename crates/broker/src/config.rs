@@ -294,6 +294,16 @@ impl BrokerConfig {
         self.security.listeners()
     }
 
+    /// A property that has an effect on the listeners of `listeners` only, if there is one and `listeners` is not set.
+    pub(crate) fn property_without_listeners(&self) -> Option<&str> {
+        self.security.property_without_listeners()
+    }
+
+    /// Returns `true` if a property was set to a value that is not empty.
+    pub(crate) fn has_value(&self, name: &str) -> bool {
+        self.given.get(name).is_some_and(|value| !value.is_empty())
+    }
+
     /// Returns whether a broker property has an effect here.
     pub fn has_effect(name: &str) -> bool {
         if is_of_listener(name) {

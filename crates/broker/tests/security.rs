@@ -384,3 +384,29 @@ async fn idle_connections_keep_no_client_out() {
     oldest.set_read_timeout(Some(PATIENCE)).expect("a socket");
     assert_eq!(std::io::Read::read(oldest, &mut [0]).expect("closed"), 0);
 }
+
+/// They had no effect: the broker listened in plaintext, without a login.
+#[test]
+fn properties_of_listeners_have_an_effect_in_the_builder() {
+    let set = |properties: &'static [(&str, &str)]| {
+        Broker::builder().configure(|config| {
+            for (name, value) in properties {
+                config.set(name, value).expect("a property");
+            }
+        })
+    };
+    let refused = |builder: ottla_broker::BrokerBuilder| builder.spawn().expect_err("refused").to_string();
+    let without_key = refused(set(&[("listeners", "SASL_SSL://127.0.0.1:0")]));
+    assert!(without_key.contains("listener SASL_SSL"), "{without_key}");
+    let listed =
+        [("listeners", "INSIDE://127.0.0.1:0"), ("listener.security.protocol.map", "INSIDE:PLAINTEXT")];
+    let listed: &'static [(&str, &str)] = Box::leak(Box::new(listed));
+    let broker = set(listed).spawn().expect("a listener of the properties");
+    assert_eq!(broker.bootstrap_servers_of("INSIDE"), Some(broker.bootstrap_servers()));
+    let twice = refused(set(listed).listen(([127, 0, 0, 1], 0).into()));
+    assert!(twice.contains("exclude each other"), "{twice}");
+    let alone = refused(set(&[("ssl.client.auth", "required")]));
+    assert!(alone.contains("`ssl.client.auth` has no effect without `listeners`"), "{alone}");
+    let in_memory = refused(set(&[("log.dirs", "/somewhere")]));
+    assert!(in_memory.contains("`log.dirs` has no effect here"), "{in_memory}");
+}

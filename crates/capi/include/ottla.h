@@ -255,7 +255,7 @@ typedef struct ottla_broker_s ottla_broker_t;
  *
  *     nodes=3                 brokers that clients see; 1 to 100
  *     listen=127.0.0.1:9092   address of the first node, and the ports after it
- *     data.dir=DIRECTORY      where the data is kept
+ *     data.dir=DIRECTORY      where the data is kept; log.dirs is the same
  *     topics=orders:3,clicks  topics that are created if they do not exist, with their partitions
  *     trace=FILE              a line of JSON for each request is appended to this file
  *     num.partitions=4        and all other settings of server.properties that docs/BROKER.md lists

@@ -110,6 +110,37 @@ fn data_of_a_directory_outlives_the_broker() {
     assert_eq!(ottla_broker_destroy(again), RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
+/// They were accepted, and the broker listened without a login, with its data in memory.
+#[test]
+fn listeners_and_log_dirs_have_the_effect_that_they_have_in_server_properties() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = format!(
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0\nsasl.enabled.mechanisms=PLAIN\n\
+         listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
+         required user_till=\"secret\";\nlog.dirs={}\ntopics=orders:1\n",
+        dir.path().display()
+    );
+    let broker = start(&settings).unwrap();
+    let servers = taken(ottla_broker_bootstrap_servers(broker));
+    let write = |login: &[(&str, &str)]| {
+        let mut config = Config::new(servers.clone());
+        config.set_all([("message.timeout.ms", "5000")]).unwrap();
+        config.set_all(login.iter().copied()).unwrap();
+        let producer = Producer::new(config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(producer.send(Record::to("orders").value("paid"))).is_ok()
+    };
+    assert!(!write(&[]), "without a login");
+    assert!(write(&[
+        ("security.protocol", "SASL_PLAINTEXT"),
+        ("sasl.mechanism", "PLAIN"),
+        ("sasl.username", "till"),
+        ("sasl.password", "secret"),
+    ]));
+    assert!(dir.path().join("orders-0").is_dir(), "the data is in the directory");
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
 #[test]
 fn wrong_settings_are_explained() {
     for (settings, reason) in [
@@ -119,6 +150,17 @@ fn wrong_settings_are_explained() {
         ("topics=a:0", "topic `a:0`"),
         ("topics=a b", "topic `a b`"),
         ("num.partitons=3", "did you mean `num.partitions`?"),
+        ("log.dirs=/a,/b", "`log.dirs` is one directory"),
+        ("listeners=SASL_SSL://127.0.0.1:0", "listener SASL_SSL: "),
+        (
+            "listeners=PLAINTEXT://127.0.0.1:0\nlisten=127.0.0.1:0",
+            "`listeners` and `listen` exclude each other",
+        ),
+        (
+            "advertised.listeners=PLAINTEXT://kafka:9092",
+            "`advertised.listeners` has no effect without `listeners`",
+        ),
+        ("sasl.enabled.mechanisms=PLAIN", "`sasl.enabled.mechanisms` has no effect without `listeners`"),
         ("num.partitions", "expected name=value"),
     ] {
         let error = start(settings).unwrap_err();

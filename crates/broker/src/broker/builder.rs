@@ -29,6 +29,8 @@ pub struct BrokerBuilder {
     pub(super) copy: Option<(Arc<MemStorage>, Vec<i32>)>,
     pub(super) nodes: i32,
     pub(super) listen: Option<SocketAddr>,
+    /// `true` if [`BrokerBuilder::listen`] was called.
+    pub(super) is_listen_set: bool,
     pub(super) advertise: Option<String>,
     pub(super) listeners: Vec<Listener>,
     pub(super) secure: Option<PathBuf>,
@@ -47,6 +49,7 @@ impl Default for BrokerBuilder {
             copy: None,
             nodes: 1,
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            is_listen_set: false,
             advertise: None,
             listeners: Vec::new(),
             secure: None,
@@ -93,10 +96,12 @@ impl BrokerBuilder {
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
+        self.is_listen_set = true;
         self
     }
 
-    /// Adds a listener of every node, in place of [`BrokerBuilder::listen`] and [`BrokerBuilder::advertise`].
+    /// Adds a listener of every node, in place of [`BrokerBuilder::listen`], [`BrokerBuilder::advertise`] and the property
+    /// `listeners`.
     #[must_use]
     pub fn listener(mut self, listener: Listener) -> Self {
         self.listeners.push(listener);
@@ -156,6 +161,9 @@ impl BrokerBuilder {
     }
 
     /// Changes one of the settings.
+    ///
+    /// The property `listeners` has the place of [`BrokerBuilder::listen`], with the security that the properties of listeners
+    /// describe. The data directory is [`BrokerBuilder::data_dir`], not `log.dirs`.
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut BrokerConfig)) -> Self {
         change(&mut self.config);
@@ -210,8 +218,23 @@ impl BrokerBuilder {
         self
     }
 
+    /// Refuses a directory that would stay empty, because the data is in memory.
+    fn check_log_dirs(&self) -> Result<(), StartError> {
+        let has_place = self.data_dir.is_some() || self.storage.is_some() || self.copy.is_some();
+        if has_place || self.config.durability == Durability::Memory {
+            return Ok(());
+        }
+        match ["log.dirs", "log.dir"].into_iter().find(|name| self.config.has_value(name)) {
+            Some(name) => {
+                Err(StartError::Property(format!("`{name}` has no effect here: name the data directory")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
+        self.check_log_dirs()?;
         let secure = self.secure_dir()?;
         let listeners = self.active_listeners(secure.as_ref())?;
         let Self { data_dir, storage, copy, nodes, mut config, topics, clock, syncer, seed, .. } = self;

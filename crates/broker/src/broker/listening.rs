@@ -31,10 +31,10 @@ impl BrokerBuilder {
         if let Some(address) = self.listen.filter(|_| all.is_empty()) {
             let mut listener = Listener::new(PLAINTEXT, address);
             listener.advertise.clone_from(&self.advertise);
-            all.push(match secure {
-                Some(secure) => secure.secured(listener),
-                None => listener,
-            });
+            all = match secure {
+                Some(secure) => vec![secure.secured(listener)],
+                None => self.listeners_of_properties()?.unwrap_or_else(|| vec![listener]),
+            };
         }
         let opened = all.into_iter().enumerate().map(|(index, settings)| {
             match ActiveListener::open(index, &settings) {
@@ -43,6 +43,30 @@ impl BrokerBuilder {
             }
         });
         opened.collect()
+    }
+
+    /// The listeners of the property `listeners`, if it is set. Without it, the other properties of listeners are refused: clients
+    /// would find a listener without security.
+    fn listeners_of_properties(&self) -> Result<Option<Vec<Listener>>, StartError> {
+        let listeners = self.config.listeners().map_err(StartError::Property)?;
+        let Some(mut listeners) = listeners else {
+            return match self.config.property_without_listeners() {
+                Some(name) => {
+                    let reason =
+                        format!("`{name}` has no effect without `listeners`: set that property, too");
+                    Err(StartError::Property(reason))
+                }
+                None => Ok(None),
+            };
+        };
+        if self.is_listen_set {
+            let reason = "`listeners` and `listen` exclude each other: use one of them";
+            return Err(StartError::Property(reason.into()));
+        }
+        if let (Some(advertise), Some(first)) = (&self.advertise, listeners.first_mut()) {
+            first.advertise = Some(advertise.clone());
+        }
+        Ok(Some(listeners))
     }
 }
 

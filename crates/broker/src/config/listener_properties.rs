@@ -114,6 +114,14 @@ impl SecurityProperties {
         Ok(Some(all))
     }
 
+    /// A property that names or secures listeners, if there is one and `listeners` is not set.
+    pub(crate) fn property_without_listeners(&self) -> Option<&str> {
+        let of_listeners = ["advertised.listeners", LISTENER_PREFIX, "sasl.", "ssl."];
+        let is_one = |name: &&str| of_listeners.iter().any(|beginning| name.starts_with(beginning));
+        let mut names = self.0.keys().map(String::as_str).filter(|name| self.get(name).is_some());
+        if self.get("listeners").is_some() { None } else { names.find(is_one) }
+    }
+
     /// Adds the security of the listener's protocol.
     fn secured(&self, mut listener: Listener) -> Result<Listener, String> {
         let name = &listener.name;

@@ -51,8 +51,9 @@ fn set(builder: BrokerBuilder, name: &str, value: &str) -> Result<BrokerBuilder,
             let address: SocketAddr = value.parse().map_err(|_| wrong("an address like 127.0.0.1:9092"))?;
             Ok(builder.listen(address))
         }
-        "data.dir" if value.is_empty() => Err(wrong("a directory")),
-        "data.dir" => {
+        "data.dir" | "log.dir" | "log.dirs" if value.is_empty() => Err(wrong("a directory")),
+        "log.dir" | "log.dirs" if value.contains(',') => Err(wrong("one directory")),
+        "data.dir" | "log.dir" | "log.dirs" => {
             Ok(builder.configure(|config| config.durability = Durability::default()).data_dir(value))
         }
         "topics" => value.split(',').map(str::trim).try_fold(builder, topic),

@@ -355,9 +355,10 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
 
 pub(super) fn start_failed(error: StartError) -> Failure {
     match error {
-        StartError::Advertise(_) | StartError::Topic { .. } | StartError::Listener { .. } => {
-            Failure::usage(error.to_string())
-        }
+        StartError::Advertise(_)
+        | StartError::Topic { .. }
+        | StartError::Listener { .. }
+        | StartError::Property(_) => Failure::usage(error.to_string()),
         StartError::Listen { ref source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
             Failure::failed(format!(
                 "{error}: another process listens there; choose another port with --listen HOST:PORT, or any free one \
