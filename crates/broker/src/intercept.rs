@@ -200,6 +200,13 @@ impl Intercepts {
         requests.iter().map(|(code, count)| (ApiKey::from_i16(*code), *count)).collect()
     }
 
+    /// Continues the counts of a cluster that this one replaces. That cluster receives no more requests.
+    pub(crate) fn continue_counts(&self, before: &Self) {
+        let counted = before.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        self.counting.store(before.counting.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Removes every rule, or those of one API.
     pub(crate) fn clear(&self, api: Option<ApiKey>) {
         self.retain(&mut self.lock(), |_, rule| api.is_some_and(|api| rule.api != api));

@@ -87,7 +87,63 @@ fn failed(partition: &Partition, action: &str, error: &dyn std::fmt::Display) ->
     ErrorCode::KafkaStorageError
 }
 
+/// The state that a wait is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited<'a> {
+    Group { id: &'a str, state: &'a str },
+    Transaction { id: &'a str, state: &'a str },
+    Requests { api: ApiKey, count: u64 },
+}
+
+impl std::fmt::Display for Awaited<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Group { id, state } => write!(f, "state {state} of group {id}"),
+            Self::Transaction { id, state } => write!(f, "state {state} of transactional id {id}"),
+            Self::Requests { api, count } => write!(f, "request {count} of {api}"),
+        }
+    }
+}
+
+impl Awaited<'_> {
+    /// Looks at a cluster. The error is the state that it has instead.
+    pub(crate) fn look(self, cluster: &Cluster) -> Result<(), String> {
+        let is_state = |found: &str, state: &str| {
+            if found.eq_ignore_ascii_case(state) { Ok(()) } else { Err(found.to_owned()) }
+        };
+        match self {
+            Self::Group { id, state } => is_state(cluster.group_state(id), state),
+            Self::Transaction { id, state } => {
+                let found = cluster.transactions.describe(id).map_or("Dead", |known| known.state.name());
+                is_state(found, state)
+            }
+            Self::Requests { api, count } => {
+                let found = cluster.requests(api);
+                if found >= count { Ok(()) } else { Err(found.to_string()) }
+            }
+        }
+    }
+}
+
+/// Waits until `look` finds the state. It is called every 2 ms: the cluster may be another one after a restore.
+pub(crate) async fn wait_until(
+    awaited: Awaited<'_>,
+    within: Duration,
+    look: impl Fn() -> Result<(), String>,
+) -> Result<(), WaitError> {
+    let deadline = Instant::now() + within;
+    loop {
+        let Err(found) = look() else { return Ok(()) };
+        if Instant::now() >= deadline {
+            return Err(WaitError { what: awaited.to_string(), found, within });
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Waits for the state of groups and transactions, and for requests. A wait looks every 2 ms.
+///
+/// A wait is for the cluster of the call: [`Broker::restore`](crate::Broker::restore) replaces it.
 impl Cluster {
     /// Waits until a group is in a state: `Stable`, `Empty`, `PreparingRebalance`, ... as in DescribeGroups; `Dead` is a
     /// group that does not exist.
@@ -95,9 +151,8 @@ impl Cluster {
     /// # Errors
     /// [`WaitError`] after `within`.
     pub async fn wait_for_group(&self, group: &str, state: &str, within: Duration) -> Result<(), WaitError> {
-        let what = format!("state {state} of group {group}");
-        self.wait_for(what, within, || self.group_state(group), |found| found.eq_ignore_ascii_case(state))
-            .await
+        let awaited = Awaited::Group { id: group, state };
+        wait_until(awaited, within, || awaited.look(self)).await
     }
 
     /// Waits until a transactional id is in a state: `Empty`, `Ongoing`, `CompleteCommit`, ... as in DescribeTransactions;
@@ -111,9 +166,8 @@ impl Cluster {
         state: &str,
         within: Duration,
     ) -> Result<(), WaitError> {
-        let what = format!("state {state} of transactional id {id}");
-        let look = || self.transactions.describe(id).map_or("Dead", |known| known.state.name());
-        self.wait_for(what, within, look, |found| found.eq_ignore_ascii_case(state)).await
+        let awaited = Awaited::Transaction { id, state };
+        wait_until(awaited, within, || awaited.look(self)).await
     }
 
     /// Waits until `count` requests of `api` have come to all nodes since the first call of [`Self::requests`] for any
@@ -127,8 +181,8 @@ impl Cluster {
         count: u64,
         within: Duration,
     ) -> Result<(), WaitError> {
-        let what = format!("request {count} of {api}");
-        self.wait_for(what, within, || self.requests(api), |found| *found >= count).await
+        let awaited = Awaited::Requests { api, count };
+        wait_until(awaited, within, || awaited.look(self)).await
     }
 
     /// Returns the state of a group, as DescribeGroups names it.
@@ -136,25 +190,5 @@ impl Cluster {
         let new = self.consumer_groups.look(group, ConsumerGroup::state);
         let known = new.or_else(|| self.groups.describe(group).map(|known| known.state));
         known.unwrap_or(if self.offsets.has_offsets(group) { "Empty" } else { "Dead" })
-    }
-
-    async fn wait_for<T: std::fmt::Display>(
-        &self,
-        what: String,
-        within: Duration,
-        look: impl Fn() -> T,
-        is_it: impl Fn(&T) -> bool,
-    ) -> Result<(), WaitError> {
-        let deadline = Instant::now() + within;
-        loop {
-            let found = look();
-            if is_it(&found) {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(WaitError { what, found: found.to_string(), within });
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
     }
 }

@@ -272,3 +272,24 @@ fn the_number_of_snapshots_is_limited() {
     assert_eq!(status, 409, "{refused}");
     assert_eq!(ask(&broker, "POST", "/snapshots", &json!({ "name": "7" })).0, 200, "it replaces another");
 }
+
+/// The count stopped, and a wait looked at the broker that is gone: it ended with 504.
+#[test]
+fn the_count_of_requests_and_waits_continue_after_a_restore() {
+    let broker = broker();
+    let snapshot = broker.snapshot().expect("in memory");
+    assert_eq!(ask(&broker, "GET", "/requests", &json!({})).0, 200, "requests are counted from here on");
+    write(&producer(&broker), &["a"]);
+    let counted = |broker: &BrokerThread| ask(broker, "GET", "/requests", &json!({})).1["Produce"].clone();
+    assert_eq!(counted(&broker), json!(1));
+    let wait = json!({ "api": "Produce", "count": 2, "within_ms": 30_000 });
+    let waited = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&broker, "POST", "/wait", &wait));
+        broker.restore(&snapshot).expect("in memory");
+        assert_eq!(counted(&broker), json!(1));
+        write(&producer(&broker), &["b"]);
+        waiting.join().expect("no panic")
+    });
+    assert_eq!(waited, (200, json!({})));
+    assert_eq!(counted(&broker), json!(2));
+}

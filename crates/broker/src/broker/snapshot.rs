@@ -95,7 +95,7 @@ impl Broker {
     }
 
     /// Replaces the data by that of a snapshot. The addresses stay, all connections are cut, and every arrangement of tests is
-    /// gone, but for observers of requests.
+    /// gone, but for observers and counts of requests.
     ///
     /// Clients connect again, and meet a broker that has lost what came after the snapshot: leader epochs and producer ids are
     /// higher than any that were used before. [`Broker::cluster`] returns another cluster afterwards.
@@ -121,6 +121,7 @@ impl Broker {
         let cluster = opened.map_err(StartError::from)?;
         prepare_scram(&cluster, &self.listeners)?;
         cluster.set_nodes(&snapshot.nodes);
+        cluster.intercepts.continue_counts(&before.intercepts);
         cluster.overrides.arrange(|state| state.observers = before.overrides.observers().unwrap_or_default());
         self.current.replace(cluster, Source { disk, settings });
         let bound = std::mem::take(&mut self.bound);

@@ -10,7 +10,7 @@ use super::Control;
 use super::bodies::{
     CoordinatorBody, FaultBody, LeaderBody, NewNodeBody, NodeBody, NowBody, WaitBody, Work, api_of, rule_json,
 };
-use crate::test_actions::WaitError;
+use crate::test_actions::{Awaited, WaitError, wait_until};
 
 /// The states of groups, classic ones and those of KIP-848.
 const GROUP_STATES: &[&str] =
@@ -185,18 +185,17 @@ impl Control {
     async fn wait(&self, body: &WaitBody) -> Result<Value, Refusal> {
         let within = body.within().map_err(Refusal::Invalid)?;
         let of = (&body.group, &body.transactional_id, &body.state, &body.api, body.count);
-        let waited = match of {
+        let awaited = match of {
             (Some(group), None, Some(state), None, None) => {
                 known_state(state, GROUP_STATES)?;
-                self.cluster().wait_for_group(group, state, within).await
+                Awaited::Group { id: group, state }
             }
             (None, Some(id), Some(state), None, None) => {
                 known_state(state, TRANSACTION_STATES)?;
-                self.cluster().wait_for_transaction(id, state, within).await
+                Awaited::Transaction { id, state }
             }
             (None, None, None, Some(api), Some(count)) => {
-                let api = api_of(api).map_err(Refusal::Invalid)?;
-                self.cluster().wait_for_requests(api, count, within).await
+                Awaited::Requests { api: api_of(api).map_err(Refusal::Invalid)?, count }
             }
             _ => {
                 let forms =
@@ -204,6 +203,8 @@ impl Control {
                 return Err(Refusal::Invalid(forms.into()));
             }
         };
+        // The cluster that the broker serves now: it is another one after a restore.
+        let waited = wait_until(awaited, within, || awaited.look(&self.cluster())).await;
         waited.map(|()| json!({})).map_err(Refusal::TimedOut)
     }
 
