@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::compactor::compact_now;
 use crate::coordinator::consumer_group::group::ConsumerGroup;
+use crate::coordinator::share_group::group::ShareGroup;
 use crate::partition::Partition;
 
 /// Interval at which a wait looks at the state of the broker.
@@ -185,10 +186,12 @@ impl Cluster {
         wait_until(awaited, within, || awaited.look(self)).await
     }
 
-    /// Returns the state of a group, as DescribeGroups names it.
+    /// Returns the state of a group, as DescribeGroups, ConsumerGroupDescribe and ShareGroupDescribe name it.
     pub fn group_state(&self, group: &str) -> &'static str {
         let new = self.consumer_groups.look(group, ConsumerGroup::state);
-        let known = new.or_else(|| self.groups.describe(group).map(|known| known.state));
+        let shared = || self.share_groups.look(group, ShareGroup::state);
+        let classic = || self.groups.describe(group).map(|known| known.state);
+        let known = new.or_else(shared).or_else(classic);
         known.unwrap_or(if self.offsets.has_offsets(group) { "Empty" } else { "Dead" })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, Fault, TopicConfig};
-use ottla_client::{Config, Consumer, Producer, Record};
+use ottla_client::{Config, Consumer, Producer, Record, ShareConsumer};
 use ottla_protocol::messages::ProduceResponse;
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_wire::Seal;
@@ -231,4 +231,24 @@ fn a_client_that_leaves_a_connection_that_hangs_is_noticed() {
     until(&|| open() && broker.cluster().intercepts_left(ApiKey::Metadata, 1) == 0);
     drop(connection);
     until(&|| !open());
+}
+
+/// A share group was `Dead`, however many members it had.
+#[test]
+fn a_wait_knows_share_groups() {
+    let (broker, _clock) = broker("delete");
+    let state = |state: &'static str| {
+        let waited = broker
+            .block_on(move |cluster| async move { cluster.wait_for_group("sharers", state, PATIENCE).await });
+        assert_eq!(waited, Ok(()));
+    };
+    state("Dead");
+    let mut with_group = config(&broker);
+    with_group.group_id = Some("sharers".into());
+    let mut member = ShareConsumer::new(with_group).expect("a share consumer");
+    let runtime = runtime();
+    runtime.block_on(member.subscribe(&["orders"])).expect("subscribed");
+    state("Stable");
+    runtime.block_on(member.close(PATIENCE)).expect("closed");
+    state("Empty");
 }
