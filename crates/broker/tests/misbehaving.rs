@@ -6,7 +6,11 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Fault, FaultRule, FaultRuleError};
 use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
 use ottla_protocol::{ApiKey, ErrorCode};
+use ottla_wire::Seal;
+
+use crate::common::{Heard, Raw, batch, framed, produce_request};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -250,4 +254,45 @@ fn a_group_reads_on_when_its_coordinator_moves_and_nodes_go_down() {
             }
         }
     }
+}
+
+/// The fault had no effect, because there is no response that could be cut.
+#[test]
+fn a_cut_of_a_response_closes_the_connection_of_a_request_without_one() {
+    let broker = broker(1);
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::CutAt(4));
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[b"one"], &Seal::default());
+    connection.send(&framed(12, &produce_request("orders", 0, &records)));
+    assert!(matches!(connection.hear(), Heard::Closed));
+    assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 1)), "the request is handled");
+}
+
+/// Such a request was answered before faults and counts.
+#[test]
+fn api_versions_of_a_version_that_is_not_supported_meets_faults_and_is_counted() {
+    let broker = broker(1);
+    let cluster = broker.cluster();
+    let supported = cluster.set_versions(ApiKey::ApiVersions, Some((0, 2)));
+    assert!(supported && cluster.requests(ApiKey::ApiVersions) == 0);
+    let ask = || {
+        let request = ApiVersionsRequest { client_software_name: "x".into(), ..Default::default() };
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.send(&framed(3, &request));
+        connection.answer_to::<ApiVersionsRequest>(0)
+    };
+    let answer = ask().expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::UnsupportedVersion);
+    let listed: Vec<_> = answer.api_keys.iter().map(|api| (api.api_key, api.max_version)).collect();
+    assert_eq!(listed, [(ApiKey::ApiVersions.code(), 2)]);
+    for (fault, error) in [
+        (Fault::Fail(ErrorCode::CoordinatorNotAvailable), Some(ErrorCode::CoordinatorNotAvailable)),
+        (Fault::Delay(Duration::from_millis(1)), Some(ErrorCode::UnsupportedVersion)),
+        (Fault::Cut, None),
+        (Fault::CutAfter, None),
+    ] {
+        cluster.intercept(ApiKey::ApiVersions, None, 1, fault);
+        assert_eq!(ask().map(|answer| answer.error_code), error, "{fault:?}");
+    }
+    assert_eq!((cluster.requests(ApiKey::ApiVersions), cluster.faults().len()), (5, 0));
 }

@@ -3,9 +3,9 @@
 use ottla_protocol::messages::api_versions::{
     ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
 };
-use ottla_protocol::{ApiKey, ErrorCode, frame};
+use ottla_protocol::{ApiKey, ErrorCode};
 
-use super::{Api, Reply, RequestContext};
+use super::{Api, RequestContext};
 use crate::cluster::features::{
     FinalizedFeatures, GROUP_VERSION, GROUP_VERSION_LEVEL, SHARE_VERSION, SHARE_VERSION_LEVEL,
 };
@@ -31,8 +31,14 @@ impl Api for ApiVersionsRequest {
         response
     }
 
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ApiVersionsResponse {
-        ApiVersionsResponse { error_code: code, ..Default::default() }
+    /// The response to a version that is not supported has the supported ones (KIP-511).
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> ApiVersionsResponse {
+        let mut api_keys = Vec::new();
+        if code == ErrorCode::UnsupportedVersion {
+            api_keys = listed(context.cluster());
+            api_keys.retain(|api| api.api_key == ApiKey::ApiVersions.code());
+        }
+        ApiVersionsResponse { error_code: code, api_keys, ..Default::default() }
     }
 }
 
@@ -85,18 +91,6 @@ fn listed(cluster: &Cluster) -> Vec<ApiVersion> {
         .filter(|(_, (min, max))| min <= max)
         .map(|(key, (min_version, max_version))| ApiVersion { api_key: key.code(), min_version, max_version })
         .collect()
-}
-
-/// The answer to a version that is not known: in version 0, with the one entry the client needs to ask again (KIP-511).
-pub(super) fn unsupported(cluster: &Cluster, correlation_id: i32) -> Reply {
-    let mut response =
-        ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
-    response.api_keys =
-        listed(cluster).into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect();
-    match frame::encode_response_with_errors::<ApiVersionsRequest>(correlation_id, 0, &response) {
-        Ok((chain, errors)) => Reply::Answer(chain, errors),
-        Err(error) => Reply::Close(error.to_string()),
-    }
 }
 
 /// KIP-511: letters and digits at both ends, `.` and `-` in between.

@@ -207,7 +207,7 @@ const MESSAGES_MAX: usize = 1000;
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// A request that the broker answers.
-pub(crate) trait Api: Authorize + Send + 'static {
+pub(crate) trait Api: Authorize + Default + Send + 'static {
     /// The versions that are advertised.
     const ADVERTISED: (i16, i16) = (*Self::STABLE_VERSIONS.start(), *Self::STABLE_VERSIONS.end());
 
@@ -362,20 +362,20 @@ fn start_one<R: Api>(
     input: Decoder,
     frame: Bytes,
 ) -> Result<Replying, String> {
-    let RequestHeader { api_key, api_version: version, correlation_id, client_id } = header;
+    let RequestHeader { api_key, api_version: requested, correlation_id, client_id } = header;
     let (min, max) = context.cluster.versions(api_key, R::ADVERTISED);
-    if !(min..=max).contains(&version) || !R::VERSIONS.contains(&version) {
-        if api_key == ApiKey::ApiVersions {
-            return Ok(Box::pin(std::future::ready(api_versions::unsupported(
-                &context.cluster,
-                correlation_id,
-            ))));
-        }
-        context.warn_unsupported(api_key, version);
-        return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
-    }
+    let is_supported = (min..=max).contains(&requested) && R::VERSIONS.contains(&requested);
+    let (request, version, refusal): (R, _, _) = if is_supported {
+        let request = frame::decode_request(input, requested).map_err(|error| error.to_string())?;
+        (request, requested, None)
+    } else if api_key == ApiKey::ApiVersions {
+        // The client learns the versions from a response of version 0 (KIP-511).
+        (R::default(), 0, Some(ErrorCode::UnsupportedVersion))
+    } else {
+        context.warn_unsupported(api_key, requested);
+        return Err(format!("{api_key} v{requested} is not among the advertised {min} to {max}"));
+    };
     let overrides = &context.cluster.overrides;
-    let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
     overrides.track(context.node, api_key);
     let node = context.node;
     let observed = overrides.observers().map(|observers| (observers, Instant::now(), client_id.clone()));
@@ -385,7 +385,7 @@ fn start_one<R: Api>(
         let request = AnsweredRequest {
             node,
             api: api_key,
-            version,
+            version: requested,
             client_id: client_id.as_deref().unwrap_or_default(),
             took: began.elapsed(),
             moved_records: response.is_some_and(R::moved_records),
@@ -414,7 +414,7 @@ fn start_one<R: Api>(
         client_id: client_id.unwrap_or_default().into(),
         frame,
     };
-    let answer = answer_one(request, context, fault, correlation_id, observe);
+    let answer = answer_one(request, context, Outcome { fault, refusal }, correlation_id, observe);
     Ok(Box::pin(async move {
         let reply = answer.await;
         let overrides = &connection.cluster.overrides;
@@ -426,11 +426,30 @@ fn start_one<R: Api>(
     }))
 }
 
+/// The causes of another response than the usual one.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    fault: Option<Fault>,
+    /// The error of a request whose version is not supported. It has no content.
+    refusal: Option<ErrorCode>,
+}
+
+async fn handle_unless_refused<R: Api>(
+    request: R,
+    context: RequestContext,
+    refusal: Option<ErrorCode>,
+) -> R::Response {
+    match refusal {
+        Some(code) => request.refuse(&context, code),
+        None => handle_within_quotas(request, context).await,
+    }
+}
+
 /// Handles a request, unless a test has set a fault for it, and encodes the response.
 async fn answer_one<R: Api>(
     request: R,
     context: RequestContext,
-    fault: Option<Fault>,
+    Outcome { fault, refusal }: Outcome,
     correlation_id: i32,
     observe: impl FnOnce(Option<&R::Response>, Option<ErrorTally>),
 ) -> Reply {
@@ -453,11 +472,11 @@ async fn answer_one<R: Api>(
             let hold = connection.hold();
             tokio::time::sleep(time).await;
             drop(hold);
-            handle_within_quotas(request, context).await
+            handle_unless_refused(request, context, refusal).await
         }
         Some(Fault::CutAfter) => {
             connection.hold().forever();
-            observe(Some(&handle_within_quotas(request, context).await), None);
+            observe(Some(&handle_unless_refused(request, context, refusal).await), None);
             return Reply::Close("cut by an intercept after the fact".into());
         }
         Some(Fault::Hang) => {
@@ -467,10 +486,12 @@ async fn answer_one<R: Api>(
         }
         Some(Fault::HangAfter) => {
             connection.hold().forever();
-            observe(Some(&handle_within_quotas(request, context).await), None);
+            observe(Some(&handle_unless_refused(request, context, refusal).await), None);
             return std::future::pending().await;
         }
-        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => handle_within_quotas(request, context).await,
+        Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => {
+            handle_unless_refused(request, context, refusal).await
+        }
     };
     if let Some(reason) = R::closes(answered, &response) {
         observe(Some(&response), None);
@@ -478,7 +499,10 @@ async fn answer_one<R: Api>(
     }
     if !answered {
         observe(Some(&response), None);
-        return Reply::Nothing;
+        return match fault {
+            Some(Fault::CutAt(_)) => Reply::Close("cut by an intercept instead of a response".into()),
+            _ => Reply::Nothing,
+        };
     }
     match frame::encode_response_with_errors::<R>(correlation_id, version, &response) {
         Ok((chain, errors)) => {
