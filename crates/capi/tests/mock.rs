@@ -208,6 +208,11 @@ fn errors_of_one_broker_come_with_delays_and_are_counted() {
         );
         assert_eq!(rd_kafka_mock_broker_error_stack_cnt(stage.cluster, 1, PRODUCE, &raw mut left), OK);
         assert_eq!(left, 2);
+        // The errors of all brokers are cleared, and not those of one: as in the original.
+        rd_kafka_mock_push_request_errors_array(stage.cluster, PRODUCE, 1, [refused].as_ptr());
+        rd_kafka_mock_clear_request_errors(stage.cluster, PRODUCE);
+        assert_eq!(rd_kafka_mock_broker_error_stack_cnt(stage.cluster, 1, PRODUCE, &raw mut left), OK);
+        assert_eq!(left, 2);
     }
     let began = Instant::now();
     assert_eq!(outcome(&stage, &[]), OK);

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use ottla_broker::{ApiKey, ErrorCode, Fault};
+use ottla_broker::{ApiKey, ErrorCode, Fault, FaultRule};
 
 use super::topics::with_partition;
 use super::with;
@@ -121,7 +121,17 @@ pub unsafe extern "C" fn rd_kafka_mock_clear_request_errors(
 ) {
     // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
     // `rd_kafka_mock_clear_request_errors`).
-    unsafe { with(mcluster, (), |it| it.cluster().clear_intercepts_of(ApiKey::from_i16(api_key))) };
+    unsafe {
+        with(mcluster, (), |it| {
+            let (cluster, api) = (it.cluster(), ApiKey::from_i16(api_key));
+            // Each broker of the original has a list of its own, which stays.
+            let of_cluster = |rule: &FaultRule| rule.api == api && rule.node.is_none();
+            let cleared = cluster.faults().into_iter().filter(|(_, rule)| of_cluster(rule));
+            for (id, _) in cleared {
+                cluster.remove_fault(id);
+            }
+        });
+    }
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
