@@ -27,6 +27,7 @@ use crate::cluster::nodes::Node;
 use crate::cluster::{AddNodeError, Cluster, OpenError};
 use crate::config::Listener;
 use crate::connection::serve;
+use crate::port::Port;
 use crate::security::active_listener::ActiveListener;
 use control::Ask;
 use current_cluster::CurrentCluster;
@@ -99,6 +100,21 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+/// An address that was bound, with its node and listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) node: i32,
+    pub(crate) listener: Arc<ActiveListener>,
+    /// Held while nothing listens, too: during a restore.
+    port: Arc<Port>,
+}
+
+impl Bound {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+}
+
 /// A running broker: one or several nodes in this process.
 ///
 /// ```
@@ -118,7 +134,7 @@ pub struct Broker {
     /// The addresses of the first listener.
     addresses: Vec<SocketAddr>,
     listeners: Vec<(Listener, Arc<ActiveListener>)>,
-    bound: Vec<(i32, Arc<ActiveListener>, SocketAddr)>,
+    bound: Vec<Bound>,
     tasks: JoinSet<()>,
     /// The listeners with their connections.
     servers: JoinSet<()>,
@@ -145,8 +161,8 @@ impl Broker {
         bootstrap_servers_of(&self.cluster(), names, listener)
     }
 
-    /// Each address that was bound, with its node and listener.
-    pub(crate) fn bound(&self) -> &[(i32, Arc<ActiveListener>, SocketAddr)] {
+    /// Each address that was bound.
+    pub(crate) fn bound(&self) -> &[Bound] {
         &self.bound
     }
 

@@ -51,6 +51,7 @@ mod partition;
 mod partition_transactions;
 mod peer;
 mod places;
+mod port;
 mod quotas;
 mod recompression;
 mod repair;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::broker::Broker;
+use crate::broker::{Bound, Broker};
 
 /// A node and its addresses at one listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,9 +22,15 @@ impl Broker {
     /// Returns the nodes with their addresses, one entry per listener.
     pub fn node_addresses(&self) -> Vec<NodeAddress> {
         let cluster = self.cluster();
-        let bound = self.bound().iter().filter_map(|(id, listener, listen)| {
+        let bound = self.bound().iter().filter_map(|bound| {
+            let Bound { node: id, listener, .. } = bound;
             let advertised = cluster.node(*id)?.advertised_at(listener.index);
-            Some(NodeAddress { id: *id, listener: listener.name.clone(), listen: *listen, advertised })
+            Some(NodeAddress {
+                id: *id,
+                listener: listener.name.clone(),
+                listen: bound.address(),
+                advertised,
+            })
         });
         bound.collect()
     }

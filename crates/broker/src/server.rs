@@ -19,10 +19,13 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::connection::{AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, serve_at};
 use crate::places::too_large;
+use crate::port::Port;
 use crate::security::active_listener::ActiveListener;
 
 /// Pause after an accept that failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after an attempt to listen on an address that another process has taken.
+const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 /// The bytes that the kernel takes of a response before it has sent the earlier ones: it took 2.6 MB for each client that read nothing,
 /// and with a thousand of those no memory for sockets was left.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -32,6 +35,8 @@ const UNSENT_BYTES_MAX: u32 = 256 << 10;
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
+    port: Arc<Port>,
+    following: Following,
     cluster: Arc<Cluster>,
     node: i32,
     security: Arc<ActiveListener>,
@@ -56,8 +61,8 @@ impl Server {
         advertise: Option<(&str, u16)>,
         security: Arc<ActiveListener>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let local = listener.local_addr()?;
+        let (port, listener) = Port::bind(address)?;
+        let local = port.address();
         if let Some(node) = cluster.node(node) {
             let index = security.index;
             match advertise {
@@ -67,7 +72,13 @@ impl Server {
                 None => node.advertise_at(index, &local.ip().to_string(), local.port()),
             }
         }
-        Ok(Self { listener, cluster, node, security })
+        let following = Following::begin(cluster.clone(), node, security.index);
+        Ok(Self { listener, port: Arc::new(port), following, cluster, node, security })
+    }
+
+    /// The port, which stays taken as long as a clone of this lives.
+    pub(crate) fn port(&self) -> Arc<Port> {
+        self.port.clone()
     }
 
     /// The address that was bound.
@@ -77,7 +88,7 @@ impl Server {
 
     /// Accepts and serves until the broker is drained, or until this is dropped, and its connections with it.
     pub async fn run(self) {
-        let Self { mut listener, cluster, node, security } = self;
+        let Self { mut listener, port, following, cluster, node, security } = self;
         let mut connections = JoinSet::new();
         loop {
             let serving = cluster.serving.flips();
@@ -90,14 +101,10 @@ impl Server {
             let (flips, reachable) =
                 state.map_or((0, true), |node| (node.reachable.flips(), node.reachable.is_on()));
             if !reachable {
-                listener = match closed_until(listener, &cluster, node, flips).await {
-                    Ok(listener) => listener,
-                    Err(error) => {
-                        return tracing::error!(%error, node, "cannot listen on the address of the node again");
-                    }
-                };
+                listener = closed_until(listener, &port, &following, flips).await;
                 continue;
             }
+            following.set(flips);
             tokio::select! {
                 biased;
                 () = turned(&cluster, node, flips) => {}
@@ -179,23 +186,59 @@ async fn handshake(
     }
 }
 
-/// Closes the listener while the node is unreachable, as if its process had ended.
-async fn closed_until(
-    listener: TcpListener,
-    cluster: &Cluster,
+/// A listener among those of its node, which it leaves when it is dropped.
+#[derive(Debug)]
+struct Following {
+    cluster: Arc<Cluster>,
     node: i32,
-    flips: u64,
-) -> io::Result<TcpListener> {
-    let address = listener.local_addr()?;
+    listener: usize,
+}
+
+impl Following {
+    /// A listener that is open.
+    fn begin(cluster: Arc<Cluster>, node: i32, listener: usize) -> Self {
+        let following = Self { cluster, node, listener };
+        let state = following.cluster.node_or_removed(node).map(|node| &node.reachable);
+        following.set(state.map_or(0, |reachable| if reachable.is_on() { reachable.flips() } else { 0 }));
+        following
+    }
+
+    /// The listener has followed so many changes of the node.
+    fn set(&self, flips: u64) {
+        if let Some(node) = self.cluster.node_or_removed(self.node) {
+            node.listeners.set(self.listener, flips);
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if let Some(node) = self.cluster.node_or_removed(self.node) {
+            node.listeners.remove(self.listener);
+        }
+    }
+}
+
+/// Closes the listener while the node is unreachable, as if its process had ended. The port stays taken.
+async fn closed_until(listener: TcpListener, port: &Port, following: &Following, flips: u64) -> TcpListener {
+    let Following { cluster, node, .. } = following;
     drop(listener);
+    following.set(flips);
     let serving = cluster.serving.flips();
     tokio::select! {
         biased;
-        () = turned(cluster, node, flips) => {}
+        () = turned(cluster, *node, flips) => {}
         () = cluster.serving.turned_since(serving) => {}
     }
-    // tokio's has SO_REUSEADDR set: what is left of old connections does not keep the address.
-    TcpListener::bind(address).await
+    loop {
+        match port.listen() {
+            Ok(listener) => return listener,
+            Err(error) => {
+                tracing::error!(%error, node, address = %port.address(), "the node cannot listen on its address again");
+                tokio::time::sleep(LISTEN_PAUSE).await;
+            }
+        }
+    }
 }
 
 /// Waits until the node is not as reachable as it was at `flips`.

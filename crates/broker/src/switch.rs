@@ -2,8 +2,10 @@
 //!
 //! Not `tokio::sync::watch`: that wakes its receivers in random order, and a simulated run could not be repeated.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -46,5 +48,44 @@ impl Switch {
             }
             turned.await;
         }
+    }
+}
+
+/// The listeners of a node, and the number of changes of its [`Switch`] that each has followed.
+#[derive(Debug, Default)]
+pub(crate) struct Followers {
+    followed: Mutex<BTreeMap<usize, u64>>,
+    changed: Notify,
+}
+
+impl Followers {
+    /// Listener `listener` is open or closed as the switch was after so many changes.
+    pub(crate) fn set(&self, listener: usize, flips: u64) {
+        let before = self.lock().insert(listener, flips);
+        if before != Some(flips) {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// The listener has ended.
+    pub(crate) fn remove(&self, listener: usize) {
+        self.lock().remove(&listener);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until all listeners have followed so many changes. Cancel safe.
+    pub(crate) async fn reached(&self, flips: u64) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.lock().values().all(|followed| *followed >= flips) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, u64>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -152,8 +152,18 @@ impl Cluster {
 
     /// Closes a node's connections and refuses new ones, or accepts them again. Unlike [`take_down`](Self::take_down),
     /// the node stays leader and coordinator, and metadata lists it. Returns `false` if there is no such node.
+    ///
+    /// Its listeners follow a moment later: [`listeners_followed`](Self::listeners_followed) waits for them.
     pub fn set_reachable(&self, node: i32, reachable: bool) -> bool {
         self.node(node).map(|node| node.reachable.turn(reachable)).is_some()
+    }
+
+    /// Waits until the listeners of a node are open or closed as the last call of [`set_reachable`](Self::set_reachable) wants them.
+    /// A listener whose address another process has taken tries it again.
+    pub async fn listeners_followed(&self, node: i32) {
+        if let Some(node) = self.node(node) {
+            node.listeners.reached(node.reachable.flips()).await;
+        }
     }
 
     /// Delays the responses of a node, also those that wait for an earlier delay; zero sends them at once. The delay of a fault

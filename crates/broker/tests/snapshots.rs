@@ -2,6 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Snapshot, SnapshotError};
@@ -292,4 +295,62 @@ fn the_count_of_requests_and_waits_continue_after_a_restore() {
     });
     assert_eq!(waited, (200, json!({})));
     assert_eq!(counted(&broker), json!(2));
+}
+
+/// Binds an address as a process does that wants no address of others.
+fn is_free(address: SocketAddr) -> bool {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind(address).is_ok()
+}
+
+/// The port was free for a moment: another process could take it, and the broker listened nowhere.
+#[test]
+fn the_port_stays_taken_during_a_restore() {
+    let broker = broker();
+    let snapshot = broker.snapshot().expect("in memory");
+    let address = broker.addresses()[0];
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let probe = || {
+            let mut taken = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                assert!(!is_free(address), "free after {taken} attempts");
+                taken += 1;
+            }
+        };
+        let probing = scope.spawn(probe);
+        for _ in 0..20 {
+            broker.restore(&snapshot).expect("in memory");
+            write(&producer(&broker), &["a"]);
+        }
+        is_done.store(true, Ordering::Relaxed);
+        probing.join().expect("never free");
+    });
+}
+
+/// The answer came before the listener had changed, and the port was free as long as the node was cut off.
+#[test]
+fn a_node_that_is_cut_off_refuses_clients_at_once_and_keeps_its_port() {
+    let broker = broker();
+    let address = broker.addresses()[0];
+    for _ in 0..20 {
+        assert_eq!(ask(&broker, "POST", "/nodes/1", &json!({ "reachable": false })), (200, json!({})));
+        let refused = TcpStream::connect(address).expect_err("it is cut off");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        assert!(!is_free(address));
+        assert_eq!(ask(&broker, "POST", "/nodes/1", &json!({ "reachable": true })), (200, json!({})));
+        assert!(TcpStream::connect(address).is_ok());
+    }
+}
+
+#[test]
+fn a_node_of_an_earlier_snapshot_finds_its_port_again() {
+    let broker = broker();
+    let one = broker.snapshot().expect("in memory");
+    broker.add_node(2).expect("a node");
+    let (two, servers) = (broker.snapshot().expect("in memory"), broker.bootstrap_servers());
+    broker.restore(&one).expect("in memory");
+    assert_eq!(broker.bootstrap_servers().split(',').count(), 1);
+    broker.restore(&two).expect("in memory");
+    assert_eq!(broker.bootstrap_servers(), servers);
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Broker, BrokerBuilder, StartError, periodic};
+use super::{Bound, Broker, BrokerBuilder, StartError, periodic};
 use crate::cluster::Cluster;
 use crate::config::Listener;
 use crate::security::active_listener::{ActiveListener, PLAINTEXT};
@@ -104,11 +104,11 @@ impl Broker {
             let failed = |source| StartError::Listen { address, source };
             let bound = Server::bind_listener(self.cluster(), node, address, advertise, listener.clone());
             let server = bound.await.map_err(failed)?;
-            let local = server.local_addr().map_err(failed)?;
+            let bound = Bound { node, listener: listener.clone(), port: server.port() };
             if listener.index == 0 {
-                self.addresses.push(local);
+                self.addresses.push(bound.address());
             }
-            self.bound.push((node, listener.clone(), local));
+            self.bound.push(bound);
             self.servers.spawn(server.run());
         }
         Ok(())

@@ -7,7 +7,7 @@ use ottla_log::storage::mem::MemStorage;
 
 use super::current_cluster::Source;
 use super::listening::prepare_scram;
-use super::{Broker, BrokerBuilder, StartError};
+use super::{Bound, Broker, BrokerBuilder, StartError};
 use crate::cluster::{Cluster, Seams, lock};
 
 /// Everything that a broker in memory would have after a restart, at one instant: topics and their records, groups with their
@@ -63,7 +63,8 @@ impl Snapshot {
         Self { disk: Arc::new(disk), nodes, settings }
     }
 
-    /// A builder of another broker with this data: with the settings of the broker that it was taken of, on ephemeral ports.
+    /// A builder of another broker with this data: with the settings of the broker that it was taken of, on ephemeral ports
+    /// of the same hosts.
     /// The snapshot does not change, however many brokers start from it.
     pub fn builder(&self) -> BrokerBuilder {
         let mut builder = self.settings.clone();
@@ -124,13 +125,29 @@ impl Broker {
         cluster.intercepts.continue_counts(&before.intercepts);
         cluster.overrides.arrange(|state| state.observers = before.overrides.observers().unwrap_or_default());
         self.current.replace(cluster, Source { disk, settings });
-        let bound = std::mem::take(&mut self.bound);
-        self.addresses.clear();
+        let (bound, addresses) = (self.bound.clone(), self.addresses.len());
         let address_of = |first: SocketAddr, node, index| {
-            let same = bound.iter().find(|(id, listener, _)| (*id, listener.index) == (node, index));
-            same.map_or(SocketAddr::new(first.ip(), 0), |(_, _, address)| *address)
+            let same = bound.iter().rev().find(|bound| (bound.node, bound.listener.index) == (node, index));
+            same.map_or(SocketAddr::new(first.ip(), 0), Bound::address)
         };
-        self.serve_all(address_of, true).await?;
+        let served = self.serve_all(address_of, true).await;
+        if served.is_err() {
+            self.servers.shutdown().await;
+            self.bound.truncate(bound.len());
+            self.addresses.truncate(addresses);
+        } else {
+            self.addresses.drain(..addresses);
+            // The ports of nodes that this snapshot does not have are those of the next one that has them.
+            let mut others: Vec<Bound> = self.bound.drain(..bound.len()).collect();
+            let is_served = |other: &Bound| {
+                let mut served = self.bound.iter().map(|bound| (bound.node, bound.listener.index));
+                served.any(|served| served == (other.node, other.listener.index))
+            };
+            others.retain(|other| !is_served(other));
+            others.append(&mut self.bound);
+            self.bound = others;
+        }
+        served?;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use crate::cluster::{Cluster, lock};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::partition::NO_LEADER;
-use crate::switch::Switch;
+use crate::switch::{Followers, Switch};
 
 /// One broker of the cluster.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Node {
     pub(crate) up: Switch,
     /// True while the node accepts connections; an unreachable node stays leader of its partitions.
     pub(crate) reachable: Switch,
+    /// The listeners, which follow `reachable`.
+    pub(crate) listeners: Followers,
     pub(crate) sessions: FetchSessions,
     pub(crate) connections: AtomicUsize,
     has_address: AtomicBool,
@@ -117,6 +119,7 @@ impl Node {
             addresses: Mutex::new(vec![("127.0.0.1".into(), 0)]),
             up: Switch::default(),
             reachable: Switch::default(),
+            listeners: Followers::default(),
             sessions,
             connections: AtomicUsize::new(0),
             has_address: AtomicBool::new(false),

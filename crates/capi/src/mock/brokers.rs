@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use ottla_broker::{AddNodeError, ApiKey, Cluster};
+use ottla_broker::{AddNodeError, ApiKey};
 
 use super::with;
 use crate::ffi::c_strings::text;
@@ -29,10 +29,10 @@ macro_rules! of_brokers {
 }
 
 of_brokers! {
-    rd_kafka_mock_broker_set_down => |cluster, node| cluster.set_reachable(node, false);
-    rd_kafka_mock_broker_set_up => |cluster, node| cluster.set_reachable(node, true);
-    rd_kafka_mock_broker_decommission => Cluster::decommission;
-    rd_kafka_mock_broker_remove_from_metadata => Cluster::remove_from_metadata;
+    rd_kafka_mock_broker_set_down => |it, node| it.set_reachable(node, false);
+    rd_kafka_mock_broker_set_up => |it, node| it.set_reachable(node, true);
+    rd_kafka_mock_broker_decommission => |it, node| it.cluster().decommission(node);
+    rd_kafka_mock_broker_remove_from_metadata => |it, node| it.cluster().remove_from_metadata(node);
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_rtt(
     // `rd_kafka_mock_broker_set_rtt`).
     unsafe {
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
-            it.each_node(broker_id, |cluster, node| cluster.set_lag(node, lag))
+            it.each_node(broker_id, |it, node| it.cluster().set_lag(node, lag))
         })
     }
 }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_rack(
     unsafe {
         let rack = text(rack);
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
-            it.each_node(broker_id, |cluster, node| cluster.set_rack(node, rack.as_deref()))
+            it.each_node(broker_id, |it, node| it.cluster().set_rack(node, rack.as_deref()))
         })
     }
 }

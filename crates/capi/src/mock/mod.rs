@@ -27,6 +27,8 @@ const PARTITIONS_DEFAULT: i32 = 4;
 const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
 /// The original's coordinators do not abort transactions that are open for too long.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// The longest wait for the listener of a broker.
+const LISTEN_WITHIN: Duration = Duration::from_secs(5);
 /// The release whose requests the original's mock cluster knows at most: it has no transactions of KIP-890.
 const LEVEL: KafkaLevel = KafkaLevel::V3_9;
 
@@ -120,11 +122,20 @@ impl MockCluster {
         unsafe { raw.cast::<Self>().as_ref() }
     }
 
+    /// Cuts a node off, or lets clients reach it again. Returns when its listener has followed, as the original does.
+    fn set_reachable(&self, node: i32, reachable: bool) -> bool {
+        let is_there = self.cluster().set_reachable(node, reachable);
+        self.broker.block_on(move |cluster| async move {
+            // A listener that cannot open again is in the broker's log.
+            drop(tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(node)).await);
+        });
+        is_there
+    }
+
     /// Does something with each node that C's `broker_id` means: -1 is all.
-    fn each_node(&self, broker_id: i32, each: impl Fn(&Cluster, i32) -> bool) -> rd_kafka_resp_err_t {
+    fn each_node(&self, broker_id: i32, each: impl Fn(&Self, i32) -> bool) -> rd_kafka_resp_err_t {
         let nodes = if broker_id == -1 { self.cluster().nodes() } else { vec![broker_id] };
-        let cluster = self.cluster();
-        let missing = nodes.into_iter().filter(|node| !each(&cluster, *node)).count();
+        let missing = nodes.into_iter().filter(|node| !each(self, *node)).count();
         if missing == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE }
     }
 }

@@ -19,6 +19,9 @@ const GROUP_STATES: &[&str] =
 const TRANSACTION_STATES: &[&str] =
     &["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"];
 
+/// The longest wait for the listeners of a node.
+const LISTEN_WITHIN: Duration = Duration::from_secs(5);
+
 /// An answer with another status than 200.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
@@ -71,7 +74,7 @@ impl Control {
             }
             ("DELETE", ["disk-faults", id]) => self.remove_disk_fault(number(id)?),
             ("POST", ["nodes"]) => self.add_asked_node(read(body)?).await,
-            ("POST", ["nodes", id]) => self.change_node(number(id)?, &read(body)?),
+            ("POST", ["nodes", id]) => self.change_node(number(id)?, &read(body)?).await,
             ("POST", ["leaders"]) => self.set_leader(&read(body)?),
             ("POST", ["coordinators"]) => self.set_coordinator(&read(body)?),
             ("POST", ["now"]) => self.work_now(read(body)?).await,
@@ -126,7 +129,7 @@ impl Control {
         Ok(json!({ "id": body.id }))
     }
 
-    fn change_node(&self, id: i32, body: &NodeBody) -> Result<Value, Refusal> {
+    async fn change_node(&self, id: i32, body: &NodeBody) -> Result<Value, Refusal> {
         let cluster = self.cluster();
         if !cluster.nodes().contains(&id) {
             return Err(Refusal::NotFound(format!("there is no node {id}")));
@@ -136,6 +139,9 @@ impl Control {
         }
         if let Some(reachable) = body.reachable {
             cluster.set_reachable(id, reachable);
+            if tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id)).await.is_err() {
+                return Err(Refusal::Conflict(format!("node {id} cannot listen: its address is taken")));
+            }
         }
         if let Some(lag_ms) = body.lag_ms {
             cluster.set_lag(id, Duration::from_millis(lag_ms));
