@@ -31,7 +31,7 @@ use crate::port::Port;
 use crate::security::active_listener::ActiveListener;
 use control::Ask;
 use current_cluster::CurrentCluster;
-use listening::bootstrap_servers_of;
+use listening::{Advertised, bootstrap_servers_of};
 
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
@@ -197,7 +197,7 @@ impl Broker {
         if cluster.add_node(id)?.has_address() {
             return Ok(());
         }
-        self.listen(id, |first, _| SocketAddr::new(first.ip(), 0), false).await.map_err(|error| {
+        self.listen(id, |first, _| SocketAddr::new(first.ip(), 0), Advertised::Host).await.map_err(|error| {
             tracing::warn!(%error, node = id, "an added node cannot listen");
             cluster.remove_node(id);
             AddNodeError::NoListener(id)

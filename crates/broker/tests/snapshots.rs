@@ -354,3 +354,23 @@ fn a_node_of_an_earlier_snapshot_finds_its_port_again() {
     broker.restore(&two).expect("in memory");
     assert_eq!(broker.bootstrap_servers(), servers);
 }
+
+/// After a restore an added node advertised the port of `advertise`, which is another node's or closed. A fork advertised the address
+/// that it listens on, which can be the wildcard.
+#[test]
+fn added_nodes_and_forks_advertise_the_host_with_their_own_ports() {
+    let builder = Broker::builder().memory().advertise("localhost:19092").topic("orders", 1);
+    let broker = builder.listen(([0, 0, 0, 0], 0).into()).spawn().expect("a broker in memory");
+    broker.add_node(2).expect("a node");
+    let servers = broker.bootstrap_servers();
+    let (first, added) = servers.split_once(',').expect("two nodes");
+    assert_eq!(first, "localhost:19092");
+    let port: u16 = added.strip_prefix("localhost:").expect("the host").parse().expect("a port");
+    assert!(port != 19_093 && TcpStream::connect(("127.0.0.1", port)).is_ok(), "{added}");
+    let snapshot = broker.snapshot().expect("in memory");
+    broker.restore(&snapshot).expect("in memory");
+    assert_eq!(broker.bootstrap_servers(), servers);
+    let fork = broker.fork().expect("in memory");
+    let own: Vec<String> = fork.addresses().iter().map(|at| format!("localhost:{}", at.port())).collect();
+    assert_eq!(fork.bootstrap_servers(), own.join(","));
+}

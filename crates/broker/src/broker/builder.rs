@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::control::Control;
 use super::current_cluster::{CurrentCluster, Source};
-use super::listening::{nth_address, prepare_scram};
+use super::listening::{Advertised, nth_address, prepare_scram};
 use super::{Broker, StartError, secure};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, IdFloors, Seams};
@@ -304,7 +304,7 @@ impl BrokerBuilder {
             asks,
             _lock: dir_lock,
         };
-        broker.serve_all(|first, node, _| nth_address(first, node), true).await?;
+        broker.serve_all(|first, node, _| nth_address(first, node), |_| Advertised::HostAndPort).await?;
         if let Some(secure) = &secure {
             secure.write_clients(&broker.bootstrap_servers()).map_err(StartError::Secure)?;
         }

@@ -70,17 +70,25 @@ impl BrokerBuilder {
     }
 }
 
+/// The part of a listener's `advertise` that holds for a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Advertised {
+    HostAndPort,
+    /// The port is the one that was bound: the node was added on an ephemeral port.
+    Host,
+}
+
 impl Broker {
     /// Opens every listener at every node, and begins the periodic work. `address_of` makes an address of the listener's first
     /// one, the node, and the listener's number.
     pub(super) async fn serve_all(
         &mut self,
         address_of: impl Fn(SocketAddr, i32, usize) -> SocketAddr,
-        is_advertised: bool,
+        advertised: impl Fn(i32) -> Advertised,
     ) -> Result<(), StartError> {
         let cluster = self.cluster();
         for node in cluster.node_ids() {
-            self.listen(node, |first, index| address_of(first, node, index), is_advertised).await?;
+            self.listen(node, |first, index| address_of(first, node, index), advertised(node)).await?;
             if let Some(node) = cluster.node(node).filter(|_| self.listeners.is_empty()) {
                 node.advertise(&format!("node-{}", node.id), 9092);
             }
@@ -94,12 +102,15 @@ impl Broker {
         &mut self,
         node: i32,
         address_of: impl Fn(SocketAddr, usize) -> SocketAddr,
-        is_advertised: bool,
+        advertised: Advertised,
     ) -> Result<(), StartError> {
         for (settings, listener) in &self.listeners {
-            let advertise = settings.advertise.as_deref().filter(|_| is_advertised);
-            let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
-            let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
+            let advertise =
+                settings.advertise.as_deref().map(|text| parse_advertise(text, node)).transpose()?;
+            let advertise = advertise.as_ref().map(|(host, port)| match advertised {
+                Advertised::HostAndPort => (host.as_str(), *port),
+                Advertised::Host => (host.as_str(), 0),
+            });
             let address = address_of(settings.address, listener.index);
             let failed = |source| StartError::Listen { address, source };
             let bound = Server::bind_listener(self.cluster(), node, address, advertise, listener.clone());
@@ -144,6 +155,12 @@ pub(super) fn nth_address(first: SocketAddr, node: i32) -> SocketAddr {
         address.set_port(first.port().saturating_add((node - 1) as u16));
     }
     address
+}
+
+/// The host of an advertised address, for another listener: its port is the one that is bound.
+pub(super) fn advertised_host(text: &str) -> Option<String> {
+    let (host, _) = parse_advertise(text, 1).ok()?;
+    Some(if host.contains(':') { format!("[{host}]") } else { host })
 }
 
 /// `host` (the listener's port), or `host:port` for the first node and the ports after it for the others.

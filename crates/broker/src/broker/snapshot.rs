@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ottla_log::storage::mem::MemStorage;
 
 use super::current_cluster::Source;
-use super::listening::prepare_scram;
+use super::listening::{Advertised, advertised_host, prepare_scram};
 use super::{Bound, Broker, BrokerBuilder, StartError};
 use crate::cluster::{Cluster, Seams, lock};
 
@@ -70,7 +70,7 @@ impl Snapshot {
         let mut builder = self.settings.clone();
         for listener in &mut builder.listeners {
             listener.address.set_port(0);
-            listener.advertise = None;
+            listener.advertise = listener.advertise.as_deref().and_then(advertised_host);
         }
         builder.copy = Some((Arc::new(self.disk.fork()), self.nodes.clone()));
         builder
@@ -130,7 +130,9 @@ impl Broker {
             let same = bound.iter().rev().find(|bound| (bound.node, bound.listener.index) == (node, index));
             same.map_or(SocketAddr::new(first.ip(), 0), Bound::address)
         };
-        let served = self.serve_all(address_of, true).await;
+        let advertised =
+            |node| if (1..=nodes).contains(&node) { Advertised::HostAndPort } else { Advertised::Host };
+        let served = self.serve_all(address_of, advertised).await;
         if served.is_err() {
             self.servers.shutdown().await;
             self.bound.truncate(bound.len());
