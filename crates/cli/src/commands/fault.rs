@@ -186,7 +186,7 @@ pub(crate) struct AddDiskArgs {
     /// `fail` is EIO, and `full` is ENOSPC
     #[arg(value_parser = ["fail", "full", "slow"])]
     action: String,
-    /// Milliseconds that each call of `slow` takes longer
+    /// Milliseconds that each call of `slow` takes longer, at most 10000
     #[arg(long, value_name = "MS", required_if_eq("action", "slow"))]
     delay_ms: Option<u64>,
     /// Only files of this topic

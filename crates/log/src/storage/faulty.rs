@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ottla_wire::ReadAt;
@@ -32,7 +32,8 @@ pub enum DiskEffect {
     Fail,
     /// The call has no effect and fails with `ENOSPC`. Calls that need no room work: truncation, renaming and removal.
     Full,
-    /// The call takes this much longer. It blocks its thread, as a slow disk does.
+    /// The call takes this much longer, in real time, or until the rule is removed. It blocks its thread, as a slow disk does: a thread
+    /// that also removes rules cannot do that meanwhile.
     Slow(Duration),
 }
 
@@ -97,12 +98,16 @@ pub struct DiskFaults {
     /// `true` if there is a rule. Calls do not take the lock otherwise.
     any: AtomicBool,
     rules: Mutex<Rules>,
+    /// Wakes slow calls when a rule is removed.
+    removed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Rules {
     last_id: u64,
     by_id: BTreeMap<u64, DiskRule>,
+    /// The number of slow calls that wait, by rule. A removal takes them out.
+    waiting: BTreeMap<u64, usize>,
 }
 
 impl DiskFaults {
@@ -127,6 +132,9 @@ impl DiskFaults {
     pub fn remove(&self, id: u64) -> bool {
         let mut rules = self.lock();
         let was_there = rules.by_id.remove(&id).is_some();
+        // Also the calls of a rule whose last call has come.
+        rules.waiting.remove(&id);
+        self.removed.notify_all();
         self.any.store(!rules.by_id.is_empty(), Ordering::Release);
         was_there
     }
@@ -135,6 +143,8 @@ impl DiskFaults {
     pub fn clear(&self) {
         let mut rules = self.lock();
         rules.by_id.clear();
+        rules.waiting.clear();
+        self.removed.notify_all();
         self.any.store(false, Ordering::Release);
     }
 
@@ -143,7 +153,7 @@ impl DiskFaults {
     }
 
     /// The effect of the oldest rule for this call, which counts it.
-    fn take(&self, call: DiskCall, room: Room, path: &str) -> Option<DiskEffect> {
+    fn take(&self, call: DiskCall, room: Room, path: &str) -> Option<(u64, DiskEffect)> {
         if !self.is_active() {
             return None;
         }
@@ -161,7 +171,23 @@ impl DiskFaults {
             rules.by_id.remove(&id);
             self.any.store(!rules.by_id.is_empty(), Ordering::Release);
         }
-        Some(effect)
+        if matches!(effect, DiskEffect::Slow(_)) {
+            *rules.waiting.entry(id).or_default() += 1;
+        }
+        Some((id, effect))
+    }
+
+    /// Blocks the thread for a slow call.
+    fn wait(&self, rule: u64, time: Duration) {
+        let is_waiting = |rules: &mut Rules| rules.waiting.contains_key(&rule);
+        let waited = self.removed.wait_timeout_while(self.lock(), time, is_waiting);
+        let (mut rules, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = rules.waiting.get_mut(&rule) {
+            *count -= 1;
+            if *count == 0 {
+                rules.waiting.remove(&rule);
+            }
+        }
     }
 
     fn is_active(&self) -> bool {
@@ -182,11 +208,10 @@ impl DiskFaults {
     fn begin_with(&self, call: DiskCall, room: Room, path: &str) -> io::Result<()> {
         match self.take(call, room, path) {
             None => Ok(()),
-            Some(DiskEffect::Fail) => Err(rustix::io::Errno::IO.into()),
-            Some(DiskEffect::Full) => Err(rustix::io::Errno::NOSPC.into()),
-            Some(DiskEffect::Slow(time)) => {
-                #[expect(clippy::disallowed_methods, reason = "a slow disk blocks the thread that uses it")]
-                std::thread::sleep(time);
+            Some((_, DiskEffect::Fail)) => Err(rustix::io::Errno::IO.into()),
+            Some((_, DiskEffect::Full)) => Err(rustix::io::Errno::NOSPC.into()),
+            Some((rule, DiskEffect::Slow(time))) => {
+                self.wait(rule, time);
                 Ok(())
             }
         }
@@ -368,5 +393,24 @@ mod tests {
         faults.add(DiskRule { files, ..DiskRule::new(DiskCall::Read, DiskEffect::Fail) });
         assert!(file.fd().is_none() && !file.is_cached(0, 1));
         file.read_exact_at(&mut [0], 0).expect_err("the disk fails");
+    }
+
+    /// It blocked its thread for its whole time, whatever a test did.
+    #[test]
+    fn a_slow_call_ends_when_its_rule_is_removed() {
+        let (storage, faults) = disk();
+        for count in [1, u32::MAX] {
+            let slow = DiskEffect::Slow(Duration::from_secs(3600));
+            let id = faults.add(DiskRule { count, ..DiskRule::new(DiskCall::Sync, slow) });
+            std::thread::scope(|scope| {
+                let slow = scope.spawn(|| storage.sync_dir("orders-0"));
+                while faults.lock().waiting.is_empty() {
+                    std::thread::yield_now();
+                }
+                assert_eq!(faults.remove(id), count != 1, "the last call of a rule has come");
+                slow.join().expect("no panic").expect("it was only slow");
+            });
+            assert!(faults.lock().waiting.is_empty());
+        }
     }
 }

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use super::Control;
 use super::routes::{Refusal, found};
 
+/// The longest delay of a call: it can hold up the thread that serves clients, signals and the control address.
+const SLOW_MS_MAX: u64 = 10_000;
+
 /// A fault of the disk and the calls that have it: the body of `POST /disk-faults`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,6 +53,9 @@ impl DiskFaultBody {
         let effect = match (action, delay_ms) {
             (Action::Fail, None) => DiskEffect::Fail,
             (Action::Full, None) => DiskEffect::Full,
+            (Action::Slow, Some(ms)) if ms > SLOW_MS_MAX => {
+                return Err(format!("`delay_ms` of `slow` is at most {SLOW_MS_MAX}, not {ms}"));
+            }
             (Action::Slow, Some(ms)) => DiskEffect::Slow(Duration::from_millis(ms)),
             (Action::Slow, None) => return Err("`slow` needs `delay_ms`".into()),
             (Action::Fail | Action::Full, Some(_)) => {
@@ -142,6 +148,8 @@ mod tests {
     fn a_body_about_the_disk_that_says_too_little_or_too_much_is_explained() {
         let refused = |body| rule(body).expect_err("no rule");
         assert!(refused(json!({ "call": "sync", "action": "slow" })).contains("needs `delay_ms`"));
+        let slow = json!({ "call": "write", "action": "slow", "delay_ms": 10_001 });
+        assert_eq!(refused(slow), "`delay_ms` of `slow` is at most 10000, not 10001");
         let late = json!({ "call": "sync", "action": "fail", "delay_ms": 1 });
         assert!(refused(late).contains("only `slow`"));
         assert!(
