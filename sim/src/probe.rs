@@ -78,7 +78,7 @@ pub(crate) async fn probe(
         let known = world.history.borrow().known_log(slot);
         let required = world.history.borrow().required(slot, power_cut.then_some(UNNOTICED));
         let served = read_slot(&mut nodes, world, slot, &known).await;
-        if let Some((at, code)) = served.errors.first_key_value() {
+        if let Some((at, code)) = served.errors.iter().find(|(_, code)| is_report(**code)) {
             reported = Some(format!("slot {slot} at {at}: {code}"));
         }
         silent.extend(compare(path, slot, &known, &required, &served, world));
@@ -103,6 +103,19 @@ struct Served {
     errors: BTreeMap<i64, ErrorCode>,
     /// Batches whose checksum is wrong: a client rejects them, and cannot read on.
     corrupt: BTreeSet<i64>,
+}
+
+impl Served {
+    /// Returns `true` if clients get the record, or learn that it is lost.
+    fn has(&self, offset: i64) -> bool {
+        self.records.contains_key(&offset) || self.errors.get(&offset).is_some_and(|code| is_report(*code))
+    }
+}
+
+/// Returns `true` for an error that reports a loss. A consumer takes OFFSET_OUT_OF_RANGE for a log whose records were deleted, and
+/// the others are repeated or are errors of the request.
+fn is_report(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::CorruptMessage | ErrorCode::KafkaStorageError)
 }
 
 async fn read_slot(
@@ -197,10 +210,9 @@ fn compare(
     for offset in &served.corrupt {
         found.push(silent(format!("{slot}-{offset} is served with a wrong checksum")));
     }
-    let is_served = |offset: &i64| served.records.contains_key(offset) || served.errors.contains_key(offset);
-    if let Some(lost) = required.iter().find(|offset| !is_served(offset)) {
-        let value = known[lost];
-        found.push(silent(format!("{value} at {slot}-{lost} is neither served nor reported")));
+    if let Some(lost) = required.iter().find(|offset| !served.has(**offset)) {
+        let (value, error) = (known[lost], served.errors.get(lost));
+        found.push(silent(format!("{value} at {slot}-{lost} is neither served nor reported: {error:?}")));
     }
     found
 }
@@ -278,4 +290,25 @@ async fn ask<R: Request>(node: &mut DuplexStream, version: i16, request: &R) -> 
     let answer = tokio::time::timeout(ANSWER_WITHIN, exchange).await.expect("a response in time");
     let answer = answer.expect("the broker keeps the connection open");
     frame::decode_response::<R>(answer, version).expect("a sound response").1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any error was a report: a log that lost its records and began again passed.
+    #[test]
+    fn only_an_error_of_the_disk_or_of_a_batch_reports_a_loss() {
+        let with = |code| Served { errors: BTreeMap::from([(3, code)]), ..Served::default() };
+        for code in [ErrorCode::KafkaStorageError, ErrorCode::CorruptMessage] {
+            assert!(with(code).has(3) && !with(code).has(4));
+        }
+        for code in
+            [ErrorCode::OffsetOutOfRange, ErrorCode::NotLeaderOrFollower, ErrorCode::UnknownTopicOrPartition]
+        {
+            assert!(!with(code).has(3), "{code}");
+        }
+        let records = BTreeMap::from([(3, Bytes::new())]);
+        assert!(Served { records, ..Served::default() }.has(3));
+    }
 }
