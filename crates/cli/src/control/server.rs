@@ -1,7 +1,8 @@
 //! The HTTP server of a control address: it checks who asks, and passes the request on.
 
+use std::fs::{File, Metadata, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +29,15 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
+/// The attempts to lock a directory, and the pause between two.
+const LOCK_ATTEMPTS: usize = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
 /// A control address that serves until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ControlServer {
     address: ControlAddress,
-    /// The file of the socket, which is removed at the end.
-    socket: Option<PathBuf>,
+    _socket: Option<SocketFile>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -55,14 +59,14 @@ impl ControlServer {
         let failed = |error: io::Error| Failure::failed(format!("--control {address}: {}", sentence(&error)));
         match (address, token_file) {
             (ControlAddress::Unix(path), None) => {
-                let listener = listen_at(path).map_err(failed)?;
+                let (listener, socket) = listen_at(path).map_err(failed)?;
                 let shared = Arc::new(Shared { control, authorization: None });
                 let accept = move || {
                     let listener = listener.clone();
                     async move { Ok(listener.accept().await?.0) }
                 };
                 let task = tokio::spawn(serve(shared, accept));
-                Ok(Self { address: address.clone(), socket: Some(path.clone()), task })
+                Ok(Self { address: address.clone(), _socket: Some(socket), task })
             }
             (ControlAddress::Loopback(port), Some(token_file)) => {
                 let listener = TcpListener::bind(port).await.map_err(failed)?;
@@ -75,7 +79,7 @@ impl ControlServer {
                     async move { Ok(listener.accept().await?.0) }
                 };
                 let task = tokio::spawn(serve(shared, accept));
-                Ok(Self { address, socket: None, task })
+                Ok(Self { address, _socket: None, task })
             }
             (ControlAddress::Unix(_), Some(_)) => Err(Failure::usage(
                 "--control-token is for a port: only the owner of a unix socket can use it",
@@ -95,34 +99,82 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         self.task.abort();
-        if let Some(socket) = &self.socket {
-            let _ = std::fs::remove_file(socket);
+    }
+}
+
+/// The file of a socket, which is removed at the end.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode: another broker may have put its own socket there.
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity) {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
+fn identity(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
 /// Listens at a unix socket of mode 0600. The socket of a broker that was killed is replaced.
-fn listen_at(path: &Path) -> io::Result<Arc<UnixListener>> {
+fn listen_at(path: &Path) -> io::Result<(Arc<UnixListener>, SocketFile)> {
+    // Only the owner can enter the directory: clients cannot connect before the mode of the socket is set.
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let hidden = tempfile::Builder::new().prefix(".").rand_bytes(6).tempdir_in(parent)?;
+    let locked = lock_starts(parent)?;
+    remove_if_dead(path)?;
+    let socket = hidden.path().join("s");
+    let listener = UnixListener::bind(&socket)?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
+    let identity = identity(&std::fs::symlink_metadata(&socket)?);
+    // Unlike a rename, a link replaces no file: of two brokers that start together, one fails.
+    std::fs::hard_link(&socket, path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => in_use(),
+        _ => error,
+    })?;
+    drop(locked);
+    Ok((Arc::new(listener), SocketFile { path: path.to_owned(), identity }))
+}
+
+fn in_use() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "another process uses the socket, or a file has this name")
+}
+
+/// Locks a directory against other brokers that start with a socket in it. They need some milliseconds: a lock that is held for longer
+/// is that of another program, which does not matter here.
+fn lock_starts(dir: &Path) -> io::Result<File> {
+    let locked = File::open(dir)?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match locked.try_lock() {
+            Err(TryLockError::WouldBlock) => {}
+            // Some file systems have no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => break,
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the start of the broker waits; it serves nothing yet"
+        )]
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Ok(locked)
+}
+
+/// Removes a socket to which nothing listens.
+fn remove_if_dead(path: &Path) -> io::Result<()> {
     // A connection to another kind of file is refused, too.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(|error| refused(&error)) {
-        std::fs::remove_file(path)?;
-    }
-    // Clients cannot connect before the mode is set: the socket is bound under another name, and then moved.
-    let mut hidden = path.as_os_str().to_owned();
-    hidden.push(format!(".{}", std::process::id()));
-    let listener = UnixListener::bind(&hidden)?;
-    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
-    if path.exists() {
-        let _ = std::fs::remove_file(&hidden);
-        return Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            "another process uses the socket, or a file has this name",
-        ));
-    }
-    std::fs::rename(&hidden, path)?;
-    Ok(Arc::new(listener))
+    if is_socket && is_dead(path) { std::fs::remove_file(path) } else { Ok(()) }
+}
+
+fn is_dead(socket: &Path) -> bool {
+    let connected = std::os::unix::net::UnixStream::connect(socket);
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 async fn serve<S, F>(shared: Arc<Shared>, accept: impl Fn() -> F)
@@ -168,4 +220,61 @@ fn respond(status: u16, json: &Value) -> Response<Full<Bytes>> {
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "brokers that start together are threads here")]
+
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+    }
+
+    /// Each replaced the socket of the other, and the end of one removed the other's.
+    #[test]
+    fn of_brokers_that_start_together_one_gets_the_socket_and_keeps_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("control");
+        for round in 0..50 {
+            // The socket of a broker that was killed.
+            drop(std::os::unix::net::UnixListener::bind(&path).expect("no file"));
+            let start = std::sync::Barrier::new(4);
+            let starting = || {
+                let runtime = runtime();
+                let _entered = runtime.enter();
+                start.wait();
+                let listening = listen_at(&path).ok();
+                start.wait();
+                let is_up = std::os::unix::net::UnixStream::connect(&path).is_ok();
+                start.wait();
+                (listening.is_some(), is_up)
+            };
+            let started: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(starting)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            let listening = started.iter().filter(|(is_listening, _)| *is_listening).count();
+            assert!(listening == 1 && started.iter().all(|(_, is_up)| *is_up), "round {round}: {started:?}");
+            assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "all is removed");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_broker_keeps_the_socket_of_another_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("control");
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let (_first, file) = listen_at(&path).expect("no file");
+        let mode = std::fs::symlink_metadata(&path).expect("a socket").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_file(&path).expect("a socket");
+        let (_second, other) = listen_at(&path).expect("no file");
+        drop(file);
+        assert!(path.exists());
+        drop(other);
+        assert!(!path.exists());
+    }
 }
