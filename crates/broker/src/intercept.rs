@@ -101,8 +101,8 @@ impl FaultRule {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultRuleError {
-    /// Requests of the API name no topics.
-    #[error("requests of {0} name no topics: remove the topic from the rule")]
+    /// Rules for the API take no topic.
+    #[error("a rule for {0} takes no topic: remove it; rules for these APIs do: {filtered}", filtered = names_of_filtered())]
     NoTopics(ApiKey),
     /// The broker does not answer the API.
     #[error("the broker does not answer {0}")]
@@ -111,6 +111,28 @@ pub enum FaultRuleError {
     #[error("a rule for 0 requests has no effect: the count is at least 1")]
     NoRequests,
 }
+
+fn names_of_filtered() -> String {
+    FILTERED_BY_TOPIC.iter().map(|api| api.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// The APIs whose rules may have a topic.
+pub(crate) const FILTERED_BY_TOPIC: &[ApiKey] = &[
+    ApiKey::AddPartitionsToTxn,
+    ApiKey::CreatePartitions,
+    ApiKey::CreateTopics,
+    ApiKey::DeleteRecords,
+    ApiKey::DeleteTopics,
+    ApiKey::Fetch,
+    ApiKey::ListOffsets,
+    ApiKey::Metadata,
+    ApiKey::OffsetCommit,
+    ApiKey::OffsetDelete,
+    ApiKey::OffsetFetch,
+    ApiKey::OffsetForLeaderEpoch,
+    ApiKey::Produce,
+    ApiKey::TxnOffsetCommit,
+];
 
 /// A request that may have a fault.
 pub(crate) struct Intercepted<'a> {

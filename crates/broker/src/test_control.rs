@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use ottla_protocol::{ApiKey, ErrorCode};
 
-use crate::api::named_topics::api_names_topics;
 use crate::cluster::Cluster;
 use crate::cluster::nodes::Node;
-use crate::intercept::{Fault, FaultRule, FaultRuleError};
+use crate::intercept::{FILTERED_BY_TOPIC, Fault, FaultRule, FaultRuleError};
 use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
@@ -33,7 +32,7 @@ impl Cluster {
         if !crate::api::advertised().iter().any(|(api, _)| *api == rule.api) {
             return Err(FaultRuleError::NotAnswered(rule.api));
         }
-        if rule.topic.is_some() && !api_names_topics(rule.api) {
+        if rule.topic.is_some() && !FILTERED_BY_TOPIC.contains(&rule.api) {
             return Err(FaultRuleError::NoTopics(rule.api));
         }
         if rule.count == 0 {

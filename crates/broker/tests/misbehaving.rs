@@ -188,6 +188,13 @@ fn a_rule_that_no_request_can_match_is_refused() {
     let rule = |api| FaultRule::new(api, Fault::Cut);
     let of_topic = cluster.add_fault(rule(ApiKey::Heartbeat).topic("orders"));
     assert_eq!(of_topic, Err(FaultRuleError::NoTopics(ApiKey::Heartbeat)));
+    // Its requests name topics, and no filter looks at them.
+    let shared =
+        cluster.add_fault(rule(ApiKey::ShareFetch).topic("orders")).expect_err("no filter").to_string();
+    assert!(
+        shared.starts_with("a rule for ShareFetch takes no topic") && shared.contains("Fetch, "),
+        "{shared}"
+    );
     assert_eq!(cluster.add_fault(rule(ApiKey::Produce).times(0)), Err(FaultRuleError::NoRequests));
     let not_answered = cluster.add_fault(rule(ApiKey::Vote));
     assert_eq!(not_answered, Err(FaultRuleError::NotAnswered(ApiKey::Vote)));

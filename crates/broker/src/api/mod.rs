@@ -28,7 +28,7 @@ mod list_offsets;
 mod list_transactions;
 mod log_dirs;
 mod metadata;
-pub(crate) mod named_topics;
+mod named_topics;
 mod offset_for_leader_epoch;
 mod offsets;
 mod pace;

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 
+use ottla_protocol::Uuid;
 use ottla_protocol::messages::add_partitions_to_txn::AddPartitionsToTxnRequest;
 use ottla_protocol::messages::create_partitions::CreatePartitionsRequest;
 use ottla_protocol::messages::create_topics::CreateTopicsRequest;
@@ -16,32 +17,8 @@ use ottla_protocol::messages::offset_fetch::OffsetFetchRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
 use ottla_protocol::messages::produce::ProduceRequest;
 use ottla_protocol::messages::txn_offset_commit::TxnOffsetCommitRequest;
-use ottla_protocol::{ApiKey, Uuid};
 
 use crate::cluster::Cluster;
-
-/// The APIs whose rules may have a topic.
-const NAME_TOPICS: &[ApiKey] = &[
-    ApiKey::AddPartitionsToTxn,
-    ApiKey::CreatePartitions,
-    ApiKey::CreateTopics,
-    ApiKey::DeleteRecords,
-    ApiKey::DeleteTopics,
-    ApiKey::Fetch,
-    ApiKey::ListOffsets,
-    ApiKey::Metadata,
-    ApiKey::OffsetCommit,
-    ApiKey::OffsetDelete,
-    ApiKey::OffsetFetch,
-    ApiKey::OffsetForLeaderEpoch,
-    ApiKey::Produce,
-    ApiKey::TxnOffsetCommit,
-];
-
-/// Returns `true` if requests of this API name topics.
-pub(crate) fn api_names_topics(api: ApiKey) -> bool {
-    NAME_TOPICS.contains(&api)
-}
 
 /// Returns `true` if a request names this topic, by name or by id. A request for all topics names each.
 pub(crate) fn names_topic(request: &dyn Any, cluster: &Cluster, node: i32, topic: &str) -> bool {
