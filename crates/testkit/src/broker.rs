@@ -1,31 +1,47 @@
 //! A broker whose listeners are hosts of the simulated network.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ottla_broker::{Broker, Cluster, Snapshot, SnapshotError};
 use tokio::task::JoinSet;
 
-use crate::network::Network;
+use crate::network::{Network, host_of};
 
 /// A broker on virtual time; see [`VirtualTime::start_broker`](crate::VirtualTime::start_broker). A drop cuts its
 /// connections and ends it.
 #[derive(Debug)]
 pub struct VirtualBroker {
     broker: Broker,
-    network: Network,
+    hosts: Hosts,
     servers: JoinSet<()>,
+}
+
+/// The hosts of a broker. A drop closes them at once: the tasks of the broker end later.
+#[derive(Debug)]
+struct Hosts {
+    network: Network,
+    names: BTreeSet<String>,
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|host| self.network.close(host));
+    }
 }
 
 impl VirtualBroker {
     pub(crate) fn serve(broker: Broker, network: Network) -> Self {
-        let mut serving = Self { broker, network, servers: JoinSet::new() };
+        let hosts = Hosts { network, names: BTreeSet::new() };
+        let mut serving = Self { broker, hosts, servers: JoinSet::new() };
         serving.listen();
         serving
     }
 
     fn listen(&mut self) {
         for node in self.broker.cluster().nodes() {
-            self.servers.spawn(self.network.serve(self.broker.cluster(), node));
+            self.hosts.names.insert(host_of(node));
+            self.servers.spawn(self.hosts.network.serve(self.broker.cluster(), node));
         }
     }
 

@@ -173,6 +173,11 @@ impl Network {
         accepted
     }
 
+    /// Refuses connections to `host` at once. Those that are open stay.
+    pub(crate) fn close(&self, host: &str) {
+        self.lock().listeners.remove(host);
+    }
+
     /// Returns `true` while connections to `host` are accepted.
     pub fn is_listening(&self, host: &str) -> bool {
         self.lock().listeners.get(host).is_some_and(|listener| !listener.is_closed())
@@ -218,7 +223,7 @@ impl Network {
     /// Serves the connections to `node-N`, the host that node N of a broker without listeners advertises, until the future
     /// is dropped, which cuts them. The host accepts connections from the call on.
     pub fn serve(&self, cluster: Arc<Cluster>, node: i32) -> impl Future<Output = ()> + Send + 'static {
-        let mut accepted = self.listen(&format!("node-{node}"));
+        let mut accepted = self.listen(&host_of(node));
         async move {
             let mut connections = JoinSet::new();
             loop {
@@ -308,6 +313,11 @@ impl Connector for Network {
     fn connect<'a>(&'a self, host: &'a str, _port: u16) -> Connecting<'a> {
         Box::pin(async move { Ok(Box::new(self.open(host).await?) as Box<dyn Io>) })
     }
+}
+
+/// The host of a node without listeners.
+pub(crate) fn host_of(node: i32) -> String {
+    format!("node-{node}")
 }
 
 /// A connection: two directions, and its faults. Direction 0 is from the client to the broker.

@@ -253,3 +253,18 @@ fn a_test_that_expects_panics_takes_them() {
         assert_eq!(time.take_panics(), Vec::<String>::new(), "those of earlier runs are gone")
     });
 }
+
+/// The hosts of the first broker stayed until its tasks had ended, and the start of the second one panicked.
+#[test]
+fn after_a_drop_another_broker_starts_at_once() {
+    run(7, async |time| {
+        let first = broker(&time).await;
+        let client = client(&time, &first);
+        write(&client, "a").await.expect("written");
+        drop(first);
+        let second = broker(&time).await;
+        let offset = write(&client, "b").await.expect("the client finds the second broker");
+        assert_eq!(offset, Some(0), "it is empty");
+        second.stop().await;
+    });
+}
