@@ -110,7 +110,7 @@ impl Cluster {
     }
 
     /// Makes `node` the leader of a partition; with -1 it has no leader. Returns `false` if there is no such partition,
-    /// or the node is down.
+    /// it is offline, or the node is down.
     pub fn set_leader(&self, topic: &str, partition: i32, node: i32) -> bool {
         self.move_leader(topic, partition, node)
     }
@@ -121,7 +121,7 @@ impl Cluster {
         match leads {
             Some(partition) => {
                 self.lead_again(&partition);
-                true
+                partition.unavailable().is_none()
             }
             None => self.move_leader(topic, partition, node),
         }

@@ -484,6 +484,9 @@ fn an_offline_partition_can_be_deleted_with_its_topic() {
     let broker = start(&story.clean).expect("starts");
     let mut connection = connect(&broker);
     assert_eq!(served(&mut connection, "stock", 0), Served::Offline);
+    let cluster = broker.cluster();
+    let moved = [cluster.set_leader("stock", 0, 1), cluster.reelect_leader("stock", 0, 1)];
+    assert_eq!(moved, [false, false], "the calls succeeded, and nothing had moved");
     assert_eq!(delete(&mut connection, "stock"), ErrorCode::None);
     assert_eq!(create(&mut connection, "stock", 2).0, ErrorCode::None);
     let found = view(&mut connection);

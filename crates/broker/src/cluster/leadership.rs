@@ -107,9 +107,11 @@ impl Cluster {
         replicas.in_sync.len() == replicas.all.len() || replicas.in_sync.len() >= enough()
     }
 
-    /// Moves a partition's leadership to another node of this process, or takes it from all ([`NO_LEADER`]).
+    /// Moves a partition's leadership to another node of this process, or takes it from all ([`NO_LEADER`]). Returns `false` for a
+    /// partition that is offline.
     pub(crate) fn move_leader(&self, topic: &str, index: i32, node: i32) -> bool {
-        match (self.partition(topic, index), self.node(node)) {
+        let partition = self.partition(topic, index).filter(|partition| partition.unavailable().is_none());
+        match (partition, self.node(node)) {
             (Some(partition), Some(node)) if node.is_up() => {
                 self.lead(&partition, node.id);
                 true

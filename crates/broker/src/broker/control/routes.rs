@@ -152,7 +152,9 @@ impl Control {
     fn set_leader(&self, body: &LeaderBody) -> Result<Value, Refusal> {
         let LeaderBody { topic, partition, node } = body;
         found(self.cluster().set_leader(topic, *partition, *node), || {
-            format!("there is no partition {partition} of topic `{topic}`, or node {node} is not up")
+            format!(
+                "there is no partition {partition} of topic `{topic}`, it is offline, or node {node} is not up"
+            )
         })
     }
 
