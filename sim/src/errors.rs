@@ -39,7 +39,11 @@ pub const APIS: [ApiKey; 17] = [
 const HEALTHY: Duration = Duration::from_millis(500);
 /// Virtual duration of the fault.
 const FAULTY: Duration = Duration::from_secs(5);
+/// Of that time, the member that joins late leaves after this part.
+const LATE_MEMBER: Duration = Duration::from_millis(4000);
 const PARTITIONS: i32 = 3;
+/// The producer, the reader and the two kinds of members, and those of the first three that begin late.
+const CLIENTS: u64 = 7;
 /// Sessions of share groups as short as those of the group member.
 const QUICK_SHARE_GROUPS: [(&str, &str); 5] = [
     // The wall clock does not advance.
@@ -50,14 +54,19 @@ const QUICK_SHARE_GROUPS: [(&str, &str); 5] = [
     ("group.share.heartbeat.interval.ms", "100"),
 ];
 const TOPIC: &str = TOPICS[0];
+const LATE_MEMBER_NAME: &str = "late-member";
 
 /// The number of requests while one API failed.
 #[derive(Debug)]
 pub struct ErrorReport {
     /// The largest number of requests of any API in one window.
     pub busiest: BusiestWindow,
-    /// Requests of the failing API.
+    /// Requests of the failing API that moved no records.
     pub requests: u64,
+    /// All requests of the failing API.
+    pub met: u64,
+    /// The faults that no request has met, if their number was limited.
+    pub unmet: usize,
     /// Records that the reader received meanwhile.
     pub records: u64,
     /// The records that moved after the connections were cut, in the second half of the time.
@@ -85,6 +94,9 @@ pub fn run_with_error_once(api: ApiKey, fault: Fault, seed: u64) -> ErrorReport 
 }
 
 /// Runs a producer, a reader, a group member and a member of a share group against a broker whose `api` fails with `fault` after some time.
+///
+/// Then another producer, reader and member begin, partitions get new leader epochs, and the second member leaves: so every API of
+/// [`APIS`] is used while it fails.
 pub fn run_with_error(api: ApiKey, fault: Fault, seed: u64) -> ErrorReport {
     run(api, seed, PARTITIONS, |cluster| cluster.intercept(api, None, u32::MAX, fault))
 }
@@ -125,13 +137,14 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     let cluster = broker.cluster();
     let mut tasks = JoinSet::new();
     tasks.spawn_local(net.serve(cluster.clone(), 1));
-    tasks.spawn_local(produce(net.clone(), seed));
+    let clients = Clients { net: net.clone(), seed };
+    tasks.spawn_local(produce(clients.clone(), "producer"));
     let records = Rc::new(Cell::new(0));
-    tasks.spawn_local(consume(net.clone(), seed, read, None, records.clone()));
+    tasks.spawn_local(consume(clients.clone(), "reader", read, None, records.clone()));
     let consumed = Rc::new(Cell::new(0));
-    tasks.spawn_local(consume(net.clone(), seed, read, Some("billing"), consumed.clone()));
+    tasks.spawn_local(consume(clients.clone(), "member", read, Some("billing"), consumed.clone()));
     let shared = Rc::new(Cell::new(0));
-    tasks.spawn_local(share(net.clone(), seed, shared.clone()));
+    tasks.spawn_local(share(clients.clone(), shared.clone()));
     let moved = || Moved {
         appended: (0..PARTITIONS)
             .filter_map(|partition| cluster.offsets_of(TOPIC, partition))
@@ -144,7 +157,16 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     tokio::time::sleep(HEALTHY).await;
     let before = rates.total(api);
     let records_before = records.get();
+    // Counts are from here on.
+    let met_before = cluster.requests(api);
     fail(&cluster);
+    for partition in 0..PARTITIONS {
+        cluster.reelect_leader(TOPIC, partition, 1);
+    }
+    let late = Clients { seed: seed + 1, ..clients };
+    tasks.spawn_local(produce(late.clone(), "late-producer"));
+    tasks.spawn_local(consume(late.clone(), "late-reader", read, None, Rc::default()));
+    tasks.spawn_local(consume(late, LATE_MEMBER_NAME, read, Some("billing"), consumed.clone()));
     // The first half uses existing connections, the second half new ones.
     tokio::time::sleep(FAULTY / 2).await;
     net.cut("node-1", 1000);
@@ -160,15 +182,18 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     let requests = rates.total(api) - before;
     let busiest = rates.busiest().into_values().max_by_key(|busiest| busiest.requests).unwrap_or_default();
     let frozen = net.frozen();
+    let limited = cluster.faults().into_iter().filter(|(_, rule)| rule.count < u32::MAX);
+    let unmet = limited.count();
+    let met = cluster.requests(api) - met_before;
     tasks.shutdown().await;
-    ErrorReport { busiest, requests, records: records.get() - records_before, late, frozen }
+    ErrorReport { busiest, requests, met, unmet, records: records.get() - records_before, late, frozen }
 }
 
 /// Maximum number of requests of one API while it fails: each client sends one per backoff and partition.
 pub fn requests_max() -> u64 {
     let windows = FAULTY.as_millis() / crate::rates::WINDOW.as_millis();
-    // Four clients; the reader and the members request each partition.
-    windows as u64 * 4 * PARTITIONS as u64
+    // The readers and the members request each partition.
+    windows as u64 * CLIENTS * PARTITIONS as u64
 }
 
 fn config(name: &str) -> Config {
@@ -179,11 +204,26 @@ fn config(name: &str) -> Config {
     config
 }
 
-async fn produce(net: Network, seed: u64) {
-    let (client, engine) =
-        Client::with_engine(config("producer"), Arc::new(net), seed).expect("a sound configuration");
-    let mut tasks = JoinSet::new();
-    tasks.spawn_local(async move { drop(engine.run().await) });
+/// The parts that the clients of a run have in common.
+#[derive(Clone)]
+struct Clients {
+    net: Network,
+    seed: u64,
+}
+
+impl Clients {
+    /// A client with its engine, which ends with the set.
+    fn start(&self, config: Config) -> (Client, JoinSet<()>) {
+        let started = Client::with_engine(config, Arc::new(self.net.clone()), self.seed);
+        let (client, engine) = started.expect("a sound configuration");
+        let mut tasks = JoinSet::new();
+        tasks.spawn_local(async move { drop(engine.run().await) });
+        (client, tasks)
+    }
+}
+
+async fn produce(clients: Clients, name: &str) {
+    let (client, _tasks) = clients.start(config(name));
     let producer = client.producer();
     let began = Instant::now();
     while began.elapsed() < HEALTHY + FAULTY {
@@ -196,16 +236,15 @@ async fn produce(net: Network, seed: u64) {
     }
 }
 
-async fn consume(net: Network, seed: u64, read: i32, group: Option<&str>, records: Rc<Cell<u64>>) {
-    let mut config = config(if group.is_some() { "member" } else { "reader" });
+async fn consume(clients: Clients, name: &str, read: i32, group: Option<&str>, records: Rc<Cell<u64>>) {
+    let mut config = config(name);
     config.session_timeout = Duration::from_secs(2);
     config.heartbeat_interval = Duration::from_millis(100);
     config.auto_commit_interval = Duration::from_millis(100);
     config.auto_offset_reset = OffsetReset::Earliest;
     config.group_id = group.map(str::to_owned);
-    let (client, engine) = Client::with_engine(config, Arc::new(net), seed).expect("a sound configuration");
-    let mut tasks = JoinSet::new();
-    tasks.spawn_local(async move { drop(engine.run().await) });
+    let (client, _tasks) = clients.start(config);
+    let began = Instant::now();
     let mut consumer = client.consumer();
     let started = if group.is_some() {
         consumer.subscribe(&[TOPIC]).await
@@ -218,21 +257,21 @@ async fn consume(net: Network, seed: u64, read: i32, group: Option<&str>, record
         consumer.assign(&all).await
     };
     drop(started);
-    loop {
+    while name != LATE_MEMBER_NAME || began.elapsed() < LATE_MEMBER {
         match consumer.poll(Duration::from_millis(100)).await {
             Ok(Some(Polled::Records(batch))) => records.set(records.get() + batch.iter().count() as u64),
             Ok(_) => {}
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
+    // Its session ends if the request fails.
+    drop(consumer.close(Duration::from_secs(1)).await);
 }
 
-async fn share(net: Network, seed: u64, records: Rc<Cell<u64>>) {
+async fn share(clients: Clients, records: Rc<Cell<u64>>) {
     let mut config = config("sharer");
     config.group_id = Some("sharers".into());
-    let (client, engine) = Client::with_engine(config, Arc::new(net), seed).expect("a sound configuration");
-    let mut tasks = JoinSet::new();
-    tasks.spawn_local(async move { drop(engine.run().await) });
+    let (client, _tasks) = clients.start(config);
     let mut consumer = client.share_consumer().expect("a group");
     drop(consumer.subscribe(&[TOPIC]).await);
     loop {

@@ -23,12 +23,17 @@ fn whatever_the_error_a_client_sends_one_request_per_back_off() {
         let is_final = matches!(fault, Fault::Fail(code) if api == ApiKey::Produce && !code.is_retriable());
         let in_window = if is_final { 0 } else { report.busiest.requests };
         let is_busy = in_window > REQUESTS_PER_WINDOW_MAX || report.requests > requests_max();
-        if is_busy || report.frozen.is_some() {
+        if is_busy || report.frozen.is_some() || report.met == 0 {
             failures.push(format!("{api} {fault:?}: {report:?}"));
         }
     }
     println!("{runs} runs");
-    assert!(failures.is_empty(), "{} too busy:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} too busy, or without a request:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 /// Another member has the same `group.instance.id`: the application must decide, as with every client of Kafka.
@@ -46,8 +51,8 @@ fn after_any_single_error_everything_goes_on() {
         let late = report.late;
         let goes_on =
             late.appended > 0 && late.read > 0 && (late.consumed > 0 || member_ends) && late.shared > 0;
-        if !goes_on || report.frozen.is_some() {
-            failures.push(format!("{api} {fault:?}: {late:?} {:?}", report.frozen));
+        if !goes_on || report.frozen.is_some() || report.unmet > 0 {
+            failures.push(format!("{api} {fault:?}: {late:?} {:?}, {} unmet", report.frozen, report.unmet));
         }
     }
     assert!(failures.is_empty(), "{} do not go on:\n{}", failures.len(), failures.join("\n"));
