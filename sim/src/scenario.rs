@@ -272,10 +272,7 @@ async fn scenario(
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
-    let is_busy =
-        |(api, busiest): &(&i16, &BusiestWindow)| busiest.requests > requests_per_window_max(&options, **api);
-    let busy = busiest.iter().filter(is_busy);
-    anomalies.extend(busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() }));
+    anomalies.extend(too_busy(&busiest, &options));
     let panics = || time.take_panics().into_iter().map(|what| Anomaly::Panicked { what });
     anomalies.extend(panics());
     for anomaly in &anomalies {
@@ -295,6 +292,14 @@ async fn scenario(
     anomalies.extend(panics());
     let options = (*options).clone();
     Report { seed, options, trace: lines, anomalies, acked, read, committed, accepted, busiest }
+}
+
+/// The APIs with too many requests in a window.
+fn too_busy(busiest: &BTreeMap<i16, BusiestWindow>, options: &Options) -> impl Iterator<Item = Anomaly> {
+    let is_busy =
+        |(api, busiest): &(&i16, &BusiestWindow)| busiest.requests > requests_per_window_max(options, **api);
+    let busy = busiest.iter().filter(is_busy);
+    busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() })
 }
 
 fn liveness_max(options: &Options) -> Duration {

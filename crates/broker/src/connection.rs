@@ -32,18 +32,19 @@ use tokio::time::Instant;
 
 use crate::api::{self, ConnectionContext, Reply, Replying};
 use crate::cluster::Cluster;
+use crate::cluster::nodes::Node;
 use crate::memory::Charge;
 use crate::peer::Peer;
 use crate::places::Place;
 use crate::quotas::Mute;
-use crate::request_memory::{decoder, is_charged};
+use crate::request_memory::{Limits, decoder, is_charged};
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
 pub(crate) use authentication::AUTHENTICATION_MAX;
-use deadlines::{Keeping, contended_due, set_deadline, time_for};
+use deadlines::{Times, contended_due, set_deadline, time_for};
 use gentle_end::end_gently;
-use input::{Granted, Reads, Received, closed_by_peer, needed, receive, receive_or_leave};
+use input::{Granted, Needed, Reads, Received, closed_by_peer, needed, receive, receive_or_leave};
 use pace::{NextRequest, Pace, ResponseMemory};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
@@ -244,6 +245,20 @@ enum Closed {
     Down,
 }
 
+/// The events that a connection awaits, besides the responses to its requests.
+struct Awaited {
+    limits: Limits,
+    /// The memory that it needs.
+    to_charge: Option<Needed>,
+    reads: Reads,
+    /// `true` if it looks at its deadlines.
+    has_timer: bool,
+    /// The time of the next look.
+    look_at: Instant,
+    /// The time at which it ends, if no look changes that.
+    due: Option<Instant>,
+}
+
 /// A step of a connection with the requests that have arrived.
 enum Progress {
     /// A response was written.
@@ -300,26 +315,13 @@ impl<T: Transport> Connection<T> {
         if !node.is_up() || !node.reachable.is_on() {
             return Err(Closed::Down);
         }
-        let config = &cluster.config;
-        let mut since = Instant::now();
-        // The deadline of the frame of which a part has arrived.
-        let mut frame_due: Option<Instant> = None;
-        let mut timer = pin!(tokio::time::sleep_until(since));
-        let mut keeping = Keeping::default();
+        let mut times = Times::new();
+        let mut timer = pin!(tokio::time::sleep_until(times.since));
         loop {
-            self.count_decrypted();
-            let eviction = self.decrypted.as_ref().map(Place::eviction);
-            let stepped = tokio::select! {
-                biased;
-                stepped = self.start_and_write(thread) => stepped?,
-                () = node.up.turned_since(flips.0) => return Err(Closed::Down),
-                () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
-                closed = evicted(eviction) => return Err(closed),
-            };
-            match stepped {
+            match self.step(thread, node, flips).await? {
                 Progress::Moves => return Ok(Stop::Moves),
                 Progress::Wrote => {
-                    since = Instant::now();
+                    times.since = Instant::now();
                     if self.frames.has_frame() {
                         // A client that has sent many requests at once must not delay those of others.
                         tokio::task::yield_now().await;
@@ -334,34 +336,9 @@ impl<T: Transport> Connection<T> {
                 Box::pin(end_gently(&mut self.io)).await;
                 return Ok(Stop::Ended);
             }
-            let muted = self.context.mute.until().filter(|_| !is_draining);
-            let Self { io, frames, pending, charge, has_started, decrypted, context, .. } = &mut *self;
-            let limits = cluster.shares.limits();
-            // Reading continues while a response is pending, because only a read detects that the peer has left.
-            let may_wait = pending.len() < PIPELINED_MAX;
-            let room = may_wait && !frames.has_frame() && !is_draining && muted.is_none();
-            if muted.is_some() && frames.arrived() <= limits.share {
-                charge.take_if(|granted| !granted.is_for_record);
-            }
-            let to_charge =
-                needed(io, frames, charge.as_ref(), limits).filter(|_| may_wait && muted.is_none());
-            let is_mid_record = charge.as_ref().is_some_and(|granted| granted.is_for_record);
-            // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
-            let is_awaited =
-                (frames.is_mid_frame() || is_mid_record) && to_charge.is_none() && muted.is_none();
-            let new_due = || Instant::now() + time_for(frames.awaited().unwrap_or(0), config);
-            frame_due = is_awaited.then(|| frame_due.unwrap_or_else(new_due));
-            // The first request has the deadline of a frame, and the next ones that of an idle connection.
-            let limit = if *has_started { config.connection_idle_max } else { config.frame_timeout };
-            // A client that has to pause is not idle.
-            let due = frame_due.unwrap_or(muted.unwrap_or(since).max(since) + limit);
-            let granted = charge.as_ref().filter(|_| frame_due.is_some());
-            let (due, look_at) = contended_due(due, since, granted, frames.arrived());
-            let kept_until = keeping.look(charge.as_mut(), frame_due.is_some() && room)?;
-            let look_at = muted.into_iter().chain(kept_until).min().unwrap_or(look_at);
-            let is_held = context.is_held() && !room;
-            let reads =
-                if is_held { Reads::Held } else { Reads::of(to_charge.is_some(), muted.is_some(), config) };
+            let Awaited { limits, to_charge, reads, has_timer, look_at, due } =
+                self.awaited(&mut times, is_draining)?;
+            let Self { io, frames, pending, charge, decrypted, .. } = &mut *self;
             set_deadline(timer.as_mut(), look_at);
             tokio::select! {
                 biased;
@@ -373,20 +350,81 @@ impl<T: Transport> Connection<T> {
                 granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
-                read = receive_or_leave(io, frames, charge, limits, reads), if room || to_charge.is_some() || muted.is_some() || is_held => match read? {
+                read = receive_or_leave(io, frames, charge, limits, reads), if reads != Reads::Nothing => match read? {
                     Received::Bytes(0) => return Ok(Stop::Ended),
-                    Received::Bytes(_) => since = Instant::now(),
+                    Received::Bytes(_) => times.since = Instant::now(),
                     Received::NeedsMemory => {}
                 },
-                () = &mut timer, if (frame_due.is_some() && room) || (pending.is_empty() && to_charge.is_none()) || muted.is_some() || kept_until.is_some() => {
-                    if look_at < due || kept_until.is_some() {
+                () = &mut timer, if has_timer => {
+                    if due.is_none_or(|due| look_at < due) {
                         continue;
                     }
-                    let what = if frame_due.is_some() { "the rest of a frame did not come" } else { "idle" };
-                    return Err(Closed::Peer(what.into()));
+                    let reason = if times.frame_due.is_some() { "the rest of a frame did not come" } else { "idle" };
+                    return Err(Closed::Peer(reason.into()));
                 }
             }
         }
+    }
+
+    /// Starts and writes, unless the node goes down or the place for decrypted requests is taken away.
+    async fn step(
+        &mut self,
+        thread: Thread,
+        node: &Node,
+        flips: (u64, u64, u64),
+    ) -> Result<Progress, Closed> {
+        self.count_decrypted();
+        let eviction = self.decrypted.as_ref().map(Place::eviction);
+        tokio::select! {
+            biased;
+            stepped = self.start_and_write(thread) => stepped,
+            () = node.up.turned_since(flips.0) => Err(Closed::Down),
+            () = node.reachable.turned_since(flips.1) => Err(Closed::Down),
+            closed = evicted(eviction) => Err(closed),
+        }
+    }
+
+    /// Returns the events that the connection awaits next, besides its responses.
+    fn awaited(&mut self, times: &mut Times, is_draining: bool) -> Result<Awaited, Closed> {
+        let Self { io, frames, pending, charge, has_started, context, .. } = self;
+        let config = &context.cluster.config;
+        let muted = context.mute.until().filter(|_| !is_draining);
+        let limits = context.cluster.shares.limits();
+        // Reading continues while a response is pending, because only a read detects that the peer has left.
+        let may_wait = pending.len() < PIPELINED_MAX && muted.is_none();
+        let room = may_wait && !frames.has_frame() && !is_draining;
+        if muted.is_some() && frames.arrived() <= limits.share {
+            charge.take_if(|granted| !granted.is_for_record);
+        }
+        let to_charge = needed(io, frames, charge.as_ref(), limits).filter(|_| may_wait);
+        let is_mid_record = charge.as_ref().is_some_and(|granted| granted.is_for_record);
+        // The time for which a frame waits for memory, or for the end of a pause, is not the peer's.
+        let is_awaited = (frames.is_mid_frame() || is_mid_record) && to_charge.is_none() && muted.is_none();
+        let new_due = || Instant::now() + time_for(frames.awaited().unwrap_or(0), config);
+        times.frame_due = is_awaited.then(|| times.frame_due.unwrap_or_else(new_due));
+        let Times { since, frame_due, ref mut keeping } = *times;
+        // The first request has the deadline of a frame, and the next ones that of an idle connection.
+        let limit = if *has_started { config.connection_idle_max } else { config.frame_timeout };
+        // A client that has to pause is not idle.
+        let due = frame_due.unwrap_or(muted.unwrap_or(since).max(since) + limit);
+        let granted = charge.as_ref().filter(|_| frame_due.is_some());
+        let (due, look_at) = contended_due(due, since, granted, frames.arrived());
+        let kept_until = keeping.look(charge.as_mut(), frame_due.is_some() && room)?;
+        let is_idle = pending.is_empty() && to_charge.is_none();
+        Ok(Awaited {
+            limits,
+            to_charge,
+            reads: match to_charge {
+                _ if context.is_held() && !room => Reads::Held,
+                Some(_) => Reads::WaitsForMemory,
+                None if muted.is_some() => Reads::Pauses { longest: config.connection_idle_max },
+                None if room => Reads::Continues,
+                None => Reads::Nothing,
+            },
+            has_timer: (frame_due.is_some() && room) || is_idle || muted.is_some() || kept_until.is_some(),
+            look_at: muted.into_iter().chain(kept_until).min().unwrap_or(look_at),
+            due: kept_until.is_none().then_some(due),
+        })
     }
 
     /// Counts requests that TLS has decrypted, more than one record of them at most. Many connections with such requests that wait for

@@ -54,6 +54,22 @@ pub(super) fn contended_time_for(bytes: usize) -> Duration {
     at_pace.min(CONTENDED_TIME_MAX)
 }
 
+/// The times that the deadlines of a connection depend on.
+#[derive(Debug)]
+pub(super) struct Times {
+    /// The last bytes of the client came, or the last response was sent.
+    pub(super) since: Instant,
+    /// The deadline of the frame of which a part has arrived.
+    pub(super) frame_due: Option<Instant>,
+    pub(super) keeping: Keeping,
+}
+
+impl Times {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), frame_due: None, keeping: Keeping::default() }
+    }
+}
+
 /// The time for which a connection keeps the memory of a request while it awaits nothing of it: the request waits for its turn, or its
 /// client pauses for a quota.
 #[derive(Debug, Default)]

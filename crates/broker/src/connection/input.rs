@@ -14,7 +14,6 @@ use tokio::io::Interest;
 use tokio::time::Instant;
 
 use super::Transport;
-use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::request_memory::{Limits, SHARE_MAX, charge_for};
 
@@ -73,8 +72,10 @@ pub(super) enum Received {
 }
 
 /// The treatment of bytes that arrive on a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reads {
+    /// Requests that have arrived wait for their turn.
+    Nothing,
     /// It reads them.
     Continues,
     /// It leaves them until there is memory.
@@ -83,18 +84,6 @@ pub(super) enum Reads {
     Held,
     /// It leaves them until its client may send again. If the client has gone, it ends after `longest`.
     Pauses { longest: Duration },
-}
-
-impl Reads {
-    pub(super) const fn of(waits_for_memory: bool, pauses: bool, config: &BrokerConfig) -> Self {
-        if waits_for_memory {
-            Self::WaitsForMemory
-        } else if pauses {
-            Self::Pauses { longest: config.connection_idle_max }
-        } else {
-            Self::Continues
-        }
-    }
 }
 
 /// Receives, or waits for the end of a connection that does not read.
@@ -109,6 +98,7 @@ pub(super) async fn receive_or_leave<T: Transport>(
         Reads::Continues => return receive(io, frames, granted, limits).await,
         Reads::WaitsForMemory => left(io, frames).await,
         Reads::Held => closed_by_peer(io).await,
+        Reads::Nothing => std::future::pending().await,
         Reads::Pauses { longest } => left_in_pause(io, frames, longest).await,
     }
     Ok(Received::Bytes(0))
