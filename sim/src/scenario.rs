@@ -78,9 +78,7 @@ pub fn run(seed: u64) -> Report {
 
 /// Runs a scenario with the given options; everything else is drawn from the seed.
 pub fn run_with(seed: u64, options: &Options, mode: Mode) -> Report {
-    // A different random stream from that of the options.
-    let rng = fastrand::Rng::with_seed(seed ^ 0x5eed_5eed_5eed_5eed);
-    ottla_testkit::run(seed, async |time| scenario(&time, seed, options.clone(), rng, mode).await)
+    ottla_testkit::run(seed, async |time| scenario(&time, seed, options.clone(), mode).await)
 }
 
 /// The consumers of a run: each with its current incarnation.
@@ -208,13 +206,9 @@ impl Loads {
     }
 }
 
-async fn scenario(
-    time: &VirtualTime,
-    seed: u64,
-    options: Options,
-    mut rng: fastrand::Rng,
-    mode: Mode,
-) -> Report {
+async fn scenario(time: &VirtualTime, seed: u64, options: Options, mode: Mode) -> Report {
+    // A different random stream from that of the options.
+    let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed_5eed_5eed_5eed);
     let trace = Trace::begin(mode.traced);
     trace.note(format_args!("seed {seed}: {options}"));
     let options = Rc::new(options);
@@ -272,9 +266,8 @@ async fn scenario(
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
-    anomalies.extend(too_busy(&busiest, &options));
-    let panics = || time.take_panics().into_iter().map(|what| Anomaly::Panicked { what });
-    anomalies.extend(panics());
+    anomalies.extend(busy_clients(&busiest, &options));
+    anomalies.extend(panics(time));
     for anomaly in &anomalies {
         trace.note(format_args!("{anomaly:?}"));
     }
@@ -289,17 +282,22 @@ async fn scenario(
     consumers.tasks.shutdown().await;
     loads.shutdown().await;
     host.stop().await;
-    anomalies.extend(panics());
+    anomalies.extend(panics(time));
     let options = (*options).clone();
     Report { seed, options, trace: lines, anomalies, acked, read, committed, accepted, busiest }
 }
 
-/// The APIs with too many requests in a window.
-fn too_busy(busiest: &BTreeMap<i16, BusiestWindow>, options: &Options) -> impl Iterator<Item = Anomaly> {
+/// The panics of tasks since the last call.
+fn panics(time: &VirtualTime) -> impl Iterator<Item = Anomaly> + use<> {
+    time.take_panics().into_iter().map(|what| Anomaly::Panicked { what })
+}
+
+/// The windows with more requests than a client may send.
+fn busy_clients(busiest: &BTreeMap<i16, BusiestWindow>, options: &Options) -> Vec<Anomaly> {
     let is_busy =
         |(api, busiest): &(&i16, &BusiestWindow)| busiest.requests > requests_per_window_max(options, **api);
     let busy = busiest.iter().filter(is_busy);
-    busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() })
+    busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() }).collect()
 }
 
 fn liveness_max(options: &Options) -> Duration {

@@ -11,8 +11,8 @@ impl Cluster {
     /// A full disk refuses records with `KAFKA_STORAGE_ERROR` and takes the next ones when it has room. Writes and syncs that fail
     /// ([`DiskEffect::Fail`](crate::DiskEffect::Fail)) do the same and take their partition offline until the broker restarts, because
     /// it is unknown which bytes the disk has kept. A slow call blocks its thread; writes run on the one that serves clients, as with a
-    /// real disk, and syncs and reads of old records on others. Its time is real time, also on a paused clock. Records that were just written
-    /// are read from memory.
+    /// real disk, and syncs and reads of old records on others. Its time is real time, also on a paused clock. Records that were just
+    /// written are read from memory.
     ///
     /// ```
     /// use ottla_broker::{Broker, DiskCall, DiskEffect, DiskFiles, DiskRule};

@@ -54,6 +54,10 @@ impl Server {
     }
 
     /// The same, for one of the listeners of the node.
+    #[expect(
+        clippy::unused_async,
+        reason = "the public `bind` is asynchronous, and so are the calls that open listeners"
+    )]
     pub(crate) async fn bind_listener(
         cluster: Arc<Cluster>,
         node: i32,

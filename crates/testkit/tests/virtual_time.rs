@@ -250,7 +250,7 @@ fn a_test_that_expects_panics_takes_them() {
     });
     assert!(panics.iter().any(|panic| panic.contains("a deliberate panic")), "{panics:?}");
     run(7, async |time| {
-        assert_eq!(time.take_panics(), Vec::<String>::new(), "those of earlier runs are gone")
+        assert_eq!(time.take_panics(), Vec::<String>::new(), "those of earlier runs are gone");
     });
 }
 

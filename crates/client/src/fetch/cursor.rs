@@ -96,6 +96,9 @@ pub(crate) enum AnswerOutcome {
         /// `true` if the leader may have changed.
         refresh: bool,
     },
+    /// The client may not read the topic: fetch again after a pause, as permissions can change. The application learns of the first of
+    /// several such answers.
+    Unauthorized { is_new: bool },
     /// The position does not exist.
     OutOfRange(i64),
     /// Report this error to the application.
@@ -232,9 +235,14 @@ impl Cursor {
         decompressed_max_bytes: usize,
     ) -> AnswerOutcome {
         let PartitionAnswer { node, offset, error, ends, records, aborted } = answer;
-        self.last_error = (error != ErrorCode::None).then(|| StallReason::of_code(error));
+        let last_error = (error != ErrorCode::None).then(|| StallReason::of_code(error));
+        let last_error = std::mem::replace(&mut self.last_error, last_error);
         match error {
             ErrorCode::None => {}
+            ErrorCode::TopicAuthorizationFailed => {
+                let is_new = last_error.is_none_or(|last| last.cause != Cause::Unauthorized);
+                return AnswerOutcome::Unauthorized { is_new };
+            }
             ErrorCode::OffsetOutOfRange => return AnswerOutcome::OutOfRange(offset),
             ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId

@@ -360,15 +360,25 @@ impl FetchCore {
                     }
                 }
             }
-            AnswerOutcome::Fail(code) => {
-                let what = format!("fetch of topic `{topic}` partition {partition}");
-                self.fail(cursor, Error::Broker { what, code });
+            AnswerOutcome::Unauthorized { is_new } => {
+                if is_new {
+                    self.fail_with(cursor, ErrorCode::TopicAuthorizationFailed);
+                }
+                self.settings.block(cursor, now);
             }
+            AnswerOutcome::Fail(code) => self.fail_with(cursor, code),
             AnswerOutcome::Corrupt(offset, reason) => {
                 let topic = topic.to_string();
                 self.fail(cursor, Error::Corrupt { topic, partition, offset, reason });
             }
         }
+    }
+
+    /// Delivers the error of a fetch.
+    fn fail_with(&mut self, cursor: &Cursor, code: ErrorCode) {
+        let (topic, partition) = (&cursor.progress.at.topic, cursor.progress.at.partition);
+        let what = format!("fetch of topic `{topic}` partition {partition}");
+        self.fail(cursor, Error::Broker { what, code });
     }
 
     /// Delivers an error behind the records that were fetched before.

@@ -181,12 +181,30 @@ fn an_offset_that_is_not_available_asks_for_new_metadata() {
 #[test]
 fn a_fatal_error_stops_the_partition_and_reaches_the_application() {
     let (mut harness, spec) = waiting(&[at(0)]);
-    harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::TopicAuthorizationFailed)]));
+    harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::UnsupportedCompressionType)]));
     assert!(matches!(&harness.poll_all()[..], [Item::Error(Error::Broker { .. })]));
     harness.pass(Duration::from_secs(60));
     assert!(harness.fetches().is_empty());
     harness.seek(0, at(3));
     assert_eq!(named(&harness.one_fetch()), [(0, 3)]);
+}
+
+/// The partition stopped until a seek, also after the client was allowed to read it. librdkafka and Kafka's clients continue.
+#[test]
+fn a_topic_that_may_not_be_read_is_reported_once_and_fetched_again() {
+    let (mut harness, spec) = waiting(&[at(0)]);
+    let refused = || response(SESSION, vec![failed(0, ErrorCode::TopicAuthorizationFailed)]);
+    harness.answer(&spec, refused());
+    assert!(matches!(&harness.poll_all()[..], [Item::Error(Error::Broker { .. })]));
+    assert!(harness.fetches().is_empty(), "a pause comes first");
+    harness.pass(Duration::from_secs(2));
+    let spec = harness.one_fetch();
+    harness.answer(&spec, refused());
+    assert!(harness.poll_all().is_empty(), "the application knows it");
+    harness.pass(Duration::from_secs(2));
+    let spec = harness.one_fetch();
+    harness.answer(&spec, response(SESSION, vec![records(0, 0, 1)]));
+    assert!(matches!(&harness.poll_all()[..], [Item::Chunk(_)]));
 }
 
 #[test]
