@@ -399,20 +399,16 @@ fn responses_do_not_wait_for_the_next_requests_of_each_other() {
     let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
     let (max_bytes, min_bytes) = (8 << 20, 1 << 20);
     let request =
-        FetchRequest { max_bytes, min_bytes, max_wait_ms: 1_000, topics: vec![topic], ..Default::default() };
+        FetchRequest { max_bytes, min_bytes, max_wait_ms: 3_000, topics: vec![topic], ..Default::default() };
     let fetch = framed(12, &request);
     // All of the part for large requests, and nearly all of the rest: a sixteenth each, with the memory of a record.
     let claims: [i32; 5] = [100 << 20, 71 << 10, 71 << 10, 71 << 10, 71 << 10];
-    let mut clients: Vec<_> = claims
-        .iter()
-        .map(|claim| {
-            let mut client =
-                TlsClient::connect(address(&broker, "SECURE"), RECEIVE_BYTES).expect("a connection");
-            let claim = [&claim.to_be_bytes()[..], &[0, 0]].concat();
-            assert_eq!(client.push(&[&fetch[..], &claim].concat()), Pushed::Some);
-            client
-        })
-        .collect();
+    let connect = |_| TlsClient::connect(address(&broker, "SECURE"), RECEIVE_BYTES).expect("a connection");
+    let mut clients: Vec<_> = claims.iter().map(connect).collect();
+    for (client, claim) in clients.iter_mut().zip(claims) {
+        let claim = [&claim.to_be_bytes()[..], &[0, 0]].concat();
+        assert_eq!(client.push(&[&fetch[..], &claim].concat()), Pushed::Some);
+    }
     until("no memory is left", || used(&broker, "requests") > (1_536 - 16) << 10);
     for client in &mut clients {
         client.exchange(&[]);
