@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn a_batch_in_reserved_space_is_read() {
         let dir = tempfile::tempdir().expect("a directory");
-        let segment = |base| File::options().write(true).create(true).open(segment_path(dir.path(), base));
+        let segment =
+            |base| File::options().write(true).create_new(true).open(segment_path(dir.path(), base));
         let reserved = vec![0; 2 * READ_BYTES];
         let first = segment(0).expect("a file");
         first.write_all_at(&reserved, 0).expect("written");
