@@ -333,6 +333,13 @@ fn decide(
             format!("nothing before a seek; the error: {}", last()),
         ),
         _ if queue.waits && idle < after => Diagnosis::Goes(idle),
+        // The application has its error, or finds it with the next poll.
+        Fetching::Ahead | Fetching::Blocked | Fetching::Asked { .. }
+            if trouble.is_some_and(|trouble| trouble.cause == Cause::Unauthorized) =>
+        {
+            let text = format!("fetching again after pauses; the error: {}", last());
+            Diagnosis::Stuck(Cause::Unauthorized, text)
+        }
         Fetching::Ahead => Diagnosis::Stuck(Cause::NotPolled, not_polled(queue, idle)),
         _ if queue.waits => Diagnosis::Stuck(Cause::NotPolled, not_polled(queue, idle)),
         Fetching::NoLeader { reachable: true } => {
