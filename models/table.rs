@@ -111,25 +111,31 @@ pub(crate) const MODELS: &[Model] = &[
     },
     Model {
         name: "memory",
-        files: &["crates/broker/src/memory.rs"],
+        files: &[
+            "crates/broker/src/memory.rs",
+            "crates/broker/src/memory/line.rs",
+            "crates/broker/src/memory/pool.rs",
+            "crates/broker/src/memory/room.rs",
+        ],
         tool: Tool::Shuttle,
-        edits: &[],
+        edits: &[("memory", "mod line;\nmod pool;\nmod room;\n", "use super::{line, pool, room};\n")],
         weakened: &[
             Weakened {
-                name: "with_a_late_waiter",
-                from: "let sent = self.unsent.sent.notified();\n            if self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {\n                sent.await;",
-                to: "if self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {\n                self.unsent.sent.notified().await;",
+                name: "with_a_late_look_for_room",
+                from: "self.change(|state| ticket = state.line.enter(client, granted));",
+                to: "ticket = self.lock().line.enter(client, granted);",
             },
             Weakened {
-                name: "with_an_early_wake_up",
-                from: "self.unsent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);\n        self.unsent.sent.notify_waiters();",
-                to: "self.unsent.sent.notify_waiters();\n        self.unsent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);",
+                name: "with_a_start_that_admits_no_other",
+                from: "room.change(|state| state.is_admitting = false);",
+                to: "room.lock().is_admitting = false;",
             },
             Weakened {
-                name: "with_one_wake_up_for_all",
-                from: "self.unsent.sent.notify_waiters();",
-                to: "self.unsent.sent.notify_one();",
+                name: "with_a_late_look_for_memory",
+                from: "self.change(|state| ticket = state.line.enter(client, Waiter { units, granted }));",
+                to: "ticket = self.lock().line.enter(client, Waiter { units, granted });",
             },
+            Weakened { name: "with_memory_that_is_lent_twice", from: "state.free -= units;", to: "" },
             Weakened {
                 name: "with_two_steps",
                 from: "self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;",

@@ -1,7 +1,10 @@
 //! The broker's memory: no request waits for memory that is free, and no more is given than there is.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use ottla_models::run::shuttle;
 use shuttle::future::block_on;
@@ -13,18 +16,21 @@ const UNIT: usize = 1 << 10;
 macro_rules! responses {
     ($variant:ident) => {
         shuttle(concat!("memory, responses, ", stringify!($variant)), 4_000, || {
-            use ottla_models::memory::$variant::memory::MemoryBudget;
+            use ottla_models::memory::$variant::memory::{ClientHost, MemoryBudget};
             let budget = Arc::new(MemoryBudget::new(UNIT, 0));
             let connections: Vec<_> = (0..3)
                 .map(|number| {
                     let budget = budget.clone();
+                    // Two of them are of one client.
+                    let client = ClientHost::new(Some([10, 0, 0, number / 2].into()));
                     thread::spawn(move || {
                         for request in 0..2 {
-                            block_on(budget.room_for_response());
+                            let admission = block_on(budget.room_for_response(client));
                             if number == 0 && request == 1 {
                                 break;
                             }
-                            let sending = budget.send(10);
+                            let sending = budget.send(client, 10);
+                            drop(admission);
                             thread::yield_now();
                             drop(sending);
                         }
@@ -58,6 +64,45 @@ macro_rules! kept {
     };
 }
 
+/// Requests for more than half of the budget, one of which is given up while it waits.
+macro_rules! requests {
+    ($variant:ident) => {
+        shuttle(concat!("memory, requests, ", stringify!($variant)), 4_000, || {
+            use ottla_models::memory::$variant::memory::{ClientHost, MemoryBudget};
+            let budget = Arc::new(MemoryBudget::new(3 * UNIT, 0));
+            let charged = Arc::new(AtomicUsize::new(0));
+            let connections: Vec<_> = (0..3)
+                .map(|number| {
+                    let (budget, charged) = (budget.clone(), charged.clone());
+                    let client = ClientHost::new(Some([10, 0, 0, number / 2].into()));
+                    thread::spawn(move || {
+                        if number == 0 {
+                            block_on(async {
+                                let mut waiting = pin!(budget.charge(client, 3 * UNIT));
+                                let once = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx)));
+                                drop(once.await);
+                            });
+                        }
+                        // One of them asks for more than there is, and gets all.
+                        let units = [2, 2, 9][usize::from(number)];
+                        let charge = block_on(budget.charge(client, units * UNIT));
+                        let before = charged.fetch_add(units.min(3), Ordering::Relaxed);
+                        assert!(before + units.min(3) <= 3, "{before} of 3 units were given before {units}");
+                        thread::yield_now();
+                        charged.fetch_sub(units.min(3), Ordering::Relaxed);
+                        drop(charge);
+                    })
+                })
+                .collect();
+            for connection in connections {
+                connection.join().expect("it gets its memory");
+            }
+            assert_eq!(budget.waiting(), 0, "no waiter is left");
+            assert!(budget.try_charge(ClientHost::LOCAL, 3 * UNIT).is_some(), "all memory was returned");
+        })
+    };
+}
+
 #[test]
 fn each_response_finds_room_after_others_are_sent() {
     responses!(shipped);
@@ -65,57 +110,31 @@ fn each_response_finds_room_after_others_are_sent() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_response_must_be_listed_before_it_looks_again() {
-    responses!(with_a_late_waiter);
+fn a_request_that_waits_must_look_for_room_in_one_step() {
+    responses!(with_a_late_look_for_room);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_sent_response_must_be_counted_before_others_are_woken() {
-    responses!(with_an_early_wake_up);
+fn a_request_that_has_started_must_admit_the_next_one() {
+    responses!(with_a_start_that_admits_no_other);
 }
 
-#[test]
-#[should_panic(expected = "deadlock")]
-fn a_sent_response_must_wake_all_waiters() {
-    responses!(with_one_wake_up_for_all);
-}
-
-/// Requests for more than half of the budget, one of which is given up while it waits.
 #[test]
 fn requests_get_memory_in_turn_and_never_more_than_there_is() {
-    shuttle("memory, requests", 4_000, || {
-        let budget = Arc::new(ottla_models::memory::shipped::memory::MemoryBudget::new(3 * UNIT, 0));
-        let charged = Arc::new(AtomicUsize::new(0));
-        let connections: Vec<_> = (0..3)
-            .map(|number| {
-                let (budget, charged) = (budget.clone(), charged.clone());
-                thread::spawn(move || {
-                    if number == 0 {
-                        block_on(async {
-                            let mut waiting = std::pin::pin!(budget.charge(3 * UNIT));
-                            let once =
-                                std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx)));
-                            drop(once.await);
-                        });
-                    }
-                    // One of them asks for more than there is, and gets all.
-                    let units = [2, 2, 9][number];
-                    let charge = block_on(budget.charge(units * UNIT));
-                    let before = charged.fetch_add(units.min(3), Ordering::Relaxed);
-                    assert!(before + units.min(3) <= 3, "{before} of 3 units were given before {units}");
-                    thread::yield_now();
-                    charged.fetch_sub(units.min(3), Ordering::Relaxed);
-                    drop(charge);
-                })
-            })
-            .collect();
-        for connection in connections {
-            connection.join().expect("it gets its memory");
-        }
-        assert_eq!(budget.waiting(), 0, "no waiter is left");
-        assert!(budget.try_charge(3 * UNIT).is_some(), "all memory was returned");
-    });
+    requests!(shipped);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_request_that_waits_must_look_for_memory_in_one_step() {
+    requests!(with_a_late_look_for_memory);
+}
+
+#[test]
+#[should_panic(expected = "units were given")]
+fn memory_must_be_lent_once() {
+    requests!(with_memory_that_is_lent_twice);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use ottla_wire::batch::BatchHeader;
 use ottla_wire::{CompressError, Compression, RecordError};
 
 use crate::cluster::Cluster;
+use crate::memory::ClientHost;
 use crate::partition::Partition;
 
 /// Batches whose compressed records have more bytes are not checked at once.
@@ -91,6 +92,7 @@ pub(crate) struct SoundBatches {
 pub(crate) async fn check_in_steps(
     cluster: &Arc<Cluster>,
     partition: &Partition,
+    client: ClientHost,
     now_ms: i64,
     batches: BytesMut,
     transactional: Transactional,
@@ -101,7 +103,7 @@ pub(crate) async fn check_in_steps(
         (log.dir().to_owned(), log.config().clone())
     };
     let mut check = BatchesCheck::new(dir, config, now_ms, batches, options);
-    let _memory = cluster.decoder_memory.charge(check.memory_bytes()).await;
+    let _memory = cluster.decoder_memory.charge(client, check.memory_bytes()).await;
     loop {
         let step = move |_: &Cluster| {
             let mut has_more = true;

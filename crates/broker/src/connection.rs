@@ -338,7 +338,8 @@ impl<T: Transport> Connection<T> {
             }
             let Awaited { limits, to_charge, reads, has_timer, look_at, due } =
                 self.awaited(&mut times, is_draining)?;
-            let Self { io, frames, pending, charge, decrypted, .. } = &mut *self;
+            let Self { io, frames, pending, charge, decrypted, context, .. } = &mut *self;
+            let context = &**context;
             set_deadline(timer.as_mut(), look_at);
             tokio::select! {
                 biased;
@@ -346,8 +347,8 @@ impl<T: Transport> Connection<T> {
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = cluster.serving.turned_since(flips.2), if !is_draining => {}
                 closed = evicted(decrypted.as_ref().map(Place::eviction)), if decrypted.is_some() => return Err(closed),
-                () = progress(pending, io.encrypted_bytes_max(), &cluster), if !pending.is_empty() => {}
-                granted = cluster.memory.charge(to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
+                () = progress(pending, io.encrypted_bytes_max(), context), if !pending.is_empty() => {}
+                granted = cluster.memory.charge(context.client_host(), to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
                 read = receive_or_leave(io, frames, charge, limits, reads), if reads != Reads::Nothing => match read? {
@@ -485,7 +486,8 @@ impl<T: Transport> Connection<T> {
             let limits = self.context.cluster.shares.limits();
             let needed = needed(&mut self.io, &self.frames, self.charge.as_ref(), limits);
             if let Some(needed) = needed.filter(|needed| !needed.is_for_record) {
-                let Some(charge) = self.context.cluster.memory.try_charge(needed.bytes) else { break };
+                let (memory, client) = (&self.context.cluster.memory, self.context.client_host());
+                let Some(charge) = memory.try_charge(client, needed.bytes) else { break };
                 self.charge = Some(Granted::new(charge, false));
             }
             match self.frames.next_frame() {
@@ -503,8 +505,8 @@ impl<T: Transport> Connection<T> {
         !self.frames.has_frame() && self.pending.iter().all(|pending| waits_for_others(pending.api))
     }
 
-    /// Returns `true` if the client need not pause, no fault of a test holds the connection, and if no request is in progress, or all of them and the next one are produce
-    /// requests.
+    /// Returns `true` if the client need not pause, no fault of a test holds the connection, and if no request is in progress, or all of
+    /// them and the next one are produce requests.
     fn may_start(&self) -> bool {
         if self.context.mute.until().is_some() && !self.context.cluster.is_draining() {
             return false;
@@ -526,8 +528,10 @@ impl<T: Transport> Connection<T> {
         {
             return Err(Closed::Peer(reason));
         }
+        let mut admission = None;
         if has_large_response(api, frame.len()) {
-            self.context.cluster.memory.room_for_response().await;
+            let memory = &self.context.cluster.memory;
+            admission = Some(memory.room_for_response(self.context.client_host()).await);
         }
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
         let (began, bytes) = (Instant::now(), frame.len());
@@ -539,9 +543,9 @@ impl<T: Transport> Connection<T> {
         let reply = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
         if let Some(reply) = reply {
             let before = uncounted_bytes(&self.pending);
-            pending.done =
-                Some(Done::new(reply, before, self.io.encrypted_bytes_max(), &self.context.cluster));
+            pending.done = Some(Done::new(reply, before, self.io.encrypted_bytes_max(), &self.context));
         }
+        drop(admission);
         if waits_for_others(api) {
             drop(pending.charge.take());
         }
@@ -557,7 +561,7 @@ impl<T: Transport> Connection<T> {
             let cluster = &self.context.cluster;
             let has_begun = self.frames.arrived() > cluster.shares.limits().share;
             let next = NextRequest { granted: &mut self.charge, has_begun };
-            let pace = Pace::new(cluster, done.memory, thread).before(next);
+            let pace = Pace::new(&self.context, done.memory, thread).before(next);
             let (bytes, errors) = match done.reply {
                 Reply::Answer(chain, errors) => {
                     let bytes = chain.len();
@@ -622,10 +626,10 @@ fn waits_for_others(api: ApiKey) -> bool {
 impl Done {
     /// A response is counted as soon as it exists: it may have to wait for earlier ones, or for the thread that writes it. `before` are
     /// the bytes of earlier ones that are not counted.
-    fn new(reply: Reply, before: usize, encrypted_max: usize, cluster: &Cluster) -> Self {
+    fn new(reply: Reply, before: usize, encrypted_max: usize, context: &ConnectionContext) -> Self {
         let memory = reply
             .chain()
-            .map_or(ResponseMemory::NONE, |chain| ResponseMemory::of(chain, before, encrypted_max, cluster));
+            .map_or(ResponseMemory::NONE, |chain| ResponseMemory::of(chain, before, encrypted_max, context));
         Self { reply, memory }
     }
 }
@@ -645,14 +649,14 @@ async fn evicted(eviction: Option<Arc<Notify>>) -> Closed {
 }
 
 /// Waits until the first response in the queue is ready, and polls the others meanwhile.
-async fn progress(pending: &mut VecDeque<Pending>, encrypted_max: usize, cluster: &Cluster) {
+async fn progress(pending: &mut VecDeque<Pending>, encrypted_max: usize, context: &ConnectionContext) {
     poll_fn(|cx| {
         for at in 0..pending.len() {
             if pending[at].done.is_none()
                 && let Poll::Ready(reply) = pending[at].reply.as_mut().poll(cx)
             {
                 let before = uncounted_bytes(pending);
-                pending[at].done = Some(Done::new(reply, before, encrypted_max, cluster));
+                pending[at].done = Some(Done::new(reply, before, encrypted_max, context));
             }
         }
         match pending.front() {

@@ -1,15 +1,24 @@
 //! The memory that clients can make the broker use: large requests that are received or answered, and parts of files
 //! that are sent.
 //!
-//! A connection that needs more waits: it is not read, and its response not sent, until others have returned theirs. Each
-//! holder has a deadline, which is short while others wait for it: see [`Charge::is_wanted`] and [`Sending::is_wanted`].
+//! A connection that needs more waits: it is not read, and its response not sent, until others have returned theirs. The client
+//! that has the least of it is the next one, so that no number of connections of one client keeps others waiting. Each holder has
+//! a deadline, which is short while others wait for it: see [`Charge::is_wanted`] and [`Sending::is_wanted`].
+
+mod line;
+mod pool;
+mod room;
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+pub(crate) use line::ClientHost;
+pub(crate) use pool::Charge;
+use pool::Pool;
+use room::Room;
+pub(crate) use room::{Admission, Sending};
 
 /// The unit of the budget.
 const UNIT: usize = 1 << 10;
@@ -49,167 +58,62 @@ pub(crate) struct MemoryBudget {
     large: Arc<Pool>,
     /// The rest, in which large requests have no place: small ones never wait behind them.
     small: Arc<Pool>,
-    max: u32,
-    unsent: Arc<Unsent>,
-    unsent_max: usize,
-}
-
-/// A part of the budget.
-#[derive(Debug)]
-struct Pool {
-    units: Arc<Semaphore>,
-    /// The requests that wait for it.
-    waiting: AtomicUsize,
-}
-
-/// The bytes of responses that are built and not sent.
-#[derive(Debug, Default)]
-struct Unsent {
-    bytes: AtomicUsize,
-    /// Woken when bytes were sent.
-    sent: Notify,
-    /// The requests that wait for this.
-    waiting: AtomicUsize,
-}
-
-/// A response that is not sent yet, which is counted until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Sending {
-    unsent: Arc<Unsent>,
-    bytes: usize,
-}
-
-impl Sending {
-    /// Returns `true` while a request waits until responses are sent.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.unsent.waiting.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        self.unsent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.unsent.sent.notify_waiters();
-    }
-}
-
-/// Counts a waiter until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Memory of the budget, which is returned when this is dropped.
-#[derive(Debug)]
-#[must_use = "the memory is returned when this is dropped"]
-pub(crate) struct Charge {
-    _units: OwnedSemaphorePermit,
-    pool: Arc<Pool>,
-}
-
-impl Charge {
-    /// Returns `true` while a request waits for the part of the budget that this is of. Others that wait cannot use it.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.pool.waiting.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Pool {
-    fn new(units: u32) -> Arc<Self> {
-        Arc::new(Self { units: Arc::new(Semaphore::new(units as usize)), waiting: AtomicUsize::new(0) })
-    }
-
-    fn try_take(self: &Arc<Self>, units: u32) -> Option<Charge> {
-        let units = self.units.clone().try_acquire_many_owned(units).ok()?;
-        Some(Charge { _units: units, pool: self.clone() })
-    }
-
-    async fn take(self: &Arc<Self>, units: u32) -> Charge {
-        match self.units.clone().acquire_many_owned(units).await {
-            Ok(units) => Charge { _units: units, pool: self.clone() },
-            // The semaphore is never closed.
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    fn free(&self) -> usize {
-        self.units.available_permits()
-    }
+    max: usize,
+    room: Arc<Room>,
 }
 
 impl MemoryBudget {
     /// A budget of so many bytes, and so many more for responses that are not sent yet.
     pub(crate) fn new(bytes: usize, unsent_max: usize) -> Self {
-        let max = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
-        Self {
-            large: Pool::new(large_max(max)),
-            small: Pool::new(max - large_max(max)),
-            max,
-            unsent: Arc::default(),
-            unsent_max,
-        }
+        let max = (bytes / UNIT).max(1);
+        let large = large_max(max);
+        Self { large: Pool::new(large), small: Pool::new(max - large), max, room: Room::new(unsent_max) }
     }
 
-    /// Takes this much memory if it is free and no connection waits for it.
-    pub(crate) fn try_charge(&self, bytes: usize) -> Option<Charge> {
+    /// Takes this much memory if it is free and no connection waits for it that is before this one.
+    pub(crate) fn try_charge(&self, client: ClientHost, bytes: usize) -> Option<Charge> {
         let units = self.units_of(bytes);
-        let small = if self.is_large(units) { None } else { self.small.try_take(units) };
-        small.or_else(|| self.large.try_take(units))
+        let small = if self.is_large(units) { None } else { self.small.try_take(client, units) };
+        small.or_else(|| self.large.try_take(client, units))
     }
 
-    /// Waits until there is room for one more response. A request whose response may be large is not started before.
+    /// Waits until there is room for one more response. A request whose response may be large is not started before, and keeps the
+    /// admission until its response is counted, or until others are awaited for it.
     ///
-    /// The response's size is not known before it is built, so each request that starts at the limit exceeds it by one response.
-    pub(crate) async fn room_for_response(&self) {
-        while self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {
-            let _waiting = Waiting::new(&self.unsent.waiting);
-            let sent = self.unsent.sent.notified();
-            if self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {
-                sent.await;
-            }
-        }
+    /// The response's size is not known before it is built, so the limit is exceeded by one response, and by those whose requests
+    /// wait for others.
+    pub(crate) async fn room_for_response(&self, client: ClientHost) -> Admission {
+        self.room.enter(client).await
     }
 
     /// Counts a response until it is sent.
-    pub(crate) fn send(&self, bytes: usize) -> Sending {
-        self.unsent.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Sending { unsent: self.unsent.clone(), bytes }
+    pub(crate) fn send(&self, client: ClientHost, bytes: usize) -> Sending {
+        self.room.send(client, bytes)
     }
 
-    fn units_of(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, large_max(self.max))
+    fn units_of(&self, bytes: usize) -> usize {
+        bytes.div_ceil(UNIT).clamp(1, large_max(self.max))
     }
 
     /// Returns `true` for more than a sixteenth of the budget.
-    const fn is_large(&self, units: u32) -> bool {
+    const fn is_large(&self, units: usize) -> bool {
         units > self.max / 16
     }
 
-    /// Waits for this much memory, in the order of the calls; small requests do not wait for large ones that wait. A request above
-    /// three quarters of the budget gets those.
+    /// Waits for this much memory, until this is the first one in the line; small requests do not wait for large ones that wait. A
+    /// request above three quarters of the budget gets those.
     ///
-    /// Dropping the future gives up the place in the queue.
-    pub(crate) async fn charge(&self, bytes: usize) -> Charge {
-        if let Some(charge) = self.try_charge(bytes) {
+    /// Dropping the future gives up the place in the line.
+    pub(crate) async fn charge(&self, client: ClientHost, bytes: usize) -> Charge {
+        if let Some(charge) = self.try_charge(client, bytes) {
             return charge;
         }
         let units = self.units_of(bytes);
-        let _waiting = Waiting::new(&self.large.waiting);
         if self.is_large(units) {
-            return self.large.take(units).await;
+            return self.large.take(client, units).await;
         }
-        let _waiting_for_small = Waiting::new(&self.small.waiting);
-        let (mut small, mut large) = (pin!(self.small.take(units)), pin!(self.large.take(units)));
+        let (mut small, mut large) =
+            (pin!(self.small.take(client, units)), pin!(self.large.take(client, units)));
         poll_fn(|cx| {
             let small = small.as_mut().poll(cx);
             if small.is_ready() { small } else { large.as_mut().poll(cx) }
@@ -219,18 +123,18 @@ impl MemoryBudget {
 
     /// The bytes of requests and parts of files that hold memory.
     pub(crate) fn used_bytes(&self) -> usize {
-        (self.max as usize).saturating_sub(self.free_units()) * UNIT
+        self.max.saturating_sub(self.free_units()) * UNIT
     }
 
     /// The bytes of responses that are not sent yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.unsent.bytes.load(Ordering::Relaxed)
+        self.room.bytes()
     }
 
     /// The number of requests and responses that wait for memory.
     pub(crate) fn waiting(&self) -> usize {
         // Those that wait for the small pool wait for the large one as well.
-        self.large.waiting.load(Ordering::Relaxed) + self.unsent.waiting.load(Ordering::Relaxed)
+        self.large.waiting() + self.room.waiting()
     }
 
     fn free_units(&self) -> usize {
@@ -243,8 +147,28 @@ impl MemoryBudget {
     }
 }
 
+/// Work that is done for one request at a time. The client that has waited longest since its last turn is the next one.
+#[derive(Debug)]
+pub(crate) struct FairTurns(Arc<Pool>);
+
+impl Default for FairTurns {
+    fn default() -> Self {
+        Self(Pool::new(1))
+    }
+}
+
+impl FairTurns {
+    /// Waits for the turn, which ends when the result is dropped.
+    pub(crate) async fn take(&self, client: ClientHost) -> Charge {
+        match self.0.try_take(client, 1) {
+            Some(turn) => turn,
+            None => self.0.take(client, 1).await,
+        }
+    }
+}
+
 /// The part of the budget that large requests share.
-const fn large_max(max: u32) -> u32 {
+const fn large_max(max: usize) -> usize {
     let quarter = max / 4;
     max - quarter
 }
@@ -332,6 +256,8 @@ mod tests {
 
     use super::*;
 
+    const ANNA: ClientHost = ClientHost::LOCAL;
+
     async fn is_pending<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
         let mut future = future;
         poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
@@ -340,15 +266,15 @@ mod tests {
     #[tokio::test]
     async fn a_charge_waits_until_others_return_theirs() {
         let budget = MemoryBudget::new(100 * UNIT, 0);
-        let first = budget.charge(60 * UNIT).await;
-        let mut second = pin!(budget.charge(50 * UNIT));
+        let first = budget.charge(ANNA, 60 * UNIT).await;
+        let mut second = pin!(budget.charge(ANNA, 50 * UNIT));
         assert!(is_pending(second.as_mut()).await && first.is_wanted() && budget.waiting() == 1);
         drop(first);
         let second = second.await;
         assert_eq!((budget.free(), budget.waiting()), (50 * UNIT, 0));
         drop(second);
         // More than there is: three quarters of it.
-        let _most = budget.charge(1_000 * UNIT).await;
+        let _most = budget.charge(ANNA, 1_000 * UNIT).await;
         assert_eq!(budget.free(), 25 * UNIT);
     }
 
@@ -356,24 +282,27 @@ mod tests {
     #[tokio::test]
     async fn large_requests_that_wait_do_not_stop_small_ones() {
         let budget = MemoryBudget::new(160 * UNIT, 0);
-        let _claims = budget.charge(1_000 * UNIT).await;
-        let mut waits = pin!(budget.charge(1_000 * UNIT));
+        let _claims = budget.charge(ANNA, 1_000 * UNIT).await;
+        let mut waits = pin!(budget.charge(ANNA, 1_000 * UNIT));
         assert!(is_pending(waits.as_mut()).await);
-        assert!(budget.try_charge(11 * UNIT).is_none(), "more than a sixteenth waits with the large ones");
-        let small: Vec<_> = (0..4).map(|_| budget.try_charge(10 * UNIT)).collect();
+        assert!(
+            budget.try_charge(ANNA, 11 * UNIT).is_none(),
+            "more than a sixteenth waits with the large ones"
+        );
+        let small: Vec<_> = (0..4).map(|_| budget.try_charge(ANNA, 10 * UNIT)).collect();
         assert!(small.iter().all(Option::is_some));
-        assert!(budget.try_charge(UNIT).is_none());
+        assert!(budget.try_charge(ANNA, UNIT).is_none());
     }
 
     /// It had its turn among large ones, and waited for what small ones held, first of all that came after it.
     #[tokio::test]
     async fn a_large_request_that_waits_for_small_ones_does_not_stop_others() {
         let budget = MemoryBudget::new(160 * UNIT, 0);
-        let small: Vec<_> = (0..5).map(|_| budget.try_charge(10 * UNIT).expect("free")).collect();
-        let mut large = pin!(budget.charge(1_000 * UNIT));
+        let small: Vec<_> = (0..5).map(|_| budget.try_charge(ANNA, 10 * UNIT).expect("free")).collect();
+        let mut large = pin!(budget.charge(ANNA, 1_000 * UNIT));
         assert!(is_pending(large.as_mut()).await);
         assert!(!small[0].is_wanted() && small[4].is_wanted(), "the fifth is in the large one's part");
-        let mut waits = pin!(budget.charge(UNIT));
+        let mut waits = pin!(budget.charge(ANNA, UNIT));
         assert!(is_pending(waits.as_mut()).await && small[0].is_wanted());
         let mut small = small.into_iter();
         drop(small.next());
@@ -385,9 +314,9 @@ mod tests {
     #[tokio::test]
     async fn a_small_request_takes_memory_that_a_large_one_returns() {
         let budget = MemoryBudget::new(160 * UNIT, 0);
-        let _small: Vec<_> = (0..4).map(|_| budget.try_charge(10 * UNIT).expect("free")).collect();
-        let large = budget.charge(1_000 * UNIT).await;
-        let mut waits = pin!(budget.charge(UNIT));
+        let _small: Vec<_> = (0..4).map(|_| budget.try_charge(ANNA, 10 * UNIT).expect("free")).collect();
+        let large = budget.charge(ANNA, 1_000 * UNIT).await;
+        let mut waits = pin!(budget.charge(ANNA, UNIT));
         assert!(is_pending(waits.as_mut()).await && large.is_wanted());
         drop(large);
         drop(waits.await);
@@ -398,13 +327,13 @@ mod tests {
     #[tokio::test]
     async fn memory_is_wanted_only_by_those_that_could_use_it() {
         let budget = MemoryBudget::new(160 * UNIT, 0);
-        let small = budget.charge(UNIT).await;
-        let large = budget.charge(1_000 * UNIT).await;
-        let response = budget.send(1);
-        let mut waits = pin!(budget.charge(1_000 * UNIT));
+        let small = budget.charge(ANNA, UNIT).await;
+        let large = budget.charge(ANNA, 1_000 * UNIT).await;
+        let response = budget.send(ANNA, 1);
+        let mut waits = pin!(budget.charge(ANNA, 1_000 * UNIT));
         assert!(is_pending(waits.as_mut()).await);
         assert!(large.is_wanted() && !small.is_wanted() && !response.is_wanted());
-        let mut next = pin!(budget.room_for_response());
+        let mut next = pin!(budget.room_for_response(ANNA));
         assert!(is_pending(next.as_mut()).await && response.is_wanted() && !small.is_wanted());
         assert_eq!(budget.waiting(), 2);
     }
@@ -412,15 +341,93 @@ mod tests {
     #[tokio::test]
     async fn the_next_large_response_waits_until_others_are_sent() {
         let budget = MemoryBudget::new(UNIT, 100);
-        let first = budget.send(100);
-        budget.room_for_response().await;
-        let second = budget.send(1);
-        let mut third = pin!(budget.room_for_response());
+        let first = budget.send(ANNA, 100);
+        drop(budget.room_for_response(ANNA).await);
+        let second = budget.send(ANNA, 1);
+        let mut third = pin!(budget.room_for_response(ANNA));
         assert!(is_pending(third.as_mut()).await && first.is_wanted());
         drop(second);
-        third.await;
+        drop(third.await);
         assert_eq!(budget.waiting(), 0);
         drop(first);
+    }
+
+    /// Ten thousand connections of one client made others wait for minutes.
+    #[tokio::test]
+    async fn many_connections_of_one_client_do_not_keep_others_waiting() {
+        let bert = ClientHost::new(Some(std::net::IpAddr::from([10, 0, 0, 2])));
+        let budget = MemoryBudget::new(160 * UNIT, 0);
+        let mut held: Vec<_> = (0..4).map(|_| budget.try_charge(ANNA, 30 * UNIT).expect("free")).collect();
+        let mut waits: Vec<_> = (0..100).map(|_| Box::pin(budget.charge(ANNA, 30 * UNIT))).collect();
+        for waits in &mut waits {
+            assert!(is_pending(waits.as_mut()).await);
+        }
+        let mut late = pin!(budget.charge(bert, 30 * UNIT));
+        assert!(is_pending(late.as_mut()).await && budget.waiting() == 101);
+        drop(held.pop());
+        let late = late.await;
+        assert!(!late.is_wanted() && held[0].is_wanted(), "the others have more than he has");
+        drop((held, late));
+        assert_eq!(budget.free(), 40 * UNIT, "four of the others have theirs");
+    }
+
+    /// A request that waited at the head of the line left it, and the next ones waited for ever.
+    #[tokio::test]
+    async fn those_behind_a_request_that_leaves_the_line_have_its_place() {
+        let budget = MemoryBudget::new(160 * UNIT, 0);
+        let _held = budget.charge(ANNA, 60 * UNIT).await;
+        let mut first = Box::pin(budget.charge(ANNA, 100 * UNIT));
+        let mut second = pin!(budget.charge(ANNA, 30 * UNIT));
+        assert!(is_pending(first.as_mut()).await && is_pending(second.as_mut()).await);
+        drop(first);
+        drop(second.await);
+        assert_eq!((budget.free(), budget.waiting()), (100 * UNIT, 0));
+    }
+
+    /// All that waited started at once, and exceeded the limit by the responses of all of them.
+    #[tokio::test]
+    async fn requests_that_wait_for_room_start_one_after_another() {
+        let budget = MemoryBudget::new(UNIT, 100);
+        let sent = budget.send(ANNA, 101);
+        let mut first = Box::pin(budget.room_for_response(ANNA));
+        let mut second = Box::pin(budget.room_for_response(ANNA));
+        let mut third = Box::pin(budget.room_for_response(ANNA));
+        for waits in [&mut first, &mut second, &mut third] {
+            assert!(is_pending(waits.as_mut()).await);
+        }
+        drop(sent);
+        let admission = first.await;
+        assert!(is_pending(second.as_mut()).await, "the first one builds its response");
+        let sent = budget.send(ANNA, 101);
+        drop(admission);
+        assert!(is_pending(second.as_mut()).await, "there is no room");
+        drop(sent);
+        // One that is admitted and leaves lets the next one start.
+        drop(second);
+        drop(third.await);
+        assert_eq!((budget.unsent_bytes(), budget.waiting()), (0, 0));
+    }
+
+    /// The requests of one client that had come first were all before those of others.
+    #[tokio::test]
+    async fn clients_take_turns() {
+        let bert = ClientHost::new(Some(std::net::IpAddr::from([10, 0, 0, 2])));
+        let turns = FairTurns::default();
+        let turn = turns.take(ANNA).await;
+        let mut annas: Vec<_> = (0..3).map(|_| Box::pin(turns.take(ANNA))).collect();
+        for waits in &mut annas {
+            assert!(is_pending(waits.as_mut()).await);
+        }
+        let mut berts = Box::pin(turns.take(bert));
+        assert!(is_pending(berts.as_mut()).await);
+        drop(turn);
+        let turn = annas.remove(0).await;
+        assert!(is_pending(annas[0].as_mut()).await && is_pending(berts.as_mut()).await);
+        drop(turn);
+        assert!(is_pending(annas[0].as_mut()).await, "it is the other client's turn");
+        drop(berts.await);
+        drop(annas.remove(0).await);
+        drop(annas.remove(0).await);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::durable_append::{AppendRefusal, await_durable, log_with_offsets, offsets_of, refusal, reserve};
+use crate::memory::ClientHost;
 use crate::partition::Partition;
 use crate::recompression::check_and_recompress;
 use crate::topics::Topic;
@@ -30,7 +31,15 @@ impl Cluster {
         let now_ms = self.clock.now_ms();
         let mut check = Check::Records;
         if partition.stored_codec.differs_from(&batch) {
-            let stored = check_and_recompress(self, partition, now_ms, batch, Transactional::Refused).await;
+            let stored = check_and_recompress(
+                self,
+                partition,
+                ClientHost::LOCAL,
+                now_ms,
+                batch,
+                Transactional::Refused,
+            )
+            .await;
             batch = stored.map_err(|error| refusal(&error))?;
             check = Check::Trusted;
         }

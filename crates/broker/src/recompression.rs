@@ -10,6 +10,7 @@ use ottla_wire::{CompressError, Compression, RecordError, recompress};
 
 use crate::batch_checks::check_in_steps;
 use crate::cluster::Cluster;
+use crate::memory::ClientHost;
 use crate::partition::Partition;
 
 /// Copies of the records while they are recompressed: decompressed, compressed in the codec's scratch memory, and as a batch.
@@ -21,18 +22,19 @@ const COPIES: usize = 3;
 pub(crate) async fn check_and_recompress(
     cluster: &Arc<Cluster>,
     partition: &Partition,
+    client: ClientHost,
     now_ms: i64,
     batches: BytesMut,
     transactional: Transactional,
 ) -> Result<BytesMut, AppendError> {
-    let checked = check_in_steps(cluster, partition, now_ms, batches, transactional).await?;
+    let checked = check_in_steps(cluster, partition, client, now_ms, batches, transactional).await?;
     let (dir, config) = {
         let log = partition.log();
         (log.dir().to_owned(), log.config().clone())
     };
     // A change of the setting may have come in between.
     let Some(codec) = config.compression else { return Ok(checked.batches) };
-    let _memory = cluster.decoder_memory.charge(COPIES * checked.records_bytes_max).await;
+    let _memory = cluster.decoder_memory.charge(client, COPIES * checked.records_bytes_max).await;
     let work = move |_: &Cluster| recompress_all(&dir, &config, codec, &checked.batches);
     cluster.run_check(work).await
 }

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use shuttle::future::batch_semaphore::{BatchSemaphore, Fairness};
 use shuttle::sync::{Mutex, MutexGuard};
 
 /// In place of `tokio::sync::Notify`.
@@ -146,50 +145,78 @@ impl Drop for Notified<'_> {
     }
 }
 
-/// In place of `tokio::sync::Semaphore`.
-#[derive(Debug)]
-pub struct Semaphore(BatchSemaphore);
+/// In place of `tokio::sync::oneshot`.
+pub mod oneshot {
+    use super::{Arc, Context, Mutex, Pin, Poll, Waker};
 
-/// In place of `tokio::sync::OwnedSemaphorePermit`.
-#[derive(Debug)]
-pub struct OwnedSemaphorePermit {
-    semaphore: Arc<Semaphore>,
-    permits: usize,
-}
-
-/// In place of Tokio's errors, for a semaphore that has no permits or is closed.
-#[derive(Debug)]
-pub struct NoPermits;
-
-impl Semaphore {
-    /// A semaphore whose waiters are served in order.
-    pub fn new(permits: usize) -> Self {
-        Self(BatchSemaphore::new(permits, Fairness::StrictlyFair))
+    /// A channel for one value.
+    pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
+        let state = State { value: None, has_sender: true, waker: None };
+        let shared = Arc::new(Mutex::new(state));
+        (Sender(shared.clone()), Receiver(shared))
     }
 
-    /// The permits that are free.
-    pub fn available_permits(&self) -> usize {
-        self.0.available_permits()
+    #[derive(Debug)]
+    struct State<T> {
+        value: Option<T>,
+        has_sender: bool,
+        waker: Option<Waker>,
     }
 
-    /// Takes permits that are free while no other waits.
-    pub fn try_acquire_many_owned(self: Arc<Self>, permits: u32) -> Result<OwnedSemaphorePermit, NoPermits> {
-        self.0.try_acquire(permits as usize).map_err(|_| NoPermits)?;
-        Ok(OwnedSemaphorePermit { semaphore: self, permits: permits as usize })
+    type Shared<T> = Arc<Mutex<State<T>>>;
+
+    const NO_PANIC: &str = "no code that could panic runs under this lock";
+
+    /// In place of `tokio::sync::oneshot::Sender`.
+    #[derive(Debug)]
+    pub struct Sender<T>(Shared<T>);
+
+    impl<T> Sender<T> {
+        /// Sends the value, which is returned if there is no receiver.
+        pub fn send(self, value: T) -> Result<(), T> {
+            if Arc::strong_count(&self.0) == 1 {
+                return Err(value);
+            }
+            // The drop of the sender wakes the receiver.
+            self.0.lock().expect(NO_PANIC).value = Some(value);
+            Ok(())
+        }
     }
 
-    /// Waits for permits.
-    pub async fn acquire_many_owned(
-        self: Arc<Self>,
-        permits: u32,
-    ) -> Result<OwnedSemaphorePermit, NoPermits> {
-        self.0.acquire(permits as usize).await.map_err(|_| NoPermits)?;
-        Ok(OwnedSemaphorePermit { semaphore: self, permits: permits as usize })
+    impl<T> Drop for Sender<T> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                return;
+            }
+            let mut state = self.0.lock().expect(NO_PANIC);
+            state.has_sender = false;
+            let waker = state.waker.take();
+            drop(state);
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
-}
 
-impl Drop for OwnedSemaphorePermit {
-    fn drop(&mut self) {
-        self.semaphore.0.release(self.permits);
+    /// In place of `tokio::sync::oneshot::Receiver`.
+    #[derive(Debug)]
+    pub struct Receiver<T>(Shared<T>);
+
+    /// In place of `tokio::sync::oneshot::error::RecvError`: the sender was dropped.
+    #[derive(Debug)]
+    pub struct NoSender;
+
+    impl<T> Future for Receiver<T> {
+        type Output = Result<T, NoSender>;
+
+        fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+            let mut state = self.0.lock().expect(NO_PANIC);
+            if let Some(value) = state.value.take() {
+                return Poll::Ready(Ok(value));
+            }
+            if !state.has_sender {
+                return Poll::Ready(Err(NoSender));
+            }
+            state.waker = Some(context.waker().clone());
+            Poll::Pending
+        }
     }
 }

@@ -198,14 +198,14 @@ async fn select(
 /// A request that has memory of its own does not wait for more, because others could wait for its part. The client then begins again
 /// with a request that names all partitions.
 async fn charge_session(context: &RequestContext, bytes: usize) -> Result<Charge, ErrorCode> {
-    let memory = &context.cluster().memory;
+    let (memory, client) = (&context.cluster().memory, context.connection.client_host());
     let charge = if is_charged(context.frame.len()) {
-        memory.try_charge(bytes)
+        memory.try_charge(client, bytes)
     } else {
-        tokio::time::timeout(SESSION_WAIT_MAX, memory.charge(bytes)).await.ok()
+        tokio::time::timeout(SESSION_WAIT_MAX, memory.charge(client, bytes)).await.ok()
     };
     let charge = charge.ok_or(ErrorCode::FetchSessionIdNotFound)?;
-    memory.room_for_response().await;
+    drop(memory.room_for_response(client).await);
     Ok(charge)
 }
 

@@ -23,6 +23,7 @@ const SHARE: &str = "share";
 impl Api for ListGroupsRequest {
     async fn handle(self, context: RequestContext) -> ListGroupsResponse {
         let may_see_all = context.may_see(Operation::Describe, ResourceType::Cluster, CLUSTER_NAME);
+        let _turn = context.cluster().take_list_turn(context.connection.client_host()).await;
         let (mut groups, mut pace) = (Vec::new(), Pace::default());
         for group_id in names(context.cluster()) {
             pace.step().await;

@@ -28,6 +28,7 @@ impl Api for ListTransactionsRequest {
         let Ok(pattern) = pattern else {
             return self.refuse(&context, ErrorCode::InvalidRegularExpression);
         };
+        let _turn = context.cluster().take_list_turn(context.connection.client_host()).await;
         let node = context.node();
         let listing = move |cluster: &Cluster| list(cluster, node, self, pattern.as_ref());
         let mut listed = context.cluster().run_lookup(listing).await;

@@ -72,6 +72,7 @@ use crate::cluster::Cluster;
 use crate::cluster::nodes::Node;
 use crate::intercept::{Fault, Intercepted};
 use crate::kafka_level::KafkaLevel;
+use crate::memory::ClientHost;
 use crate::peer::Peer;
 use crate::quotas::Mute;
 use crate::request_observer::AnsweredRequest;
@@ -129,6 +130,11 @@ impl ConnectionContext {
     /// Returns `true` while a fault holds the connection.
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Relaxed) > 0
+    }
+
+    /// The client, as far as shares of memory tell clients apart.
+    pub(crate) fn client_host(&self) -> ClientHost {
+        ClientHost::new(self.peer.ip())
     }
 
     /// The client: `User:ANONYMOUS` unless it is authenticated.

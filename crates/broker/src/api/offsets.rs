@@ -18,7 +18,7 @@ use ottla_protocol::messages::offset_fetch::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::{check_coordinator, coordinate};
-use super::pace::Pace;
+use super::pace::{ITEMS_PER_TURN, Pace};
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::ConsumerGroup;
@@ -44,6 +44,8 @@ const CODE_FROM: i16 = 2;
 fn name_of(context: &RequestContext, id: Uuid) -> Option<String> {
     context.cluster().topic_by_id(id).map(|topic| topic.name.to_string())
 }
+/// Fetches of offsets above this size take turns: others are served before they are answered. An index has four bytes.
+const LONG_FETCH_BYTES: usize = 4 * ITEMS_PER_TURN;
 
 impl Api for OffsetCommitRequest {
     async fn handle(mut self, context: RequestContext) -> OffsetCommitResponse {
@@ -167,6 +169,12 @@ impl Api for OffsetFetchRequest {
     async fn handle(self, context: RequestContext) -> OffsetFetchResponse {
         let stable = self.require_stable;
         let mut pace = Pace::default();
+        let is_long = self.groups.iter().any(|group| group.topics.is_none())
+            || (self.topics.is_none() && !self.group_id.is_empty())
+            || context.frame.len() > LONG_FETCH_BYTES;
+        // Boxed: other requests do not need its memory.
+        let turn = context.cluster().take_list_turn(context.connection.client_host());
+        let _turn = if is_long { Some(Box::pin(turn).await) } else { None };
         if context.version >= 8 {
             // A group that is named again is an error, because it may have other topics there.
             let mut seen = BTreeSet::new();

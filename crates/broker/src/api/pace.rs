@@ -1,7 +1,7 @@
 //! Work on many items in the thread that serves all clients.
 
 /// Items before other connections have their turn: less than a millisecond.
-const ITEMS_PER_TURN: usize = 1000;
+pub(super) const ITEMS_PER_TURN: usize = 1000;
 
 /// Counts the items of a request.
 #[derive(Debug, Default)]

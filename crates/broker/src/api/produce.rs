@@ -167,7 +167,7 @@ async fn append_all(
         }
         part.denied = take_error(cluster, context.node(), part);
         apply_rules(part, lacks_id, context.version);
-        check(cluster, context.node(), now_ms, part).await;
+        check(context, now_ms, part).await;
         if let Some(error) = &mut part.refused {
             limit_records(error, &mut record_errors_left);
         }
@@ -319,15 +319,17 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
 }
 
 /// Checks the batches of a part if they are compressed or large, and recompresses those of another codec than the topic's.
-async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) {
+async fn check(context: &RequestContext, now_ms: i64, part: &mut Part) {
+    let (cluster, client) = (context.cluster(), context.connection.client_host());
     let Ok(partition) = &part.partition else { return };
     let is_refused = part.refused.is_some() || part.denied.is_some();
-    if is_refused || part.records.is_empty() || partition.check_leader(node, -1).is_err() {
+    if is_refused || part.records.is_empty() || partition.check_leader(context.node(), -1).is_err() {
         return;
     }
     if partition.stored_codec.differs_from(&part.records) {
         let records = std::mem::take(&mut part.records);
-        let stored = check_and_recompress(cluster, partition, now_ms, records, part.transactional).await;
+        let stored =
+            check_and_recompress(cluster, partition, client, now_ms, records, part.transactional).await;
         part.check = Check::Trusted;
         part.refused = stored.map(|records| part.records = records).err();
         return;
@@ -337,7 +339,8 @@ async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) 
         Ok(CheckedAtOnce::Sound) => Ok(()),
         Ok(CheckedAtOnce::Expensive) => {
             let records = std::mem::take(&mut part.records);
-            let checked = check_in_steps(cluster, partition, now_ms, records, part.transactional).await;
+            let checked =
+                check_in_steps(cluster, partition, client, now_ms, records, part.transactional).await;
             checked.map(|checked| part.records = checked.batches)
         }
         Err(error) => Err(error),

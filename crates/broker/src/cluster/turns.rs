@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::cluster::Cluster;
+use crate::memory::{Charge, ClientHost, FairTurns};
 
 /// DeleteRecords requests that run at a time: each occupies a thread while the disk writes.
 const DELETIONS_MAX: usize = 4;
@@ -24,6 +25,8 @@ pub(crate) struct Turns {
     lookups: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
     dead_letters: Arc<Semaphore>,
+    /// Long lists that a request of a few bytes is answered with.
+    lists: FairTurns,
     unhurried: Semaphore,
 }
 
@@ -41,6 +44,7 @@ impl Default for Turns {
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             pushes: Arc::new(Semaphore::new(PUSHES_MAX)),
             dead_letters: Arc::new(Semaphore::new(DEAD_LETTERS_MAX)),
+            lists: FairTurns::default(),
             unhurried: Semaphore::new(1),
         }
     }
@@ -53,6 +57,14 @@ impl Cluster {
         // Fails only if the semaphore is closed, which it never is.
         let _turn = self.turns.unhurried.acquire().await;
         tokio::task::yield_now().await;
+    }
+
+    /// Waits for the turn of a request whose answer can be long, however short it is, and for room for that. Until the turn is dropped,
+    /// no other one makes such an answer: it is not counted before it is done.
+    pub(crate) async fn take_list_turn(&self, client: ClientHost) -> Charge {
+        let turn = self.turns.lists.take(client).await;
+        drop(self.memory.room_for_response(client).await);
+        turn
     }
 
     /// Runs a change of topics after the earlier ones, on a thread that may block.
@@ -96,7 +108,7 @@ impl Cluster {
         build: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         let run = self.after_turn(&self.turns.dead_letters, build).await;
-        let _memory = self.decoder_memory.charge(memory_bytes).await;
+        let _memory = self.decoder_memory.charge(ClientHost::LOCAL, memory_bytes).await;
         self.run_in_background(run).await
     }
 

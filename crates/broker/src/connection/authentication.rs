@@ -84,7 +84,7 @@ impl<T: Transport> Connection<T> {
                 self.start(frame).await?;
                 let context = self.context.clone();
                 while !self.pending.is_empty() {
-                    progress(&mut self.pending, self.io.encrypted_bytes_max(), &context.cluster).await;
+                    progress(&mut self.pending, self.io.encrypted_bytes_max(), &context).await;
                     self.write_done(Thread::Serving).await?;
                 }
                 Ok(())
@@ -104,8 +104,8 @@ impl<T: Transport> Connection<T> {
         framed.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         framed.extend_from_slice(&bytes);
         let response = Chain::from(framed.freeze());
-        let memory = ResponseMemory::of(&response, 0, self.io.encrypted_bytes_max(), &context.cluster);
-        write_response(&mut self.io, Pace::new(&context.cluster, memory, Thread::Serving), response).await?;
+        let memory = ResponseMemory::of(&response, 0, self.io.encrypted_bytes_max(), &context);
+        write_response(&mut self.io, Pace::new(&context, memory, Thread::Serving), response).await?;
         Ok(())
     }
 }

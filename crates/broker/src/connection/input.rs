@@ -108,6 +108,7 @@ pub(super) async fn receive_or_leave<T: Transport>(
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) async fn closed_by_peer<T: Transport>(io: &mut T) {
     if let Some(socket) = io.socket()
+        // The only interest that completes when the peer has closed, and not when bytes have arrived.
         && socket.ready(Interest::PRIORITY).await.is_ok()
     {
         return;
@@ -154,10 +155,8 @@ async fn left_in_pause<T: Transport>(_io: &mut T, _frames: &FrameBuffer, _longes
 /// Without it, connections that have ended keep their place in the queue for memory, and what they have received.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 async fn left<T: Transport>(io: &mut T, frames: &FrameBuffer) {
-    if let Some(socket) = io.socket()
-        // The only interest that completes when the peer has closed, and not when bytes have arrived.
-        && socket.ready(Interest::PRIORITY).await.is_ok()
-    {
+    closed_by_peer(io).await;
+    if let Some(socket) = io.socket() {
         let missing = frames.awaited().map_or(0, |size| 4 + size - frames.arrived());
         let arrived = rustix::io::ioctl_fionread(socket).map_or(usize::MAX, |bytes| bytes as usize);
         if arrived.saturating_add(io.unfinished_bytes()) < missing || arrived < io.missing_bytes() {

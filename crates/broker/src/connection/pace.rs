@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::deadlines::{CONTENDED_TIME_MAX, CONTENTION_CHECK, contended_time_for};
 use super::input::Granted;
 use super::thread::Thread;
-use crate::cluster::Cluster;
+use crate::api::ConnectionContext;
 use crate::memory::{Charge, Sending};
 
 /// Responses above this size count as soon as they exist. Smaller ones count when they wait for earlier ones, or when the peer does not
@@ -31,12 +31,18 @@ impl ResponseMemory {
 
     /// Counts a response, unless it is small and within the share of its connection. `before` are the bytes of its earlier responses that
     /// are not counted.
-    pub(super) fn of(chain: &Chain, before: usize, encrypted_max: usize, cluster: &Cluster) -> Self {
+    pub(super) fn of(
+        chain: &Chain,
+        before: usize,
+        encrypted_max: usize,
+        context: &ConnectionContext,
+    ) -> Self {
         let in_memory = |piece: &Piece| if let Piece::Memory(bytes) = piece { bytes.len() } else { 0 };
         let bytes: usize = chain.pieces().iter().map(in_memory).sum();
         let bytes = bytes + bytes.min(encrypted_max);
-        let is_beyond_share = before > 0 && before + bytes > cluster.shares.limits().share;
-        let sending = (bytes > SMALL_BYTES_MAX || is_beyond_share).then(|| cluster.memory.send(bytes));
+        let is_beyond_share = before > 0 && before + bytes > context.cluster.shares.limits().share;
+        let sending = (bytes > SMALL_BYTES_MAX || is_beyond_share)
+            .then(|| context.cluster.memory.send(context.client_host(), bytes));
         Self { bytes, sending }
     }
 
@@ -48,7 +54,7 @@ impl ResponseMemory {
 
 /// The progress of one response, or of a part of it.
 pub(super) struct Pace<'a> {
-    cluster: &'a Cluster,
+    context: &'a ConnectionContext,
     /// The memory of the response.
     bytes: usize,
     sending: Option<Sending>,
@@ -70,9 +76,9 @@ pub(super) struct NextRequest<'a> {
 
 impl<'a> Pace<'a> {
     /// The pace of a response with this memory.
-    pub(super) fn new(cluster: &'a Cluster, memory: ResponseMemory, thread: Thread) -> Self {
+    pub(super) fn new(context: &'a ConnectionContext, memory: ResponseMemory, thread: Thread) -> Self {
         let ResponseMemory { bytes, sending } = memory;
-        Self { cluster, bytes, sending, charge: None, began: Instant::now(), sent: 0, thread, next: None }
+        Self { context, bytes, sending, charge: None, began: Instant::now(), sent: 0, thread, next: None }
     }
 
     /// The same for a connection that may have memory for its next request.
@@ -87,7 +93,7 @@ impl<'a> Pace<'a> {
 
     /// Waits for the turn of a connection that sends much. This time is not the peer's.
     pub(super) async fn take_turn(&mut self) {
-        self.thread.take_turn(self.cluster).await;
+        self.thread.take_turn(&self.context.cluster).await;
         self.begin();
     }
 
@@ -98,7 +104,7 @@ impl<'a> Pace<'a> {
 
     /// Takes memory for a part of a file if it is free.
     pub(super) fn try_charge(&mut self, bytes: usize) -> bool {
-        self.charge = self.cluster.memory.try_charge(bytes);
+        self.charge = self.context.cluster.memory.try_charge(self.context.client_host(), bytes);
         self.charge.is_some()
     }
 
@@ -114,7 +120,7 @@ impl<'a> Pace<'a> {
             granted.take_if(|granted| !*has_begun && !granted.is_for_record);
             has_next = granted.is_some();
         }
-        let charge = self.cluster.memory.charge(bytes);
+        let charge = self.context.cluster.memory.charge(self.context.client_host(), bytes);
         self.charge = Some(if has_next {
             let waited = tokio::time::timeout(CONTENDED_TIME_MAX, charge).await;
             waited.map_err(|_| {
@@ -145,11 +151,12 @@ impl<'a> Pace<'a> {
         if let Poll::Ready(written) = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await {
             return written;
         }
-        if self.sending.is_none() && self.bytes > self.cluster.shares.limits().share {
-            self.sending = Some(self.cluster.memory.send(self.bytes));
+        if self.sending.is_none() && self.bytes > self.context.cluster.shares.limits().share {
+            let memory = &self.context.cluster.memory;
+            self.sending = Some(memory.send(self.context.client_host(), self.bytes));
         }
         let holds_memory = self.sending.is_some() || self.charge.is_some();
-        let stalled_at = Instant::now() + self.cluster.config.write_timeout;
+        let stalled_at = Instant::now() + self.context.cluster.config.write_timeout;
         loop {
             let left = stalled_at.saturating_duration_since(Instant::now());
             let look = if holds_memory { left.min(CONTENTION_CHECK) } else { left };
