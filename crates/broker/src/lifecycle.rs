@@ -14,6 +14,7 @@
 
 pub(crate) mod import;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -57,6 +58,8 @@ struct Creation {
 struct Planned {
     names: FxHashMap<String, String>,
     partitions: usize,
+    /// Names of deleted topics that coordinators have records of.
+    remembered: BTreeSet<String>,
 }
 
 impl Cluster {
@@ -72,10 +75,10 @@ impl Cluster {
         dry_run: bool,
     ) -> Vec<Result<Arc<Topic>, Refusal>> {
         let _change = lock(&self.topic_changes);
-        if !dry_run {
-            self.finish_pending();
-        }
         let mut planned = Planned::default();
+        if !dry_run {
+            planned.remembered = self.finish_pending();
+        }
         let checked = topics.into_iter().map(|topic| self.check_new(topic, &mut planned));
         let checked: Vec<Result<Creation, Refusal>> = checked.collect();
         if dry_run {
@@ -111,6 +114,13 @@ impl Cluster {
         check_replica_lists(&config, count as usize)?;
         let replication = self.check_replication(&name, replication)?;
         self.check_free(&name, planned)?;
+        if planned.remembered.contains(&name) {
+            let reason = format!(
+                "topic `{name}` was deleted, and offsets that groups have committed to it could not be removed: the log names the \
+                 partition that cannot be written; the next creation tries again"
+            );
+            return Err(storage_refusal(&reason));
+        }
         self.check_total(&name, planned.partitions, count)?;
         self.check_directories(&name, 0..count)?;
         planned.names.insert(folded_name(&name), name.clone());
@@ -301,7 +311,16 @@ impl Cluster {
 
     /// Removes the directories of every recorded deletion and of every creation that was not completed. A record that cannot be
     /// completed is logged and stays, until the next call: it must not stop the other topics.
-    pub(crate) fn finish_pending(&self) {
+    ///
+    /// Returns the names of deleted topics of which coordinators have records yet: no topic may have them.
+    pub(crate) fn finish_pending(&self) -> BTreeSet<String> {
+        let mut remembered = BTreeSet::new();
+        // A record that is not durable removes nothing: its topic may still be served.
+        let record = lock(&self.journal).end_offset();
+        if let Err(error) = self.sync_journal(record) {
+            tracing::error!(%error, "deletions and creations of topics are not completed: the journal of topics cannot be synced");
+            return remembered;
+        }
         for (prefix, only_begun) in [(CREATING_KEY, true), (IMPORTING_KEY, false), (DELETING_KEY, false)] {
             let pending: Vec<_> = lock(&self.journal)
                 .iter_prefix(prefix.as_bytes())
@@ -315,13 +334,14 @@ impl Cluster {
                         continue;
                     }
                 };
-                if let Err(error) = self.finish_record(key, id, &record, only_begun) {
+                if let Err(error) = self.finish_record(key, id, &record, only_begun, &mut remembered) {
                     tracing::error!(%error, topic = record.name,
                         "a deletion or creation of a topic cannot be completed: remove what is left in its directories, or make \
                          it removable; the next creation of a topic and the next start try again");
                 }
             }
         }
+        remembered
     }
 
     fn finish_record(
@@ -330,11 +350,14 @@ impl Cluster {
         id: Uuid,
         record: &PendingRecord,
         only_begun: bool,
+        remembered: &mut BTreeSet<String>,
     ) -> Result<(), OpenError> {
         let removed = self.remove_directories(id, record, only_begun);
         if !only_begun {
             // Also if a directory is left: a topic of that name can be created in other ones.
-            self.forget_deleted(id, &record.name)?;
+            self.forget_deleted(id, &record.name).inspect_err(|_| {
+                remembered.insert(record.name.clone());
+            })?;
         }
         removed?;
         let done = {
@@ -403,7 +426,13 @@ impl Cluster {
         let mut entries =
             vec![(topic_key(name), None), (pending_key(DELETING_KEY, topic.id), Some(json(&record)?))];
         entries.extend(without_floors(&lock(&self.journal), topic.id));
-        self.put_durably(&entries)?;
+        if let Err(refusal) = self.put_durably(&entries) {
+            if lock(&self.journal).offline_reason().is_some() {
+                // The journal may have the deletion: the next start would remove what is acknowledged from now on.
+                topic.partitions.iter().for_each(|partition| partition.log().note_half_deleted());
+            }
+            return Err(refusal);
+        }
         self.remove(&topic);
         self.overrides.forget_topic(name);
         for partition in &topic.partitions {

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock, Syncer};
-use ottla_log::storage::mem::{MemStorage, OpKind};
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_offsets::{GroupMetadataValue, OffsetCommitValue, OffsetsKey};
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
@@ -584,4 +585,39 @@ fn a_million_commits_leave_a_small_directory() {
         assert_eq!(broker.cluster().committed_offset("billing", "wide", partition), Some(1000));
     }
     broker.stop();
+}
+
+/// One group that could not be written kept the offsets of the groups behind it, and the next topic of that name began with them.
+#[test]
+fn offsets_of_a_deleted_topic_do_not_return_if_those_of_one_group_cannot_be_written() {
+    let storage = MemStorage::new();
+    let (broker, mut connection) = start(&storage);
+    let groups: Vec<String> = (0..20).map(|number| format!("group-{number}")).collect();
+    for group in &groups {
+        assert_eq!(commit_as(&mut connection, group, ("", -1), ("returns", 7)), ErrorCode::None);
+    }
+    let broken = broker.cluster().group_partition(&groups[0]);
+    let dir = format!("{TOPIC}-{broken}/");
+    storage.inject(move |op| (op.kind == OpKind::Write && op.path.starts_with(&dir)).then_some(Fault::Io));
+    let request = DeleteTopicsRequest { topic_names: vec!["returns".into()], ..Default::default() };
+    assert_eq!(connection.ask(5, &request).expect("an answer").responses[0].error_code, ErrorCode::None);
+    let of_group =
+        |broker: &BrokerThread, group: &str| broker.cluster().committed_offset(group, "returns", 0);
+    for group in groups.iter().filter(|group| broker.cluster().group_partition(group) != broken) {
+        assert_eq!(of_group(&broker, group), None, "{group}");
+    }
+    assert_eq!(of_group(&broker, &groups[0]), Some(7));
+    let topic = CreatableTopic {
+        name: "returns".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
+    let created = connection.ask(7, &request).expect("an answer").topics[0].error_code;
+    assert_eq!(created, ErrorCode::KafkaStorageError);
+    storage.heal();
+    broker.stop();
+    let (broker, _) = start(&storage);
+    assert!(groups.iter().all(|group| of_group(&broker, group).is_none()), "the topic is there again");
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Clock};
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::create_topics::{
@@ -228,4 +229,25 @@ fn a_page_of_partitions_ends_with_its_topic_and_a_cursor_names_one_of_the_topics
             "{wrong:?}"
         );
     }
+}
+
+/// Every file of the topic was removed when the next topic was created, and what was produced to it since was acknowledged.
+#[test]
+fn a_topic_whose_deletion_failed_keeps_its_files_and_acknowledges_nothing() {
+    let (disk, clock) = (MemStorage::forgetful(), Arc::new(AtomicI64::new(NOW_MS)));
+    let broker = on(&disk, &clock);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::None);
+    let produced = connection.produce("orders", -1, &batch(&[b"a"], &Seal::default()));
+    assert_eq!(produced.error_code, ErrorCode::None);
+    let files = disk.list("orders-0").expect("a directory");
+    disk.inject(|op| {
+        (op.kind == OpKind::SyncData && op.path.starts_with("__ottla-meta")).then_some(Fault::Io)
+    });
+    assert_eq!(delete(&mut connection, "orders"), ErrorCode::KafkaStorageError);
+    disk.heal();
+    assert_eq!(create(&mut connection, "bills", &[]), ErrorCode::KafkaStorageError);
+    assert_eq!(disk.list("orders-0").expect("a directory"), files);
+    let produced = connection.produce("orders", -1, &batch(&[b"b"], &Seal::default()));
+    assert_eq!(produced.error_code, ErrorCode::KafkaStorageError, "the next start may delete it");
 }

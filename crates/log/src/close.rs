@@ -68,10 +68,19 @@ impl Log {
     /// Takes a log offline whose directory is about to be removed while others still hold the log. No later call changes a file: the
     /// directory may be that of another log by then.
     pub fn note_deleted(&mut self) {
+        self.leave("it was deleted");
+    }
+
+    /// Takes a log offline that the next start may delete: that was recorded, and the record may be lost. Its files stay.
+    pub fn note_half_deleted(&mut self) {
+        self.leave("its deletion failed: the next start deletes it, or serves it again");
+    }
+
+    fn leave(&mut self, reason: &str) {
         self.tail.close();
         self.cache.clear();
         self.clear_ring();
-        self.offline = Some("it was deleted".into());
+        self.offline = Some(reason.into());
     }
 
     /// Removes the log with all its files, and durably so. After an error some may be left: call

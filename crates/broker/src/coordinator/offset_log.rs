@@ -105,20 +105,29 @@ impl Cluster {
         }
     }
 
-    /// Removes every group's offsets of a topic, durably: a topic of the same name starts without any. Blocks.
+    /// Removes every group's offsets of a topic, durably: a topic of the same name starts without any. Those of one group that cannot be
+    /// written stop no others. Blocks.
     pub(crate) fn forget_topic(&self, topic: &str) -> Result<(), OpenError> {
+        let mut first_error = Ok(());
         for (group, which) in self.offsets.of_topic(topic) {
-            let Some(partition) = self.internal_partition(TOPIC, &group) else { continue };
-            for part in which.chunks(TOMBSTONES_MAX) {
-                let failed = |source: String| LogError::Io {
-                    dir: format!("{}-{}", partition.topic, partition.index),
-                    doing: format!("remove the offsets of group {group}"),
-                    source: std::io::Error::other(source),
-                };
-                let records = tombstones(&group, part).map_err(|code| failed(code.to_string()))?;
-                let apply = || self.offsets.remove(&group, part);
-                self.write_internal_blocking(&partition, &records, apply).map_err(failed)?;
+            if let Some(partition) = self.internal_partition(TOPIC, &group) {
+                first_error = first_error.and(self.forget_offsets(&partition, &group, &which));
             }
+        }
+        Ok(first_error?)
+    }
+
+    /// Removes offsets of a group, durably. Blocks.
+    fn forget_offsets(&self, partition: &Arc<Partition>, group: &str, which: &[At]) -> Result<(), LogError> {
+        for part in which.chunks(TOMBSTONES_MAX) {
+            let failed = |source: String| LogError::Io {
+                dir: format!("{}-{}", partition.topic, partition.index),
+                doing: format!("remove the offsets of group {group}"),
+                source: std::io::Error::other(source),
+            };
+            let records = tombstones(group, part).map_err(|code| failed(code.to_string()))?;
+            let apply = || self.offsets.remove(group, part);
+            self.write_internal_blocking(partition, &records, apply).map_err(failed)?;
         }
         Ok(())
     }
