@@ -636,3 +636,18 @@ fn share_groups_and_what_their_members_do_are_in_the_metrics() {
     assert_eq!(metric(&broker, "ottla_share_out_of_deliveries_total"), Some(3));
     assert_eq!(metric(&broker, in_flight), Some(0));
 }
+
+/// What was acknowledged below the stored start was not stored, and the next load skipped records.
+#[test]
+fn a_share_group_ahead_of_the_log_stores_what_is_acknowledged() {
+    let storage = MemStorage::new();
+    let broker = start_group(&storage, 1_000);
+    let mut a = Member::join(&broker, "a");
+    assert_eq!(a.fetch(), [], "the log is empty");
+    produce(&broker, 3);
+    assert_eq!(a.fetch(), [(0, 2, 1)]);
+    assert_eq!(a.acknowledge(0, 0, ACCEPT), ErrorCode::None);
+    let second = start(&storage.fork());
+    let mut other = Member::join(&second, "b");
+    assert_eq!(other.fetch(), [(1, 2, 1)]);
+}

@@ -132,7 +132,8 @@ async fn describe_topic(
                 let is_known = state.start_offset != UNINITIALIZED && state.delivery_complete_count >= 0;
                 let end = cluster.partition(&topic_name, index).map(|partition| partition.high_watermark());
                 let lag = end.filter(|_| is_known).map_or(UNKNOWN, |end| {
-                    (end - state.start_offset - i64::from(state.delivery_complete_count)).max(0)
+                    let done = state.start_offset.saturating_add(state.delivery_complete_count.into());
+                    end.saturating_sub(done).max(0)
                 });
                 DescribeShareGroupOffsetsResponsePartition {
                     partition_index: index,
@@ -153,6 +154,10 @@ impl Api for AlterShareGroupOffsetsRequest {
     async fn handle(self, context: RequestContext) -> AlterShareGroupOffsetsResponse {
         if let Err(code) = coordinate(&context, &self.group_id).await {
             return self.refuse(&context, code);
+        }
+        let mut chosen = self.topics.iter().flat_map(|topic| &topic.partitions);
+        if chosen.any(|partition| partition.start_offset < UNINITIALIZED) {
+            return self.refuse(&context, ErrorCode::InvalidRequest);
         }
         let cluster = context.cluster();
         let mut starts = Starts::new();

@@ -164,7 +164,12 @@ state_api!(
             batches: batches.collect(),
         };
         let cluster = context.cluster();
-        cluster.share_states.write(cluster, &key, change).await
+        // A leader stores what it has acknowledged in any case.
+        if cluster.share_states.has_room_for(change.batches.len()) {
+            cluster.share_states.write(cluster, &key, change).await
+        } else {
+            Err(ErrorCode::PolicyViolation)
+        }
     },
     |_done| m::write_share_group_state::PartitionResult::default()
 );

@@ -343,7 +343,7 @@ async fn read(
     leader_epoch: i32,
     settings: &ShareSettings,
 ) -> Result<LedPartition, ErrorCode> {
-    let stored = cluster.share_states.read(cluster, key, leader_epoch).await?;
+    let mut stored = cluster.share_states.read(cluster, key, leader_epoch).await?;
     let mut start_offset = stored.start_offset;
     if start_offset < 0 {
         start_offset = initial_offset(cluster, partition, settings.reset).await?;
@@ -360,8 +360,12 @@ async fn read(
         let log = partition.log();
         (log.start_offset(), log.end_offset())
     };
-    // A log that has lost records ends below what the group has seen.
-    let mut window = SharePartition::new(start_offset.min(log_end), &stored.batches);
+    if start_offset > log_end {
+        // The log has lost records, or an administrator chose the offset. The start of a state only moves on: a new state begins.
+        cluster.share_states.initialize(cluster, key, stored.state_epoch, log_end).await?;
+        (start_offset, stored.batches) = (log_end, Vec::new());
+    }
+    let mut window = SharePartition::new(start_offset, &stored.batches);
     window.set_log_start(log_start);
     let state = LedState { window, is_writing: false, letters: LettersState::Idle, waiters: Vec::new() };
     Ok(LedPartition {

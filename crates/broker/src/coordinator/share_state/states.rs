@@ -8,7 +8,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 
 use super::records::ShareRecord;
 use super::table::{ShareTable, WriteContext};
-use super::{SharePartitionKey, ShareState, StateChange, UNINITIALIZED};
+use super::{SharePartitionKey, ShareState, StateBatch, StateChange, UNINITIALIZED};
 use crate::cluster::{Cluster, OpenError, lock};
 use crate::coordinator::offset_log::too_long;
 use crate::internal_topics::{InternalRecord, InternalTopic, Replayed, Written};
@@ -50,6 +50,11 @@ impl ShareStates {
             Ok((record, state))
         };
         self.append(cluster, &partition, key, decide).await
+    }
+
+    /// Returns `true` if there is memory for so many batches more.
+    pub(crate) fn has_room_for(&self, batches: usize) -> bool {
+        lock(&self.table).has_room_for(batches * size_of::<StateBatch>())
     }
 
     /// A number that changes when another state of the share-partition begins: what a leader has read of the one before is
@@ -139,7 +144,7 @@ impl ShareStates {
     pub(crate) fn progress(&self, key: &SharePartitionKey) -> Option<i64> {
         let state = lock(&self.table).summary(key);
         let is_known = state.start_offset != UNINITIALIZED && state.delivery_complete_count >= 0;
-        is_known.then(|| state.start_offset + i64::from(state.delivery_complete_count))
+        is_known.then(|| state.start_offset.saturating_add(state.delivery_complete_count.into()))
     }
 
     /// Refuses a state that is not initialized before one whose topic does not exist, as Kafka does.

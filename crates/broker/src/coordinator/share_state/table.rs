@@ -12,6 +12,9 @@ use super::records::{ShareRecord, read, stored};
 use super::{ANY_EPOCH, SharePartitionKey, ShareState, StateBatch, StateChange, UNINITIALIZED};
 use crate::memory::{Kept, KeptMemory};
 
+/// Batches of one state. A snapshot with more, of 20 bytes each, would not fit into a batch of a megabyte.
+const BATCHES_MAX: usize = 40_000;
+
 /// The states of all share-partitions.
 #[derive(Debug)]
 pub(super) struct ShareTable {
@@ -87,8 +90,8 @@ impl ShareTable {
     /// The record of a change.
     ///
     /// # Errors
-    /// INVALID_REQUEST if the state is not initialized or a batch ends before it begins; FENCED_LEADER_EPOCH and
-    /// FENCED_STATE_EPOCH if a newer one is known.
+    /// INVALID_REQUEST if the state is not initialized, a batch ends before it begins, or the state would not fit into a snapshot;
+    /// FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH if a newer one is known.
     pub(super) fn decide_write(
         &self,
         key: &SharePartitionKey,
@@ -103,7 +106,7 @@ impl ShareTable {
             return Err(ErrorCode::FencedStateEpoch);
         }
         let is_sound = |batch: &StateBatch| 0 <= batch.first && batch.first <= batch.last;
-        if !change.batches.iter().all(is_sound) {
+        if !change.batches.iter().all(is_sound) || entry.has_too_many_with(change) {
             return Err(ErrorCode::InvalidRequest);
         }
         Ok(entry.record_of(change, context))
@@ -141,6 +144,10 @@ impl ShareTable {
     /// A number that changes when another state of the share-partition begins.
     pub(super) fn incarnation(&self, key: &SharePartitionKey) -> Option<u64> {
         self.entries.get(key).map(|entry| entry.incarnation)
+    }
+
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        self.memory.keep(bytes).is_some()
     }
 
     pub(super) fn contains(&self, key: &SharePartitionKey) -> bool {
@@ -265,6 +272,15 @@ impl ShareTable {
 }
 
 impl Entry {
+    /// Returns `true` if a snapshot of the state with this change would be too large for a batch.
+    fn has_too_many_with(&self, change: &StateChange) -> bool {
+        if self.state.batches.len() + change.batches.len() <= BATCHES_MAX {
+            return false;
+        }
+        let start_offset = self.state.start_offset.max(change.start_offset);
+        combine(&self.state.batches, &change.batches, start_offset).len() > BATCHES_MAX
+    }
+
     fn record_of(&self, change: &StateChange, context: WriteContext) -> ShareRecord {
         let leader_epoch =
             if change.leader_epoch == ANY_EPOCH { self.state.leader_epoch } else { change.leader_epoch };
@@ -455,6 +471,23 @@ mod tests {
         assert_eq!(story.table.first_snapshot(0), Some(1));
         assert!(story.table.cold_snapshots(0, 100, 900).is_empty(), "every state has one");
         assert_eq!(story.table.first_snapshot(1), None);
+    }
+
+    /// A state grew with each request until no snapshot of it could be written, and its replay took minutes.
+    #[test]
+    fn a_state_has_no_more_batches_than_a_snapshot_can_have() {
+        let mut story = Story::new();
+        story.initialize(1, 0).expect("new");
+        let alternate = |from: i64, count: usize| -> Vec<StateBatch> {
+            (0..count as i64).map(|number| batch(from + 2 * number, from + 2 * number, 0)).collect()
+        };
+        story.write(&change(0, 0, &alternate(0, BATCHES_MAX - 1))).expect("fits");
+        let more = change(0, 0, &alternate(1_000_000, 2));
+        assert_eq!(story.write(&more), Err(ErrorCode::InvalidRequest));
+        // Acknowledged records leave room.
+        story.write(&change(0, 100, &[])).expect("no more batches");
+        story.write(&more).expect("fits");
+        assert!(story.table.summary(&key(KEY)).start_offset == 100);
     }
 
     #[test]
