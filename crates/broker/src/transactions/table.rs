@@ -293,6 +293,10 @@ impl Transactions {
             return true;
         }
         entry.pending = None;
+        // The partitions that it would have had were counted.
+        entry.partitions_memory = None;
+        let bytes = partitions_bytes(entry.current.partitions.iter());
+        entry.partitions_memory = (bytes > 0).then(|| self.memory.keep_known(bytes));
         if entry.current.producer_epoch == NO_PRODUCER_EPOCH {
             self.by_id.remove(id);
         }

@@ -613,3 +613,23 @@ fn ids_are_listed_in_steps() {
     let names: Vec<&str> = first.iter().chain(&rest).map(|described| &*described.id).collect();
     assert_eq!(names, ["till-0", "till-1", "till-2", "till-3", "till-4"]);
 }
+
+/// Each attempt counted its partitions again, until no client had memory for anything.
+#[test]
+fn partitions_that_could_not_be_stored_take_no_memory() {
+    let limits = TransactionLimits { timeout_ms_max: 900_000, id_expiration_ms: 1_000_000 };
+    let memory = KeptMemory::new(10_000);
+    let mut table = Transactions::new(limits, memory.clone());
+    table.init_producer_id(0, ID, TIMEOUT_MS, None, Some(1)).expect("new");
+    let producer = table.stored(ID).identity;
+    table.add_partitions(0, ID, producer, &[orders(0)], V2).expect("added");
+    table.stored(ID);
+    let used = memory.used_bytes();
+    for _ in 0..100 {
+        let added = table.add_partitions(0, ID, producer, &[orders(1), orders(2)], V2);
+        assert!(matches!(added, Ok(Decision::Store(_))), "{added:?}");
+        assert!(memory.used_bytes() > used);
+        table.not_stored(ID);
+        assert_eq!(memory.used_bytes(), used);
+    }
+}

@@ -63,8 +63,10 @@ impl Cluster {
                 table.remove_idle(now_ms, after.as_deref(), IDS_PER_STEP)
             };
             let (records, last) = self.transactions.with_table(step);
-            for record in records {
-                self.forget_id(record).await;
+            // Each is appended before the first one is awaited: they share their syncs.
+            let stored: Vec<_> = records.into_iter().map(|record| self.forget_id(record)).collect();
+            for stored in stored {
+                stored.await;
             }
             if last.is_none() {
                 return;
@@ -74,12 +76,17 @@ impl Cluster {
         }
     }
 
-    async fn forget_id(self: &Arc<Self>, record: NewRecord) {
+    /// Appends the record that removes an id. The future waits until it is stored.
+    fn forget_id(self: &Arc<Self>, record: NewRecord) -> impl Future<Output = ()> + use<> {
         let id = record.id.clone();
-        let Some(partition) = self.internal_partition(InternalTopic::TransactionState, &id) else { return };
-        match self.store_change(&partition, record).await {
-            Ok(_) => tracing::debug!(%id, "an idle transactional.id is forgotten"),
-            Err(code) => tracing::warn!(%id, %code, "an idle transactional.id cannot be forgotten"),
+        let partition = self.internal_partition(InternalTopic::TransactionState, &id);
+        let stored = partition.map(|partition| self.store_change(&partition, record));
+        async move {
+            let Some(stored) = stored else { return };
+            match stored.await {
+                Ok(_) => tracing::debug!(%id, "an idle transactional.id is forgotten"),
+                Err(code) => tracing::warn!(%id, %code, "an idle transactional.id cannot be forgotten"),
+            }
         }
     }
 }
