@@ -6,6 +6,7 @@
 #[path = "../../client/tests/seats/mod.rs"]
 mod seats;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_group_describe::{ConsumerGroupDescribeRequest, DescribedGroup};
 use ottla_protocol::messages::consumer_group_heartbeat::{
-    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, TopicPartitions,
 };
 use ottla_protocol::messages::consumer_protocol::{
     ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition,
@@ -201,6 +202,69 @@ fn a_refused_heartbeat_leaves_an_empty_group() {
     assert_eq!(describe(&mut connection), before);
     let joined = beat(&mut connection, &join_request("b"));
     assert_eq!((joined.error_code, joined.member_epoch), (ErrorCode::None, before.group_epoch + 1));
+}
+
+/// The classic members had to be assigned by the broker from then on.
+#[test]
+fn a_refused_member_does_not_convert_a_classic_group() {
+    let (_broker, mut connection) =
+        start_with(&MemStorage::new(), &[("group.consumer.max.size", "1"), ("group.max.size", "10")]);
+    let first = join_classic_as(&mut connection, "", "consumer");
+    assert_eq!(sync_classic(&mut connection, &first), Ok(4));
+    assert_eq!(beat(&mut connection, &join_request("a")).error_code, ErrorCode::GroupMaxSizeReached);
+    assert_eq!(
+        (beat_classic(&mut connection, &first), &*group_type(&mut connection)),
+        (ErrorCode::None, "classic")
+    );
+}
+
+/// The epoch and the partitions of each member.
+type Held = BTreeMap<String, (i32, Vec<TopicPartitions>)>;
+
+/// Sends a heartbeat, and notes what the member has then.
+fn advance(connection: &mut Raw, held: &mut Held, request: &ConsumerGroupHeartbeatRequest) {
+    let answer = beat(connection, request);
+    assert_eq!(answer.error_code, ErrorCode::None, "{:?}", answer.error_message);
+    let (_, owned) = held.remove(&request.member_id).unwrap_or_default();
+    let owned = answer.assignment.map_or(owned, |assignment| assignment.topic_partitions);
+    held.insert(request.member_id.clone(), (answer.member_epoch, owned));
+}
+
+/// Sends heartbeats until the members have what they are to have. Returns their numbers of partitions.
+fn settle(connection: &mut Raw, held: &mut Held, instance: &str) -> Vec<usize> {
+    for _ in 0..6 {
+        for (member, (epoch, owned)) in held.clone() {
+            let request = ConsumerGroupHeartbeatRequest {
+                member_epoch: epoch,
+                topic_partitions: Some(owned),
+                ..join_as(&member, instance)
+            };
+            advance(connection, held, &request);
+        }
+    }
+    held.values().map(|(_, owned)| owned.iter().map(|topic| topic.partitions.len()).sum()).collect()
+}
+
+/// The member `instance` is static.
+fn join_as(member: &str, instance: &str) -> ConsumerGroupHeartbeatRequest {
+    let instance_id = (member == instance).then(|| "till".into());
+    ConsumerGroupHeartbeatRequest { instance_id, ..join_request(member) }
+}
+
+/// What the member had under its id stayed with nobody, until the broker was restarted.
+#[test]
+fn a_member_that_takes_over_an_instance_gives_up_its_partitions() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    let mut held = Held::new();
+    advance(&mut connection, &mut held, &join_as("b", "b"));
+    advance(&mut connection, &mut held, &join_as("a", "b"));
+    assert_eq!(settle(&mut connection, &mut held, "b"), [2, 2]);
+    let left = ConsumerGroupHeartbeatRequest { member_epoch: -2, ..join_as("b", "b") };
+    assert_eq!(beat(&mut connection, &left).error_code, ErrorCode::None);
+    held.remove("b");
+    advance(&mut connection, &mut held, &join_as("a", "a"));
+    advance(&mut connection, &mut held, &join_as("c", "a"));
+    assert_eq!(settle(&mut connection, &mut held, "a"), [2, 2], "each partition has an owner");
 }
 
 /// They did not expire if the broker was restarted more often than once in the retention time.

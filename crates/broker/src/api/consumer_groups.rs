@@ -23,8 +23,8 @@ use crate::coordinator::consumer_group::patterns::{ResolvedPattern, compile};
 use crate::coordinator::consumer_group::records::by_topic;
 use crate::security::acl::{Operation, ResourceType};
 
-/// More names than this are matched with patterns on a thread that may block.
-const QUICK_MATCHES_MAX: usize = 1000;
+/// More names than this are matched with patterns on a background thread: a pattern of 100 bytes can take milliseconds for each.
+const QUICK_MATCHES_MAX: usize = 20;
 /// From this version on, members create their own ids.
 const OWN_ID_FROM: i16 = 1;
 /// The types of members in ConsumerGroupDescribe.
@@ -180,7 +180,7 @@ async fn resolve(
         });
         resolved.collect()
     };
-    if is_quick { work() } else { cluster.syncer.run_blocking(work).await }
+    if is_quick { work() } else { cluster.run_lookup(move |_: &Cluster| work()).await }
 }
 
 impl Api for ConsumerGroupDescribeRequest {

@@ -344,8 +344,12 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// A static member returns under another id: it has the target of the old one.
+    /// A static member returns under another id: it has the target of the old one. A member of that id gives up what it has.
     fn replace(&mut self, old: &str, id: &str) {
+        if self.members.contains_key(id) {
+            self.remove(id);
+            self.bump();
+        }
         let Some(mut member) = self.members.remove(old) else { return };
         if let Some(target) = self.targets.remove(old) {
             self.targets.insert(id.to_owned(), target);

@@ -102,8 +102,9 @@ impl ConsumerGroups {
         if let Ok(BeatAnswer { member_id, .. }) = &answer {
             self.watch(entry, deadlines, group_id, member_id, &settings);
         }
-        if leaves {
-            Self::downgrade(&mut state, cluster, group_id, true);
+        // A member that is refused has converted the group for nothing.
+        if leaves || (is_new && answer.is_err()) {
+            Self::downgrade(&mut state, cluster, group_id, leaves);
         }
         let GroupSettings { heartbeat_interval, rebalance_heartbeat_interval, .. } = *settings;
         answer.map(|answer| {
