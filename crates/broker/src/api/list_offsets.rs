@@ -134,9 +134,7 @@ fn look_up(
             let newest = cluster.log_with_files(partition).newest_timestamp().map_err(storage)?;
             let found =
                 newest.map(|newest| first_since(cluster, partition, newest)).transpose().map_err(storage)?;
-            let found = found
-                .flatten()
-                .filter(|found| isolation == Isolation::Uncommitted || found.offset < readable_end());
+            let found = found.flatten().filter(|found| found.offset < readable_end());
             Ok(found.unwrap_or(NOWHERE))
         }
         timestamp if timestamp >= 0 => {
