@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use ::zstd::bulk::Compressor;
 use ::zstd::stream::read::Decoder;
-use ::zstd::zstd_safe::compress_bound;
+use ::zstd::zstd_safe::{compress_bound, find_frame_compressed_size};
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 
@@ -13,6 +13,8 @@ use crate::batch::Compression;
 
 /// Maximum window of a frame: 64 MiB, the default cap. The decoder allocates the window before it decodes.
 const WINDOW_LOG_MAX: u32 = 26;
+/// The least maximum that a decoder accepts: 1 KiB.
+const WINDOW_LOG_MIN: u32 = 10;
 /// The memory of a decoder besides its window.
 pub(super) const DECODER_BYTES: usize = 512 << 10;
 /// The first bytes of a frame: RFC 8878, 3.1.1.
@@ -51,13 +53,28 @@ pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressEr
 
 pub(super) fn decoder(input: Bytes) -> Result<Decoder<'static, Reader<Bytes>>, CompressError> {
     let error = |error| corrupt(Compression::Zstd, error);
+    let window_log = window_bytes(&input).next_power_of_two().ilog2().clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
     let mut decoder = Decoder::with_buffer(input.reader()).map_err(error)?;
-    decoder.window_log_max(WINDOW_LOG_MAX).map_err(error)?;
+    // No frame gets a larger window than the one that is charged.
+    decoder.window_log_max(window_log).map_err(error)?;
     Ok(decoder)
 }
 
-/// The window that the first frame declares, within the maximum: RFC 8878, 3.1.1.1. Later frames are charged as the first.
+/// The largest window that a frame declares, within the maximum. A decoder of several frames has that of the largest one.
 pub(super) fn window_bytes(input: &[u8]) -> usize {
+    let (mut rest, mut most) = (input, 0);
+    loop {
+        most = most.max(window_of_first(rest));
+        match find_frame_compressed_size(rest) {
+            Ok(frame) if (1..rest.len()).contains(&frame) => rest = &rest[frame..],
+            // The last one, or one behind which nothing is decoded.
+            _ => return most,
+        }
+    }
+}
+
+/// The window of the first frame: RFC 8878, 3.1.1.1.
+fn window_of_first(input: &[u8]) -> usize {
     const MAX: u64 = 1 << WINDOW_LOG_MAX;
     let Some(([descriptor, next], rest)) =
         input.strip_prefix(&FRAME_MAGIC).and_then(|rest| rest.split_first_chunk::<2>())
@@ -82,6 +99,8 @@ pub(super) fn window_bytes(input: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -94,5 +113,22 @@ mod tests {
         std::io::Write::write_all(&mut encoder, &vec![7; 3 << 20]).expect("in memory");
         assert_eq!(window_bytes(&encoder.finish().expect("a frame")), 1 << 20);
         assert_eq!(window_bytes(b"nothing"), 1 << WINDOW_LOG_MAX);
+    }
+
+    /// Only the first frame was looked at: a request of a few kilobytes took 64 MiB that were not counted.
+    #[test]
+    fn the_largest_window_of_several_frames_counts() {
+        let frame = |window_log, len| {
+            let mut encoder = ::zstd::stream::Encoder::new(Vec::new(), 3).expect("an encoder");
+            encoder.window_log(window_log).expect("a window");
+            std::io::Write::write_all(&mut encoder, &vec![7; len]).expect("in memory");
+            encoder.finish().expect("a frame")
+        };
+        let frames = [frame(10, 100), frame(22, 5 << 20), frame(12, 100)];
+        assert_eq!(window_bytes(&frames.concat()), 1 << 22);
+        let mut content = Vec::new();
+        let read = decoder(Bytes::from(frames.concat())).map(|mut it| it.read_to_end(&mut content));
+        assert!(matches!(read, Ok(Ok(_))), "{read:?}");
+        assert_eq!(content.len(), 200 + (5 << 20));
     }
 }
