@@ -171,9 +171,12 @@ fn a_whole_request_of_a_client_that_has_left_is_served_when_there_is_memory() {
 }
 
 /// A response has five times the size of its request, and a connection starts no more than its share of requests.
+///
+/// Each client has about 40 KiB, and the allocator as much again in the gaps between them. With all requests of its pipeline, it would
+/// have 200 KiB of responses.
 #[test]
 fn finished_produce_responses_that_are_not_read_are_limited() {
-    const CLIENTS: usize = 500;
+    const CLIENTS: usize = 300;
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
     let broker = broker(dir.path());
@@ -194,7 +197,7 @@ fn finished_produce_responses_that_are_not_read_are_limited() {
             }
         }
     }
-    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "500 clients that do not read their responses");
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "300 clients that do not read their responses");
 }
 
 /// A request of 1.4 MB used 1.9 GB, which stayed in its fetch session.
