@@ -29,7 +29,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::{ErrorCode, Uuid};
-use tokio::time::Instant;
 
 pub use self::acls::{Acl, AclFilter};
 pub use self::client_quotas::{QuotaAlteration, QuotaEntity, QuotaMatch, QuotaValues};
@@ -60,6 +59,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
 use crate::log::Context;
+use crate::timer::deadline_after;
 use crate::types::topic_name::check_topic_name;
 
 /// Describes and changes a cluster's topics, groups, configurations, ACLs and credentials.
@@ -96,7 +96,7 @@ pub type KeyedResults<K, V> = Vec<(K, Result<V, Error>)>;
 /// The time limits of a call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Timeouts {
-    /// The time limit for the result; `None` is the client's `request.timeout.ms`.
+    /// The time limit for the result; `None` is the client's `socket.timeout.ms`, which is `request.timeout.ms` unless it is set.
     pub request: Option<Duration>,
     /// The time that the broker may wait for other brokers before it responds; `None` is nine tenths of `request`.
     /// With zero, it responds as soon as it has started the operation.
@@ -163,7 +163,7 @@ impl Admin {
         check_topic_name(name)?;
         let name: Arc<str> = name.into();
         let wait = move |cluster: Rc<Cluster>| async move {
-            let layout = cluster.await_topic(&name, Instant::now() + timeout).await?;
+            let layout = cluster.await_topic(&name, deadline_after(timeout)).await?;
             Ok(layout.partitions.len())
         };
         self.ask("await_topic", wait).await

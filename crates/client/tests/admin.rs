@@ -431,3 +431,41 @@ async fn features_the_quorum_and_log_directories_are_described() {
     let error = self::admin(&old).describe_quorum(Timeouts::default()).await.expect_err("too old");
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }
+
+/// Brokers were asked one after the other: the first one used up the time of all.
+#[tokio::test]
+async fn a_broker_that_is_down_does_not_use_up_the_time_of_the_others() {
+    let broker = broker(3);
+    let admin = admin(&broker);
+    admin.describe_cluster().await.expect("answered");
+    broker.cluster().take_down(1);
+    let what = DescribeConfigs { timeouts: Timeouts::within(Duration::from_secs(3)), ..Default::default() };
+    let asked: Vec<_> = (1..=3).map(ConfigResource::broker).collect();
+    let described = admin.describe_configs(&asked, what).await.expect("two are up");
+    let failed: Vec<bool> = described.iter().map(|(_, described)| described.is_err()).collect();
+    assert_eq!(failed, [true, false, false]);
+}
+
+/// No group behind the sixteenth was asked for while the first one had no answer.
+#[tokio::test]
+async fn groups_of_a_coordinator_that_is_down_do_not_hide_the_others() {
+    let broker = broker(2);
+    let admin = admin(&broker);
+    let names: Vec<String> = (0..40).map(|number| format!("group-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    admin.create_topics(&[NewTopic::new("orders")]).await.expect("created");
+    let offsets = [(at("orders", 0), 0)].into();
+    for name in &names {
+        admin.alter_group_offsets(name, &offsets).await.expect("committed");
+    }
+    let within = |limit| DescribeOptions { timeouts: Timeouts::within(limit), ..Default::default() };
+    let described = admin.describe_groups_with(&names, within(PATIENCE)).await.expect("described");
+    let coordinators: Vec<i32> =
+        described.into_iter().map(|(_, group)| group.expect("described").coordinator).collect();
+    let down = coordinators[0];
+    broker.cluster().take_down(down);
+    let described = admin.describe_groups_with(&names, within(Duration::from_secs(5))).await;
+    for ((name, described), coordinator) in described.expect("answers").into_iter().zip(coordinators) {
+        assert_eq!(described.is_err(), coordinator == down, "{name} at {coordinator}: {described:?}");
+    }
+}

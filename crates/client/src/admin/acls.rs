@@ -144,6 +144,7 @@ async fn create(operation: &Operation, acls: Vec<Acl>) -> Result<KeyedResults<Ac
         })
         .await?;
     // Results have no names: they are in the order of the request.
+    same_number("CreateAcls", acls.len(), response.results.len())?;
     let answers = acls.into_iter().zip(response.results).map(|(acl, result)| {
         let what = format!("creating the rule {acl}");
         let created = refused(&what, result.error_code, result.error_message.as_deref());
@@ -202,11 +203,21 @@ async fn delete(
             wrong_controller(response.filter_results.iter().map(|result| result.error_code))
         })
         .await?;
+    same_number("DeleteAcls", filters.len(), response.filter_results.len())?;
     let answers = filters.into_iter().zip(response.filter_results).map(|(filter, result)| {
         let refused = refused("deleting access rules", result.error_code, result.error_message.as_deref());
         (filter, refused.map(|()| result.matching_acls.into_iter().map(deleted).collect()))
     });
     Ok(answers.collect())
+}
+
+/// Fails if a response has not one result for each item: it could not be told which ones are missing.
+fn same_number(request: &str, sent: usize, results: usize) -> Result<(), Error> {
+    if results == sent {
+        return Ok(());
+    }
+    let reason = format!("the response to {request} has {results} results for {sent} items");
+    Err(Error::Protocol { address: "a broker".into(), reason })
 }
 
 fn deleted(found: DeleteAclsMatchingAcl) -> (Acl, Result<(), Error>) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use futures_util::future::join_all;
 use ottla_protocol::messages::alter_configs::{
     AlterConfigsRequest, AlterConfigsResource as ReplaceResource, AlterableConfig as ReplacedConfig,
 };
@@ -265,9 +266,14 @@ async fn describe(
     let by_broker = by_broker(resources, |resource| resource);
     let mut failures = Failures::of(&by_broker);
     let mut answers = Answers::new();
-    for (broker, resources) in by_broker {
+    // At the same time: one that is down must not use up the time of the others.
+    let asking = by_broker.into_iter().map(|(broker, resources)| async move {
         let target = broker.map_or(Target::Any, Target::Node);
-        match describe_at(operation, target, &resources, what).await {
+        let described = describe_at(operation, target, &resources, what).await;
+        (resources, described)
+    });
+    for (resources, described) in join_all(asking).await {
+        match described {
             Ok(described) => answers.extend(described),
             Err(error) => failures.add(&mut answers, resources.into_iter().cloned(), error)?,
         }
@@ -365,7 +371,7 @@ async fn replace(
     let by_broker = by_broker(resources, |(resource, _)| resource);
     let mut failures = Failures::of(&by_broker);
     let mut answers = Answers::new();
-    for (broker, resources) in by_broker {
+    let asking = by_broker.into_iter().map(|(broker, resources)| async move {
         let target = broker.map_or(Target::Controller, Target::Node);
         let make = |_version: i16| AlterConfigsRequest {
             resources: resources
@@ -388,7 +394,11 @@ async fn replace(
         let answered = operation.call(target, versions, Repeat::Yes, make, |response| {
             wrong_controller(response.responses.iter().map(|answer| answer.error_code))
         });
-        match answered.await {
+        let answered = answered.await;
+        (resources, answered)
+    });
+    for (resources, answered) in join_all(asking).await {
+        match answered {
             Ok(response) => answers.extend(response.responses.into_iter().map(|answer| {
                 let kind = ConfigResourceType::from_code(answer.resource_type);
                 altered(kind, answer.resource_name, answer.error_code, answer.error_message.as_deref())
@@ -410,7 +420,7 @@ async fn alter(
     let by_broker = by_broker(resources, |(resource, _)| resource);
     let mut failures = Failures::of(&by_broker);
     let mut answers = Answers::new();
-    for (broker, resources) in by_broker {
+    let asking = by_broker.into_iter().map(|(broker, resources)| async move {
         let target = broker.map_or(Target::Controller, Target::Node);
         let make = |_version: i16| IncrementalAlterConfigsRequest {
             resources: resources
@@ -428,7 +438,11 @@ async fn alter(
         let answered = operation.call(target, versions, Repeat::Yes, make, |response| {
             wrong_controller(response.responses.iter().map(|answer| answer.error_code))
         });
-        match answered.await {
+        let answered = answered.await;
+        (resources, answered)
+    });
+    for (resources, answered) in join_all(asking).await {
+        match answered {
             Ok(response) => answers.extend(response.responses.into_iter().map(|answer| {
                 let kind = ConfigResourceType::from_code(answer.resource_type);
                 altered(kind, answer.resource_name, answer.error_code, answer.error_message.as_deref())

@@ -58,7 +58,15 @@ pub(super) async fn ask<Q: Question>(
         let mut problems = BTreeMap::new();
         let leaders = match known.take() {
             Some(leaders) => leaders,
-            None => current_leaders(operation, question, &left, &mut answers, &mut problems).await?,
+            None => match current_leaders(operation, question, &left, &mut answers, &mut problems).await {
+                Ok(leaders) => leaders,
+                Err(error) if answers.is_empty() => return Err(error),
+                // What was done is reported.
+                Err(error) => {
+                    answers.extend(left.into_iter().map(|at| (at, Err(error.clone()))));
+                    return Ok(answers);
+                }
+            },
         };
         ask_once(operation, question, leaders, returns_codes, &mut answers, &mut problems).await?;
         left.retain(|at| !answers.contains_key(at));
@@ -167,7 +175,8 @@ async fn ask_once<Q: Question>(
     }
     if !moved.is_empty() {
         moved.sort();
-        operation.metadata(Some(&topics_of(&moved)), false).await?;
+        // For the next call: the answers are there.
+        drop(operation.metadata(Some(&topics_of(&moved)), false).await);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::join_all;
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use ottla_protocol::{ErrorCode, Request};
 use tokio::time::Instant;
@@ -17,10 +17,9 @@ use crate::cluster::brokers::Lane;
 use crate::error::Error;
 use crate::group::coordinator::{GROUP, TRANSACTION, find_coordinator};
 use crate::net::connection::Connection;
+use crate::timer::deadline_after;
 
 const METADATA_VERSION_MAX: i16 = 13;
-/// The number of groups or brokers that are queried concurrently.
-const AT_ONCE: usize = 16;
 
 /// The broker that a request is sent to.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +65,7 @@ impl Operation {
             cluster,
             name,
             started,
-            deadline: started + request,
+            deadline: deadline_after(request),
             // Shorter than the request timeout, so that the response arrives before it.
             at_broker: timeouts.operation.unwrap_or(request.mul_f64(0.9)),
             patient: true,
@@ -316,11 +315,10 @@ impl Operation {
     }
 }
 
-/// Sends a request for each item, a few at the same time. Returns the results in the order of the items.
+/// Sends a request for each item, all at the same time: a few whose brokers do not answer would use up the time of the others. Returns the
+/// results in the order of the items.
 pub(super) async fn each<K, T, F: Future<Output = T>>(things: &[K], ask: impl Fn(&K) -> F) -> Vec<T> {
-    // Collected first: a stream that borrows its closure would not live in a task.
-    let asking: Vec<F> = things.iter().map(ask).collect();
-    stream::iter(asking).buffered(AT_ONCE).collect().await
+    join_all(things.iter().map(ask)).await
 }
 
 /// The code, if it means that another broker is the coordinator or that this one is not ready.
