@@ -157,10 +157,12 @@ impl Connection {
         let link = self.link.clone();
         self.tasks.spawn_local(async move {
             while let Some(lifetime) = session {
-                tokio::time::sleep(lifetime.mul_f64(0.85 + 0.10 * rng.f64())).await;
+                let pause = lifetime.mul_f64(0.85 + 0.10 * rng.f64());
+                tokio::time::sleep(pause).await;
                 link.observer.secured("authenticating anew");
                 link.hold();
-                let within = link.config.socket_connection_setup_timeout;
+                // A throttle, or a request that the broker answers first, can take the rest of the session.
+                let within = link.config.socket_connection_setup_timeout.max(lifetime.saturating_sub(pause));
                 let again = tokio::time::timeout(within, sasl::authenticate(&*link, &authenticator));
                 match again.await {
                     Ok(Ok(lifetime)) => session = lifetime,
