@@ -360,6 +360,25 @@ async fn certificates_are_read_again_when_they_have_changed() {
     admin.describe_cluster().await.expect("trusted now");
 }
 
+/// The time of a directory does not change with the content of its files.
+#[tokio::test]
+async fn a_certificate_that_is_replaced_in_a_directory_is_read_again() {
+    let (_broker, address) = broker();
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("ca.pem");
+    std::fs::write(&path, &stranger.pem).expect("written");
+    let mut config = config("broker.test", &authority);
+    config.security.tls.ca_pem = None;
+    config.security.tls.ca_location = Some(dir.path().to_owned());
+    let client = Client::with_connector(config, Arc::new(front(far_end))).expect("a client");
+    let admin = client.admin();
+    assert_tls(admin.describe_cluster().await.map(|_| 0), "not trusted");
+    std::fs::write(&path, format!("{}{}", stranger.pem, authority.pem)).expect("written");
+    admin.describe_cluster().await.expect("trusted now");
+}
+
 #[test]
 fn contradictions_and_missing_halves_are_named() {
     let authority = Authority::new("authority");

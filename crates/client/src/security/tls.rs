@@ -88,6 +88,14 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
         let metadata = std::fs::metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
     };
+    // A directory does not change with the content of its files.
+    let with_files = |path: &PathBuf| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        files.sort();
+        files.insert(0, path.clone());
+        files
+    };
     [
         &settings.ca_location,
         &settings.crl_location,
@@ -97,7 +105,8 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
     ]
     .into_iter()
     .flatten()
-    .map(stamp)
+    .flat_map(with_files)
+    .map(|path| stamp(&path))
     .collect()
 }
 
