@@ -15,7 +15,7 @@ const NAMES: &[(&str, &str)] = &[
     ("compression.zstd.level", LEVEL),
     ("config.providers", PLAIN_CLASSES),
     ("default.api.timeout.ms", "calls take as long as request.timeout.ms and their own arguments say"),
-    ("exclude.internal.topics", "there are no subscriptions by pattern"),
+    ("exclude.internal.topics", "a subscription by pattern takes every topic that matches"),
     ("interceptor.classes", PLAIN_CLASSES),
     ("key.deserializer", SERIALIZERS),
     ("key.serializer", SERIALIZERS),

@@ -417,3 +417,21 @@ fn a_transactional_id_implies_idempotence_and_excludes_what_excludes_it() {
         assert!(refused.contains("enable.idempotence"), "{refused}");
     }
 }
+
+/// Programs that librdkafka accepts could not create a client.
+#[test]
+fn levels_that_a_codec_does_not_have_are_limited_as_in_librdkafka() {
+    for (codec, level, limited) in [
+        ("gzip", "12", Some(9)),
+        ("gzip", "0", Some(1)),
+        ("lz4", "0", None),
+        ("zstd", "-1", None),
+        ("zstd", "5", Some(5)),
+    ] {
+        let mut config = Config::librdkafka();
+        config.set("compression.codec", codec).expect("a codec");
+        config.set("compression.level", level).expect("a level");
+        let config = config.validated().expect("valid");
+        assert_eq!(config.compression_level, limited, "{codec} {level}");
+    }
+}

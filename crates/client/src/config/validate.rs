@@ -64,11 +64,23 @@ impl Config {
         } else if !self.is_set("batch.size") {
             self.batch_size = self.batch_size.min(self.max_request_size);
         }
+        if self.defaults == Defaults::Librdkafka {
+            self.limit_compression_level();
+        }
         if !self.is_set("receive.message.max.bytes") {
             self.receive_message_max_bytes = self
                 .receive_message_max_bytes
                 .max(self.fetch_max_bytes.saturating_add(RESPONSE_OVERHEAD_BYTES));
         }
+    }
+
+    /// librdkafka takes levels that a codec does not have: a higher one is the codec's highest, and zero is the default of LZ4.
+    fn limit_compression_level(&mut self) {
+        let Some((min, _, max)) = ottla_wire::compress::levels(self.compression_codec) else { return };
+        self.compression_level = match self.compression_level {
+            Some(0) if self.compression_codec == ottla_wire::Compression::Lz4 => None,
+            level => level.map(|level| level.clamp(min, max)),
+        };
     }
 
     /// Returns `true` if partitions that are started one by one commit in the background.
