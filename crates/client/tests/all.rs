@@ -26,6 +26,7 @@ mod fetching;
 mod groups;
 mod leaving;
 mod network;
+mod new_protocol;
 mod offsets;
 mod produce_errors;
 mod producer;

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::messages::consumer_group_heartbeat::{ConsumerGroupHeartbeatRequest, TopicPartitions};
@@ -53,6 +54,10 @@ struct State {
     target: RefCell<Option<Vec<TopicPartitions>>>,
     /// The partitions that this member owns, if they must be reported to the coordinator.
     owned: RefCell<Option<Vec<TopicPartitions>>>,
+    /// The ids of topics under which the coordinator has assigned them.
+    ids: RefCell<BTreeMap<Arc<str>, Uuid>>,
+    /// `true` after the first assignment of a membership.
+    is_assigned: Cell<bool>,
     /// `true` if the next heartbeat carries all fields, not only the changed ones.
     in_full: Cell<bool>,
     /// The coordinator no longer knows this member.
@@ -174,6 +179,7 @@ impl Member {
         self.shared.cluster.observer.rebalances("no longer a member");
         self.shared.step(MembershipStep::Joining);
         self.application.lose();
+        self.state.is_assigned.set(false);
         self.state.in_full.set(true);
     }
 
@@ -197,6 +203,8 @@ impl Member {
         let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
+        let is_first = !self.state.is_assigned.get();
+        let has_changed = is_first || !(gone.is_empty() && new.is_empty());
         if !(gone.is_empty() && new.is_empty()) {
             self.shared.cluster.observer.rebalances("the coordinator has changed the assignment");
         }
@@ -211,10 +219,13 @@ impl Member {
         // not to applications that apply it themselves.
         let always = match self.shared.cluster.config.rebalance {
             Rebalance::Application => has_revoked,
-            _ => owned.is_empty() && new.is_empty(),
+            _ => owned.is_empty() && new.is_empty() && is_first,
         };
         self.application.take(new, always).await?;
-        self.shared.cluster.observer.rebalanced(began.elapsed());
+        self.state.is_assigned.set(true);
+        if has_changed {
+            self.shared.cluster.observer.rebalanced(began.elapsed());
+        }
         self.shared.step(MembershipStep::Settled);
         self.acknowledge();
         Ok(Ok(()))
@@ -222,14 +233,7 @@ impl Member {
 
     /// Reports the owned partitions to the coordinator at once.
     fn acknowledge(&self) {
-        let mut by_topic: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
-        for at in self.shared.owned() {
-            if let Some(layout) = self.shared.cluster.topic(&at.topic) {
-                by_topic.entry(layout.id).or_default().push(at.partition);
-            }
-        }
-        let topic = |(topic_id, partitions)| TopicPartitions { topic_id, partitions };
-        *self.state.owned.borrow_mut() = Some(by_topic.into_iter().map(topic).collect());
+        *self.state.owned.borrow_mut() = Some(owned_now(&self.shared, &self.state));
         self.state.hurry.notify_one();
     }
 
@@ -240,11 +244,26 @@ impl Member {
         let mut partitions = Vec::new();
         for topic in target {
             let Some(name) = names.get(&topic.topic_id) else { continue };
+            self.state.ids.borrow_mut().insert(name.clone(), topic.topic_id);
             let at = |partition: &i32| TopicPartition { topic: name.clone(), partition: *partition };
             partitions.extend(topic.partitions.iter().map(at));
         }
         Ok(partitions)
     }
+}
+
+/// The partitions that the member owns, also those that it is giving up, under the ids with which they were assigned.
+fn owned_now(shared: &Shared, state: &State) -> Vec<TopicPartitions> {
+    let ids = state.ids.borrow();
+    let mut by_topic: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
+    for at in shared.owned() {
+        let known = || shared.cluster.topic(&at.topic).map(|layout| layout.id);
+        if let Some(id) = ids.get(&at.topic).copied().or_else(known) {
+            by_topic.entry(id).or_default().push(at.partition);
+        }
+    }
+    let topic = |(topic_id, partitions)| TopicPartitions { topic_id, partitions };
+    by_topic.into_iter().map(topic).collect()
 }
 
 /// Returns `true` if the member epoch is stale; the next heartbeat updates it.
@@ -267,9 +286,16 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
     let Some(coordinator) = &shared.coordinator else { return };
     let backoff = shared.cluster.config.retry_backoff;
     loop {
-        let in_full = state.in_full.replace(false) || coordinator.identity().epoch.is_none();
-        let owned = state.owned.borrow_mut().take();
-        let result = beat_once(&shared, coordinator, &state, in_full, owned.clone()).await;
+        let joins = coordinator.identity().epoch.is_none();
+        let in_full = state.in_full.replace(false) || joins;
+        // The coordinator repeats its assignment only for a heartbeat that has all fields, the owned partitions among them.
+        let changed = state.owned.borrow_mut().take();
+        let owned = match (joins, in_full) {
+            (true, _) => Some(Vec::new()),
+            (false, true) => Some(owned_now(&shared, &state)),
+            (false, false) => changed,
+        };
+        let result = beat_once(&shared, coordinator, &state, in_full, owned).await;
         let code = match &result {
             Ok((code, _)) => {
                 match code {
@@ -299,9 +325,6 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
             code if code.is_retriable() => {
                 coordinator.forget();
                 state.in_full.set(true);
-                if let Some(owned) = owned {
-                    state.owned.borrow_mut().get_or_insert(owned);
-                }
                 tokio::time::sleep(backoff).await;
                 continue;
             }
@@ -312,9 +335,6 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
                     shared.inbox.push(Item::Error(refusal(coordinator, &state, code)));
                 }
                 state.in_full.set(true);
-                if let Some(owned) = owned {
-                    state.owned.borrow_mut().get_or_insert(owned);
-                }
                 REFUSED_PAUSE
             }
             code => return refuse(&state, refusal(coordinator, &state, code)),
@@ -385,9 +405,6 @@ async fn beat_once(
             let pattern = subscription.server_pattern();
             request.subscribed_topic_regex = pattern.or_else(|| (!joins && version >= 1).then(String::new));
             request.server_assignor.clone_from(&config.group_remote_assignor);
-            if joins {
-                request.topic_partitions = Some(Vec::new());
-            }
         }
         request
     };

@@ -183,3 +183,35 @@ fn offsets_of_a_partition_never_fall() {
     inbox.push_to(partitions[0].0, chunk(&partitions[0].1, 5, 10));
     inbox.push_to(partitions[0].0, chunk(&partitions[0].1, 4, 10));
 }
+
+/// The partition stayed in the list of the other queue. Its close subtracted it from the waiting items, and the next poll of
+/// that queue did so again: the count fell below zero.
+#[test]
+fn a_partition_that_closes_after_a_forwarding_leaves_nothing_behind() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let partitions = partitions(&inbox, 2);
+    let [first, second] = [0, 1].map(|i: usize| inbox.split(&partitions[i].1.at).expect("assigned"));
+    assert!(inbox.forward(first, Some(second)));
+    inbox.push_to(partitions[0].0, chunk(&partitions[0].1, 0, 10));
+    assert!(inbox.forward(first, None));
+    inbox.close(partitions[0].0);
+    assert_eq!((drain_of(&inbox, second), drain_of(&inbox, first)), (vec![], vec![]));
+    assert!(inbox.is_empty());
+}
+
+/// Partitions and events that the dropped queue listed for other queues were gone, and still counted as waiting.
+#[test]
+fn a_dropped_queue_gives_back_partitions_and_events_of_other_queues() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let partitions = partitions(&inbox, 2);
+    let [first, second] = [0, 1].map(|i: usize| inbox.split(&partitions[i].1.at).expect("assigned"));
+    assert!(inbox.forward(first, Some(second)) && inbox.forward(QueueId::MAIN, Some(second)));
+    inbox.push(Item::Event(Event::Assigned(Vec::new())));
+    for (slot, progress) in &partitions {
+        inbox.push_to(*slot, chunk(progress, 0, 10));
+    }
+    inbox.rejoin(second);
+    assert_eq!(drain(&inbox), [(-1, -1), (1, 0)]);
+    assert_eq!(drain_of(&inbox, first), [(0, 0)]);
+    assert!(inbox.is_empty());
+}
