@@ -100,6 +100,48 @@ fn a_queue_is_forwarded_neither_to_itself_nor_in_a_circle_behind_it() {
     assert_eq!(values(&mut first, 3), [0, 1, 2]);
 }
 
+/// The records of the other partition were in the dropped queue, and no queue listed the partition again.
+#[test]
+fn a_queue_that_is_dropped_gives_back_what_was_forwarded_to_it() {
+    let broker = broker();
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let mut consumer = client.consumer();
+    let starts = [0, 1].map(|partition| (at(partition), StartAt::Beginning));
+    runtime().block_on(consumer.assign(&starts)).expect("assigned");
+    let [mut first, second] = [0, 1].map(|partition| consumer.split(&at(partition)).expect("assigned"));
+    let (woken, wake) = std::sync::mpsc::channel();
+    second.on_filled(move || {
+        let _ = woken.send(());
+    });
+    first.forward_to(Some(&second)).expect("no circle");
+    produce(&client, 0, 0..3);
+    wake.recv_timeout(PATIENCE).expect("the other queue gets the records");
+    drop(second);
+    assert_eq!(values(&mut first, 3), [0, 1, 2]);
+    produce(&client, 0, 3..6);
+    assert_eq!(values(&mut first, 3), [3, 4, 5]);
+}
+
+/// The partition stayed in the list of the queue that it was forwarded to before.
+#[test]
+fn records_come_to_the_own_queue_after_the_end_of_a_forwarding() {
+    let broker = broker();
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let mut consumer = client.consumer();
+    let starts = [0, 1].map(|partition| (at(partition), StartAt::Beginning));
+    runtime().block_on(consumer.assign(&starts)).expect("assigned");
+    let [mut first, second] = [0, 1].map(|partition| consumer.split(&at(partition)).expect("assigned"));
+    let (woken, wake) = std::sync::mpsc::channel();
+    second.on_filled(move || {
+        let _ = woken.send(());
+    });
+    first.forward_to(Some(&second)).expect("no circle");
+    produce(&client, 0, 0..3);
+    wake.recv_timeout(PATIENCE).expect("the other queue gets the records");
+    first.forward_to(None).expect("no circle");
+    assert_eq!(values(&mut first, 3), [0, 1, 2]);
+}
+
 #[test]
 fn a_foreign_event_loop_is_woken_by_bytes_on_a_descriptor() {
     let broker = broker();

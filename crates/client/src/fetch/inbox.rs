@@ -446,45 +446,32 @@ impl Inbox {
         if to.is_some_and(|to| state.leads(to, from)) {
             return false;
         }
+        let before = state.target(from);
         state.queues[from.0].forward = to;
-        let target = state.target(from);
-        if target == from {
-            return true;
-        }
-        let (ready, events) = {
-            let queue = &mut state.queues[from.0];
-            queue.signal.has_events.store(false, Ordering::Relaxed);
-            (std::mem::take(&mut queue.ready), std::mem::take(&mut queue.events))
-        };
-        let target = &mut state.queues[target.0];
-        let came = !ready.is_empty() || !events.is_empty();
-        target.signal.has_events.store(!target.events.is_empty() || !events.is_empty(), Ordering::Relaxed);
-        target.ready.extend(ready);
-        target.events.extend(events);
-        let signal = came.then(|| target.signal.clone());
+        let signals = state.relist(before);
         drop(state);
-        notify(signal);
+        signals.into_iter().for_each(|signal| signal.notify());
         true
     }
 
-    /// Removes a queue. Its partitions return to the consumer's own queue.
+    /// Removes a queue. Its partitions return to the consumer's own queue, and forwarded items to the queues that they come from.
     pub(crate) fn rejoin(&self, gone: QueueId) {
         let mut state = self.lock();
-        let slots: Vec<Slot> = state.index.values().copied().collect();
-        let mut signal = None;
-        for slot in slots {
-            if state.partition(slot).is_some_and(|partition| partition.queue == gone) {
-                signal = state.route(slot, QueueId::MAIN).or(signal);
-            }
-        }
-        let left = std::mem::take(&mut state.queues[gone.0]);
-        state.waiting -= left.events.len();
+        let target = state.target(gone);
         for queue in &mut state.queues {
             queue.forward.take_if(|to| *to == gone);
         }
+        for partition in state.partitions.iter_mut().flatten().filter(|partition| partition.queue == gone) {
+            partition.queue = QueueId::MAIN;
+        }
+        let mut signals = state.relist(gone);
+        if target != gone {
+            signals.extend(state.relist(target));
+        }
+        state.queues[gone.0] = QueueState::default();
         state.free_queues.push(gone);
         drop(state);
-        notify(signal);
+        signals.into_iter().for_each(|signal| signal.notify());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -523,6 +510,34 @@ impl State {
         let from = self.target(from);
         self.queues[from.0].ready.retain(|queued| *queued != slot);
         self.list(slot)
+    }
+
+    /// Moves the items of a queue to the queues that get them now, after a change of queues or of their forwarding. Returns the
+    /// signals of other queues that were empty.
+    fn relist(&mut self, from: QueueId) -> Vec<Arc<QueueSignal>> {
+        let ready = std::mem::take(&mut self.queues[from.0].ready);
+        let events = std::mem::take(&mut self.queues[from.0].events);
+        let mut signals = Vec::new();
+        let of_events = self.target(QueueId::MAIN);
+        if !events.is_empty() {
+            let target = &mut self.queues[of_events.0];
+            signals.extend(target.is_empty().then(|| target.signal.clone()));
+            target.events.extend(events);
+        }
+        self.waiting -= ready.len();
+        for slot in ready {
+            if let Some(partition) = self.partition(slot) {
+                partition.is_queued = false;
+            }
+            signals.extend(self.list(slot));
+        }
+        for queue in [from, of_events] {
+            let queue = &self.queues[queue.0];
+            queue.signal.has_events.store(!queue.events.is_empty(), Ordering::Relaxed);
+        }
+        let own = &self.queues[from.0].signal;
+        signals.retain(|signal| !Arc::ptr_eq(signal, own));
+        signals
     }
 
     /// Records that a full partition is below its limit again, if it is. Returns whether it is.
