@@ -237,6 +237,27 @@ fn a_revocation_comes_before_the_rest_of_a_batch_that_is_read_record_by_record()
     assert!(matches!(next, Some(PolledRecord::Event(Event::Revoked(_)))), "{next:?}");
 }
 
+/// Only polls of the consumer itself answered. A member whose application polls a queue in its place never gave its partitions
+/// up, and then it had not polled for too long.
+#[test]
+fn a_revocation_that_a_forwarded_queue_returns_is_answered() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Polled);
+    config.set("max.poll.interval.ms", "3000").expect("a known property");
+    let (mut first, control) = joined(config);
+    let mut queue = first.split(&TopicPartition::new("orders", 0)).expect("assigned");
+    first.forward_to(Some(&queue)).expect("no circle");
+    let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let (began, mut revoked) = (Instant::now(), false);
+    let shares = || (control.assignment().len(), second.assignment().len());
+    while !revoked || shares() != (1, 1) || began.elapsed() < Duration::from_secs(5) {
+        assert!(began.elapsed() < PATIENCE, "{:?}, revoked: {revoked}", shares());
+        let polled = queue.poll_blocking(Duration::from_millis(100)).expect("no error");
+        revoked |= matches!(polled, Some(Polled::Event(Event::Revoked(_))));
+    }
+}
+
 #[test]
 fn lost_partitions_stay_assigned_until_the_application_removes_them_and_are_not_committed() {
     let broker = broker();

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::fetch::inbox::Inbox;
 use crate::group::commands::{AssignmentChange, CommitScope, ConsumerCommand};
 use crate::group::membership::LeavingFor;
+use crate::group::poll_activity::PollActivity;
 use crate::group::subscription::Subscription;
 use crate::types::GroupMetadata;
 
@@ -31,6 +32,7 @@ pub struct ConsumerControl {
     pub(super) client: Client,
     pub(super) config: Arc<Config>,
     pub(super) inbox: Arc<Inbox>,
+    pub(super) polls: Arc<PollActivity>,
     pub(super) sender: mpsc::UnboundedSender<ConsumerCommand>,
 }
 

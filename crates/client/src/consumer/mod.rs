@@ -88,8 +88,6 @@ pub enum Polled {
 pub struct Consumer {
     control: ConsumerControl,
     reader: Reader,
-    /// `true` if the last poll returned a revocation, which the next poll acknowledges.
-    revoked: bool,
     listener: Option<Listener>,
 }
 
@@ -118,9 +116,9 @@ impl Client {
         observer.follow_polls(Arc::downgrade(&watched));
         let (at_engine, of_engine) = (inbox.clone(), polls.clone());
         self.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
-        let control = ConsumerControl { client: self.clone(), config, inbox, sender: control };
-        let reader = Reader::new(Queue::main(&control.inbox), control.reading(), Some(polls));
-        Consumer { control, reader, revoked: false, listener: None }
+        let control = ConsumerControl { client: self.clone(), config, inbox, polls, sender: control };
+        let reader = Reader::new(Queue::main(&control.inbox), &control);
+        Consumer { control, reader, listener: None }
     }
 }
 
@@ -178,7 +176,7 @@ impl Consumer {
     /// # Errors
     /// The error that stops a partition, whose position stays, or the group. Cancel safe: a dropped future loses nothing.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
-        self.begin_poll();
+        self.reader.begin();
         let polled = self.reader.poll(timeout).await;
         self.note(&polled);
         polled
@@ -186,19 +184,10 @@ impl Consumer {
 
     /// [`Consumer::poll`] for threads without a runtime.
     pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
-        self.begin_poll();
+        self.reader.begin();
         let polled = self.reader.poll_blocking(timeout);
         self.note(&polled);
         polled
-    }
-
-    /// A poll shows that the application is alive and has processed the previous result, including a revocation.
-    #[inline]
-    fn begin_poll(&mut self) {
-        self.reader.begin();
-        if std::mem::take(&mut self.revoked) {
-            let _ = self.control.sender.send(ConsumerCommand::RevokeSeen);
-        }
     }
 
     fn note(&mut self, polled: &Result<Option<Polled>, Error>) {
@@ -208,7 +197,6 @@ impl Consumer {
     }
 
     fn note_event(&mut self, event: &Event) {
-        self.revoked = matches!(event, Event::Revoked(_));
         if let Some(Listener(listener)) = &mut self.listener {
             listener(event);
         }

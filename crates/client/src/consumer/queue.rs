@@ -19,7 +19,8 @@ use crate::record::OwnedRecord;
 
 /// A queue with the records of one partition, for another thread.
 ///
-/// The consumer still returns the group's events, and must be polled for them. The queue returns nothing after the
+/// The consumer still returns the group's events, and must be polled for them, unless it is forwarded to a queue
+/// ([`Consumer::forward_to`]): that one is polled in its place. The queue returns nothing after the
 /// partition is revoked. Dropping it returns later records to the consumer's own queue.
 #[derive(Debug)]
 pub struct PartitionQueue {
@@ -137,7 +138,7 @@ impl ConsumerControl {
     pub fn split(&self, partition: &TopicPartition) -> Result<PartitionQueue, Error> {
         let ring = self.inbox.split(partition).ok_or_else(|| partition.not_assigned())?;
         let queue = Queue::of(&self.inbox, ring);
-        Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self.reading(), None) })
+        Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self) })
     }
 
     /// Identifies the current assignment of this partition; `None` if it is not assigned. A [`PartitionQueue`] belongs to

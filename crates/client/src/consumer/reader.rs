@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use super::open_chunk::{OpenChunk, ReadContext};
-use super::{Event, Polled, TopicPartition};
+use super::{ConsumerCommand, ConsumerControl, Event, Polled, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
 use crate::fetch::inbox::Item;
@@ -18,8 +20,10 @@ use crate::timer;
 pub(super) struct Reader {
     pub(super) queue: Queue,
     pub(super) reading: ReadContext,
-    /// The poll activity of the application; set for the consumer's own queue only.
-    pub(super) polls: Option<Arc<PollActivity>>,
+    /// The poll activity of the application.
+    polls: Arc<PollActivity>,
+    /// The way to the consumer's tasks, which end when the consumer is dropped: a queue does not keep them alive.
+    sender: mpsc::WeakUnboundedSender<ConsumerCommand>,
     /// The chunk that is being read.
     pub(super) opened: Option<OpenChunk>,
     /// The generation of the last poll's records and the offset after them; they count as processed at the next poll.
@@ -38,17 +42,37 @@ pub(super) enum NextChunk {
 }
 
 impl Reader {
-    pub(super) fn new(queue: Queue, reading: ReadContext, polls: Option<Arc<PollActivity>>) -> Self {
-        Self { queue, reading, polls, opened: None, handed_out: None, in_hand: None }
+    pub(super) fn new(queue: Queue, control: &ConsumerControl) -> Self {
+        let (polls, sender) = (control.polls.clone(), control.sender.downgrade());
+        Self {
+            queue,
+            reading: control.reading(),
+            polls,
+            sender,
+            opened: None,
+            handed_out: None,
+            in_hand: None,
+        }
     }
 
-    /// Registers the application's poll and marks the records returned before as processed.
+    /// Registers the application's poll: it is alive, and has processed the previous result. These are records, which are marked
+    /// as processed, or a revocation, which is answered.
     #[inline]
     pub(super) fn begin(&mut self) {
-        if let Some(polls) = &self.polls {
-            polls.pass();
+        if self.queue.counts_as_consumer() {
+            self.polls.pass();
         }
         self.finish_handed_out();
+        if self.queue.answers_revocation()
+            && let Some(sender) = self.sender.upgrade()
+        {
+            let _ = sender.send(ConsumerCommand::RevokeSeen);
+        }
+    }
+
+    /// The poll activity, if a poll of this queue counts there.
+    pub(super) fn counted_polls(&self) -> Option<Arc<PollActivity>> {
+        self.queue.counts_as_consumer().then(|| self.polls.clone())
     }
 
     /// Polls without marking records as processed; the caller calls [`Reader::begin`] first.
@@ -57,7 +81,7 @@ impl Reader {
             return Ok(Some(polled));
         }
         let deadline = timer::deadline_after(timeout);
-        let polls = self.polls.clone();
+        let polls = self.counted_polls();
         let _waiting = polls.as_ref().map(|polls| polls.wait());
         loop {
             if let Some(polled) = self.take()? {
@@ -74,7 +98,7 @@ impl Reader {
         if let Some(polled) = self.take()? {
             return Ok(Some(polled));
         }
-        let polls = self.polls.clone();
+        let polls = self.counted_polls();
         let _waiting = polls.as_ref().map(|polls| polls.wait());
         let signal = self.queue.signal();
         let mut found = Ok(None);
@@ -149,7 +173,12 @@ impl Reader {
             }
             match self.queue.pop(self.opened.is_some()) {
                 Some(Item::Chunk(chunk)) => self.opened = Some(OpenChunk::new(chunk)),
-                Some(Item::Event(event)) => return Ok(NextChunk::Event(event)),
+                Some(Item::Event(event)) => {
+                    if matches!(event, Event::Revoked(_)) {
+                        self.queue.note_revocation();
+                    }
+                    return Ok(NextChunk::Event(event));
+                }
                 Some(Item::Error(error)) => return Err(error),
                 None if self.opened.is_some() => {}
                 None => return Ok(NextChunk::Nothing),

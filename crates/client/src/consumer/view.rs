@@ -175,7 +175,7 @@ impl Consumer {
     /// The errors of [`Consumer::poll`]. Cancel safe.
     #[inline]
     pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
-        self.begin_poll();
+        self.reader.begin();
         let step = self.reader.step_within(timeout).await?;
         if let ReadStep::Event(event) = &step {
             self.note_event(event);
@@ -186,7 +186,7 @@ impl Consumer {
     /// [`Consumer::next_record`] without waiting.
     #[inline]
     pub fn try_next_record(&mut self) -> Result<Option<PolledRecord<'_>>, Error> {
-        self.begin_poll();
+        self.reader.begin();
         let step = self.reader.step()?;
         if let ReadStep::Event(event) = &step {
             self.note_event(event);
@@ -207,7 +207,7 @@ impl Consumer {
         max: usize,
         take: impl FnMut(RecordView<'_>),
     ) -> Result<Option<PolledRecords>, Error> {
-        self.begin_poll();
+        self.reader.begin();
         let step = self.reader.step()?;
         if let ReadStep::Event(event) = &step {
             self.note_event(event);
@@ -225,7 +225,7 @@ impl Consumer {
         max: usize,
         take: impl FnMut(RecordView<'_>),
     ) -> Result<Option<PolledHeld>, Error> {
-        self.begin_poll();
+        self.reader.begin();
         let step = self.reader.step()?;
         if let ReadStep::Event(event) = &step {
             self.note_event(event);
@@ -236,7 +236,7 @@ impl Consumer {
     /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
-        self.begin_poll();
+        self.reader.begin();
         let step = self.reader.step_blocking(timeout)?;
         if let ReadStep::Event(event) = &step {
             self.note_event(event);
@@ -299,7 +299,7 @@ impl Reader {
     async fn step_within(&mut self, timeout: Duration) -> Result<ReadStep, Error> {
         let mut step = self.step()?;
         if matches!(step, ReadStep::Nothing) {
-            let polls = self.polls.clone();
+            let polls = self.counted_polls();
             let _waiting = polls.as_ref().map(|polls| polls.wait());
             let deadline = timer::deadline_after(timeout);
             while matches!(step, ReadStep::Nothing) {
@@ -318,7 +318,7 @@ impl Reader {
     fn step_blocking(&mut self, timeout: Duration) -> Result<ReadStep, Error> {
         let mut step = self.step();
         if matches!(step, Ok(ReadStep::Nothing)) {
-            let polls = self.polls.clone();
+            let polls = self.counted_polls();
             let _waiting = polls.as_ref().map(|polls| polls.wait());
             let signal = self.queue.signal();
             blocking::wait_until(timeout, &signal.filled, || {

@@ -5,7 +5,7 @@
 //! polling thread removes them, checks them and decodes them. A paused partition keeps its buffer and is in no queue.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -81,6 +81,8 @@ pub(crate) struct Inbox {
     pub(crate) emptied: Arc<Notify>,
     pub(crate) budget: Arc<Budget>,
     limit: PrefetchLimit,
+    /// The queue that returned a revocation which no later poll has answered, counted from 1; 0 without one.
+    revoked_by: AtomicUsize,
 }
 
 /// The limit up to which one partition is fetched ahead.
@@ -159,8 +161,9 @@ impl Inbox {
     pub(crate) fn new(bytes_max: usize, limit: PrefetchLimit) -> Arc<Self> {
         let emptied = Arc::<Notify>::default();
         let budget = Budget::new(bytes_max, emptied.clone());
-        let state = Mutex::new(State { queues: vec![QueueState::default()], ..State::default() });
-        Arc::new(Self { state, emptied, budget, limit })
+        let state = State { queues: vec![QueueState::default()], ..State::default() };
+        state.mark_main();
+        Arc::new(Self { state: Mutex::new(state), emptied, budget, limit, revoked_by: AtomicUsize::new(0) })
     }
 
     /// Adds a buffer for a partition.
@@ -448,6 +451,7 @@ impl Inbox {
         }
         let before = state.target(from);
         state.queues[from.0].forward = to;
+        state.mark_main();
         let signals = state.relist(before);
         drop(state);
         signals.into_iter().for_each(|signal| signal.notify());
@@ -464,6 +468,7 @@ impl Inbox {
         for partition in state.partitions.iter_mut().flatten().filter(|partition| partition.queue == gone) {
             partition.queue = QueueId::MAIN;
         }
+        state.mark_main();
         let mut signals = state.relist(gone);
         if target != gone {
             signals.extend(state.relist(target));
@@ -472,6 +477,20 @@ impl Inbox {
         state.free_queues.push(gone);
         drop(state);
         signals.into_iter().for_each(|signal| signal.notify());
+    }
+
+    /// Records that this queue has returned a revocation.
+    pub(super) fn note_revocation(&self, by: QueueId) {
+        self.revoked_by.store(by.0 + 1, Ordering::Release);
+    }
+
+    /// Returns `true` once after a revocation, at the next poll of the queue that returned it, or of the main one.
+    #[inline]
+    pub(super) fn answers_revocation(&self, at: QueueId, is_main: impl Fn() -> bool) -> bool {
+        let by = self.revoked_by.load(Ordering::Relaxed);
+        by != 0
+            && (by == at.0 + 1 || is_main())
+            && self.revoked_by.compare_exchange(by, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -490,6 +509,14 @@ impl State {
             queue = next;
         }
         queue
+    }
+
+    /// Marks the queue that gets the items of the consumer's own.
+    fn mark_main(&self) {
+        let main = self.target(QueueId::MAIN);
+        for (index, queue) in self.queues.iter().enumerate() {
+            queue.signal.is_main.store(index == main.0, Ordering::Relaxed);
+        }
     }
 
     /// Returns `true` if the forwarding of a queue passes another one, or if it is the other one.

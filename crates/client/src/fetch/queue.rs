@@ -14,6 +14,8 @@ pub(crate) struct QueueSignal {
     pub(crate) filled: Notify,
     /// `true` if the queue has events, which come before all records.
     pub(super) has_events: AtomicBool,
+    /// `true` if the queue gets the consumer's own items: it is that queue, or the one that it is forwarded to.
+    pub(super) is_main: AtomicBool,
     wake_callback: WakeCallback,
 }
 
@@ -62,6 +64,24 @@ impl Queue {
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
         self.signal.has_events.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if a poll of this queue is a poll of the consumer.
+    #[inline]
+    pub(crate) fn counts_as_consumer(&self) -> bool {
+        self.id == QueueId::MAIN || self.signal.is_main.load(Ordering::Relaxed)
+    }
+
+    /// Records that a poll of this queue returned a revocation.
+    pub(crate) fn note_revocation(&self) {
+        self.inbox.note_revocation(self.id);
+    }
+
+    /// Returns `true` once after a revocation that a poll of this queue answers: it was returned by this queue, or by one from which
+    /// this queue has taken over.
+    #[inline]
+    pub(crate) fn answers_revocation(&self) -> bool {
+        self.inbox.answers_revocation(self.id, || self.signal.is_main.load(Ordering::Relaxed))
     }
 
     pub(crate) fn pop(&self, events_only: bool) -> Option<Item> {
