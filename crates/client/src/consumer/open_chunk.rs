@@ -27,13 +27,13 @@ impl ReadContext {
     /// Records that all records before `next` were returned. Returns `next` if they count as processed only at the
     /// next call.
     #[inline]
-    pub(super) fn give(&self, progress: &PartitionProgress, next: i64) -> Option<i64> {
-        progress.set_position(next);
+    pub(super) fn give(&self, progress: &PartitionProgress, generation: u64, next: i64) -> Option<i64> {
+        progress.set_position_in(generation, next);
         if !self.config.done_when_returned {
             return Some(next);
         }
         if self.config.enable_auto_offset_store {
-            progress.set_done(next);
+            progress.set_done_in(generation, next);
         }
         None
     }
@@ -47,11 +47,13 @@ pub(crate) struct OpenChunk {
     pub(super) set: Option<(Records, Mark)>,
     /// The chunk's bytes from the open batch on.
     from_set: Bytes,
+    /// The offset after the last record that was returned. The shared position may belong to a later generation.
+    pub(super) reached: i64,
 }
 
 impl OpenChunk {
     pub(crate) fn new(chunk: Chunk) -> Self {
-        Self { from_set: chunk.records.clone(), chunk, set: None }
+        Self { from_set: chunk.records.clone(), reached: chunk.from, chunk, set: None }
     }
 
     pub(crate) fn progress(&self) -> &Arc<PartitionProgress> {
@@ -68,17 +70,17 @@ impl OpenChunk {
     /// Skips control records and aborted records at the end. They count as processed if all records returned before
     /// them do.
     pub(super) fn skip_rest(&self, store: bool) {
-        let Chunk { progress, from, next, .. } = &self.chunk;
-        let reached = progress.position();
+        let Chunk { progress, generation, from, next, .. } = &self.chunk;
+        let reached = self.reached;
         let done = progress.done();
         // Without a processed offset, records before this chunk may be held by the application.
-        let is_first = done.is_none() && reached == Some(*from) && progress.consumed_position().is_none();
-        if store && (done == reached || is_first) {
-            progress.set_done(*next);
-        } else if let Some(reached) = reached {
+        let is_first = done.is_none() && reached == *from && progress.consumed_position().is_none();
+        if store && (done == Some(reached) || is_first) {
+            progress.set_done_in(*generation, *next);
+        } else {
             progress.note_skipped(reached, *next);
         }
-        progress.set_position(*next);
+        progress.set_position_in(*generation, *next);
     }
 
     /// The unread part, as a chunk.
@@ -87,7 +89,7 @@ impl OpenChunk {
             self.chunk.count += u64::from(set.left(&mark));
             self.chunk.records = self.from_set;
         }
-        self.chunk.from = self.chunk.progress.position().unwrap_or(self.chunk.from);
+        self.chunk.from = self.reached;
         self.chunk
     }
 
@@ -116,8 +118,7 @@ impl OpenChunk {
     /// read.
     pub(super) fn batch(&mut self, reading: &ReadContext) -> Result<Option<Batch>, Error> {
         // Records that were already taken out of the chunk were returned to the application.
-        let from =
-            self.chunk.progress.position().map_or(self.chunk.from, |reached| reached.max(self.chunk.from));
+        let from = self.reached;
         let (high_watermark, node) = (self.chunk.high_watermark, self.chunk.node);
         let at = self.chunk.progress.at.clone();
         let (sets, start) = (Vec::new(), Mark::default());
@@ -147,7 +148,8 @@ impl OpenChunk {
         }
         let found = !batch.sets.is_empty();
         if found {
-            self.chunk.progress.set_position(batch.next);
+            self.reached = batch.next;
+            self.chunk.progress.set_position_in(self.chunk.generation, batch.next);
         }
         Ok(found.then_some(batch))
     }
@@ -171,7 +173,8 @@ impl OpenChunk {
         }
         let bytes = chunk.records.split_to(size);
         let at = chunk.progress.at.clone();
-        chunk.progress.set_position(next);
+        chunk.progress.set_position_in(chunk.generation, next);
+        self.reached = next;
         self.set = None;
         self.from_set = chunk.records.clone();
         Some(CorruptBatch { at, from, next, bytes, error: error.clone() })
@@ -241,6 +244,19 @@ mod tests {
         let progress = Arc::new(PartitionProgress::new(TopicPartition::new("orders", 0)));
         progress.begin_at(offset);
         progress
+    }
+
+    /// The position that a poll set during a seek was taken for that of the seek's records: the ones before it were skipped.
+    #[test]
+    fn a_position_of_an_earlier_generation_does_not_cut_the_next_chunk() {
+        let progress = started_at(57);
+        let earlier = marker(&progress, 57);
+        progress.next_generation();
+        progress.begin_at(10);
+        let later = marker(&progress, 10);
+        earlier.skip_rest(false);
+        assert_eq!(progress.position(), Some(10));
+        assert_eq!(later.into_rest().from, 10);
     }
 
     #[test]

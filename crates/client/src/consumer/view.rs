@@ -367,12 +367,13 @@ impl Reader {
             ReadStep::Nothing => return Ok(None),
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
-        let (progress, node) = (&opened.chunk.progress, opened.chunk.node);
+        let Chunk { progress, generation, node, .. } = &opened.chunk;
         let Some((set, mark)) = &mut opened.set else { return Ok(None) };
         match set.next_at(mark) {
             Some(Ok(record)) => {
-                self.in_hand = self.reading.give(progress, record.offset + 1);
-                Ok(Some(PolledRecord::Record(RecordView::new(&progress.at, record, set, node))))
+                opened.reached = record.offset + 1;
+                self.in_hand = self.reading.give(progress, *generation, opened.reached);
+                Ok(Some(PolledRecord::Record(RecordView::new(&progress.at, record, set, *node))))
             }
             Some(Err(error)) => {
                 let error = corrupt(&progress.at, set.header().base_offset, &error);
@@ -398,7 +399,8 @@ impl Reader {
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
         let Some(passed) = opened.pass_many(max, take)? else { return Ok(None) };
-        self.in_hand = self.reading.give(&opened.chunk.progress, passed.next);
+        opened.reached = passed.next;
+        self.in_hand = self.reading.give(&opened.chunk.progress, opened.chunk.generation, passed.next);
         Ok(Some(PolledRecords::Records(passed.count)))
     }
 
@@ -416,8 +418,9 @@ impl Reader {
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
         let Some(Passed { first, next, count }) = opened.pass_many(max, take)? else { return Ok(None) };
+        opened.reached = next;
         let Chunk { progress, generation, .. } = &opened.chunk;
-        progress.set_position(next);
+        progress.set_position_in(*generation, next);
         let stores = self.reading.config.enable_auto_offset_store;
         Ok(Some(PolledHeld::Records(HeldRecords::new((progress, *generation), (first, next), count, stores))))
     }

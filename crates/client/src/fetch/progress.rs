@@ -109,6 +109,14 @@ impl PartitionProgress {
         self.position.store(next, Ordering::Relaxed);
     }
 
+    /// The same, unless the position was moved after this generation: a poll may run during a seek.
+    #[inline]
+    pub(crate) fn set_position_in(&self, generation: u64, next: i64) {
+        if generation == self.generation() {
+            self.set_position(next);
+        }
+    }
+
     /// The offset after the last record that was processed.
     pub(crate) fn done(&self) -> Option<i64> {
         known(&self.done)
