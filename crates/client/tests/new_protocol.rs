@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
-use ottla_client::{Config, Event};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault, FaultRule};
+use ottla_client::{Config, Event, LogLine};
 
-use crate::seats::Seats;
+use crate::seats::{Seats, block_on};
 
 /// A broker whose group members send a heartbeat every 100 ms, and that assigns partitions at once.
 fn broker() -> BrokerThread {
@@ -60,4 +60,50 @@ fn a_member_of_the_new_protocol_whose_heartbeat_response_is_lost_keeps_or_gets_i
             );
         }
     }
+}
+
+/// The member joined again before it had released its partitions, and took the new ones of the target from before.
+#[test]
+fn a_member_of_the_new_protocol_that_is_fenced_during_a_revocation_takes_nothing_of_its_old_target() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let by_range = [("group.remote.assignor", "range")];
+    let mut config = member(&broker);
+    config.set_all(by_range).expect("known properties");
+    let own = [("client.id", "a"), ("socket.timeout.ms", "1000"), ("debug", "cgrp"), ("log.queue", "true")];
+    let mut seats = Seats { forgetful: true, ..Seats::default() };
+    let mut first = config.clone();
+    first.set_all(own).expect("known properties");
+    seats.join("a", first, &["orders"]);
+    seats.settle("one has a topic", 2);
+
+    // It cannot begin with the second topic, until it must give up a partition of the first one.
+    let refused = Fault::Fail(ErrorCode::CoordinatorLoadInProgress);
+    let rule = FaultRule::new(ApiKey::OffsetFetch, refused).client_id("a").times(u32::MAX);
+    cluster.add_fault(rule).expect("a sound rule");
+    let consumer = seats.seat("a").consumer.as_mut().expect("a consumer");
+    let (control, log) = (consumer.control().clone(), consumer.client().log_lines());
+    let asked = cluster.requests(ApiKey::OffsetFetch);
+    block_on(consumer.subscribe(&["orders", "invoices"])).expect("subscribed");
+    seats.drive("it has both topics", |_| cluster.requests(ApiKey::OffsetFetch) > asked);
+    seats.seat("a").stalls = true;
+    seats.join("b", config, &["orders", "invoices"]);
+    seats.drive("a partition is to be given up", |_| !control.unseen_revocations().is_empty());
+    cluster.clear_intercepts_of(ApiKey::OffsetFetch);
+    let fenced = Fault::Fail(ErrorCode::FencedMemberEpoch);
+    let rule = FaultRule::new(ApiKey::ConsumerGroupHeartbeat, fenced).client_id("a");
+    cluster.add_fault(rule).expect("a sound rule");
+    let is_fenced = |line: LogLine| line.text.to_lowercase().contains("fenced");
+    seats.drive("it is fenced", |_| std::iter::from_fn(|| log.try_next()).any(is_fenced));
+
+    seats.seat("a").stalls = false;
+    let is_revocation = |event: &Event| matches!(event, Event::Revoked(_));
+    let after = |seats: &Seats| {
+        let events = &seats.list[0].events;
+        events.iter().position(is_revocation).and_then(|at| events.get(at + 1)).cloned()
+    };
+    seats.drive("it has lost the others", |seats| after(seats).is_some());
+    let next = after(&seats);
+    assert!(matches!(&next, Some(Event::Lost(lost)) if lost.len() == 1), "{next:?}");
+    seats.settle("two share both topics", 4);
 }

@@ -75,8 +75,14 @@ impl Application {
         self.subscription.clone()
     }
 
-    /// Assigns partitions from their committed offsets. With `always` the event comes even without partitions.
-    pub(super) async fn take(&mut self, partitions: Vec<TopicPartition>, always: bool) -> Result<(), Error> {
+    /// Assigns partitions from their committed offsets, unless the member is lost meanwhile. With `always` the event comes even
+    /// without partitions.
+    pub(super) async fn take(
+        &mut self,
+        partitions: Vec<TopicPartition>,
+        always: bool,
+        is_lost: impl Fn() -> bool,
+    ) -> Result<(), Error> {
         self.shared.note_assignment();
         if !partitions.is_empty() {
             unavailable_topics::report_before_records(&self.shared);
@@ -95,6 +101,9 @@ impl Application {
         if !partitions.is_empty() {
             self.shared.step(MembershipStep::Taking);
             let starts = self.shared.start_at_committed(partitions.clone()).await?;
+            if is_lost() {
+                return Ok(());
+            }
             self.shared.add_partitions(&starts);
         }
         if self.config().rebalance == Rebalance::Polled && (always || !partitions.is_empty()) {

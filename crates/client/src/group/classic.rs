@@ -267,7 +267,7 @@ impl Member {
         }
         // librdkafka's applications get each assignment in this protocol, also one that adds nothing.
         let always = !self.is_cooperative() || self.config().rebalance == Rebalance::Application;
-        self.application.take(new, always).await?;
+        self.application.take(new, always, || false).await?;
         Ok(lets_go.then_some(Left::Rejoin))
     }
 

@@ -160,7 +160,9 @@ impl Member {
                         report_once(&self.shared, &error);
                         tracing::debug!(%error, "taking what the coordinator gave");
                         tokio::time::sleep(self.shared.cluster.config.retry_backoff).await;
-                        state.target.borrow_mut().get_or_insert(target);
+                        if !state.lost.get() {
+                            state.target.borrow_mut().get_or_insert(target);
+                        }
                         state.news.notify_one();
                     }
                     // The next heartbeat would get the same refusal.
@@ -200,6 +202,10 @@ impl Member {
     async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<(), Late>, Error> {
         let began = Instant::now();
         let assigned = self.named(target).await?;
+        // A member that is fenced meanwhile owns nothing: the target is that of an earlier membership.
+        if self.state.lost.get() {
+            return Ok(Ok(()));
+        }
         let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
@@ -213,6 +219,9 @@ impl Member {
             if let Err(Late) = self.application.give_up(gone).await {
                 return Ok(Err(Late));
             }
+            if self.state.lost.get() {
+                return Ok(Ok(()));
+            }
             self.acknowledge();
         }
         // librdkafka has an assignment after each revocation, also an empty one. The first assignment is reported in any case, but
@@ -221,7 +230,11 @@ impl Member {
             Rebalance::Application => has_revoked,
             _ => owned.is_empty() && new.is_empty() && is_first,
         };
-        self.application.take(new, always).await?;
+        let state = self.state.clone();
+        self.application.take(new, always, || state.lost.get()).await?;
+        if self.state.lost.get() {
+            return Ok(Ok(()));
+        }
         self.state.is_assigned.set(true);
         if has_changed {
             self.shared.cluster.observer.rebalanced(began.elapsed());
@@ -319,7 +332,10 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
                 *state.owned.borrow_mut() = None;
                 state.lost.set(true);
                 state.news.notify_one();
-                state.hurry.notified().await;
+                // An acknowledgement may be on its way.
+                while state.lost.get() {
+                    state.hurry.notified().await;
+                }
                 continue;
             }
             code if code.is_retriable() => {
