@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::timer;
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -20,7 +22,7 @@ impl Wake for Unpark {
 
 /// Parks the thread until `done` returns true, checked after each notification; returns `false` after `timeout`.
 pub(crate) fn wait_until(timeout: Duration, notify: &Notify, mut done: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + timeout;
+    let deadline = timer::deadline_after(timeout);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     loop {
         // Registered before the check, so that no notification between check and wait is lost.
@@ -44,7 +46,7 @@ pub(crate) fn wait_until(timeout: Duration, notify: &Notify, mut done: impl FnMu
 
 /// Runs a future to its end on the calling thread, at most until `timeout`. The future must not need a runtime.
 pub(crate) fn block_on<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
-    let deadline = Instant::now() + timeout;
+    let deadline = timer::deadline_after(timeout);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
     loop {

@@ -31,6 +31,11 @@ pub(crate) async fn timeout<F: Future>(duration: Duration, future: F) -> Option<
     timeout_at(deadline_after(duration), future).await
 }
 
+/// Milliseconds in a request, at most the highest number that a field can have.
+pub(crate) fn wire_ms(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
 /// Returns the instant after `duration`, or one far in the future if the clock cannot represent it.
 pub(crate) fn deadline_after(duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);

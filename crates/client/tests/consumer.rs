@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Client, Config, Consumer, Event, Polled, PolledRecord, PolledRecords, Record, StartAt, TopicPartition,
+    Client, Config, Consumer, Event, Polled, PolledRecord, PolledRecords, Record, StartAt, Timeouts,
+    TopicPartition,
 };
 use ottla_protocol::ApiKey;
 use tokio::runtime::Runtime;
@@ -264,4 +265,51 @@ fn fetches_wait_at_the_broker_while_there_is_room() {
         assert_eq!(next(&mut consumer).0, i);
     }
     recorder.wait_for(ApiKey::Fetch, 4);
+}
+
+/// The deadline was computed with an addition, which panicked.
+#[test]
+fn a_blocking_call_without_a_limit_is_no_panic() {
+    let broker = broker(1);
+    let client = client(&broker, &[("transactional.id", "billing")]);
+    let producer = client.producer();
+    producer.init_transactions_blocking(Duration::MAX).expect("initialized");
+    producer.begin_transaction().expect("initialized");
+    let record = Record::to("orders").partition(0).value("paid");
+    drop(producer.enqueue_blocking(record).expect("taken"));
+    producer.flush_blocking(Duration::MAX).expect("written");
+    producer.commit_transaction_blocking(Duration::MAX).expect("committed");
+    let mut consumer = client.consumer();
+    let start = [(first(), StartAt::Beginning)];
+    consumer.control().assign(&start).wait(Duration::MAX).expect("assigned");
+    assert!(matches!(consumer.poll_blocking(Duration::MAX), Ok(Some(Polled::Records(_)))));
+    consumer.close_blocking(Duration::MAX).expect("closed");
+}
+
+/// Such a duration of `Config` was added to the time, which panicked in the engine, and its lowest bits were sent as milliseconds.
+#[test]
+fn durations_without_a_limit_are_no_panic() {
+    let broker = broker(1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set_all([("group.id", "billing"), ("auto.offset.reset", "earliest")]).expect("known properties");
+    for duration in [
+        &mut config.delivery_timeout,
+        &mut config.socket_timeout,
+        &mut config.max_poll_interval,
+        &mut config.metadata_max_age,
+        &mut config.auto_commit_interval,
+        &mut config.stall_after,
+    ] {
+        *duration = Duration::MAX;
+    }
+    config.request_timeout = Some(Duration::MAX);
+    let client = Client::new(config).expect("a client");
+    produce(&client, ["paid".to_owned()]);
+    let mut consumer = client.consumer();
+    runtime().block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+    while !matches!(consumer.poll_blocking(PATIENCE).expect("no error"), Some(Polled::Records(_))) {}
+    consumer.close_blocking(PATIENCE).expect("closed");
+    let admin = client.admin();
+    let timeouts = Timeouts::within(Duration::MAX);
+    runtime().block_on(admin.describe_features(timeouts)).expect("described");
 }

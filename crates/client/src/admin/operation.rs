@@ -14,10 +14,11 @@ use tokio::time::Instant;
 use super::{Node, Timeouts};
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
+use crate::config::NEVER;
 use crate::error::Error;
 use crate::group::coordinator::{GROUP, TRANSACTION, find_coordinator};
 use crate::net::connection::Connection;
-use crate::timer::deadline_after;
+use crate::timer::wire_ms;
 
 const METADATA_VERSION_MAX: i16 = 13;
 
@@ -59,13 +60,13 @@ pub(super) struct Operation {
 impl Operation {
     /// Creates an operation that retries until its deadline.
     pub(super) fn new(cluster: Rc<Cluster>, name: &'static str, timeouts: Timeouts) -> Self {
-        let request = timeouts.request.unwrap_or(cluster.config.socket_timeout);
+        let request = timeouts.request.unwrap_or(cluster.config.socket_timeout).min(NEVER);
         let started = Instant::now();
         Self {
             cluster,
             name,
             started,
-            deadline: deadline_after(request),
+            deadline: started + request,
             // Shorter than the request timeout, so that the response arrives before it.
             at_broker: timeouts.operation.unwrap_or(request.mul_f64(0.9)),
             patient: true,
@@ -81,7 +82,7 @@ impl Operation {
     }
 
     pub(super) fn at_broker_ms(&self) -> i32 {
-        i32::try_from(self.at_broker.as_millis()).unwrap_or(i32::MAX)
+        wire_ms(self.at_broker)
     }
 
     /// Returns `true` if `code` means success: without a wait for the change, the broker reports that it has only

@@ -146,6 +146,7 @@ impl TopicConfig {
             self.offset_store_sync_interval.unwrap_or(own.offset_store_sync_interval);
         own.consume_callback_max_messages =
             self.consume_callback_max_messages.unwrap_or(own.consume_callback_max_messages);
+        own.limit_durations();
         own
     }
 }

@@ -14,6 +14,7 @@ impl Config {
     /// Derives unset properties from those that are set, and returns an error for contradictions and missing ones.
     pub(crate) fn validated(mut self) -> Result<Self, Error> {
         self.derive_unset();
+        self.limit_durations();
         self.check().map_err(Error::Config)?;
         Ok(self)
     }
@@ -81,6 +82,48 @@ impl Config {
             Some(0) if self.compression_codec == ottla_wire::Compression::Lz4 => None,
             level => level.map(|level| level.clamp(min, max)),
         };
+    }
+
+    /// Limits durations that an application has set without a limit, so that they can be added to any time.
+    pub(crate) fn limit_durations(&mut self) {
+        let net = &mut self.net;
+        let durations = [
+            &mut self.transaction_timeout,
+            &mut self.delivery_timeout,
+            &mut self.socket_timeout,
+            &mut self.retry_backoff,
+            &mut self.retry_backoff_max,
+            &mut self.metadata_max_age,
+            &mut self.topic_metadata_propagation_max,
+            &mut self.topic_metadata_refresh_interval,
+            &mut self.reconnect_backoff,
+            &mut self.reconnect_backoff_max,
+            &mut self.reconnect_backoff_jitter,
+            &mut self.socket_connection_setup_timeout,
+            &mut self.session_timeout,
+            &mut self.heartbeat_interval,
+            &mut self.max_poll_interval,
+            &mut self.auto_commit_interval,
+            &mut self.fetch_wait_max,
+            &mut self.statistics_interval,
+            &mut self.stall_after,
+            &mut net.version_fallback_for,
+            &mut net.version_request_timeout,
+            &mut net.rebootstrap_after,
+        ];
+        let optional = [
+            &mut self.linger,
+            &mut self.sticky_partitioning_linger,
+            &mut self.request_timeout,
+            &mut self.topic_metadata_refresh_fast_interval,
+            &mut self.topic_auto_commit_interval,
+            &mut self.fetch_error_backoff,
+            &mut self.offset_store_sync_interval,
+            &mut net.max_idle,
+        ];
+        for duration in durations.into_iter().chain(optional.into_iter().flatten()) {
+            *duration = NEVER.min(*duration);
+        }
     }
 
     /// Returns `true` if partitions that are started one by one commit in the background.

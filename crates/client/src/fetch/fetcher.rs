@@ -259,7 +259,11 @@ pub(crate) fn reset_to(reset: OffsetReset, config: &Config) -> StartAt {
     match reset {
         OffsetReset::Earliest => StartAt::Beginning,
         OffsetReset::Latest => StartAt::End,
-        OffsetReset::ByDuration(ago) => StartAt::Timestamp(config.clock.now_ms() - ago.as_millis() as i64),
+        OffsetReset::ByDuration(ago) => {
+            let ago_ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+            // Negative timestamps have other meanings.
+            StartAt::Timestamp(config.clock.now_ms().saturating_sub(ago_ms).max(0))
+        }
         OffsetReset::Error => StartAt::Offset(NO_OFFSET),
     }
 }

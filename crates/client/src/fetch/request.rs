@@ -10,6 +10,7 @@ use super::offsets::isolation_code;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::error::Error;
+use crate::timer::wire_ms;
 
 /// Sends a fetch and returns its response, which is read into the reserved memory.
 pub(super) async fn send_fetch(
@@ -24,7 +25,7 @@ pub(super) async fn send_fetch(
     let connection = cluster.brokers.connection(node, lane).await?;
     let version_max = request.version_max;
     let make = |_| FetchRequest {
-        max_wait_ms: wait.as_millis() as i32,
+        max_wait_ms: wire_ms(wait),
         min_bytes: config.fetch_min_bytes as i32,
         max_bytes: records_bytes as i32,
         isolation_level: isolation_code(config.isolation_level),

@@ -30,6 +30,7 @@ use crate::config::{Config, GroupHabits, Rebalance};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
 use crate::log::Context;
+use crate::timer::wire_ms;
 use crate::types::TopicPartition;
 use crate::watchdog::cause::StallReason;
 
@@ -285,8 +286,8 @@ impl Member {
             let identity = coordinator.identity();
             let request = JoinGroupRequest {
                 group_id: coordinator.group().to_owned(),
-                session_timeout_ms: config.session_timeout.as_millis() as i32,
-                rebalance_timeout_ms: config.max_poll_interval.as_millis() as i32,
+                session_timeout_ms: wire_ms(config.session_timeout),
+                rebalance_timeout_ms: wire_ms(config.max_poll_interval),
                 member_id: identity.member_id.clone(),
                 group_instance_id: identity.instance_id.clone(),
                 protocol_type: PROTOCOL_TYPE.into(),

@@ -24,6 +24,7 @@ use super::subscription::Subscription;
 use crate::config::Rebalance;
 use crate::error::Error;
 use crate::fetch::inbox::Item;
+use crate::timer::wire_ms;
 use crate::types::TopicPartition;
 use crate::watchdog::cause::StallReason;
 
@@ -414,7 +415,7 @@ async fn beat_once(
         if in_full {
             request.instance_id.clone_from(&identity.instance_id);
             request.rack_id = Some(config.client_rack.clone()).filter(|rack| !rack.is_empty());
-            request.rebalance_timeout_ms = config.max_poll_interval.as_millis() as i32;
+            request.rebalance_timeout_ms = wire_ms(config.max_poll_interval);
             let names = subscription.names().iter().map(ToString::to_string).collect();
             request.subscribed_topic_names = Some(names);
             // An empty pattern clears the previous one.

@@ -26,6 +26,7 @@ use super::versions::{too_old, zstd_refused};
 use crate::config::Config;
 use crate::error::Error;
 use crate::stats::{ConnectionFailure, ConnectionObserver, address_of};
+use crate::timer::deadline_after;
 
 /// An open connection with known API versions, authenticated if required.
 #[derive(Debug)]
@@ -304,7 +305,7 @@ impl<R: Request> Pending<R> {
     pub(crate) async fn answer(self, timeout: Duration) -> Result<R::Response, Error> {
         let Self { connection, version, mut received, .. } = self;
         let link = &connection.link;
-        let mut deadline = Instant::now() + timeout;
+        let mut deadline = deadline_after(timeout);
         loop {
             match tokio::time::timeout_at(deadline, &mut received).await {
                 Ok(Ok(frame)) => {

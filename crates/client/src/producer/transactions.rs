@@ -171,7 +171,7 @@ impl Producer {
         timeout: Duration,
         call: impl Future<Output = Result<(), TransactionError>>,
     ) -> Result<(), TransactionError> {
-        blocking::block_on(timeout + GRACE, call).unwrap_or_else(|| Err(self.closed()))
+        blocking::block_on(timeout.saturating_add(GRACE), call).unwrap_or_else(|| Err(self.closed()))
     }
 
     fn closed(&self) -> TransactionError {

@@ -14,6 +14,7 @@ use crate::cluster::brokers::Lane;
 use crate::config::ShareAcquireMode;
 use crate::error::Error;
 use crate::fetch::budget::Reservation;
+use crate::timer::wire_ms;
 
 const FETCH_VERSION_MAX: i16 = 2;
 const ACKNOWLEDGE_VERSION_MAX: i16 = 2;
@@ -42,7 +43,7 @@ pub(super) async fn send_fetch(
         group_id: Some(identity.group),
         member_id: Some(identity.member_id),
         share_session_epoch: session.epoch,
-        max_wait_ms: wait.as_millis() as i32,
+        max_wait_ms: wire_ms(wait),
         min_bytes: config.fetch_min_bytes as i32,
         max_bytes: bytes as i32,
         max_records,

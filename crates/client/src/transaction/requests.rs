@@ -20,6 +20,7 @@ use super::machine::Machine;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::TRANSACTION_VERSION;
 use crate::error::transaction::TransactionError;
+use crate::timer::wire_ms;
 use crate::types::producer_id::ProducerId;
 use crate::types::{GroupMetadata, OffsetAndMetadata, TopicPartition};
 
@@ -61,7 +62,7 @@ pub(crate) async fn take_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), Trans
     let make = |_version: i16| {
         let mut request = InitProducerIdRequest {
             transactional_id: Some(id.clone()),
-            transaction_timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+            transaction_timeout_ms: wire_ms(timeout),
             ..Default::default()
         };
         if let Some(known) = calls.transactions.update(|machine| machine.epoch_of()) {

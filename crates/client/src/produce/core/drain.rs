@@ -15,6 +15,7 @@ use super::super::queue::OpenBatch;
 use super::{
     Action, Environment, InFlight, Leader, LinkState, OutgoingRequest, ProduceCore, accept_closed, earliest,
 };
+use crate::timer::wire_ms;
 
 /// With adaptive batching an open batch waits at most this long for the response to an earlier request.
 const ADAPTIVE_LINGER: Duration = Duration::from_millis(5);
@@ -268,7 +269,7 @@ impl ProduceCore {
         let mut request = ProduceRequest {
             transactional_id: self.config.transactional_id.clone(),
             acks: ack_settings.acks.code(),
-            timeout_ms: ack_settings.ack_timeout.as_millis() as i32,
+            timeout_ms: wire_ms(ack_settings.ack_timeout),
             ..Default::default()
         };
         for (index, batch) in &mut batches {
