@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Client, Config, Consumer, Error, OffsetAndMetadata, PolledRecord, Record, StartAt, TopicPartition,
+    Acl, AclOperation, AclPermission, Client, Config, Consumer, Error, ErrorCode, OffsetAndMetadata,
+    PatternType, PolledRecord, Rebalance, Record, ResourceType, StartAt, Timeouts, TopicPartition,
 };
 use ottla_protocol::messages::offset_commit::OffsetCommitRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
@@ -140,4 +142,46 @@ fn a_committed_offset_of_a_log_that_was_cut_off_is_an_error_where_resets_are() {
         Err(Error::LogTruncated { offset: 4, end: Some(2), .. }) => {}
         other => panic!("{other:?}"),
     }
+}
+
+/// No partition started while the offset of one was refused, and the error was reported ten times a second.
+#[test]
+fn a_partition_whose_offset_is_refused_does_not_stop_the_others() {
+    let broker = Broker::builder().memory().topic("orders", 1).topic("secret", 1).configure(|config| {
+        let authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+        config.set("authorizer.class.name", authorizer).expect("an authorizer");
+        config.set("allow.everyone.if.no.acl.found", "true").expect("a property");
+    });
+    let broker = broker.spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set_all([("group.id", "billing"), ("auto.offset.reset", "earliest")]).expect("known properties");
+    config.rebalance = Rebalance::Application;
+    let client = Client::new(config).expect("a client");
+    produce(&client, 0, [1000, 2000]);
+    let refused = Acl {
+        resource: ResourceType::Topic,
+        name: "secret".into(),
+        pattern: PatternType::Literal,
+        principal: "User:ANONYMOUS".into(),
+        host: "*".into(),
+        operation: AclOperation::All,
+        permission: AclPermission::Deny,
+    };
+    run(client.admin().create_acls(&[refused], Timeouts::default())).expect("created");
+    let mut consumer = client.consumer();
+    let both = [at(0), TopicPartition::new("secret", 0)].map(|at| (at, StartAt::Committed));
+    run(consumer.control().assign(&both)).expect("assigned");
+    let (mut records, mut errors) = (0, Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    while records < 2 || errors.is_empty() {
+        assert!(Instant::now() < deadline, "{records} records, {errors:?}");
+        match consumer.next_record_blocking(Duration::from_millis(100)) {
+            Ok(found) => records += usize::from(matches!(found, Some(PolledRecord::Record(_)))),
+            Err(error) => errors.push(error),
+        }
+    }
+    let later = consumer.next_record_blocking(Duration::from_millis(500));
+    assert!(matches!(later, Ok(None)), "it is reported once: {later:?}");
+    let is_refusal = |error: &Error| error.broker_code() == Some(ErrorCode::TopicAuthorizationFailed);
+    assert!(errors.len() == 1 && is_refusal(&errors[0]), "{errors:?}");
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -20,6 +21,11 @@ use crate::fetch::cursor::{Cursor, Position};
 use crate::fetch::inbox::Item;
 use crate::log::Context;
 use crate::types::{Event, GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
+use crate::watchdog::cause::StallReason;
+
+/// The first pause between two lookups of committed offsets, and the longest one, which doubling leads to.
+const LOOKUP_PAUSE: Duration = Duration::from_millis(100);
+const LOOKUP_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Performs a command of the application.
 pub(super) async fn on_control(
@@ -385,33 +391,71 @@ fn start_where_left_off(
 }
 
 async fn start_pending(shared: Rc<Shared>, mut pending: Vec<(CursorRef, TopicPartition)>) {
-    let waits = |pending: &CursorRef, cursor: &Cursor| {
-        pending.is(cursor) && cursor.position == Position::Unresolved(StartAt::Committed)
-    };
+    let mut pause = shared.cluster.config.retry_backoff.max(LOOKUP_PAUSE);
+    let mut reported = None;
     loop {
         pending.retain(|(cursor_ref, at)| {
-            shared.cursors.update(at, |cursor| waits(cursor_ref, cursor)) == Some(true)
+            shared.cursors.update(at, |cursor| waits_for_offset(cursor_ref, cursor)) == Some(true)
         });
         if pending.is_empty() {
             return;
         }
         let wanted = pending.iter().map(|(_, at)| at.clone()).collect();
-        match shared.start_at_committed(wanted).await {
-            Ok(starts) => {
-                for ((cursor_ref, _), (at, start)) in pending.iter().zip(starts) {
-                    shared.cursors.update(&at, |cursor| {
-                        if waits(cursor_ref, cursor) {
-                            cursor.seek(start);
-                        }
-                    });
-                }
-                return;
+        match committed_each(&shared, wanted).await {
+            // The others start although the coordinator refuses the offset of one, as in librdkafka.
+            Ok(found) => {
+                pending.retain(|(cursor_ref, at)| !start_with(&shared, cursor_ref, at, found.get(at)));
             }
             Err(error) if error.is_retriable() => {}
-            Err(error) => shared.inbox.push(Item::Error(error)),
+            Err(error) => {
+                let code = error.broker_code();
+                if reported.replace(code) != Some(code) {
+                    shared.inbox.push(Item::Error(error));
+                }
+            }
         }
-        tokio::time::sleep(shared.cluster.config.retry_backoff.max(Duration::from_millis(100))).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LOOKUP_PAUSE_MAX.max(pause));
     }
+}
+
+fn waits_for_offset(pending: &CursorRef, cursor: &Cursor) -> bool {
+    pending.is(cursor) && cursor.position == Position::Unresolved(StartAt::Committed)
+}
+
+/// Starts a partition at its committed offset. A refused offset is reported, and the partition stops until it is moved or assigned
+/// again. Returns `false` if the offset must be looked up again.
+fn start_with(
+    shared: &Shared,
+    pending: &CursorRef,
+    at: &TopicPartition,
+    found: Option<&Result<OffsetAndMetadata, ErrorCode>>,
+) -> bool {
+    let committed = match found.cloned().transpose() {
+        Ok(committed) => committed,
+        Err(code) if code.is_retriable() => return false,
+        Err(code) => {
+            let error = Error::Broker { what: format!("the committed offset of {at}"), code };
+            let failed = shared.cursors.update(at, |cursor| {
+                waits_for_offset(pending, cursor).then(|| {
+                    cursor.position = Position::Failed;
+                    cursor.last_error = Some(StallReason::of(&error));
+                    cursor.slot
+                })
+            });
+            if let Some(slot) = failed.flatten() {
+                shared.inbox.push_to(slot, Item::Error(error));
+            }
+            return true;
+        }
+    };
+    shared.cursors.update(at, |cursor| {
+        if waits_for_offset(pending, cursor) {
+            let reset = cursor.progress.reset(shared.cluster.config.auto_offset_reset);
+            cursor.seek(shared.start_from(committed.as_ref(), || reset));
+        }
+    });
+    true
 }
 
 fn assigned_by_group(what: &str) -> Error {

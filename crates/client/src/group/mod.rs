@@ -258,19 +258,26 @@ impl Shared {
         reset: impl Fn(&TopicPartition) -> OffsetReset,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
         let committed = self.committed_offsets(&partitions).await?;
-        Ok(partitions
-            .into_iter()
-            .map(|at| {
-                let start = match committed.get(&at) {
-                    None => reset_to(reset(&at), &self.cluster.config),
-                    Some(OffsetAndMetadata { offset, leader_epoch: None, .. }) => StartAt::Offset(*offset),
-                    Some(OffsetAndMetadata { offset, leader_epoch: Some(epoch), .. }) => {
-                        StartAt::OffsetInEpoch { offset: *offset, leader_epoch: *epoch }
-                    }
-                };
-                (at, start)
-            })
-            .collect())
+        let start = |at: TopicPartition| {
+            let start = self.start_from(committed.get(&at), || reset(&at));
+            (at, start)
+        };
+        Ok(partitions.into_iter().map(start).collect())
+    }
+
+    /// The start at a committed offset, or at that of the reset without one.
+    fn start_from(
+        &self,
+        committed: Option<&OffsetAndMetadata>,
+        reset: impl FnOnce() -> OffsetReset,
+    ) -> StartAt {
+        match committed {
+            None => reset_to(reset(), &self.cluster.config),
+            Some(OffsetAndMetadata { offset, leader_epoch: None, .. }) => StartAt::Offset(*offset),
+            Some(OffsetAndMetadata { offset, leader_epoch: Some(epoch), .. }) => {
+                StartAt::OffsetInEpoch { offset: *offset, leader_epoch: *epoch }
+            }
+        }
     }
 
     /// The committed offsets of these partitions, each from its files or from the coordinator.
