@@ -9,6 +9,9 @@ use ottla_protocol::messages::metadata::{
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+/// More partitions than a topic can have: metadata has a place for each, also for those that a response does not list.
+const PARTITIONS_MAX: i32 = 1 << 20;
+
 /// The cluster metadata, merged from the latest responses.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
@@ -72,8 +75,9 @@ impl Layout {
                 None => self.racks.remove(&broker.node_id),
             };
         }
-        for topic in response.topics {
+        for mut topic in response.topics {
             let Some(name) = topic.name else { continue };
+            topic.partitions.retain(|partition| (0..PARTITIONS_MAX).contains(&partition.partition_index));
             // A topic that was recreated under the same name shares no state with the old one.
             let old = self.topics.get(name.as_str());
             let old =
@@ -83,8 +87,7 @@ impl Layout {
                 Some(old) if topic.topic_id.is_zero() => old.id,
                 _ => topic.topic_id,
             };
-            let count =
-                topic.partitions.iter().map(|p| p.partition_index + 1).max().unwrap_or(0).max(0) as usize;
+            let count = topic.partitions.iter().map(|p| p.partition_index as usize + 1).max().unwrap_or(0);
             let mut partitions = vec![PartitionLayout::UNKNOWN; count];
             for partition in &topic.partitions {
                 let Some(slot) = partitions.get_mut(partition.partition_index as usize) else { continue };
@@ -276,6 +279,8 @@ impl TopicLayout {
 
 #[cfg(test)]
 mod tests {
+    use ottla_protocol::messages::metadata::MetadataResponseBroker;
+
     use super::*;
 
     const OLD: Uuid = Uuid(1_u128.to_be_bytes());
@@ -309,6 +314,24 @@ mod tests {
         assert_eq!(says(&mut layout, OLD, 2, 4).leader(0), Some(1), "a broker that lags behind");
         assert_eq!(is_gone(&mut layout).leader(0), None);
         assert_eq!(says(&mut layout, OLD, 2, 6).leader(0), Some(2));
+    }
+
+    /// A response with such a number made the client allocate memory for all partitions below it, or overflowed.
+    #[test]
+    fn a_partition_number_that_no_topic_can_have_is_left_out() {
+        let mut layout = Layout::default();
+        let broker = MetadataResponseBroker { node_id: 1, rack: Some("a".into()), ..Default::default() };
+        layout.merge(MetadataResponse { brokers: vec![broker], ..Default::default() });
+        let partition = |partition_index| MetadataResponsePartition {
+            partition_index,
+            leader_id: 1,
+            replica_nodes: vec![1],
+            ..Default::default()
+        };
+        let numbers = [1, i32::MAX, -1, 2_000_000_000, i32::MIN, 0].map(partition);
+        let topic = merged(&mut layout, OLD, ErrorCode::None, numbers.to_vec());
+        assert_eq!((topic.partitions.len(), topic.racks.as_ref().map(|racks| racks.len())), (2, Some(2)));
+        assert_eq!((topic.leader(0), topic.leader(1)), (Some(1), Some(1)));
     }
 
     /// librdkafka's test 0146 waited for its delivery reports until `message.timeout.ms`.
