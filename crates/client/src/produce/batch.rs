@@ -110,6 +110,8 @@ pub(super) struct Partition {
     pub(super) sent_to: i32,
     pub(super) next_order: u64,
     pub(super) numbering: Numbering,
+    /// `true` if the epochs of the producer id are used up: the waiting batches need the next one.
+    pub(super) needs_id: bool,
     pub(super) blocked_until: Option<Instant>,
     /// Requests below this number went to a deleted topic of the same name.
     pub(super) since_request: u64,
@@ -136,6 +138,7 @@ impl Partition {
             sent_to: -1,
             next_order: 0,
             numbering: Numbering::default(),
+            needs_id: false,
             blocked_until: None,
             since_request: 0,
             unknown_since: None,
@@ -194,6 +197,23 @@ impl Partition {
     /// `true` if no record of the partition is outside its queue.
     pub(super) fn is_idle(&self) -> bool {
         self.retry.is_empty() && self.in_flight == 0 && self.compressing.is_empty()
+    }
+
+    /// Gives the waiting batches new sequence numbers, in order.
+    pub(super) fn renumber_waiting(&mut self) {
+        for batch in &mut self.retry {
+            let count = batch.sealed.header.record_count;
+            let (id, epoch, sequence) = self.numbering.take(count);
+            batch.sealed = batch.sealed.reseal(id, epoch, sequence);
+        }
+    }
+
+    /// Begins the sequence again under the producer id that follows the used up one, for the waiting batches too.
+    pub(super) fn take_next_id(&mut self, id: ProducerId) {
+        if std::mem::take(&mut self.needs_id) {
+            self.numbering.adopt(id);
+            self.renumber_waiting();
+        }
     }
 
     /// The outcome of a batch that failed.

@@ -305,20 +305,17 @@ impl ProduceCore {
         if let Some(epoch) = partition.numbering.epoch() {
             actions.push(Action::EpochRaised { index, epoch });
         }
-        if bumped.is_err() {
-            // 32767 epochs are used up: a fresh producer id begins at 0.
-            self.producer_id = None;
-            return;
-        }
         let (written, unwritten): (VecDeque<_>, _) =
             std::mem::take(&mut partition.retry).into_iter().partition(|batch| batch.is_proven_written);
         partition.retry = unwritten;
         actions.extend(written.into_iter().map(|batch| written_somewhere(index, batch)));
-        for batch in &mut partition.retry {
-            let count = batch.sealed.header.record_count;
-            let (id, epoch, sequence) = partition.numbering.take(count);
-            batch.sealed = batch.sealed.reseal(id, epoch, sequence);
+        if bumped.is_err() {
+            // 32767 epochs are used up: a fresh producer id begins at 0.
+            partition.needs_id = true;
+            self.producer_id = None;
+            return;
         }
+        partition.renumber_waiting();
     }
 }
 

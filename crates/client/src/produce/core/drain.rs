@@ -204,6 +204,9 @@ impl ProduceCore {
         if !partition.may_follow(group.node, self.config.enable_idempotence) {
             return None;
         }
+        if let Some(id) = self.producer_id {
+            partition.take_next_id(id);
+        }
         if !partition.retry.is_empty() {
             if partition.in_flight > 0 {
                 return None;

@@ -456,6 +456,37 @@ fn a_used_up_epoch_brings_a_new_producer_id() {
     assert_eq!((producer.id_requests, producer.sent.len()), (1, 0));
 }
 
+/// They kept the numbers of the used up producer id, which the broker refused until their timeout.
+#[test]
+fn waiting_batches_take_the_next_producer_id_when_the_epochs_are_used_up() {
+    let mut producer = Producer::new(1, &[]);
+    producer.core.on_producer_id(Ok(ProducerId { id: 7, epoch: i16::MAX }));
+    producer.produce_full(0, &[1], 100);
+    producer.poll();
+    producer.respond(ErrorCode::None);
+    for id in 2..=3 {
+        producer.produce_full(0, &[id], 100);
+    }
+    producer.poll();
+    producer.respond(ErrorCode::OutOfOrderSequenceNumber);
+    producer.respond(ErrorCode::OutOfOrderSequenceNumber);
+    producer.advance(2000);
+    producer.poll();
+    producer.respond(ErrorCode::OutOfOrderSequenceNumber);
+    producer.advance(2000);
+    producer.poll();
+    assert_eq!((producer.id_requests, producer.sent.len()), (1, 0));
+    producer.core.on_producer_id(Ok(ProducerId { id: 8, epoch: 0 }));
+    for id in 2..=3 {
+        producer.advance(2000);
+        producer.poll();
+        let header = &producer.sent[0].batches[0].header;
+        let expected = (8, 0, id as i32 - 2);
+        assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence), expected);
+        assert_eq!(producer.respond(ErrorCode::None).ids(), [id]);
+    }
+}
+
 #[test]
 fn an_unknown_topic_is_waited_for_and_then_fails() {
     let mut producer = Producer::with_id(1, &[("topic.metadata.propagation.max.ms", "1000")]);
