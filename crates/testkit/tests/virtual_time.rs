@@ -9,7 +9,7 @@ mod example;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{AnsweredRequest, Broker, RequestObserver, TopicConfig};
+use ottla_broker::{AnsweredRequest, ApiKey, Broker, RequestObserver, TopicConfig};
 use ottla_client::{
     Config, Consumer, Error, GroupProtocol, OffsetReset, Polled, Record, StartAt, TopicPartition,
 };
@@ -186,6 +186,26 @@ fn a_member_of_the_new_protocol_that_dies_is_replaced_too() {
         let took = died.elapsed();
         // The default of group.consumer.session.timeout.ms is 45 seconds.
         assert!(took > Duration::from_secs(39) && took < Duration::from_secs(52), "{took:?}");
+        broker.stop().await;
+    });
+}
+
+/// Each metadata request of a client named all topics that it had ever used. So a deleted one was created again, by the first request
+/// after its deletion, or where brokers do not do that requested once a second.
+#[test]
+fn a_topic_that_nothing_uses_any_more_is_not_created_again() {
+    run(6, async |time| {
+        let broker = broker(&time).await;
+        let (idle, other) = (client(&time, &broker), client(&time, &broker));
+        write(&idle, "before").await.expect("a broker that works");
+        tokio::time::sleep(HOUR).await;
+        other.admin().delete_topics(&["orders"]).await.expect("deleted");
+        broker.cluster().requests(ApiKey::Metadata);
+        tokio::time::sleep(HOUR).await;
+        assert_eq!(broker.cluster().offsets_of("orders", 0), None, "it is created again");
+        let requests = broker.cluster().requests(ApiKey::Metadata);
+        assert!(requests < 100, "{requests} requests in an hour");
+        assert_eq!(write(&idle, "after").await.expect("a broker that works"), Some(0), "it is used again");
         broker.stop().await;
     });
 }

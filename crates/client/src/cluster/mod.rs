@@ -40,6 +40,8 @@ pub(crate) struct Cluster {
     layout: RefCell<Layout>,
     /// Topics in use by producers and consumers.
     wanted: RefCell<BTreeSet<Arc<str>>>,
+    /// The last use of each.
+    used_at: RefCell<FxHashMap<Arc<str>, Instant>>,
     /// Those of them that no request of this client creates: they are subscribed beside a pattern.
     uncreated: RefCell<BTreeSet<Arc<str>>>,
     refresh: Notify,
@@ -88,6 +90,7 @@ impl Cluster {
             observer,
             layout: RefCell::default(),
             wanted: RefCell::default(),
+            used_at: RefCell::default(),
             uncreated: RefCell::default(),
             refresh: Notify::new(),
             in_use: Notify::new(),
@@ -131,7 +134,8 @@ impl Cluster {
                 }
             }
             // Wanted topics without leaders are requested again after the backoff, others at their maximum age.
-            let state = self.layout.borrow().state_of(&self.wanted.borrow());
+            // Nothing waits for topics that are not in use any more.
+            let state = self.layout.borrow().state_of(&self.by_use(Instant::now()).0);
             incomplete = if state == LayoutState::Incomplete { incomplete + 1 } else { 0 };
             let age_max = match (failures, state) {
                 (0, LayoutState::Incomplete) => self.fast_interval(incomplete),
@@ -203,10 +207,10 @@ impl Cluster {
         }
     }
 
-    /// Adds a topic to the topics whose metadata is kept fresh.
+    /// Adds a topic to the topics whose metadata is kept fresh, and records its use.
     pub(crate) fn want(&self, topic: &Arc<str>) {
         // Responses to other calls may have brought the topic's error. Only a request of this task creates the topic.
-        let is_new = self.wanted.borrow_mut().insert(topic.clone());
+        let is_new = self.use_now(topic);
         if !self.uncreated.borrow_mut().remove(topic) && !is_new {
             return;
         }
@@ -223,11 +227,31 @@ impl Cluster {
         if self.all.get() == AllTopics::Unwanted {
             self.all.set(AllTopics::Wanted);
         }
-        if self.wanted.borrow_mut().insert(topic.clone()) {
+        let is_new = !self.wanted.borrow().contains(topic);
+        self.use_now(topic);
+        if is_new {
             self.uncreated.borrow_mut().insert(topic.clone());
             self.urgent.set(true);
             self.refresh();
         }
+    }
+
+    /// Records the use of a topic. Returns `true` if it was not in use.
+    fn use_now(&self, topic: &Arc<str>) -> bool {
+        let now = Instant::now();
+        if let Some(at) = self.used_at.borrow_mut().get_mut(topic) {
+            return now >= std::mem::replace(at, now) + IDLE_AFTER;
+        }
+        self.used_at.borrow_mut().insert(topic.clone(), now);
+        self.wanted.borrow_mut().insert(topic.clone());
+        true
+    }
+
+    /// The wanted topics that are in use, and those that have not been used for [`IDLE_AFTER`].
+    fn by_use(&self, now: Instant) -> (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>) {
+        let used_at = self.used_at.borrow();
+        let is_used = |topic: &Arc<str>| used_at.get(topic).is_some_and(|at| now < *at + IDLE_AFTER);
+        self.wanted.borrow().iter().cloned().partition(is_used)
     }
 
     /// Keeps the metadata of all topics fresh from now on, and waits until it is known.
@@ -367,8 +391,8 @@ impl Cluster {
     ) -> Result<TopicLayout, Error> {
         let started = Instant::now();
         let mut changes = self.changes();
-        self.want(topic);
         loop {
+            self.want(topic);
             let known = self.topic(topic);
             if let Some(layout) = &known
                 && layout.is_whole()
@@ -505,7 +529,7 @@ impl Cluster {
     /// Requests the topics in use; or all topics, and then those in use that are missing: only a request that names a
     /// topic creates it.
     async fn fetch_layout(&self) -> Result<(), Error> {
-        let mut names = self.wanted.borrow().clone();
+        let (mut names, idle) = self.by_use(Instant::now());
         let lists_all = !self.config.net.sparse || self.all.get() != AllTopics::Unwanted;
         if lists_all {
             self.fetch_all_topics().await?;
@@ -518,11 +542,22 @@ impl Cluster {
                 return Ok(());
             }
         }
+        if !names.is_empty() || idle.is_empty() || lists_all {
+            self.fetch_topics(&names, self.config.allow_auto_create_topics).await?;
+        }
+        if idle.is_empty() || lists_all {
+            return Ok(());
+        }
+        // A topic that was deleted after its last use is not created again.
+        self.fetch_topics(&idle, false).await
+    }
+
+    async fn fetch_topics(&self, names: &BTreeSet<Arc<str>>, creates: bool) -> Result<(), Error> {
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         self.observer.log.debug(Context::Metadata, "METADATA", || {
             format!("asking for {} topic(s): {}", names.len(), names.join(", "))
         });
-        let response = self.describe_or_create(Some(&names), self.config.allow_auto_create_topics).await?;
+        let response = self.describe_or_create(Some(&names), creates).await?;
         self.merge_whole(response)
     }
 
@@ -604,3 +639,5 @@ impl Cluster {
 }
 
 const METADATA_VERSION_MAX: i16 = 13;
+/// The time after which a topic is not in use any more: `metadata.max.idle.ms` of Java's producer.
+const IDLE_AFTER: Duration = Duration::from_secs(5 * 60);

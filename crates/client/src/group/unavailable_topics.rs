@@ -43,6 +43,13 @@ impl UnavailableTopics {
         *self.subscription.borrow_mut() = subscription;
     }
 
+    /// The topics are in use while they are subscribed.
+    fn want_again(&self, cluster: &Cluster) {
+        if let Some(subscription) = &*self.subscription.borrow() {
+            want_topics(subscription, cluster);
+        }
+    }
+
     /// The errors that are not reported yet. A topic that has become available may be reported again later.
     fn news(
         &self,
@@ -97,6 +104,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
         let second_look = shared.unavailable.second_look().filter(|at| asked_for != Some(*at));
         tokio::select! {
             () = changes.changed() => {
+                shared.unavailable.want_again(&shared.cluster);
                 report(&shared, Grace::Lasts);
             }
             () = tokio::time::sleep_until(second_look.unwrap_or_else(Instant::now)), if second_look.is_some() => {

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::cluster::metadata::TopicLayout;
 use crate::net::connection::Connection;
 use crate::produce::Produce;
 use crate::produce::core::{Environment, LinkState, TopicState};
@@ -37,7 +38,12 @@ impl Environment for Surroundings<'_> {
 
     fn leader(&self, index: usize) -> Option<i32> {
         let queue = &self.queues[index];
-        self.cluster.leader(&queue.topic, queue.partition)
+        let leader = self.cluster.leader(&queue.topic, queue.partition);
+        if leader.is_none() {
+            // Records wait for the topic.
+            self.cluster.want(&queue.topic);
+        }
+        leader
     }
 
     fn link(&self, node: i32) -> LinkState {
@@ -53,7 +59,12 @@ impl Environment for Surroundings<'_> {
     }
 
     fn topic(&self, index: usize) -> Option<TopicState> {
-        let layout = self.cluster.topic(&self.queues[index].topic)?;
+        let topic = &self.queues[index].topic;
+        let layout = self.cluster.topic(topic);
+        if !layout.as_ref().is_some_and(TopicLayout::is_whole) {
+            self.cluster.want(topic);
+        }
+        let layout = layout?;
         Some(TopicState { error: layout.error, partitions: layout.partitions.len() })
     }
 
