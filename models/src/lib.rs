@@ -5,6 +5,7 @@
 
 pub mod neighbours;
 pub mod run;
+pub mod timer;
 pub mod under_loom;
 pub mod under_shuttle;
 

@@ -439,7 +439,7 @@ async fn a_broker_that_is_down_does_not_use_up_the_time_of_the_others() {
     let admin = admin(&broker);
     admin.describe_cluster().await.expect("answered");
     broker.cluster().take_down(1);
-    let what = DescribeConfigs { timeouts: Timeouts::within(Duration::from_secs(3)), ..Default::default() };
+    let what = DescribeConfigs { timeouts: Timeouts::within(Duration::from_secs(6)), ..Default::default() };
     let asked: Vec<_> = (1..=3).map(ConfigResource::broker).collect();
     let described = admin.describe_configs(&asked, what).await.expect("two are up");
     let failed: Vec<bool> = described.iter().map(|(_, described)| described.is_err()).collect();
@@ -464,7 +464,7 @@ async fn groups_of_a_coordinator_that_is_down_do_not_hide_the_others() {
         described.into_iter().map(|(_, group)| group.expect("described").coordinator).collect();
     let down = coordinators[0];
     broker.cluster().take_down(down);
-    let described = admin.describe_groups_with(&names, within(Duration::from_secs(5))).await;
+    let described = admin.describe_groups_with(&names, within(Duration::from_secs(6))).await;
     for ((name, described), coordinator) in described.expect("answers").into_iter().zip(coordinators) {
         assert_eq!(described.is_err(), coordinator == down, "{name} at {coordinator}: {described:?}");
     }
