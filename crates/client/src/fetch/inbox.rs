@@ -454,7 +454,7 @@ impl Inbox {
         state.mark_main();
         let signals = state.relist(before);
         drop(state);
-        signals.into_iter().for_each(|signal| signal.notify());
+        notify(signals);
         true
     }
 
@@ -476,7 +476,7 @@ impl Inbox {
         state.queues[gone.0] = QueueState::default();
         state.free_queues.push(gone);
         drop(state);
-        signals.into_iter().for_each(|signal| signal.notify());
+        notify(signals);
     }
 
     /// Records that this queue has returned a revocation.
@@ -617,8 +617,8 @@ impl QueueState {
     }
 }
 
-fn notify(signal: Option<Arc<QueueSignal>>) {
-    if let Some(signal) = signal {
+fn notify(signals: impl IntoIterator<Item = Arc<QueueSignal>>) {
+    for signal in signals {
         signal.notify();
     }
 }
