@@ -358,6 +358,17 @@ fn an_unfinished_record_of_tls_is_charged_if_there_are_many_connections() {
     drop(idle);
 }
 
+/// What came with the end of the handshake did not count.
+#[test]
+fn a_record_that_begins_with_the_end_of_the_handshake_is_charged() {
+    let broker = broker();
+    let idle = idle_connections(&broker);
+    let record = [0; 16 << 10];
+    let client = TlsClient::connect_with_unfinished(address(&broker, "SECURE"), RECEIVE_BYTES, &record);
+    until("a charge", || used(&broker, "requests") >= 16 << 10);
+    drop((client, idle));
+}
+
 /// A thousand handshakes could hold 64 KiB each.
 #[test]
 fn the_bytes_of_unfinished_handshakes_are_limited() {

@@ -62,6 +62,16 @@ impl RecordPlace {
         }
     }
 
+    /// The bytes that have arrived of a record whose end has not.
+    fn arrived_bytes(&self) -> usize {
+        if self.left > 0 {
+            let size = usize::from(u16::from_be_bytes([self.header[3], self.header[4]]));
+            RECORD_HEADER_BYTES + size - self.left
+        } else {
+            self.header_bytes
+        }
+    }
+
     /// The bytes that are missing at least.
     fn missing_bytes(&self) -> usize {
         if self.header_bytes > 0 { RECORD_HEADER_BYTES - self.header_bytes } else { self.left }
@@ -138,7 +148,8 @@ pub(crate) struct TlsTransport {
 impl TlsTransport {
     pub(crate) fn new(mut stream: TlsStream<TlsSocket>) -> Self {
         let socket = stream.get_mut().0;
-        (socket.unfinished, socket.unfinished_max) = (0, UNFINISHED_BYTES_MAX);
+        // A part of the next record may have come with the end of the handshake.
+        (socket.unfinished, socket.unfinished_max) = (socket.record.arrived_bytes(), UNFINISHED_BYTES_MAX);
         Self { stream, is_cut: false }
     }
 }
@@ -266,15 +277,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_missing_bytes_of_a_record_are_known_at_each_of_its_bytes() {
+    fn the_place_within_a_record_is_known_at_each_of_its_bytes() {
         let records = [&[23, 3, 3, 0, 3, 1, 1, 1][..], &[23, 3, 3, 0, 0], &[23, 3, 3, 1, 0]].concat();
         let missing = [4, 3, 2, 1, 3, 2, 1, 0, 4, 3, 2, 1, 0, 4, 3, 2, 1, 256];
+        let arrived = [1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5];
         for split in 0..records.len() {
             let mut place = RecordPlace::default();
             place.pass(&records[..split]);
-            for (byte, missing) in std::iter::zip(&records, missing).skip(split) {
+            for ((byte, missing), arrived) in records.iter().zip(missing).zip(arrived).skip(split) {
                 place.pass(&[*byte]);
-                assert_eq!(place.missing_bytes(), missing);
+                assert_eq!((place.missing_bytes(), place.arrived_bytes()), (missing, arrived));
             }
         }
     }

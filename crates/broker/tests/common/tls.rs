@@ -88,6 +88,26 @@ impl TlsClient {
         pushed
     }
 
+    /// Shakes hands, and sends the end of the handshake together with a record of these bytes without its last byte.
+    pub(crate) fn connect_with_unfinished(broker: SocketAddr, receive_bytes: usize, bytes: &[u8]) -> Self {
+        let mut stream = connect(broker, receive_bytes);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut session =
+            ClientConnection::new(TRUST.client.clone(), ServerName::from(broker.ip())).expect("a session");
+        session.set_buffer_limit(None);
+        while session.is_handshaking() {
+            while session.wants_write() {
+                session.write_tls(&mut stream).expect("sent");
+            }
+            session.read_tls(&mut stream).expect("an answer");
+            session.process_new_packets().expect("a handshake");
+        }
+        stream.set_nonblocking(true).expect("a socket");
+        let mut client = Self { session, stream };
+        client.push_unfinished(bytes);
+        client
+    }
+
     /// Sends a record of these bytes without its last byte.
     pub(crate) fn push_unfinished(&mut self, bytes: &[u8]) {
         self.session.writer().write_all(bytes).expect("no limit");

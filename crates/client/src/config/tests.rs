@@ -429,6 +429,7 @@ fn levels_that_a_codec_does_not_have_are_limited_as_in_librdkafka() {
         ("zstd", "5", Some(5)),
     ] {
         let mut config = Config::librdkafka();
+        config.set("bootstrap.servers", "127.0.0.1:1").expect("an address");
         config.set("compression.codec", codec).expect("a codec");
         config.set("compression.level", level).expect("a level");
         let config = config.validated().expect("valid");
