@@ -251,7 +251,7 @@ fn join_as(member: &str, instance: &str) -> ConsumerGroupHeartbeatRequest {
     ConsumerGroupHeartbeatRequest { instance_id, ..join_request(member) }
 }
 
-/// What the member had under its id stayed with nobody, until the broker was restarted.
+/// The partitions that the member had under its id stayed without a consumer, until the broker was restarted.
 #[test]
 fn a_member_that_takes_over_an_instance_gives_up_its_partitions() {
     let (_broker, mut connection) = start(&MemStorage::new());

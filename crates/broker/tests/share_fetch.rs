@@ -637,7 +637,7 @@ fn share_groups_and_what_their_members_do_are_in_the_metrics() {
     assert_eq!(metric(&broker, in_flight), Some(0));
 }
 
-/// What was acknowledged below the stored start was not stored, and the next load skipped records.
+/// Acknowledgements below the stored start were not stored, and the next load skipped records.
 #[test]
 fn a_share_group_ahead_of_the_log_stores_what_is_acknowledged() {
     let storage = MemStorage::new();

@@ -358,7 +358,7 @@ fn an_unfinished_record_of_tls_is_charged_if_there_are_many_connections() {
     drop(idle);
 }
 
-/// What came with the end of the handshake did not count.
+/// The bytes that came with the end of the handshake did not count.
 #[test]
 fn a_record_that_begins_with_the_end_of_the_handshake_is_charged() {
     let broker = broker();

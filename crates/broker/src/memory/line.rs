@@ -25,7 +25,7 @@ impl ClientHost {
     }
 }
 
-/// What clients have of something, and those that wait for more of it.
+/// The shares of clients in something, and those that wait for more of it.
 #[derive(Debug)]
 pub(super) struct Line<W> {
     /// Clients that have something.

@@ -211,7 +211,7 @@ async fn delete(
     Ok(answers.collect())
 }
 
-/// Fails if a response has not one result for each item: it could not be told which ones are missing.
+/// Fails if a response has not one result for each item: those that are missing have no names.
 fn same_number(request: &str, sent: usize, results: usize) -> Result<(), Error> {
     if results == sent {
         return Ok(());

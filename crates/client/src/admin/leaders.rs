@@ -61,7 +61,7 @@ pub(super) async fn ask<Q: Question>(
             None => match current_leaders(operation, question, &left, &mut answers, &mut problems).await {
                 Ok(leaders) => leaders,
                 Err(error) if answers.is_empty() => return Err(error),
-                // What was done is reported.
+                // The results that are there are reported.
                 Err(error) => {
                     answers.extend(left.into_iter().map(|at| (at, Err(error.clone()))));
                     return Ok(answers);
