@@ -2,7 +2,7 @@
 //!
 //! In the order of arrival, ten thousand connections of one client would make all others wait for each of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The bits of an IPv6 address that a network has in common. One host can have all addresses of it.
@@ -29,10 +29,10 @@ impl ClientHost {
 #[derive(Debug)]
 pub(super) struct Line<W> {
     /// Clients that have something.
-    held: HashMap<ClientHost, usize>,
+    held: BTreeMap<ClientHost, usize>,
     waiters: BTreeMap<(ClientHost, u64), W>,
     /// The tickets with which clients that wait took their places among the others.
-    since: HashMap<ClientHost, u64>,
+    since: BTreeMap<ClientHost, u64>,
     /// One for each client that waits.
     ranks: BTreeSet<Rank>,
     next_ticket: u64,
@@ -50,9 +50,9 @@ struct Rank {
 impl<W> Default for Line<W> {
     fn default() -> Self {
         Self {
-            held: HashMap::new(),
+            held: BTreeMap::new(),
             waiters: BTreeMap::new(),
-            since: HashMap::new(),
+            since: BTreeMap::new(),
             ranks: BTreeSet::new(),
             next_ticket: 0,
         }
