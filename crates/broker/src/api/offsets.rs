@@ -172,9 +172,12 @@ impl Api for OffsetFetchRequest {
         let is_long = self.groups.iter().any(|group| group.topics.is_none())
             || (self.topics.is_none() && !self.group_id.is_empty())
             || context.frame.len() > LONG_FETCH_BYTES;
-        // Boxed: other requests do not need its memory.
-        let turn = context.cluster().take_list_turn(context.connection.client_host());
-        let _turn = if is_long { Some(Box::pin(turn).await) } else { None };
+        let _turn = if is_long {
+            // Boxed: other requests do not need its memory.
+            Some(Box::pin(context.cluster().take_list_turn(context.connection.client_host())).await)
+        } else {
+            None
+        };
         if context.version >= 8 {
             // A group that is named again is an error, because it may have other topics there.
             let mut seen = BTreeSet::new();
