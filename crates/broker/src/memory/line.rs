@@ -146,7 +146,7 @@ impl<W> Line<W> {
         Some(Rank { held: self.held(client), since, client })
     }
 
-    fn rank_again<R>(&mut self, client: ClientHost, change: impl FnOnce(&mut Self) -> R) {
+    fn rank_again(&mut self, client: ClientHost, change: impl FnOnce(&mut Self)) {
         if let Some(rank) = self.rank(client) {
             self.ranks.remove(&rank);
         }
