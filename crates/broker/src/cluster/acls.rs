@@ -19,20 +19,23 @@ const ACLS_MAX: usize = 100_000;
 const DELETED_MAX: usize = ACLS_MAX;
 /// Comparisons of filters with ACLs for one deletion: about a second, in which nothing else can change.
 const COMPARISONS_MAX: usize = 100_000_000;
+/// ACLs that change in one step: requests wait for a step, which takes a few milliseconds.
+const CHANGED_AT_ONCE: usize = 2000;
 
 impl Cluster {
     /// Reads the ACLs from the journal. A broker without an authorizer leaves them there.
     pub(crate) fn load_acls(&self) -> Result<(), OpenError> {
         let Some(authorizer) = &self.authorizer else { return Ok(()) };
-        let mut acls = authorizer.acls_mut();
+        let mut acls = Vec::new();
         for (key, _) in lock(&self.journal).iter_prefix(ACLS_KEY.as_bytes()) {
             let bad = |error: serde_json::Error| OpenError::Record {
                 journal: data_dir::META_DIR,
                 key: String::from_utf8_lossy(key).into_owned(),
                 reason: error.to_string(),
             };
-            acls.add(serde_json::from_slice(&key[ACLS_KEY.len()..]).map_err(bad)?);
+            acls.push(serde_json::from_slice(&key[ACLS_KEY.len()..]).map_err(bad)?);
         }
+        authorizer.acls_mut().add_all(acls);
         Ok(())
     }
 
@@ -68,9 +71,9 @@ impl Cluster {
         let checked: Vec<Result<(), Refusal>> = checked.collect();
         let written = self.write_acls(&new, Some(&Bytes::from_static(b"{}")));
         if written.is_ok() {
-            let mut acls = authorizer.acls_mut();
-            for acl in new {
-                acls.add(acl);
+            let mut new = new.into_iter();
+            while new.len() > 0 {
+                authorizer.acls_mut().add_all(new.by_ref().take(CHANGED_AT_ONCE));
             }
         }
         checked.into_iter().map(|checked| checked.and(written.clone())).collect()
@@ -99,9 +102,9 @@ impl Cluster {
         let gone: BTreeSet<Acl> = selected.iter().flatten().flatten().cloned().collect();
         let written = self.write_acls(&gone, None);
         if written.is_ok() {
-            let mut acls = authorizer.acls_mut();
-            for acl in &gone {
-                acls.remove(acl);
+            let mut gone = gone.iter();
+            while gone.len() > 0 {
+                authorizer.acls_mut().remove_all(gone.by_ref().take(CHANGED_AT_ONCE));
             }
         }
         selected.into_iter().map(|selected| written.clone().and(selected)).collect()

@@ -4,6 +4,8 @@
 //! search: it matches, or one of its own prefixes does, or none does.
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
+use std::iter::{once, successors};
 
 use rustc_hash::FxHashMap;
 
@@ -20,21 +22,28 @@ pub(crate) enum Decision {
     NoAcls,
 }
 
-/// The operations that ACLs allow and deny at one host.
-#[derive(Debug)]
+/// The operations that ACLs allow and deny to one principal at one host.
+#[derive(Debug, Default)]
 struct HostRule {
-    /// `None` for every host.
-    host: Option<String>,
+    /// One for each ACL. Two ACLs can be equal here if they write the host differently.
+    of_acls: Vec<(Operation, Permission)>,
     allowed: i32,
     denied: i32,
+}
+
+/// The ACLs of one principal, by host.
+#[derive(Debug, Default)]
+struct HostRules {
+    everywhere: HostRule,
+    by_host: FxHashMap<String, HostRule>,
 }
 
 /// The ACLs of one pattern, by principal.
 #[derive(Debug, Default)]
 struct Rules {
     /// The ACLs of `User:*`.
-    of_everyone: Vec<HostRule>,
-    by_principal: FxHashMap<Principal, Vec<HostRule>>,
+    of_everyone: HostRules,
+    by_principal: FxHashMap<Principal, HostRules>,
 }
 
 /// The rules of a prefix.
@@ -57,6 +66,8 @@ struct OfType {
     /// All prefixes, one after the other, and their ends: a search reads less memory than in `prefixed`.
     prefixes: String,
     prefix_ends: Vec<usize>,
+    #[cfg(test)]
+    links: usize,
 }
 
 /// All ACLs of a cluster.
@@ -111,62 +122,52 @@ impl AclIndex {
         self.acls.iter()
     }
 
-    /// Adds an ACL that [`Acl::check`] accepts. Adding it again changes nothing.
-    pub(crate) fn add(&mut self, acl: Acl) {
-        let Some(principal) = acl.parsed_principal() else { return };
-        if !self.acls.contains(&acl) {
-            self.rules_of(&acl.pattern).add(principal, &acl);
+    /// Adds ACLs that [`Acl::check`] accepts. Adding one again changes nothing.
+    ///
+    /// It costs as much as there are prefixes of the type, once, and little for each ACL.
+    pub(crate) fn add_all(&mut self, acls: impl IntoIterator<Item = Acl>) {
+        let mut new_prefixes: [FxHashMap<String, Rules>; ResourceType::COUNT] = Default::default();
+        for acl in acls {
+            let Some(principal) = acl.parsed_principal().filter(|_| !self.acls.contains(&acl)) else {
+                continue;
+            };
+            let at = acl.pattern.resource_type as usize;
+            let rules = match self.types[at].rules_of(&acl.pattern) {
+                Some(rules) => rules,
+                None => new_prefixes[at].entry(acl.pattern.name.clone()).or_default(),
+            };
+            rules.of_mut(principal).at_mut(&acl).add(&acl);
             self.acls.insert(acl);
             self.version += 1;
         }
-    }
-
-    pub(crate) fn remove(&mut self, acl: &Acl) {
-        if !self.acls.remove(acl) {
-            return;
-        }
-        self.version += 1;
-        let pattern = &acl.pattern;
-        let mut rules = Rules::default();
-        let first = Acl { principal: String::new(), host: String::new(), ..acl.clone() };
-        for left in self.acls.range(first..).take_while(|left| left.pattern == *pattern) {
-            if let Some(principal) = left.parsed_principal() {
-                rules.add(principal, left);
-            }
-        }
-        let is_empty = rules.is_empty();
-        *self.rules_of(pattern) = rules;
-        let of_type = &mut self.types[pattern.resource_type as usize];
-        if !is_empty {
-            return;
-        }
-        match pattern.pattern_type {
-            PatternType::Literal => drop(of_type.literal.remove(&pattern.name)),
-            PatternType::Prefixed => {
-                of_type.prefixed.retain(|entry| entry.prefix != pattern.name);
-                of_type.link();
-            }
+        for (of_type, new) in self.types.iter_mut().zip(new_prefixes).filter(|(_, new)| !new.is_empty()) {
+            let entry = |(prefix, rules)| PrefixRules { prefix, rules, parent: None };
+            of_type.prefixed.extend(new.into_iter().map(entry));
+            of_type.prefixed.sort_unstable_by(|one, other| one.prefix.cmp(&other.prefix));
+            of_type.link();
         }
     }
 
-    fn rules_of(&mut self, pattern: &ResourcePattern) -> &mut Rules {
-        let of_type = &mut self.types[pattern.resource_type as usize];
-        match pattern.pattern_type {
-            PatternType::Literal if pattern.name == WILDCARD => &mut of_type.wildcard,
-            PatternType::Literal => of_type.literal.entry(pattern.name.clone()).or_default(),
-            PatternType::Prefixed => {
-                let at = match of_type.prefixed.binary_search_by(|entry| entry.prefix.cmp(&pattern.name)) {
-                    Ok(at) => at,
-                    Err(at) => {
-                        let prefix = pattern.name.clone();
-                        let entry = PrefixRules { prefix, rules: Rules::default(), parent: None };
-                        of_type.prefixed.insert(at, entry);
-                        of_type.link();
-                        at
-                    }
-                };
-                &mut of_type.prefixed[at].rules
+    /// Removes ACLs, at the cost of [`Self::add_all`]. Removing one that there is not changes nothing.
+    pub(crate) fn remove_all<'a>(&mut self, acls: impl IntoIterator<Item = &'a Acl>) {
+        let mut has_lost_prefixes = [false; ResourceType::COUNT];
+        for acl in acls {
+            let Some(principal) = acl.parsed_principal().filter(|_| self.acls.remove(acl)) else { continue };
+            self.version += 1;
+            let at = acl.pattern.resource_type as usize;
+            let of_type = &mut self.types[at];
+            let Some(rules) = of_type.rules_of(&acl.pattern) else { continue };
+            rules.remove(principal, acl);
+            if rules.is_empty() {
+                match acl.pattern.pattern_type {
+                    PatternType::Literal => drop(of_type.literal.remove(&acl.pattern.name)),
+                    PatternType::Prefixed => has_lost_prefixes[at] = true,
+                }
             }
+        }
+        for (of_type, _) in self.types.iter_mut().zip(has_lost_prefixes).filter(|(_, has_lost)| *has_lost) {
+            of_type.prefixed.retain(|entry| !entry.rules.is_empty());
+            of_type.link();
         }
     }
 
@@ -201,23 +202,15 @@ impl AclIndex {
     fn find(&self, principal: &Principal, host: &str, resource_type: ResourceType, name: &str) -> Found {
         let mut found = Found::default();
         let of_type = &self.types[resource_type as usize];
-        of_type.wildcard.apply(principal, host, &mut found);
-        if let Some(rules) = of_type.literal.get(name) {
+        for rules in of_type.literal.get(name).into_iter().chain(of_type.covering(name)) {
             rules.apply(principal, host, &mut found);
-        }
-        let mut next = of_type.last_prefix_up_to(name);
-        while let Some(entry) = next.and_then(|at| of_type.prefixed.get(at)) {
-            if name.starts_with(&entry.prefix) {
-                entry.rules.apply(principal, host, &mut found);
-            }
-            next = entry.parent;
         }
         found
     }
 
     /// Returns `true` if the operation is allowed on at least one resource of the type, whatever its name.
     ///
-    /// A permission does not count if a denial covers all names that it has.
+    /// A permission does not count if a denial covers all names that it has. Every ACL of the type is compared, as in Kafka.
     pub(crate) fn is_allowed_on_any(
         &self,
         principal: &Principal,
@@ -225,33 +218,55 @@ impl AclIndex {
         operation: Operation,
         resource_type: ResourceType,
     ) -> bool {
-        let applies = |acl: &&Acl| {
-            let of = acl.parsed_principal();
-            acl.pattern.resource_type == resource_type
-                && of.is_some_and(|of| of == *principal || of == *Principal::everyone())
-                && (acl.host == WILDCARD || host_of(acl) == host)
-                && acl.operation.mask(acl.permission) & operation.bit() != 0
+        let of_type = &self.types[resource_type as usize];
+        let is_denied = |rules: &Rules| {
+            let mut found = Found::default();
+            rules.apply(principal, host, &mut found);
+            found.denied & operation.bit() != 0
         };
-        let (denials, permissions): (Vec<&Acl>, Vec<&Acl>) =
-            self.acls.iter().filter(applies).partition(|acl| acl.permission == Permission::Deny);
-        permissions
-            .iter()
-            .any(|allowed| !denials.iter().any(|denied| covers(&denied.pattern, &allowed.pattern)))
-    }
-}
-
-/// Returns `true` if one pattern has all names of another.
-fn covers(pattern: &ResourcePattern, other: &ResourcePattern) -> bool {
-    match pattern.pattern_type {
-        PatternType::Literal => pattern.name == WILDCARD || pattern == other,
-        PatternType::Prefixed => {
-            let is_all = other.pattern_type == PatternType::Literal && other.name == WILDCARD;
-            !is_all && other.name.starts_with(&pattern.name)
+        if is_denied(&of_type.wildcard) {
+            return false;
         }
+        let is_covered = |pattern: &ResourcePattern| match pattern.pattern_type {
+            PatternType::Literal if pattern.name == WILDCARD => false,
+            PatternType::Literal => {
+                of_type.literal.get(&pattern.name).is_some_and(is_denied)
+                    || of_type.covering(&pattern.name).any(is_denied)
+            }
+            PatternType::Prefixed => of_type.covering(&pattern.name).any(is_denied),
+        };
+        let allows = |acl: &&Acl| {
+            acl.pattern.resource_type == resource_type
+                && acl.permission == Permission::Allow
+                && acl.operation.mask(acl.permission) & operation.bit() != 0
+                && (principal.is_written(&acl.principal) || Principal::everyone().is_written(&acl.principal))
+                && (acl.host == WILDCARD || acl.host == host || host_of(acl) == host)
+        };
+        self.acls.iter().filter(allows).any(|acl| !is_covered(&acl.pattern))
     }
 }
 
 impl OfType {
+    /// The rules of a pattern; `None` if it is a prefix without ACLs.
+    fn rules_of(&mut self, pattern: &ResourcePattern) -> Option<&mut Rules> {
+        match pattern.pattern_type {
+            PatternType::Literal if pattern.name == WILDCARD => Some(&mut self.wildcard),
+            PatternType::Literal => Some(self.literal.entry(pattern.name.clone()).or_default()),
+            PatternType::Prefixed => {
+                let at = self.prefixed.binary_search_by(|entry| entry.prefix.cmp(&pattern.name)).ok()?;
+                Some(&mut self.prefixed[at].rules)
+            }
+        }
+    }
+
+    /// The rules of the patterns with all names that begin with this one: those of `*`, and of its prefixes.
+    fn covering<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Rules> {
+        let entry = |at: Option<usize>| at.and_then(|at| self.prefixed.get(at));
+        let prefixed = successors(entry(self.last_prefix_up_to(name)), move |at| entry(at.parent));
+        let of_prefixes = prefixed.filter(|at| name.starts_with(&at.prefix)).map(|at| &at.rules);
+        once(&self.wildcard).chain(of_prefixes)
+    }
+
     /// The position of the greatest prefix that is not above a name.
     fn last_prefix_up_to(&self, name: &str) -> Option<usize> {
         let (mut low, mut high) = (0, self.prefix_ends.len());
@@ -269,6 +284,10 @@ impl OfType {
 
     /// Sets the parents of the prefixes, and copies them for searches.
     fn link(&mut self) {
+        #[cfg(test)]
+        {
+            self.links += 1;
+        }
         self.prefixes.clear();
         self.prefix_ends.clear();
         for entry in &self.prefixed {
@@ -294,22 +313,82 @@ fn host_of(acl: &Acl) -> String {
     acl.host.parse().map_or_else(|_| acl.host.clone(), java_address)
 }
 
+impl HostRule {
+    fn add(&mut self, acl: &Acl) {
+        self.of_acls.push((acl.operation, acl.permission));
+        self.combine();
+    }
+
+    fn remove(&mut self, acl: &Acl) {
+        let of_acl = (acl.operation, acl.permission);
+        if let Some(at) = self.of_acls.iter().position(|known| *known == of_acl) {
+            self.of_acls.swap_remove(at);
+        }
+        self.combine();
+    }
+
+    fn combine(&mut self) {
+        let of = |permission| {
+            let of_permission = self.of_acls.iter().filter(|known| known.1 == permission);
+            of_permission.fold(0, |mask, (operation, _)| mask | operation.mask(permission))
+        };
+        (self.allowed, self.denied) = (of(Permission::Allow), of(Permission::Deny));
+    }
+
+    fn apply(&self, found: &mut Found) {
+        found.allowed |= self.allowed;
+        found.denied |= self.denied;
+    }
+}
+
+impl HostRules {
+    fn at_mut(&mut self, acl: &Acl) -> &mut HostRule {
+        let host = host_of(acl);
+        if host == WILDCARD { &mut self.everywhere } else { self.by_host.entry(host).or_default() }
+    }
+
+    fn remove(&mut self, acl: &Acl) {
+        let host = host_of(acl);
+        if host == WILDCARD {
+            self.everywhere.remove(acl);
+        } else if let Entry::Occupied(mut known) = self.by_host.entry(host) {
+            known.get_mut().remove(acl);
+            if known.get().of_acls.is_empty() {
+                known.remove();
+            }
+        }
+    }
+
+    fn apply(&self, host: &str, found: &mut Found) {
+        self.everywhere.apply(found);
+        // Without an entry, the host is not hashed.
+        if let Some(rule) = (!self.by_host.is_empty()).then(|| self.by_host.get(host)).flatten() {
+            rule.apply(found);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.everywhere.of_acls.is_empty() && self.by_host.is_empty()
+    }
+}
+
 impl Rules {
-    fn add(&mut self, principal: Principal, acl: &Acl) {
-        let host = Some(host_of(acl)).filter(|host| host != WILDCARD);
-        let of_principal = if principal == *Principal::everyone() {
+    fn of_mut(&mut self, principal: Principal) -> &mut HostRules {
+        if principal == *Principal::everyone() {
             &mut self.of_everyone
         } else {
             self.by_principal.entry(principal).or_default()
-        };
-        let at = of_principal.iter().position(|rule| rule.host == host).unwrap_or_else(|| {
-            of_principal.push(HostRule { host, allowed: 0, denied: 0 });
-            of_principal.len() - 1
-        });
-        let mask = acl.operation.mask(acl.permission);
-        match acl.permission {
-            Permission::Allow => of_principal[at].allowed |= mask,
-            Permission::Deny => of_principal[at].denied |= mask,
+        }
+    }
+
+    fn remove(&mut self, principal: Principal, acl: &Acl) {
+        if principal == *Principal::everyone() {
+            self.of_everyone.remove(acl);
+        } else if let Entry::Occupied(mut known) = self.by_principal.entry(principal) {
+            known.get_mut().remove(acl);
+            if known.get().is_empty() {
+                known.remove();
+            }
         }
     }
 
@@ -317,13 +396,10 @@ impl Rules {
         found.has_acls |= !self.is_empty();
         // Without an entry, the principal is not hashed.
         let known = (!self.by_principal.is_empty()).then(|| self.by_principal.get(principal)).flatten();
-        let of_principal = known.map_or(&[][..], Vec::as_slice);
-        for rule in of_principal.iter().chain(&self.of_everyone) {
-            if rule.host.as_deref().is_none_or(|of| of == host) {
-                found.allowed |= rule.allowed;
-                found.denied |= rule.denied;
-            }
+        if let Some(known) = known {
+            known.apply(host, found);
         }
+        self.of_everyone.apply(host, found);
     }
 
     fn is_empty(&self) -> bool {

@@ -25,6 +25,11 @@ impl Principal {
         Some(Self { kind: kind.to_owned(), name: name.to_owned() })
     }
 
+    /// Returns `true` if this is how the principal is written in an ACL.
+    pub(crate) fn is_written(&self, text: &str) -> bool {
+        text.split_once(':').is_some_and(|(kind, name)| kind == self.kind && name == self.name)
+    }
+
     /// `User:*`: an ACL with it applies to every user.
     pub(crate) fn everyone() -> &'static Self {
         static EVERYONE: LazyLock<Principal> = LazyLock::new(|| Principal::user("*"));
