@@ -92,7 +92,8 @@ pub struct BrokerConfig {
     pub partitions_default: i32,
     /// `socket.request.max.bytes`: a larger frame closes its connection. 100 MiB by default.
     pub request_bytes_max: usize,
-    /// `max.connections` of one listener; further connections are closed at once. 10,000 by default.
+    /// `max.connections` of one node, through all its listeners; further connections are closed at once. 10,000 by default, and less
+    /// if the process may have few open files.
     pub connections_max: usize,
     /// `connections.max.idle.ms`: a connection without requests is closed. 10 minutes by default.
     pub connection_idle_max: Duration,
@@ -193,6 +194,8 @@ pub struct BrokerConfig {
     pub as_version: KafkaLevel,
     /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
+    /// The most that `max.connections` can be: file descriptors are left for others.
+    pub(crate) connections_possible: usize,
     /// The properties of listeners.
     security: SecurityProperties,
 }
@@ -205,6 +208,7 @@ impl Default for BrokerConfig {
             partitions_default: 1,
             request_bytes_max: 100 << 20,
             connections_max: 10_000,
+            connections_possible: usize::MAX,
             connection_idle_max: Duration::from_secs(600),
             frame_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(60),
@@ -477,7 +481,8 @@ fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {
 }
 
 fn boolean(name: &str, value: &str) -> Result<bool, String> {
-    match value.trim() {
+    // As in Kafka, in any case.
+    match value.trim().to_ascii_lowercase().as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err(format!("{name}=`{value}`: neither true nor false")),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 /// Connections of one listener that may be unauthenticated at a time.
-const UNAUTHENTICATED_MAX: usize = 1_000;
+pub(crate) const UNAUTHENTICATED_MAX: usize = 1_000;
 /// The bytes of requests that have arrived in part on all of them. A login has less than a kilobyte, a token some.
 const BYTES_MAX: usize = 16 << 20;
 /// The bytes that each of them may have at any time: the largest of the others ends first. So large requests keep no honest client out.
@@ -19,11 +19,11 @@ const SHARE_BYTES: usize = 8 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     state: Arc<Mutex<State>>,
-    max: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    max: usize,
     next: u64,
     /// In the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
@@ -57,7 +57,13 @@ pub(crate) struct Place {
 
 impl Places {
     pub(crate) fn new(max: usize) -> Self {
-        Self { state: Arc::default(), max }
+        Self { state: Arc::new(Mutex::new(State { max, ..State::default() })) }
+    }
+
+    /// Lowers the number of places: the process may have few open files.
+    pub(crate) fn limit_to(&self, max: usize) {
+        let mut places = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        places.max = places.max.min(max);
     }
 
     /// The places of the connections of a listener that are not authenticated.
@@ -72,7 +78,7 @@ impl Places {
         places.next += 1;
         let evicted = Arc::new(Notify::new());
         places.waiting.insert(id, Waiting { evicted: evicted.clone(), bytes: 0 });
-        if places.waiting.len() > self.max
+        if places.waiting.len() > places.max
             && let Some((&oldest, _)) = places.waiting.first_key_value()
         {
             places.evict(oldest);
@@ -149,6 +155,14 @@ mod tests {
         let places: Vec<_> = (0..=UNAUTHENTICATED_MAX).map(|_| all.enter()).collect();
         assert!(is_evicted(&places[0]));
         assert!(!is_evicted(&places[1]));
+    }
+
+    #[test]
+    fn a_process_with_few_open_files_has_fewer_places() {
+        let all = Places::unauthenticated();
+        all.limit_to(2);
+        let places: Vec<_> = (0..3).map(|_| all.enter()).collect();
+        assert!(is_evicted(&places[0]) && !is_evicted(&places[1]));
     }
 
     /// The connection that came last was closed, whatever it had: 32 strangers with large requests kept every login out.

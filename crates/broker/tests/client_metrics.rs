@@ -263,12 +263,13 @@ fn pushes_that_are_wrong_or_too_large_are_refused() {
 #[test]
 fn a_subscription_that_cannot_work_is_refused() {
     let (_broker, mut connection) = broker();
-    for (name, value) in [("interval.ms", "99"), ("match", "client_id=("), ("match", "color=red")] {
-        assert_eq!(
-            subscribe(&mut connection, "bad", &[(name, value)]),
-            ErrorCode::InvalidConfig,
-            "{name}={value}"
-        );
+    for (name, value, expected) in [
+        ("interval.ms", "99", ErrorCode::InvalidRequest),
+        ("intervals", "1000", ErrorCode::InvalidRequest),
+        ("match", "client_id=(", ErrorCode::InvalidConfig),
+        ("match", "color=red", ErrorCode::InvalidConfig),
+    ] {
+        assert_eq!(subscribe(&mut connection, "bad", &[(name, value)]), expected, "{name}={value}");
     }
 }
 

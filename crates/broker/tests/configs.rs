@@ -162,6 +162,7 @@ fn broker_settings_change_only_where_kafka_allows_it() {
         ("", (SET, "log.retention.ms", "x"), ErrorCode::InvalidRequest),
         ("", (SET, "log.cleaner.backoff.ms", "-1"), ErrorCode::InvalidRequest),
         ("", (SET, "no.such.name", "x"), ErrorCode::InvalidConfig),
+        ("1", (SET, "listener.name.in.ssl.keystore.location", "x"), ErrorCode::InvalidRequest),
         ("", (APPEND, "log.retention.ms", "1"), ErrorCode::InvalidConfig),
         ("3", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),
         ("one", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),

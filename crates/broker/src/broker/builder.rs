@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::cluster::{Cluster, IdFloors, Seams};
 use crate::config::{BrokerConfig, Durability, Listener, TopicConfig};
 use crate::partition::Syncer;
+use crate::places::UNAUTHENTICATED_MAX;
 use crate::topics::NewTopic;
 
 /// The settings of a broker before it starts; see [`Broker::builder`].
@@ -244,13 +245,19 @@ impl BrokerBuilder {
         let mut dir_lock = None;
         let mut root = None;
         let mut disk = None;
+        let mut waiting_max = None;
         let storage: Arc<dyn Storage> = match (storage, data_dir) {
             (Some(storage), _) => storage,
             (None, Some(dir)) if config.durability != Durability::Memory => {
                 let opened = FsStorage::new(&dir)
                     .map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
-                let files = FileLimits::of_process(config.connections_max);
+                let files = FileLimits::of_process(config.connections_max, nodes, listeners.len());
                 config.connections_max = files.connections_max;
+                config.connections_possible = files.connections_possible;
+                for (_, listener) in &listeners {
+                    listener.unauthenticated.limit_to(files.waiting_max);
+                }
+                waiting_max = Some(files.waiting_max);
                 dir_lock = Some(lock(&dir)?);
                 root = Some(dir);
                 Arc::new(opened.with_files_max(files.files_max))
@@ -276,17 +283,13 @@ impl BrokerBuilder {
             Some(dir) => StartError::Data { dir, source },
             None => source.into(),
         })?;
+        if let Some(max) = waiting_max {
+            cluster.shares.refused.limit_to(max);
+        }
         if let Some((_, node_ids)) = &copy {
             cluster.set_nodes(node_ids);
         }
-        for topic in topics {
-            if cluster.topic(&topic.name).is_none() {
-                let name = topic.name.clone();
-                cluster
-                    .create_topic(topic, false)
-                    .map_err(|(_, reason)| StartError::Topic { name, reason })?;
-            }
-        }
+        create_missing(&cluster, topics)?;
         prepare_scram(&cluster, &listeners)?;
         if let Some(secure) = &secure {
             secure::store(&cluster, secure)?;
@@ -312,10 +315,23 @@ impl BrokerBuilder {
     }
 }
 
+fn create_missing(cluster: &Cluster, topics: Vec<NewTopic>) -> Result<(), StartError> {
+    for topic in topics.into_iter().filter(|topic| cluster.topic(&topic.name).is_none()) {
+        let name = topic.name.clone();
+        cluster.create_topic(topic, false).map_err(|(_, reason)| StartError::Topic { name, reason })?;
+    }
+    Ok(())
+}
+
 /// The parts of the process's file descriptors.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct FileLimits {
+    /// For the connections of each node.
     connections_max: usize,
+    /// The most that `max.connections` can become while the broker runs.
+    connections_possible: usize,
+    /// For the connections of each listener that have not logged in, and for all that pause.
+    waiting_max: usize,
     /// For the files of logs.
     files_max: usize,
 }
@@ -324,14 +340,16 @@ impl FileLimits {
     /// Neither part: listeners, the runtime, the journals' directories.
     const OTHERS: usize = 32;
 
-    fn of_process(connections_max: usize) -> Self {
+    fn of_process(connections_max: usize, nodes: i32, listeners: usize) -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-        let limits = Self::of(limit, connections_max);
+        let nodes = usize::try_from(nodes).unwrap_or(1).max(1);
+        let limits = Self::of(limit, connections_max, nodes, listeners);
         if limits.connections_max < connections_max {
             tracing::warn!(
                 connections_max,
                 limited = limits.connections_max,
+                nodes,
                 open_files_max = limit,
                 "max.connections is limited by the number of open files: raise it (`ulimit -n`)"
             );
@@ -339,10 +357,22 @@ impl FileLimits {
         limits
     }
 
-    /// Connections get half of the file descriptors at most.
-    fn of(limit: usize, connections_max: usize) -> Self {
-        let connections_max = connections_max.min((limit / 2).max(1));
-        Self { connections_max, files_max: limit.saturating_sub(connections_max + Self::OTHERS).max(1) }
+    /// The connections that are served get half of the file descriptors at most, and those that wait an eighth.
+    fn of(limit: usize, connections_max: usize, nodes: usize, listeners: usize) -> Self {
+        let half = limit / 2;
+        // The connections that pause are a kind of their own.
+        let kinds = listeners + 1;
+        let waiting_max = (half / 4 / kinds).clamp(1, UNAUTHENTICATED_MAX);
+        let waiting = waiting_max * kinds;
+        let connections_possible = (half / nodes).max(1);
+        let connections_max = connections_max.min(connections_possible);
+        let others = connections_max.saturating_mul(nodes) + waiting + Self::OTHERS;
+        Self {
+            connections_max,
+            connections_possible,
+            waiting_max,
+            files_max: limit.saturating_sub(others).max(1),
+        }
     }
 }
 
@@ -352,14 +382,26 @@ mod tests {
 
     #[test]
     fn file_descriptors_are_shared_by_connections_and_logs() {
-        let of = |limit, connections| {
-            let limits = FileLimits::of(limit, connections);
-            (limits.connections_max, limits.files_max)
+        let of = |limit, connections, nodes| {
+            let limits = FileLimits::of(limit, connections, nodes, 1);
+            (limits.connections_max, limits.waiting_max, limits.files_max)
         };
-        assert_eq!(of(1 << 20, 10_000), (10_000, (1 << 20) - 10_032));
-        assert_eq!(of(20_000, 10_000), (10_000, 9_968));
-        assert_eq!(of(1024, 10_000), (512, 480));
-        assert_eq!(of(1024, 100), (100, 892));
-        assert_eq!(of(1, 10_000), (1, 1));
+        assert_eq!(of(1 << 20, 10_000, 1), (10_000, 1000, (1 << 20) - 12_032));
+        assert_eq!(of(20_000, 10_000, 1), (10_000, 1000, 7_968));
+        assert_eq!(of(1024, 10_000, 1), (512, 64, 352));
+        assert_eq!(of(1024, 100, 1), (100, 64, 764));
+        assert_eq!(of(1, 10_000, 1), (1, 1, 1));
+    }
+
+    /// Each node had half of the descriptors: with three, their clients took all, and no file could be opened any more.
+    #[test]
+    fn the_connections_of_all_nodes_leave_file_descriptors_for_logs() {
+        for (nodes, listeners) in [(1, 1), (3, 1), (3, 4), (5, 2)] {
+            let limits = FileLimits::of(1024, 10_000, nodes, listeners);
+            let connections = limits.connections_max * nodes + limits.waiting_max * (listeners + 1);
+            assert!(limits.connections_max * nodes <= 512, "{nodes} {listeners} {limits:?}");
+            assert!(connections + limits.files_max <= 1024 - FileLimits::OTHERS, "{limits:?}");
+            assert!(limits.files_max >= 352, "{nodes} {listeners} {limits:?}");
+        }
     }
 }

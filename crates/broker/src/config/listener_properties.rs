@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,14 +60,25 @@ pub(crate) fn is_of_listener(name: &str) -> bool {
     name.starts_with(LISTENER_PREFIX)
 }
 
+/// `ssl.keystore.location` of `listener.name.internal.ssl.keystore.location`; `None` if it is no property of one listener.
+fn property_of_listener(name: &str) -> Option<&str> {
+    let (_, property) = name.strip_prefix(LISTENER_PREFIX)?.split_once('.')?;
+    Some(without_mechanism(property))
+}
+
+/// Returns `true` for an address that clients cannot connect to: that of all interfaces.
+fn is_unspecified(host: &str) -> bool {
+    host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_unspecified())
+}
+
 impl SecurityProperties {
     /// Stores a property if it is one of listeners.
     ///
     /// # Errors
     /// A property with the prefix of a listener that no listener has.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        if let Some(rest) = name.strip_prefix(LISTENER_PREFIX) {
-            let property = rest.split_once('.').map(|(_, property)| without_mechanism(property));
+        if is_of_listener(name) {
+            let property = property_of_listener(name);
             if property.is_none_or(|property| find_setting(Scope::Broker, property).is_none()) {
                 return Err(format!("no property of a listener is called `{name}`"));
             }
@@ -91,14 +102,21 @@ impl SecurityProperties {
         for entry in list(Some(listeners)) {
             let (name, host, port) = split_listener(entry)
                 .ok_or_else(|| format!("listeners=`{listeners}`: `{entry}` is not NAME://HOST:PORT"))?;
-            if controllers.contains(&name) {
+            if controllers.iter().any(|other| other.eq_ignore_ascii_case(name)) {
                 continue;
             }
-            if all.iter().any(|other| other.name == name) {
+            if all.iter().any(|other| other.name.eq_ignore_ascii_case(name)) {
                 return Err(format!("listeners=`{listeners}`: {name} is there twice"));
             }
             let mut listener = Listener::new(name, resolve(listeners, host, port)?);
-            listener.advertise = match advertised.iter().find(|(of, ..)| *of == name) {
+            let own = advertised.iter().find(|(of, ..)| of.eq_ignore_ascii_case(name));
+            if let Some((_, host, port)) = own.filter(|(_, host, _)| is_unspecified(host)) {
+                return Err(format!(
+                    "advertised.listeners: clients of {name} cannot connect to {host}: use {name}://HOST:{port}, with a host that they \
+                     know"
+                ));
+            }
+            listener.advertise = match own {
                 Some((_, host, port)) if !host.is_empty() => Some(format!("{host}:{port}")),
                 // Clients cannot connect to the address of all interfaces.
                 _ if host.is_empty() => Some("localhost".to_owned()),
@@ -126,9 +144,12 @@ impl SecurityProperties {
     fn secured(&self, mut listener: Listener) -> Result<Listener, String> {
         let name = &listener.name;
         let pairs = list(self.get("listener.security.protocol.map")).filter_map(|pair| pair.split_once(':'));
-        let mapped = pairs.filter(|(of, _)| of.trim() == name).map(|(_, protocol)| protocol.trim()).last();
+        let mapped = pairs
+            .filter(|(of, _)| of.trim().eq_ignore_ascii_case(name))
+            .map(|(_, protocol)| protocol.trim())
+            .last();
         let properties = ListenerProperties { all: self, name };
-        let (has_tls, has_sasl) = match mapped.unwrap_or(name) {
+        let (has_tls, has_sasl) = match mapped.unwrap_or(name).to_ascii_uppercase().as_str() {
             "PLAINTEXT" => (false, false),
             "SSL" => (true, false),
             "SASL_PLAINTEXT" => (false, true),
@@ -181,7 +202,10 @@ impl<'a> ListenerProperties<'a> {
         }
         let missing =
             "ssl.keystore.location is missing, or ssl.keystore.certificate.chain with ssl.keystore.key";
-        let store = file("ssl.keystore.location");
+        // The listener's own certificate counts before a file for all listeners.
+        let has_own_text = self.own("ssl.keystore.certificate.chain").is_some();
+        let has_own_file = self.own("ssl.keystore.location").is_some();
+        let store = file("ssl.keystore.location").filter(|_| has_own_file || !has_own_text);
         let certificates = store.clone().or_else(|| text("ssl.keystore.certificate.chain")).ok_or(missing)?;
         let key = store.or_else(|| text("ssl.keystore.key")).ok_or(missing)?;
         let mut tls = TlsSettings::new(certificates, key);
@@ -355,6 +379,48 @@ mod tests {
         assert_eq!(all[0].address, SocketAddr::from(([0, 0, 0, 0], 9092)));
         assert_eq!(all[0].advertise.as_deref(), Some("localhost:9092"));
         assert_eq!(all[0].protocol(), "PLAINTEXT");
+    }
+
+    /// Clients got the address 0.0.0.0, and connected to their own machine.
+    #[test]
+    fn the_address_of_all_interfaces_is_not_advertised() {
+        for address in ["0.0.0.0", "[::]"] {
+            let advertised = format!("PLAINTEXT://{address}:9092");
+            let pairs = [("listeners", "PLAINTEXT://:9092"), ("advertised.listeners", advertised.as_str())];
+            let error = listeners(&pairs).expect_err("clients cannot connect");
+            assert!(error.contains("use PLAINTEXT://HOST:9092"), "{error}");
+        }
+        let pairs = [
+            ("listeners", "PLAINTEXT://0.0.0.0:9092"),
+            ("advertised.listeners", "PLAINTEXT://broker.test:9092"),
+        ];
+        let all = listeners(&pairs).expect("allowed");
+        assert_eq!(all[0].advertise.as_deref(), Some("broker.test:9092"));
+    }
+
+    #[test]
+    fn names_of_listeners_and_protocols_have_no_case() {
+        let all = listeners(&[
+            ("listeners", "client://127.0.0.1:9092"),
+            ("listener.security.protocol.map", "CLIENT:plaintext"),
+        ])
+        .expect("allowed");
+        assert_eq!(all[0].protocol(), "PLAINTEXT");
+    }
+
+    /// The file for all listeners was served without a word.
+    #[test]
+    fn a_listener_has_its_own_certificate_before_the_file_for_all() {
+        let all = listeners(&[
+            ("listeners", "SSL://127.0.0.1:9092"),
+            ("ssl.keystore.type", "PEM"),
+            ("ssl.keystore.location", "/all.pem"),
+            ("listener.name.ssl.ssl.keystore.certificate.chain", "CHAIN"),
+            ("listener.name.ssl.ssl.keystore.key", "KEY"),
+        ])
+        .expect("allowed");
+        let tls = all[0].tls.as_ref().expect("TLS");
+        assert!(matches!(&tls.certificates, Pem::Text(_)), "{tls:?}");
     }
 
     #[test]

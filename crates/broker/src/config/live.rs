@@ -9,6 +9,7 @@ use ottla_protocol::ErrorCode;
 
 use super::BrokerConfig;
 use super::group_limits::check_limits;
+use super::listener_properties::is_of_listener;
 use super::settings::{Mode, Scope, check_length, find};
 
 /// The kinds of resources whose settings are kept here, by their numbers in the protocol.
@@ -117,6 +118,11 @@ impl State {
                 }
             }
         }
+        if broker.connections_max > broker.connections_possible {
+            let (asked, limited) = (broker.connections_max, broker.connections_possible);
+            tracing::warn!(asked, limited, "max.connections is limited by the number of open files");
+            broker.connections_max = limited;
+        }
         self.broker = Arc::new(broker);
     }
 }
@@ -140,8 +146,18 @@ pub(crate) fn check(
     let set = values.iter().filter(|(key, value)| before.get(*key) != Some(*value)).map(|(key, _)| key);
     let mut scratch = BrokerConfig::default();
     for key in set.chain(removed) {
+        if scope == Scope::Broker && is_of_listener(key) {
+            let reason =
+                format!("`{key}`: the properties of one listener cannot change while the broker runs");
+            return Err((ErrorCode::InvalidRequest, reason));
+        }
         let Some(setting) = find(scope, key) else {
-            return Err((ErrorCode::InvalidConfig, format!("no setting of this resource is called `{key}`")));
+            let code = if scope == Scope::ClientMetrics {
+                ErrorCode::InvalidRequest
+            } else {
+                ErrorCode::InvalidConfig
+            };
+            return Err((code, format!("no setting of this resource is called `{key}`")));
         };
         let refuse = |why: &str| Err((ErrorCode::InvalidRequest, format!("`{key}` {why}")));
         match (scope, setting.mode) {
@@ -158,7 +174,9 @@ pub(crate) fn check(
         }
         let checked = if scope == Scope::Broker { scratch.set(key, value) } else { setting.check(value) };
         // As in Kafka, the value of a broker's setting is a part of the request (KAFKA-13609).
-        let code = if scope == Scope::Broker { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };
+        // Of the settings of clients' metrics, only a pattern is checked as a configuration.
+        let is_request = scope == Scope::Broker || (scope == Scope::ClientMetrics && key != "match");
+        let code = if is_request { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };
         checked.map_err(|reason| (code, reason))?;
     }
     if scope == Scope::Group {
