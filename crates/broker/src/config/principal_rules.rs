@@ -68,7 +68,8 @@ impl PrincipalRules {
         // Java's pattern must match the whole subject.
         let pattern =
             Regex::new(&format!("^(?:{pattern})$")).map_err(|error| format!("`{pattern}`: {error}"))?;
-        Ok((Rule::Replace { pattern, replacement: with_braces(&replacement), case }, rest))
+        let groups = pattern.captures_len();
+        Ok((Rule::Replace { pattern, replacement: with_braces(&replacement, groups), case }, rest))
     }
 
     /// The name of this subject; `None` if no rule matches, in which case the client is refused.
@@ -104,13 +105,16 @@ fn until_slash(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Writes Java's `$1` as `${1}`: what follows the number belongs to the text.
-fn with_braces(replacement: &str) -> String {
+/// Writes Java's `$1` as `${1}`: what follows the number belongs to the text. The number has as many digits as name one of `groups`,
+/// which include the whole subject; without such a group, `$1` is text.
+fn with_braces(replacement: &str, groups: usize) -> String {
     let mut text = String::new();
     let mut rest = replacement;
     while let Some((before, after)) = rest.split_once('$') {
         text.push_str(before);
-        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let written = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let is_group = |digits: &usize| after[..*digits].parse().is_ok_and(|group: usize| group < groups);
+        let digits = (1..=written).take_while(is_group).last().unwrap_or(0);
         match digits {
             0 => text.push_str("$$"),
             digits => {
@@ -146,6 +150,9 @@ mod tests {
         assert_name("", "CN=a", Some("CN=a"));
         assert_name("RULE:^CN=(.*)$/$1x/", "CN=a", Some("ax"));
         assert_name("RULE:^CN=(.*)$/$1/", "O=a", None);
+        // As in Java, the longest number of a group that there is.
+        assert_name("RULE:^CN=(.*)$/$12/", "CN=a", Some("a2"));
+        assert_name("RULE:^CN=(.*)$/$4$1$/", "CN=a", Some("$4a$"));
         assert_name(r"RULE:^CN=a\/(.*)$/\/$1/", "CN=a/b", Some("/b"));
     }
 
