@@ -73,6 +73,14 @@ impl Server {
                 // Port 0 means the port that was bound.
                 Some((host, 0)) => node.advertise_at(index, host, local.port()),
                 Some((host, port)) => node.advertise_at(index, host, port),
+                None if local.ip().is_unspecified() => {
+                    tracing::warn!(
+                        listening = %local,
+                        "clients on other machines cannot connect: the address of all interfaces is advertised as localhost; \
+                         name the host that they use (`--advertise`)"
+                    );
+                    node.advertise_at(index, "localhost", local.port());
+                }
                 None => node.advertise_at(index, &local.ip().to_string(), local.port()),
             }
         }
