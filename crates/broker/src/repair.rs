@@ -142,7 +142,10 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
     let mut repair = Repair { storage, accept_loss, now_ms, report: RepairReport::default() };
     if name == META_DIR {
-        repair.journal(name, true)?;
+        let (_, is_damaged) = repair.check_journal(name, true)?;
+        if is_damaged {
+            repair.salvage_journal(name, &[])?;
+        }
     } else {
         repair.one_partition(name)?;
     }
@@ -167,17 +170,23 @@ enum Ownership {
     Foreign { what: String, next_step: String },
 }
 
+/// A key of the journal with its value; `None` removes it.
+type Entry = (Bytes, Option<Bytes>);
+
 /// The topics of the journal, by name.
 type Topics = BTreeMap<String, (Uuid, TopicRecord)>;
 
 impl Repair {
     fn everything(&mut self, format: Option<Format>) -> Result<(), RepairError> {
         let must_exist = format != Some(Format::Unmarked);
-        let (mut meta, is_damaged) = self.journal(META_DIR, must_exist)?;
-        // The journal may have lost offset floors.
-        let offsets = if is_damaged { self.committed_offsets()? } else { Offsets::default() };
+        let (mut meta, is_damaged) = self.check_journal(META_DIR, must_exist)?;
+        let mut offsets = Offsets::default();
         if is_damaged {
-            self.restore_topics(&mut meta)?;
+            // The journal may have lost offset floors and topics. All is read first: once the journal is sound, a later repair does not
+            // know that they are missing.
+            offsets = self.committed_offsets()?;
+            let restored = self.restorable_topics(&mut meta)?;
+            self.salvage_journal(META_DIR, &restored)?;
         }
         let topics = topics_of(&meta)?;
         for (name, (id, record)) in &topics {
@@ -294,7 +303,7 @@ impl Repair {
     }
 
     /// Checks a journal. Returns its sound entries, and whether it is damaged.
-    fn journal(&mut self, dir: &str, must_exist: bool) -> Result<(Journal, bool), RepairError> {
+    fn check_journal(&mut self, dir: &str, must_exist: bool) -> Result<(Journal, bool), RepairError> {
         self.report.checked += 1;
         let check = check_journal(&self.storage, dir)?;
         if check.losses.iter().any(|loss| matches!(loss, Loss::NotAFile { .. })) {
@@ -307,13 +316,21 @@ impl Repair {
         let preview = self.preview(dir)?;
         if is_damaged {
             self.found(dir, what, format!("{} entries", preview.len()));
-            if self.accept_loss {
-                let storage = self.storage.clone();
-                let (journal, _) = Journal::salvage(storage, dir, JournalConfig::default(), self.now_ms)?;
-                journal.close()?;
-            }
         }
         Ok((preview, is_damaged))
+    }
+
+    /// Saves the sound entries of a damaged journal, and adds others, if the loss is accepted.
+    fn salvage_journal(&self, dir: &str, added: &[Entry]) -> Result<(), RepairError> {
+        if !self.accept_loss {
+            return Ok(());
+        }
+        let storage = self.storage.clone();
+        let (mut journal, _) = Journal::salvage(storage, dir, JournalConfig::default(), self.now_ms)?;
+        if !added.is_empty() {
+            journal.put_all(self.now_ms, added)?;
+        }
+        Ok(journal.close()?)
     }
 
     /// The sound entries of a journal. Works on a copy in memory and logs nothing: no file changes.

@@ -31,6 +31,7 @@ mod groups;
 mod idempotence;
 mod kafka43;
 mod log_dirs;
+mod lost_topics;
 mod misbehaving;
 mod not_blocking;
 mod oauth;

@@ -12,15 +12,15 @@ use ottla_wire::Seal;
 use crate::common::world::{Served, TOPICS, connect, copy, create, fetch, files, fill, produce, start, view};
 use crate::common::{Raw, batch};
 
-const NOW: i64 = 1_700_000_000_000;
+pub(crate) const NOW: i64 = 1_700_000_000_000;
 
-struct Story {
+pub(crate) struct Story {
     _tmp: tempfile::TempDir,
-    clean: std::path::PathBuf,
+    pub(crate) clean: std::path::PathBuf,
     killed: std::path::PathBuf,
 }
 
-fn story() -> Story {
+pub(crate) fn story() -> Story {
     let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a scratch directory");
     let (clean, killed) = (tmp.path().join("clean"), tmp.path().join("killed"));
     fill(&clean, &killed);
@@ -31,18 +31,18 @@ fn is_log(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension == "log")
 }
 
-fn flip(path: &Path, at: usize) {
+pub(crate) fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).expect("there");
     bytes[at] ^= 0x10;
     fs::write(path, bytes).expect("written");
 }
 
-fn find(dir: &Path, needle: &[u8]) -> usize {
+pub(crate) fn find(dir: &Path, needle: &[u8]) -> usize {
     let bytes = fs::read(dir).expect("there");
     bytes.windows(needle.len()).position(|window| window == needle).expect("in the file")
 }
 
-fn image(dir: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn image(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let read = |path: &String| fs::read(dir.join(path)).expect("there");
     files(dir).into_iter().filter(|path| path != ".lock").map(|path| (path.clone(), read(&path))).collect()
 }
@@ -57,11 +57,11 @@ fn delete(connection: &mut Raw, topic: &str) -> ErrorCode {
     connection.ask(6, &request).expect("an answer").responses[0].error_code
 }
 
-fn examined(dir: &Path) -> RepairReport {
+pub(crate) fn examined(dir: &Path) -> RepairReport {
     repair(dir, false, NOW).expect("examined")
 }
 
-fn repaired(dir: &Path) -> BrokerThread {
+pub(crate) fn repaired(dir: &Path) -> BrokerThread {
     let report = repair(dir, true, NOW).expect("repaired");
     assert!(report.repaired && !report.damage.is_empty());
     let again = examined(dir);
@@ -470,7 +470,7 @@ fn a_topic_that_is_named_like_a_journal_is_repaired_as_a_topic() {
     broker.stop();
 }
 
-fn copied(dir: &Path) -> std::path::PathBuf {
+pub(crate) fn copied(dir: &Path) -> std::path::PathBuf {
     let trial = dir.with_file_name("trial");
     let _ = fs::remove_dir_all(&trial);
     copy(dir, &trial);

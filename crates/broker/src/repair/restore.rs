@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use ottla_log::{Journal, JournalConfig};
+use ottla_log::Journal;
 use ottla_protocol::Uuid;
 
-use super::{Repair, RepairError, Topics, is_partition_of, topics_of};
+use super::{Entry, Repair, RepairError, Topics, is_partition_of, topics_of};
 use crate::config::BrokerConfig;
 use crate::data_dir::{self, META_DIR, METADATA_FILE, Metadata};
 use crate::internal_topics::InternalTopic;
@@ -17,10 +17,10 @@ use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir, topic_key}
 const RESTORED_SETTINGS: [(&str, &str); 2] = [("retention.bytes", "-1"), ("retention.ms", "-1")];
 
 impl Repair {
-    /// Adds the topics whose partition directories agree to `meta`, and with `accept_loss` to the journal on disk.
+    /// Adds the topics whose partition directories agree to `meta`, and returns the entries for the journal on disk.
     ///
     /// The report names the topics whose directories disagree, and how.
-    pub(super) fn restore_topics(&mut self, meta: &mut Journal) -> Result<(), RepairError> {
+    pub(super) fn restorable_topics(&mut self, meta: &mut Journal) -> Result<Vec<Entry>, RepairError> {
         let topics = topics_of(meta)?;
         let mut by_name: BTreeMap<String, Vec<i32>> = BTreeMap::new();
         let dirs = data_dir::partition_dirs(&*self.storage).map_err(|source| self.failed(source))?;
@@ -55,7 +55,7 @@ impl Repair {
                 ));
             }
         }
-        let mut entries: Vec<(Bytes, Option<Bytes>)> = restored
+        let mut entries: Vec<Entry> = restored
             .iter()
             .flat_map(|(name, id, record)| {
                 let value = serde_json::to_vec(record).expect("a record has strings and numbers only");
@@ -65,16 +65,9 @@ impl Repair {
             .collect();
         // The batch that completed an import may be what is lost: the next start must not remove the directories.
         entries.extend(imports.into_iter().map(|key| (key, None)));
-        self.describe(&restored);
+        self.describe(&topics, &restored);
         meta.put_all(self.now_ms, &entries)?;
-        if self.accept_loss && !entries.is_empty() {
-            let config = JournalConfig::default();
-            let (mut journal, _) =
-                Journal::open_existing(self.storage.clone(), META_DIR, config, self.now_ms)?;
-            journal.put_all(self.now_ms, &entries)?;
-            journal.close()?;
-        }
-        Ok(())
+        Ok(entries)
     }
 
     /// The id and the record of the topic, if its directories agree about them; otherwise what disagrees.
@@ -126,6 +119,7 @@ impl Repair {
                 "the journal has a record of its deletion, which the next start finishes".to_owned()
             ));
         }
+        let replication = known.map_or(1, |(_, record)| record.replication);
         let replicas = known.as_ref().map(|(_, record)| record.replicas.clone()).unwrap_or_default();
         let configs = match known {
             Some((_, record)) => record.configs.clone(),
@@ -142,14 +136,14 @@ impl Repair {
                 id: id.to_string(),
                 partitions,
                 configs,
-                replication: 1,
+                replication,
                 replicas,
             },
         )))
     }
 
     /// Adds the restored topics to what the report says about the journal.
-    fn describe(&mut self, restored: &[(String, Uuid, TopicRecord)]) {
+    fn describe(&mut self, topics: &Topics, restored: &[(String, Uuid, TopicRecord)]) {
         for (name, _, record) in restored {
             let count = record.partitions;
             if let Some(damage) = self.report.damage.iter_mut().find(|damage| damage.place == META_DIR) {
@@ -157,7 +151,8 @@ impl Repair {
                     format!("{}; topic `{name}` with {count} partitions, from its directories", damage.saved);
                 damage.saved = saved;
             }
-            if InternalTopic::of_name(name).is_some() {
+            // A topic that has lost only some partitions has kept its settings.
+            if InternalTopic::of_name(name).is_some() || topics.contains_key(name) {
                 continue;
             }
             self.report.notes.push(format!(

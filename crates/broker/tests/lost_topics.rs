@@ -1,0 +1,76 @@
+//! A repair brings back topics that the damaged journal has lost.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use ottla_broker::{Broker, repair};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+
+use crate::common::metadata_of;
+use crate::common::world::{connect, view};
+use crate::data_loss::{NOW, find, flip, repaired, story};
+
+const JOURNAL: &str = "__ottla-meta/00000000000000000000.log";
+
+/// The journal was saved first: the next repair found it sound, and did not look for the topics that it had lost.
+#[test]
+fn a_repair_that_fails_leaves_all_for_the_next_one() {
+    let story = story();
+    let dir = &story.clean;
+    flip(&dir.join(JOURNAL), find(&dir.join(JOURNAL), b"partitions"));
+    let unreadable = dir.join("__consumer_offsets-0/00000000000000009999.log");
+    symlink(&unreadable, &unreadable).expect("a link to itself");
+    let before = journal(dir);
+    let error = repair(dir, true, NOW).expect_err("a file cannot be read").to_string();
+    assert!(error.contains("__consumer_offsets-0"), "{error}");
+    assert!(journal(dir) == before, "the journal has changed");
+    fs::remove_file(&unreadable).expect("removed");
+    let broker = repaired(dir);
+    assert!(view(&mut connect(&broker)).topics.contains_key("orders"));
+    broker.stop();
+}
+
+fn journal(dir: &Path) -> Vec<u8> {
+    fs::read(dir.join(JOURNAL)).expect("there")
+}
+
+/// It had one replica after the repair, and the report said that its settings were lost.
+#[test]
+fn a_topic_that_has_lost_its_last_partitions_keeps_its_replication_factor_and_settings() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    let builder = || Broker::builder().nodes(3).data_dir(tmp.path());
+    let broker = builder().spawn().expect("a broker");
+    let mut connection = connect(&broker);
+    let retention = CreatableTopicConfig { name: "retention.ms".into(), value: Some("1000".into()) };
+    let topic = CreatableTopic {
+        name: "orders".into(),
+        num_partitions: 2,
+        replication_factor: 3,
+        configs: vec![retention],
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, ..Default::default() };
+    let created = connection.ask(5, &request).expect("an answer");
+    assert_eq!(created.topics[0].error_code, ErrorCode::None);
+    let topic = CreatePartitionsTopic { name: "orders".into(), count: 4, assignments: None };
+    let request = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 10_000, ..Default::default() };
+    let grown = connection.ask(2, &request).expect("an answer");
+    assert_eq!(grown.results[0].error_code, ErrorCode::None);
+    broker.stop();
+    let path = tmp.path().join(JOURNAL);
+    let bytes = fs::read(&path).expect("there");
+    let needle = b"\"partitions\":4";
+    let at = bytes.windows(needle.len()).rposition(|window| window == needle).expect("in the journal");
+    flip(&path, at);
+    let report = repair(tmp.path(), true, NOW).expect("repaired");
+    assert!(report.repaired && report.notes.is_empty(), "{report:?}");
+    let broker = builder().spawn().expect("a broker");
+    let described = connect(&broker).ask(12, &metadata_of("orders")).expect("an answer");
+    let replicas: Vec<usize> =
+        described.topics[0].partitions.iter().map(|partition| partition.replica_nodes.len()).collect();
+    assert_eq!(replicas, [3; 4]);
+    broker.stop();
+}
