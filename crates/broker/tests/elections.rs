@@ -2,6 +2,7 @@
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_cluster::DescribeClusterRequest;
 use ottla_protocol::messages::elect_leaders::{ElectLeadersRequest, TopicPartitions};
 
 use crate::common;
@@ -59,6 +60,24 @@ fn a_preferred_leader_that_is_down_is_not_elected() {
     let results = vec![(1, ErrorCode::PreferredLeaderNotAvailable)];
     assert_eq!(elect(&mut connection, PREFERRED, Some(&[1])), (ErrorCode::None, results));
     assert_eq!(leader(&mut connection, 1), before);
+}
+
+/// It was missing, although it is the one that can be unregistered (KIP-1073).
+#[test]
+fn a_node_that_is_down_is_described_as_fenced_to_those_who_ask() {
+    let broker = three_nodes();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert!(broker.cluster().take_down(2));
+    for (include_fenced_brokers, expected) in
+        [(false, vec![(1, false), (3, false)]), (true, vec![(1, false), (3, false), (2, true)])]
+    {
+        let request =
+            DescribeClusterRequest { endpoint_type: 1, include_fenced_brokers, ..Default::default() };
+        let described = connection.ask(2, &request).expect("an answer");
+        let brokers: Vec<_> =
+            described.brokers.iter().map(|broker| (broker.broker_id, broker.is_fenced)).collect();
+        assert_eq!(brokers, expected);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use ottla_protocol::messages::describe_cluster::{
 };
 
 use super::{Api, RequestContext, authorized_operations};
+use crate::cluster::nodes::Node;
 
 const BROKERS: i8 = 1;
 const CONTROLLERS: i8 = 2;
@@ -19,17 +20,17 @@ impl Api for DescribeClusterRequest {
             _ => return self.refuse(&context, ErrorCode::UnsupportedEndpointType),
         }
         let cluster = context.cluster();
-        let brokers = cluster.nodes_up().map(|node| {
+        let described = |node: &Node, is_fenced| {
             let (host, port) = context.address_of(node);
             let rack = cluster.overrides.rack(node.id);
-            DescribeClusterBroker {
-                broker_id: node.id,
-                host,
-                port: i32::from(port),
-                rack,
-                ..Default::default()
-            }
-        });
+            DescribeClusterBroker { broker_id: node.id, host, port: i32::from(port), rack, is_fenced }
+        };
+        // KIP-1073: the brokers that have registered and do not serve.
+        let fenced = cluster.nodes_down().filter(|_| self.include_fenced_brokers);
+        let brokers = cluster
+            .nodes_up()
+            .map(|node| described(node, false))
+            .chain(fenced.map(|node| described(node, true)));
         DescribeClusterResponse {
             cluster_id: cluster.id().to_owned(),
             controller_id: cluster.controller(),

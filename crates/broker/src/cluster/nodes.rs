@@ -197,6 +197,11 @@ impl Cluster {
         self.nodes.iter().filter(is_listed)
     }
 
+    /// The nodes that have had an address, and are down.
+    pub(crate) fn nodes_down(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| !node.is_up() && !node.is_removed() && node.has_address())
+    }
+
     /// Ids of all nodes.
     pub(crate) fn node_ids(&self) -> impl Iterator<Item = i32> {
         self.nodes.iter().filter(|node| !node.is_removed()).map(|node| node.id)
