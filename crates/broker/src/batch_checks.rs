@@ -116,7 +116,7 @@ pub(crate) async fn check_in_steps(
             }
             Ok((check, has_more))
         };
-        let (next, has_more) = cluster.run_check(step).await?;
+        let (next, has_more) = cluster.run_check(client, step).await?;
         if !has_more {
             let records_bytes_max = next.records_bytes_max();
             return Ok(SoundBatches { batches: next.finish(), records_bytes_max });

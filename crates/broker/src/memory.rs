@@ -86,6 +86,11 @@ impl MemoryBudget {
         self.room.enter(client).await
     }
 
+    /// Returns `true` if one more response may be built now.
+    pub(crate) fn has_room_for_response(&self) -> bool {
+        self.room.has_room()
+    }
+
     /// Counts a response until it is sent.
     pub(crate) fn send(&self, client: ClientHost, bytes: usize) -> Sending {
         self.room.send(client, bytes)
@@ -147,17 +152,17 @@ impl MemoryBudget {
     }
 }
 
-/// Work that is done for one request at a time. The client that has waited longest since its last turn is the next one.
+/// Work that is done for few requests at a time. Of the clients with the fewest turns now, the one that has waited longest since its
+/// last turn is the next one.
 #[derive(Debug)]
 pub(crate) struct FairTurns(Arc<Pool>);
 
-impl Default for FairTurns {
-    fn default() -> Self {
-        Self(Pool::new(1))
-    }
-}
-
 impl FairTurns {
+    /// Work of this kind is done for `max` requests at a time.
+    pub(crate) fn new(max: usize) -> Self {
+        Self(Pool::new(max))
+    }
+
     /// Waits for the turn, which ends when the result is dropped.
     pub(crate) async fn take(&self, client: ClientHost) -> Charge {
         match self.0.try_take(client, 1) {
@@ -412,7 +417,7 @@ mod tests {
     #[tokio::test]
     async fn clients_take_turns() {
         let bert = ClientHost::new(Some(std::net::IpAddr::from([10, 0, 0, 2])));
-        let turns = FairTurns::default();
+        let turns = FairTurns::new(1);
         let turn = turns.take(ANNA).await;
         let mut annas: Vec<_> = (0..3).map(|_| Box::pin(turns.take(ANNA))).collect();
         for waits in &mut annas {

@@ -36,7 +36,7 @@ pub(crate) async fn check_and_recompress(
     let Some(codec) = config.compression else { return Ok(checked.batches) };
     let _memory = cluster.decoder_memory.charge(client, COPIES * checked.records_bytes_max).await;
     let work = move |_: &Cluster| recompress_all(&dir, &config, codec, &checked.batches);
-    cluster.run_check(work).await
+    cluster.run_check(client, work).await
 }
 
 fn recompress_all(

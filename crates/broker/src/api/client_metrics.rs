@@ -63,8 +63,9 @@ impl Api for PushTelemetryRequest {
                 metrics.push(live, &self, &client, now_ms)
             }
         };
-        let _memory = cluster.decoder_memory.charge(context.connection.client_host(), memory_bytes).await;
-        let pushed = cluster.run_push(push).await;
+        let host = context.connection.client_host();
+        let _memory = cluster.decoder_memory.charge(host, memory_bytes).await;
+        let pushed = cluster.run_push(host, push).await;
         PushTelemetryResponse { error_code: pushed.err().unwrap_or(ErrorCode::None), throttle_time_ms: 0 }
     }
 

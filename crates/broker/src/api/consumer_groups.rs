@@ -1,6 +1,7 @@
 //! ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups of the new protocol (KIP-848).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ottla_protocol::messages::consumer_group_describe::{
     Assignment as DescribedAssignment, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse,
@@ -19,11 +20,12 @@ use crate::cluster::{Cluster, lock, random_uuid};
 use crate::coordinator::consumer_group::assignor::Assignor;
 use crate::coordinator::consumer_group::group::{Beat, ConsumerGroup, Refusal};
 use crate::coordinator::consumer_group::member::{LEFT_FOR_NOW, Member, Place};
-use crate::coordinator::consumer_group::patterns::{ResolvedPattern, compile};
+use crate::coordinator::consumer_group::patterns::{PatternVersions, ResolvedPattern, compile};
 use crate::coordinator::consumer_group::records::by_topic;
 use crate::security::acl::{Operation, ResourceType};
 
-/// More names than this are matched with patterns on a background thread: a pattern of 100 bytes can take milliseconds for each.
+/// More names than this are matched with patterns on a background thread, this many in each step: a pattern of 100 bytes can take
+/// milliseconds for each.
 const QUICK_MATCHES_MAX: usize = 20;
 /// From this version on, members create their own ids.
 const OWN_ID_FROM: i16 = 1;
@@ -119,7 +121,16 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
     if let Some(pattern) = pattern.as_deref().filter(|pattern| !pattern.is_empty()) {
         compile(pattern).map_err(|reason| Refusal::new(ErrorCode::InvalidRegularExpression, reason))?;
     }
-    let resolved = resolve(context, &request.group_id, pattern.as_deref()).await;
+    // Before the names are filtered: a change of the ACLs meanwhile is noticed at the next heartbeat.
+    let (versions, at_ms) = (cluster.pattern_versions(), cluster.clock.now_ms());
+    let unresolved =
+        cluster.consumer_groups.unresolved(&request.group_id, pattern.as_deref(), versions, at_ms);
+    let resolved = if unresolved.is_empty() {
+        BTreeMap::new()
+    } else {
+        // Boxed: few heartbeats need its memory.
+        Box::pin(resolve(context, unresolved, versions, at_ms)).await
+    };
     let member_id = if request.member_id.is_empty() {
         random_uuid(&mut lock(&cluster.rng)).to_string()
     } else {
@@ -152,35 +163,38 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
 /// client may see the topics.
 async fn resolve(
     context: &RequestContext,
-    group_id: &str,
-    pattern: Option<&str>,
+    patterns: Vec<String>,
+    versions: PatternVersions,
+    at_ms: i64,
 ) -> BTreeMap<String, ResolvedPattern> {
     let cluster = context.cluster();
-    // Before the names are filtered: a change of the ACLs meanwhile is noticed at the next heartbeat.
-    let (versions, at_ms) = (cluster.pattern_versions(), cluster.clock.now_ms());
-    let patterns = cluster.consumer_groups.unresolved(group_id, pattern, versions, at_ms);
-    if patterns.is_empty() {
-        return BTreeMap::new();
-    }
     let names = cluster.topics().into_iter().map(|topic| topic.name.clone());
     let names: Vec<_> = names.filter(|name| context.may_see_topic(name)).collect();
     let is_quick = names.len().saturating_mul(patterns.len()) <= QUICK_MATCHES_MAX;
-    let work = move || {
-        let resolved = patterns.into_iter().filter_map(|pattern| {
-            // Patterns were compiled when their member joined.
-            let compiled = compile(&pattern).ok()?;
-            let topics = names.iter().filter(|name| compiled.is_match(name)).map(ToString::to_string);
-            let resolved = ResolvedPattern {
-                topics: topics.collect(),
-                version: versions.topics as i64,
-                acls_version: versions.acls,
-                at_ms,
+    let names: Arc<[_]> = names.into();
+    let mut resolved = BTreeMap::new();
+    for pattern in patterns {
+        // Patterns were compiled when their member joined.
+        let Ok(compiled) = compile(&pattern) else { continue };
+        let compiled = Arc::new(compiled);
+        let mut topics = BTreeSet::new();
+        for first in (0..names.len()).step_by(QUICK_MATCHES_MAX) {
+            let (names, compiled) = (names.clone(), compiled.clone());
+            let matching = move |_: &Cluster| -> Vec<String> {
+                let part = names.iter().skip(first).take(QUICK_MATCHES_MAX);
+                part.filter(|name| compiled.is_match(name)).map(ToString::to_string).collect()
             };
-            Some((pattern, resolved))
-        });
-        resolved.collect()
-    };
-    if is_quick { work() } else { cluster.run_lookup(move |_: &Cluster| work()).await }
+            topics.extend(if is_quick {
+                matching(cluster)
+            } else {
+                cluster.run_matching(context.connection.client_host(), matching).await
+            });
+        }
+        let version = versions.topics as i64;
+        let found = ResolvedPattern { topics, version, acls_version: versions.acls, at_ms };
+        resolved.insert(pattern, found);
+    }
+    resolved
 }
 
 impl Api for ConsumerGroupDescribeRequest {

@@ -19,7 +19,7 @@ impl Api for DeleteRecordsRequest {
         let work = move |cluster: &Cluster| {
             respond(self, |topic, partition, offset| delete(cluster, node, topic, partition, offset))
         };
-        context.cluster().run_deletion(work).await
+        context.cluster().run_deletion(context.connection.client_host(), work).await
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteRecordsResponse {

@@ -53,7 +53,12 @@ impl Api for ListOffsetsRequest {
                 look_up(cluster, &found, isolation, partition.timestamp)
             })
         };
-        if reads { context.cluster().run_lookup(look_up_all).await } else { look_up_all(context.cluster()) }
+        let cluster = context.cluster();
+        if reads {
+            cluster.run_lookup(context.connection.client_host(), look_up_all).await
+        } else {
+            look_up_all(cluster)
+        }
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> ListOffsetsResponse {

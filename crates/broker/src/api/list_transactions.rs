@@ -28,10 +28,10 @@ impl Api for ListTransactionsRequest {
         let Ok(pattern) = pattern else {
             return self.refuse(&context, ErrorCode::InvalidRegularExpression);
         };
-        let _turn = context.cluster().take_list_turn(context.connection.client_host()).await;
+        let turn = context.cluster().take_list_turn(context.connection.client_host()).await;
         let node = context.node();
         let listing = move |cluster: &Cluster| list(cluster, node, self, pattern.as_ref());
-        let mut listed = context.cluster().run_lookup(listing).await;
+        let mut listed = context.cluster().run_listing(turn, listing).await;
         let may_see = |id: &str| context.may_see(Operation::Describe, ResourceType::TransactionalId, id);
         let mut pace = Pace::default();
         for state in std::mem::take(&mut listed.transaction_states) {

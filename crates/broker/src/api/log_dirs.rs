@@ -32,7 +32,7 @@ impl Api for DescribeLogDirsRequest {
             usable_bytes: space(cluster).1,
             ..Default::default()
         };
-        let result = context.cluster().run_lookup(describe).await;
+        let result = context.cluster().run_lookup(context.connection.client_host(), describe).await;
         DescribeLogDirsResponse { results: vec![result], ..Default::default() }
     }
 

@@ -11,6 +11,8 @@ use crate::memory::{Charge, ClientHost, FairTurns};
 const DELETIONS_MAX: usize = 4;
 /// ListOffsets requests that look up timestamps at a time: each can decompress batches.
 const LOOKUPS_MAX: usize = 2;
+/// Patterns that are matched with a part of the topics at a time.
+const PATTERNS_MAX: usize = 1;
 /// Pushes of clients' metrics that are read at a time: one of a megabyte can take sixty for a moment.
 const PUSHES_MAX: usize = 1;
 /// Batches of dead letters that are built at a time: each can read and decompress batches of its source.
@@ -19,12 +21,13 @@ const DEAD_LETTERS_MAX: usize = 1;
 /// The turns of requests that occupy a thread.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    topic_changes: Arc<Semaphore>,
-    deletions: Arc<Semaphore>,
-    checks: Arc<Semaphore>,
-    lookups: Arc<Semaphore>,
-    pushes: Arc<Semaphore>,
-    dead_letters: Arc<Semaphore>,
+    topic_changes: FairTurns,
+    deletions: FairTurns,
+    checks: FairTurns,
+    lookups: FairTurns,
+    patterns: FairTurns,
+    pushes: FairTurns,
+    dead_letters: FairTurns,
     /// Long lists that a request of a few bytes is answered with.
     lists: FairTurns,
     unhurried: Semaphore,
@@ -38,13 +41,14 @@ fn checks_max() -> usize {
 impl Default for Turns {
     fn default() -> Self {
         Self {
-            topic_changes: Arc::new(Semaphore::new(1)),
-            deletions: Arc::new(Semaphore::new(DELETIONS_MAX)),
-            checks: Arc::new(Semaphore::new(checks_max())),
-            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
-            pushes: Arc::new(Semaphore::new(PUSHES_MAX)),
-            dead_letters: Arc::new(Semaphore::new(DEAD_LETTERS_MAX)),
-            lists: FairTurns::default(),
+            topic_changes: FairTurns::new(1),
+            deletions: FairTurns::new(DELETIONS_MAX),
+            checks: FairTurns::new(checks_max()),
+            lookups: FairTurns::new(LOOKUPS_MAX),
+            patterns: FairTurns::new(PATTERNS_MAX),
+            pushes: FairTurns::new(PUSHES_MAX),
+            dead_letters: FairTurns::new(DEAD_LETTERS_MAX),
+            lists: FairTurns::new(1),
             unhurried: Semaphore::new(1),
         }
     }
@@ -59,12 +63,32 @@ impl Cluster {
         tokio::task::yield_now().await;
     }
 
-    /// Waits for the turn of a request whose answer can be long, however short it is, and for room for that. Until the turn is dropped,
-    /// no other one makes such an answer: it is not counted before it is done.
+    /// Waits for room for an answer that can be long, however short its request is, and for the turn to make it. Until the turn is
+    /// dropped, no other request makes such an answer: it is not counted before it is done.
     pub(crate) async fn take_list_turn(&self, client: ClientHost) -> Charge {
-        let turn = self.turns.lists.take(client).await;
-        drop(self.memory.room_for_response(client).await);
-        turn
+        loop {
+            // Before the turn: a client that does not read its responses waits longest for room, and must not have the turn meanwhile.
+            drop(self.memory.room_for_response(client).await);
+            let turn = self.turns.lists.take(client).await;
+            if self.memory.has_room_for_response() {
+                return turn;
+            }
+        }
+    }
+
+    /// Makes a long answer on a background thread. The work owns the turn: it ends with the work even if the connection is closed before.
+    pub(crate) async fn run_listing<V: Send + 'static>(
+        self: &Arc<Self>,
+        turn: Charge,
+        list: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        let cluster = self.clone();
+        let work = move || {
+            let listed = list(&cluster);
+            drop(turn);
+            listed
+        };
+        self.run_in_background(work).await
     }
 
     /// Runs a change of topics after the earlier ones, on a thread that may block.
@@ -72,32 +96,36 @@ impl Cluster {
         self: &Arc<Self>,
         change: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        self.run_in_turn(&self.turns.topic_changes, change).await
+        // Those who may change topics are few.
+        self.run_in_turn(&self.turns.topic_changes, ClientHost::LOCAL, change).await
     }
 
     /// Deletes records, on a thread that may block.
     pub(crate) async fn run_deletion<V: Send + 'static>(
         self: &Arc<Self>,
+        client: ClientHost,
         delete: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        self.run_in_turn(&self.turns.deletions, delete).await
+        self.run_in_turn(&self.turns.deletions, client, delete).await
     }
 
     /// Looks up offsets by time, on a background thread.
     pub(crate) async fn run_lookup<V: Send + 'static>(
         self: &Arc<Self>,
+        client: ClientHost,
         look_up: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        let run = self.after_turn(&self.turns.lookups, look_up).await;
+        let run = self.after_turn(&self.turns.lookups, client, look_up).await;
         self.run_in_background(run).await
     }
 
     /// Reads a push of metrics, on a background thread.
     pub(crate) async fn run_push<V: Send + 'static>(
         self: &Arc<Self>,
+        client: ClientHost,
         read: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        let run = self.after_turn(&self.turns.pushes, read).await;
+        let run = self.after_turn(&self.turns.pushes, client, read).await;
         self.run_in_background(run).await
     }
 
@@ -107,7 +135,7 @@ impl Cluster {
         memory_bytes: usize,
         build: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        let run = self.after_turn(&self.turns.dead_letters, build).await;
+        let run = self.after_turn(&self.turns.dead_letters, ClientHost::LOCAL, build).await;
         let _memory = self.decoder_memory.charge(ClientHost::LOCAL, memory_bytes).await;
         self.run_in_background(run).await
     }
@@ -115,35 +143,147 @@ impl Cluster {
     /// Runs one step of checking batches, on a background thread.
     pub(crate) async fn run_check<V: Send + 'static>(
         self: &Arc<Self>,
+        client: ClientHost,
         step: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        let run = self.after_turn(&self.turns.checks, step).await;
+        let run = self.after_turn(&self.turns.checks, client, step).await;
+        self.run_in_background(run).await
+    }
+
+    /// Matches a pattern with a part of the topics, on a background thread.
+    pub(crate) async fn run_matching<V: Send + 'static>(
+        self: &Arc<Self>,
+        client: ClientHost,
+        work: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        let run = self.after_turn(&self.turns.patterns, client, work).await;
         self.run_in_background(run).await
     }
 
     async fn run_in_turn<V: Send + 'static>(
         self: &Arc<Self>,
-        turns: &Arc<Semaphore>,
+        turns: &FairTurns,
+        client: ClientHost,
         work: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        let run = self.after_turn(turns, work).await;
+        let run = self.after_turn(turns, client, work).await;
         self.syncer.run_blocking(run).await
     }
 
-    /// Requests wait here for their turn, so that they occupy few threads. The work owns the turn: it ends with the work even
-    /// if the connection is closed before.
+    /// Requests wait here for their turn, so that they occupy few threads; clients take turns. The work owns the turn: it ends with the
+    /// work even if the connection is closed before.
     async fn after_turn<V: Send + 'static>(
         self: &Arc<Self>,
-        turns: &Arc<Semaphore>,
+        turns: &FairTurns,
+        client: ClientHost,
         work: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> impl FnOnce() -> V + Send + 'static {
-        // Fails only if the semaphore is closed, which it never is.
-        let turn = turns.clone().acquire_owned().await.ok();
+        let turn = turns.take(client).await;
         let cluster = self.clone();
         move || {
             let done = work(&cluster);
             drop(turn);
             done
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use ottla_log::storage::mem::MemStorage;
+    use tokio::task::JoinHandle;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::cluster::Seams;
+    use crate::config::BrokerConfig;
+    use crate::partition::Syncer;
+
+    /// Only a defect exhausts it.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn cluster() -> Arc<Cluster> {
+        let (storage, clock) = (Arc::new(MemStorage::new()), Clock::System);
+        let seams = Seams { storage, clock, syncer: Syncer::Thread, seed: 1 };
+        Cluster::open(BrokerConfig::default(), 1, seams).expect("a cluster")
+    }
+
+    fn host(number: u8) -> ClientHost {
+        ClientHost::new(Some(IpAddr::from([10, 0, 0, number])))
+    }
+
+    /// Occupies all turns of lookups until the result is dropped.
+    async fn occupy_lookups(
+        cluster: &Arc<Cluster>,
+        client: ClientHost,
+    ) -> Vec<(mpsc::Sender<()>, JoinHandle<()>)> {
+        let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+        let occupy = |_| {
+            let (hold, held) = mpsc::channel::<()>();
+            let (cluster, started) = (cluster.clone(), started.clone());
+            let work = move |_: &Cluster| {
+                started.send(()).expect("awaited");
+                held.recv().unwrap_or_default();
+            };
+            (hold, tokio::spawn(async move { cluster.run_lookup(client, work).await }))
+        };
+        let occupied = (0..LOOKUPS_MAX).map(occupy).collect();
+        for _ in 0..LOOKUPS_MAX {
+            timeout(PATIENCE, starts.recv()).await.expect("in time").expect("a lookup has started");
+        }
+        occupied
+    }
+
+    /// A list of transactions had the only turn for long answers, and waited for lookups: no consumer with many partitions got its
+    /// offsets. Patterns were matched there, all in one turn.
+    #[tokio::test]
+    async fn long_answers_and_patterns_do_not_wait_for_lookups() {
+        let cluster = cluster();
+        let occupied = occupy_lookups(&cluster, host(1)).await;
+        let turn = timeout(PATIENCE, cluster.take_list_turn(host(2))).await.expect("the turn");
+        let listed = timeout(PATIENCE, cluster.run_listing(turn, |_| 1)).await;
+        assert_eq!(listed, Ok(1));
+        drop(timeout(PATIENCE, cluster.take_list_turn(host(2))).await.expect("the turn ends with its work"));
+        assert_eq!(timeout(PATIENCE, cluster.run_matching(host(2), |_| 2)).await, Ok(2));
+        drop(occupied);
+    }
+
+    /// A client that does not read its responses had the turn while it waited for room.
+    #[tokio::test]
+    async fn a_list_that_has_no_room_has_no_turn() {
+        let cluster = cluster();
+        let unsent = cluster.memory.send(host(1), cluster.config.memory_bytes_max);
+        let mut waits = Box::pin(cluster.take_list_turn(host(1)));
+        assert!(timeout(Duration::ZERO, waits.as_mut()).await.is_err());
+        drop(timeout(PATIENCE, cluster.turns.lists.take(host(2))).await.expect("the turn is free"));
+        drop(unsent);
+        drop(timeout(PATIENCE, waits).await.expect("there is room"));
+    }
+
+    /// The lookups of one client, which had come first, were all before those of others.
+    #[tokio::test]
+    async fn clients_take_turns_for_lookups() {
+        let cluster = cluster();
+        let mut occupied = occupy_lookups(&cluster, host(1)).await;
+        let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let mut waiting = Vec::new();
+        for client in [1, 1, 1, 2] {
+            let (of_task, done) = (cluster.clone(), done.clone());
+            let note = move |_: &Cluster| done.send(client).expect("awaited");
+            let mut lookup = Box::pin(async move { of_task.run_lookup(host(client), note).await });
+            assert!(timeout(Duration::ZERO, lookup.as_mut()).await.is_err(), "it waits");
+            waiting.push(tokio::spawn(lookup));
+        }
+        drop(occupied.pop());
+        assert_eq!(timeout(PATIENCE, order.recv()).await, Ok(Some(2)));
+        drop(occupied);
+        for lookup in waiting {
+            timeout(PATIENCE, lookup).await.expect("in time").expect("done");
         }
     }
 }

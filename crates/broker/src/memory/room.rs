@@ -109,6 +109,10 @@ impl Room {
         Sending { room: self.clone(), client, bytes }
     }
 
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes() <= self.max
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -8,6 +8,7 @@ use ottla_protocol::ErrorCode;
 
 use crate::cluster::Cluster;
 use crate::config::share_partitions::duration_of;
+use crate::memory::ClientHost;
 use crate::partition::Partition;
 
 /// The beginning of a share group.
@@ -46,7 +47,9 @@ pub(crate) async fn initial_offset(
             let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
             let timestamp = cluster.clock.now_ms().saturating_sub(age_ms).max(0);
             let partition = partition.clone();
-            cluster.run_lookup(move |cluster| first_since(cluster, &partition, timestamp)).await
+            cluster
+                .run_lookup(ClientHost::LOCAL, move |cluster| first_since(cluster, &partition, timestamp))
+                .await
         }
     }
 }
