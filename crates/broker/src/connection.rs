@@ -8,6 +8,7 @@ mod deadlines;
 mod gentle_end;
 mod input;
 mod pace;
+mod pending;
 mod response_writer;
 mod thread;
 mod tls_transport;
@@ -30,10 +31,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
-use crate::api::{self, ConnectionContext, Reply, Replying};
+use crate::api::{self, ConnectionContext, Reply};
 use crate::cluster::Cluster;
 use crate::cluster::nodes::Node;
-use crate::memory::Charge;
 use crate::peer::Peer;
 use crate::places::Place;
 use crate::quotas::Mute;
@@ -45,7 +45,8 @@ pub(crate) use authentication::AUTHENTICATION_MAX;
 use deadlines::{Times, contended_due, set_deadline, time_for};
 use gentle_end::end_gently;
 use input::{Granted, Needed, Reads, Received, closed_by_peer, needed, receive, receive_or_leave};
-use pace::{NextRequest, Pace, ResponseMemory};
+use pace::{NextRequest, Pace};
+use pending::{Done, Pending, progress, uncounted_bytes, write_beside};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
@@ -216,22 +217,6 @@ struct Connection<T> {
     flips: Option<(u64, u64, u64)>,
     /// `true` once it has read what had arrived when the broker began to end.
     has_read_rest: bool,
-}
-
-struct Pending {
-    api: ApiKey,
-    began: Instant,
-    reply: Replying,
-    done: Option<Done>,
-    /// The memory of its frame. It is returned before the response is written, which may need memory itself.
-    charge: Option<Charge>,
-}
-
-/// A response that is not written yet.
-struct Done {
-    reply: Reply,
-    /// Its bytes in memory.
-    memory: ResponseMemory,
 }
 
 /// The reasons why a connection is closed. The peer does not receive them.
@@ -564,8 +549,9 @@ impl<T: Transport> Connection<T> {
             let pace = Pace::new(&self.context, done.memory, thread).before(next);
             let (bytes, errors) = match done.reply {
                 Reply::Answer(chain, errors) => {
-                    let bytes = chain.len();
-                    write_response(&mut self.io, pace, chain).await?;
+                    let (bytes, encrypted_max) = (chain.len(), self.io.encrypted_bytes_max());
+                    let write = write_response(&mut self.io, pace, chain);
+                    write_beside(write, &mut self.pending, encrypted_max, &self.context).await?;
                     (bytes, errors)
                 }
                 Reply::AnswerAndClose(chain, errors, reason) => {
@@ -623,22 +609,6 @@ fn waits_for_others(api: ApiKey) -> bool {
     matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
 }
 
-impl Done {
-    /// A response is counted as soon as it exists: it may have to wait for earlier ones, or for the thread that writes it. `before` are
-    /// the bytes of earlier ones that are not counted.
-    fn new(reply: Reply, before: usize, encrypted_max: usize, context: &ConnectionContext) -> Self {
-        let memory = reply
-            .chain()
-            .map_or(ResponseMemory::NONE, |chain| ResponseMemory::of(chain, before, encrypted_max, context));
-        Self { reply, memory }
-    }
-}
-
-/// The bytes of responses that are not written and not counted.
-fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
-    pending.iter().filter_map(|pending| pending.done.as_ref()).map(|done| done.memory.uncounted_bytes()).sum()
-}
-
 /// Waits until the place for decrypted requests is taken away.
 async fn evicted(eviction: Option<Arc<Notify>>) -> Closed {
     match eviction {
@@ -646,25 +616,6 @@ async fn evicted(eviction: Option<Arc<Notify>>) -> Closed {
         None => std::future::pending().await,
     }
     Closed::Peer("its requests wait longest of many whose TLS records wait".to_owned())
-}
-
-/// Waits until the first response in the queue is ready, and polls the others meanwhile.
-async fn progress(pending: &mut VecDeque<Pending>, encrypted_max: usize, context: &ConnectionContext) {
-    poll_fn(|cx| {
-        for at in 0..pending.len() {
-            if pending[at].done.is_none()
-                && let Poll::Ready(reply) = pending[at].reply.as_mut().poll(cx)
-            {
-                let before = uncounted_bytes(pending);
-                pending[at].done = Some(Done::new(reply, before, encrypted_max, context));
-            }
-        }
-        match pending.front() {
-            Some(Pending { done: None, .. }) => Poll::Pending,
-            Some(_) | None => Poll::Ready(()),
-        }
-    })
-    .await;
 }
 
 fn ready<V>(poll: Poll<V>) -> Option<V> {

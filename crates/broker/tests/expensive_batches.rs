@@ -5,13 +5,16 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::memory::alone;
-use common::{Heard, Raw, batch, bomb, framed, produce_request, set_crc};
+use common::{Heard, PATIENCE, Raw, batch, bomb, framed, produce_request, set_crc};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::frame;
-use ottla_protocol::messages::produce::ProduceRequest;
+use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{Compression, Seal};
 
@@ -150,4 +153,51 @@ fn damaged_large_batches_are_refused() {
         assert_eq!(response.error_code, ErrorCode::InvalidRecord, "{codec:?} torn");
     }
     assert_eq!(connection.produce("orders", 1, &batch(&[b"x"], &Seal::default())).base_offset, 0);
+}
+
+/// A client that read no responses kept the only turn for checks: the request that had it was not continued while the response before
+/// it was written, and no client's large batch was checked for a minute.
+#[test]
+fn a_client_that_reads_nothing_keeps_no_turn_for_checks() {
+    const UNKNOWN_PARTITIONS: i32 = 20_000;
+    let _alone = alone();
+    let builder = Broker::builder().memory().topic("orders", 3);
+    // Only this test ends the connection that reads nothing.
+    let broker = builder.configure(|config| config.write_timeout = PATIENCE * 100).spawn().expect("a broker");
+    let address = broker.addresses()[0];
+    let expensive = many_records(Compression::Gzip);
+    let large = framed(12, &produce_request("orders", 1, &expensive));
+    let records = Some(bytes::Bytes::from_static(&[0; 40]).into());
+    let partition_data = (0..UNKNOWN_PARTITIONS)
+        .map(|index| PartitionProduceData { index, records: records.clone() })
+        .collect();
+    let topic = TopicProduceData { name: "missing".into(), partition_data, ..Default::default() };
+    let refused = framed(
+        12,
+        &ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() },
+    );
+    let pipeline = [large.clone(), refused.repeat(14), large].concat();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let busy = {
+        let (is_over, expensive) = (is_over.clone(), expensive.clone());
+        std::thread::spawn(move || {
+            let mut connection = Raw::connect(address);
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(connection.produce("orders", 1, &expensive).error_code, ErrorCode::None);
+            }
+        })
+    };
+    // Its send buffer may be full: it is written until the end of the test.
+    let mut unread = std::net::TcpStream::connect(address).expect("the broker listens");
+    let other = unread.try_clone().expect("a socket");
+    let sender = std::thread::spawn(move || drop(unread.write_all(&pipeline)));
+    let mut connection = Raw::connect(address);
+    for _ in 0..40 {
+        assert_eq!(connection.produce("orders", 1, &expensive).error_code, ErrorCode::None);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    // The broker may have closed it, if others need the memory.
+    let _ = other.shutdown(std::net::Shutdown::Both);
+    sender.join().expect("the sender ends");
+    busy.join().expect("each batch is answered");
 }

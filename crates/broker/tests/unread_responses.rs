@@ -13,12 +13,13 @@ use ottla_broker::{AnsweredRequest, Broker, BrokerThread, Fault, Listener, Reque
 use ottla_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Seal;
 
-use crate::common::{Heard, PATIENCE, Raw, batch, commit_request, framed};
+use crate::common::{Heard, PATIENCE, Raw, batch, commit_request, framed, produce_request};
 use crate::security::{address, any_port, tls};
 use crate::tls::{Pushed, TlsClient, certificate, connect};
 
@@ -367,6 +368,35 @@ fn a_record_that_begins_with_the_end_of_the_handshake_is_charged() {
     let client = TlsClient::connect_with_unfinished(address(&broker, "SECURE"), RECEIVE_BYTES, &record);
     until("a charge", || used(&broker, "requests") >= 16 << 10);
     drop((client, idle));
+}
+
+/// The part of a record that had come with the end of another one did not count: the broker took the request for one whose rest would
+/// not come.
+#[test]
+fn a_whole_request_over_tls_of_a_client_that_has_left_is_served_when_there_is_memory() {
+    let broker = broker_of("16777216", &[]);
+    let hold = |bytes: i32| {
+        let mut holder = connect(address(&broker, "PLAIN"), RECEIVE_BYTES);
+        holder.write_all(&[&bytes.to_be_bytes()[..], &[0, 0]].concat()).expect("sent");
+        holder
+    };
+    let small = 384 << 10;
+    let holders = [5 << 20, small, small, small, small].map(hold);
+    until("all memory for requests is used", || used(&broker, "requests") == 6 << 20);
+    let records = batch(&[&vec![b'x'; 40_000]], &Seal::default());
+    let request = framed(9, &produce_request("orders", 0, &records));
+    let mut client = TlsClient::connect(address(&broker, "SECURE"), RECEIVE_BYTES).expect("a handshake");
+    assert_eq!(client.push(&request), Pushed::Some);
+    let waits = "ottla_memory_waiting{part=\"requests\"} 1";
+    until("it waits", || broker.cluster().metrics_text(10).lines().any(|line| line == waits));
+    drop((client, holders));
+    let listed = ListOffsetsPartition { timestamp: -1, ..Default::default() };
+    let listed = ListOffsetsTopic { name: "orders".into(), partitions: vec![listed] };
+    let request = ListOffsetsRequest { replica_id: -1, topics: vec![listed], ..Default::default() };
+    let mut bystander = Raw::connect(address(&broker, "PLAIN"));
+    until("its record", || {
+        bystander.ask(7, &request).expect("an answer").topics[0].partitions[0].offset == 1
+    });
 }
 
 /// A thousand handshakes could hold 64 KiB each.

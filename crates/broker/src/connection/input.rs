@@ -139,7 +139,8 @@ async fn left_in_pause<T: Transport>(io: &mut T, frames: &FrameBuffer, longest: 
     let unread = io.socket().and_then(|socket| rustix::io::ioctl_fionread(socket).ok());
     let unread = unread.map_or(usize::MAX, |bytes| bytes as usize);
     let is_tls = io.tcp().is_none();
-    if unread >= least_of_request(frames, is_tls) || io.decrypted_bytes() > 0 || frames.has_frame() {
+    let arrived = unread.saturating_add(io.unfinished_bytes());
+    if arrived >= least_of_request(frames, is_tls) || io.decrypted_bytes() > 0 || frames.has_frame() {
         tokio::time::sleep(longest).await;
     }
 }
@@ -159,7 +160,8 @@ async fn left<T: Transport>(io: &mut T, frames: &FrameBuffer) {
     if let Some(socket) = io.socket() {
         let missing = frames.awaited().map_or(0, |size| 4 + size - frames.arrived());
         let arrived = rustix::io::ioctl_fionread(socket).map_or(usize::MAX, |bytes| bytes as usize);
-        if arrived.saturating_add(io.unfinished_bytes()) < missing || arrived < io.missing_bytes() {
+        let read = io.unfinished_bytes() + io.decrypted_bytes();
+        if arrived.saturating_add(read) < missing || arrived < io.missing_bytes() {
             return;
         }
     }

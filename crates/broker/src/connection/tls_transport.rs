@@ -171,7 +171,8 @@ impl AsyncRead for TlsTransport {
                 Poll::Ready(Err(io::ErrorKind::WouldBlock.into()))
             }
             Poll::Ready(_) => {
-                socket.unfinished = 0;
+                // A part of the next record can have come with the end of this one.
+                socket.unfinished = socket.record.arrived_bytes();
                 read
             }
             Poll::Pending => Poll::Pending,

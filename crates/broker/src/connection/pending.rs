@@ -1,0 +1,103 @@
+//! The requests of a connection that are not answered yet.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use ottla_protocol::ApiKey;
+use tokio::time::Instant;
+
+use super::pace::ResponseMemory;
+use crate::api::{ConnectionContext, Reply, Replying};
+use crate::memory::Charge;
+
+pub(super) struct Pending {
+    pub(super) api: ApiKey,
+    pub(super) began: Instant,
+    pub(super) reply: Replying,
+    pub(super) done: Option<Done>,
+    /// The memory of its frame. It is returned before the response is written, which may need memory itself.
+    pub(super) charge: Option<Charge>,
+}
+
+/// A response that is not written yet.
+pub(super) struct Done {
+    pub(super) reply: Reply,
+    /// Its bytes in memory.
+    pub(super) memory: ResponseMemory,
+}
+
+impl Done {
+    /// A response is counted as soon as it exists: it may have to wait for earlier ones, or for the thread that writes it. `before` are
+    /// the bytes of earlier ones that are not counted.
+    pub(super) fn new(
+        reply: Reply,
+        before: usize,
+        encrypted_max: usize,
+        context: &ConnectionContext,
+    ) -> Self {
+        let memory = reply
+            .chain()
+            .map_or(ResponseMemory::NONE, |chain| ResponseMemory::of(chain, before, encrypted_max, context));
+        Self { reply, memory }
+    }
+}
+
+/// The bytes of responses that are not written and not counted.
+pub(super) fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
+    pending.iter().filter_map(|pending| pending.done.as_ref()).map(|done| done.memory.uncounted_bytes()).sum()
+}
+
+/// Waits until the first response in the queue is ready, and polls the others meanwhile.
+pub(super) async fn progress(
+    pending: &mut VecDeque<Pending>,
+    encrypted_max: usize,
+    context: &ConnectionContext,
+) {
+    poll_fn(|cx| {
+        poll_replies(pending, encrypted_max, context, cx);
+        match pending.front() {
+            Some(Pending { done: None, .. }) => Poll::Pending,
+            Some(_) | None => Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
+/// Writes a response, and polls the requests behind it meanwhile: one of them can have the turn or the memory that other connections
+/// wait for, and the client may take long to read.
+pub(super) async fn write_beside(
+    write: impl Future<Output = io::Result<()>>,
+    pending: &mut VecDeque<Pending>,
+    encrypted_max: usize,
+    context: &ConnectionContext,
+) -> io::Result<()> {
+    let mut write = pin!(write);
+    poll_fn(|cx| {
+        let written = write.as_mut().poll(cx);
+        if written.is_pending() {
+            poll_replies(pending, encrypted_max, context, cx);
+        }
+        written
+    })
+    .await
+}
+
+fn poll_replies(
+    pending: &mut VecDeque<Pending>,
+    encrypted_max: usize,
+    context: &ConnectionContext,
+    cx: &mut Context<'_>,
+) {
+    for at in 0..pending.len() {
+        if pending[at].done.is_none()
+            && let Poll::Ready(reply) = pending[at].reply.as_mut().poll(cx)
+        {
+            let before = uncounted_bytes(pending);
+            pending[at].charge = None;
+            pending[at].done = Some(Done::new(reply, before, encrypted_max, context));
+        }
+    }
+}
