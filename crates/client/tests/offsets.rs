@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
     Acl, AclOperation, AclPermission, Client, Config, Consumer, Error, ErrorCode, OffsetAndMetadata,
     PatternType, PolledRecord, Rebalance, Record, ResourceType, StartAt, Timeouts, TopicPartition,
 };
+use ottla_protocol::ApiKey;
 use ottla_protocol::messages::offset_commit::OffsetCommitRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
 
@@ -144,9 +145,8 @@ fn a_committed_offset_of_a_log_that_was_cut_off_is_an_error_where_resets_are() {
     }
 }
 
-/// No partition started while the offset of one was refused, and the error was reported ten times a second.
-#[test]
-fn a_partition_whose_offset_is_refused_does_not_stop_the_others() {
+/// A client of a broker with ACLs, and with the topics `orders`, which has two records, and `secret`.
+fn client_with_topics(rebalance: Rebalance) -> (BrokerThread, Client) {
     let broker = Broker::builder().memory().topic("orders", 1).topic("secret", 1).configure(|config| {
         let authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
         config.set("authorizer.class.name", authorizer).expect("an authorizer");
@@ -155,9 +155,13 @@ fn a_partition_whose_offset_is_refused_does_not_stop_the_others() {
     let broker = broker.spawn().expect("a broker in memory");
     let mut config = Config::new(broker.bootstrap_servers());
     config.set_all([("group.id", "billing"), ("auto.offset.reset", "earliest")]).expect("known properties");
-    config.rebalance = Rebalance::Application;
+    config.rebalance = rebalance;
     let client = Client::new(config).expect("a client");
     produce(&client, 0, [1000, 2000]);
+    (broker, client)
+}
+
+fn deny_secret(client: &Client) {
     let refused = Acl {
         resource: ResourceType::Topic,
         name: "secret".into(),
@@ -168,9 +172,20 @@ fn a_partition_whose_offset_is_refused_does_not_stop_the_others() {
         permission: AclPermission::Deny,
     };
     run(client.admin().create_acls(&[refused], Timeouts::default())).expect("created");
+}
+
+/// No partition started while the offset of one was refused, and the error was reported ten times a second.
+#[test]
+fn a_partition_whose_offset_is_refused_does_not_stop_the_others() {
+    let (_broker, client) = client_with_topics(Rebalance::Application);
+    deny_secret(&client);
     let mut consumer = client.consumer();
     let both = [at(0), TopicPartition::new("secret", 0)].map(|at| (at, StartAt::Committed));
     run(consumer.control().assign(&both)).expect("assigned");
+    assert_reads_orders_and_reports_secret(&mut consumer);
+}
+
+fn assert_reads_orders_and_reports_secret(consumer: &mut Consumer) {
     let (mut records, mut errors) = (0, Vec::new());
     let deadline = Instant::now() + PATIENCE;
     while records < 2 || errors.is_empty() {
@@ -184,4 +199,21 @@ fn a_partition_whose_offset_is_refused_does_not_stop_the_others() {
     assert!(matches!(later, Ok(None)), "it is reported once: {later:?}");
     let is_refusal = |error: &Error| error.broker_code() == Some(ErrorCode::TopicAuthorizationFailed);
     assert!(errors.len() == 1 && is_refusal(&errors[0]), "{errors:?}");
+}
+
+/// The member left the group and joined again and again, and read nothing.
+#[test]
+fn a_refused_offset_does_not_stop_the_other_partitions_of_a_member() {
+    let (broker, client) = client_with_topics(Rebalance::Silent);
+    // The topic is seen and assigned, and then denied before the broker looks at the request for its offset.
+    broker.cluster().intercept(ApiKey::OffsetFetch, Some(1), 1, Fault::Delay(Duration::from_secs(2)));
+    let mut consumer = client.consumer();
+    run(consumer.subscribe(&["orders", "secret"])).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().intercepts_left(ApiKey::OffsetFetch, 1) > 0 {
+        assert!(Instant::now() < deadline, "no offset is fetched");
+        assert!(matches!(consumer.next_record_blocking(Duration::from_millis(10)), Ok(None)));
+    }
+    deny_secret(&client);
+    assert_reads_orders_and_reports_secret(&mut consumer);
 }

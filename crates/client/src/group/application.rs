@@ -3,9 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::control::start_each;
 use super::membership_status::MembershipStep;
 use super::poll_activity::LastPoll;
 use super::subscription::Subscription;
@@ -100,11 +102,17 @@ impl Application {
         }
         if !partitions.is_empty() {
             self.shared.step(MembershipStep::Taking);
-            let starts = self.shared.start_at_committed(partitions.clone()).await?;
+            match self.shared.start_at_committed(partitions.clone()).await {
+                Ok(starts) if !is_lost() => self.shared.add_partitions(&starts),
+                // The others start although the coordinator refuses the offset of one.
+                Err(error) if error.broker_code() == Some(ErrorCode::TopicAuthorizationFailed) => {
+                    start_each(&self.shared, &partitions, &is_lost).await?;
+                }
+                started => drop(started?),
+            }
             if is_lost() {
                 return Ok(());
             }
-            self.shared.add_partitions(&starts);
         }
         if self.config().rebalance == Rebalance::Polled && (always || !partitions.is_empty()) {
             self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));

@@ -423,6 +423,31 @@ fn waits_for_offset(pending: &CursorRef, cursor: &Cursor) -> bool {
     pending.is(cursor) && cursor.position == Position::Unresolved(StartAt::Committed)
 }
 
+/// Assigns partitions, each from its committed offset or with the refusal of it, unless the member is lost meanwhile.
+pub(super) async fn start_each(
+    shared: &Shared,
+    partitions: &[TopicPartition],
+    is_lost: &impl Fn() -> bool,
+) -> Result<(), Error> {
+    let found = committed_each(shared, partitions.to_vec()).await?;
+    if let Some(code) =
+        found.values().filter_map(|offset| offset.as_ref().err()).find(|code| code.is_retriable())
+    {
+        return Err(Error::Broker { what: "the committed offsets".into(), code: *code });
+    }
+    if is_lost() {
+        return Ok(());
+    }
+    let starts: Vec<_> = partitions.iter().map(|at| (at.clone(), StartAt::Committed)).collect();
+    shared.add_partitions(&starts);
+    for at in partitions {
+        if let Some(pending) = shared.cursors.update(at, |cursor| CursorRef::of(cursor)) {
+            start_with(shared, &pending, at, found.get(at));
+        }
+    }
+    Ok(())
+}
+
 /// Starts a partition at its committed offset. A refused offset is reported, and the partition stops until it is moved or assigned
 /// again. Returns `false` if the offset must be looked up again.
 fn start_with(
