@@ -436,3 +436,15 @@ fn levels_that_a_codec_does_not_have_are_limited_as_in_librdkafka() {
         assert_eq!(config.compression_level, limited, "{codec} {level}");
     }
 }
+
+/// The topic lost all its settings: its level was refused, and the client's applied.
+#[test]
+fn the_level_of_a_topic_is_limited_by_its_own_codec() {
+    let mut config = Config::librdkafka();
+    config.set_all([("bootstrap.servers", "b"), ("compression.level", "12")]).expect("properties");
+    let config = config.validated().expect("valid");
+    let mut topic = TopicConfig::default();
+    topic.set("compression.codec", "gzip").expect("a codec");
+    let own = topic.over(&config);
+    assert_eq!((own.compression_level, own.check()), (Some(9), Ok(())));
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ottla_wire::Compression;
 
 use super::properties::{self, Scope, State};
-use super::{Acks, Config, OffsetReset};
+use super::{Acks, Config, Defaults, OffsetReset};
 use crate::error::Error;
 use crate::types::partitioner::Partitioner;
 
@@ -147,6 +147,9 @@ impl TopicConfig {
         own.consume_callback_max_messages =
             self.consume_callback_max_messages.unwrap_or(own.consume_callback_max_messages);
         own.limit_durations();
+        if own.defaults == Defaults::Librdkafka {
+            own.limit_compression_level();
+        }
         own
     }
 }

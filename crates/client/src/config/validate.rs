@@ -76,7 +76,7 @@ impl Config {
     }
 
     /// librdkafka takes levels that a codec does not have: a higher one is the codec's highest, and zero is the default of LZ4.
-    fn limit_compression_level(&mut self) {
+    pub(super) fn limit_compression_level(&mut self) {
         let Some((min, _, max)) = ottla_wire::compress::levels(self.compression_codec) else { return };
         self.compression_level = match self.compression_level {
             Some(0) if self.compression_codec == ottla_wire::Compression::Lz4 => None,
