@@ -53,6 +53,23 @@ fn assert_sound(window: &Window) {
     }
 }
 
+/// They were in no topic, and the client's sum was zero.
+#[test]
+fn records_count_before_the_first_metadata() {
+    let closed =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let mut config = Config::new(closed.to_string());
+    config.set("statistics.interval.ms", "100").expect("a property");
+    let client = Client::new(config).expect("a client");
+    let producer = client.producer();
+    for _ in 0..10 {
+        producer.send_unobserved_blocking(Record::to("orders").value("a record")).expect("taken");
+    }
+    let all = snapshots(&client, |it| it.msg_cnt == 10);
+    let last = all.last().expect("the last");
+    assert_eq!(last.topics["orders"].partitions["-1"].msgq_cnt, 10, "{}", last.to_json());
+}
+
 #[test]
 fn the_numbers_under_load_agree_with_each_other_and_with_the_broker() {
     let broker = Broker::builder().memory().topic("orders", 3).spawn().expect("a broker in memory");

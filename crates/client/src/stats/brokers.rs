@@ -26,6 +26,8 @@ pub(super) struct Broker {
     pub(super) state: ConnectionState,
     pub(super) state_since: Instant,
     pub(super) open: u32,
+    /// `true` if the metadata named it before the client connected to it: it is not one of `bootstrap.servers`.
+    pub(super) is_of_metadata: bool,
     pub(super) connects: u64,
     pub(super) disconnects: u64,
     pub(super) tx: u64,
@@ -116,6 +118,7 @@ impl Broker {
             state: ConnectionState::Init,
             state_since: now,
             open: 0,
+            is_of_metadata: false,
             connects: 0,
             disconnects: 0,
             tx: 0,
@@ -139,6 +142,11 @@ impl Broker {
             trying_since: None,
             attempt: None,
         }
+    }
+
+    /// The counters of a broker that the metadata names.
+    pub(super) fn of_metadata(now: Instant) -> Self {
+        Self { is_of_metadata: true, ..Self::new(now) }
     }
 
     fn enter(&mut self, state: ConnectionState, now: Instant) {
@@ -416,6 +424,25 @@ pub(super) fn micros(duration: Duration) -> i64 {
 mod tests {
     use super::*;
     use crate::config::Config;
+
+    /// A broker that had left stayed in the statistics as one of `bootstrap.servers`, for good.
+    #[test]
+    fn brokers_that_the_metadata_has_named_and_names_no_more_are_forgotten() {
+        let observer = Observer::new(&Config::new("a"), 1);
+        let known = || observer.state().brokers.keys().map(ToString::to_string).collect::<Vec<_>>();
+        observer.connecting("a", 9092);
+        observer.learned_brokers([(1, "a", 9092), (2, "b", 9092), (3, "c", 9092)].into_iter());
+        let connection = observer.connection("b:9092");
+        connection.enqueued(ApiKey::Fetch, 12, 1, 100, true);
+        connection.written(1);
+        observer.unlisted_brokers(|node| node == 3);
+        assert_eq!(known(), ["a:9092", "b:9092", "c:9092"], "a connection is open, and one is configured");
+        drop(connection);
+        observer.learned_brokers([(3, "d", 9092)].into_iter());
+        assert_eq!(known(), ["a:9092", "d:9092"]);
+        let sent = observer.state().of_forgotten;
+        assert_eq!((sent.tx, sent.tx_bytes), (1, 100), "the client's counters do not decrease");
+    }
 
     /// librdkafka's test 0045 failed in some runs: a consumer was assigned a partition and gave it up at once.
     #[test]

@@ -10,8 +10,8 @@ use super::buffers::PartitionBuffer;
 use super::facts::ClientFacts;
 use super::share::ShareStatistics;
 use super::snapshot::{self, Eos, NO_OFFSET, Partition, Share, Snapshot, Toppar};
-use super::topics::AssignedOffsets;
-use super::{Observer, State};
+use super::topics::{AssignedOffsets, TopicCounts};
+use super::{Observer, State, Traffic};
 use crate::clock::Stamper;
 use crate::config::Isolation;
 use crate::types::producer_id::ProducerId;
@@ -21,6 +21,11 @@ impl Observer {
     pub(crate) fn snapshot(&self, facts: &ClientFacts<'_>, began: Instant, now: Instant) -> Snapshot {
         let mut state = self.state();
         let state = &mut *state;
+        state.forget_brokers();
+        // Records can wait for a topic that no metadata has named yet.
+        for held in &state.survey.partitions {
+            state.topics.entry(held.topic.clone()).or_insert_with(|| TopicCounts::new(now));
+        }
         let config = facts.config;
         let mut snapshot = Snapshot {
             name: self.name.to_string(),
@@ -37,6 +42,8 @@ impl Observer {
             brokers: brokers(state, now),
             ..Snapshot::default()
         };
+        let Traffic { tx, tx_bytes, rx, rx_bytes } = state.of_forgotten;
+        (snapshot.tx, snapshot.tx_bytes, snapshot.rx, snapshot.rx_bytes) = (tx, tx_bytes, rx, rx_bytes);
         for broker in snapshot.brokers.values() {
             snapshot.tx += broker.tx;
             snapshot.tx_bytes += broker.txbytes;
@@ -136,6 +143,10 @@ fn brokers(state: &mut State, now: Instant) -> BTreeMap<String, snapshot::Broker
 
 fn topics(state: &mut State, facts: &ClientFacts<'_>, snapshot: &mut Snapshot, now: Instant) {
     let ms = |at: Instant| now.saturating_duration_since(at).as_millis() as i64;
+    let mut held_by_topic: BTreeMap<&str, BTreeMap<i32, &PartitionBuffer>> = BTreeMap::new();
+    for held in &state.survey.partitions {
+        held_by_topic.entry(&held.topic).or_default().insert(held.partition, held);
+    }
     for (name, counts) in &mut state.topics {
         let mut topic = snapshot::Topic {
             topic: name.to_string(),
@@ -147,8 +158,7 @@ fn topics(state: &mut State, facts: &ClientFacts<'_>, snapshot: &mut Snapshot, n
         };
         let leaders = (facts.leaders)(name);
         let known = leaders.len() as i32;
-        let held = state.survey.partitions.iter().filter(|held| held.topic == *name);
-        let held: BTreeMap<i32, &PartitionBuffer> = held.map(|held| (held.partition, held)).collect();
+        let held = held_by_topic.remove(&**name).unwrap_or_default();
         let mut numbers: Vec<i32> = (0..known).collect();
         numbers.extend(counts.partitions.keys().chain(held.keys()).filter(|at| !(0..known).contains(at)));
         for number in numbers {

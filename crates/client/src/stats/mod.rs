@@ -92,6 +92,8 @@ struct State {
     brokers: BTreeMap<Arc<str>, Broker>,
     /// The address of each node of the cluster.
     nodes: BTreeMap<i32, Arc<str>>,
+    /// The counters of brokers that are forgotten: the client's own never decrease.
+    of_forgotten: Traffic,
     topics: BTreeMap<Arc<str>, TopicCounts>,
     consumes: bool,
     producer_id: Option<(i64, i16)>,
@@ -111,6 +113,35 @@ struct State {
     last: Option<Arc<Snapshot>>,
     /// `true` if the failure of all brokers was reported.
     all_down: bool,
+}
+
+/// Requests and responses, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    tx: u64,
+    tx_bytes: u64,
+    rx: u64,
+    rx_bytes: u64,
+}
+
+impl State {
+    /// Forgets the brokers that the metadata has named, and does not name any more, when no connection to them is open.
+    fn forget_brokers(&mut self) {
+        let Self { brokers, nodes, of_forgotten, .. } = self;
+        brokers.retain(|address, broker| {
+            let keeps = !broker.is_of_metadata
+                || broker.is_connected()
+                || !broker.flights.is_empty()
+                || nodes.values().any(|known| known == address);
+            if !keeps {
+                of_forgotten.tx += broker.tx;
+                of_forgotten.tx_bytes += broker.tx_bytes;
+                of_forgotten.rx += broker.rx;
+                of_forgotten.rx_bytes += broker.rx_bytes;
+            }
+            keeps
+        });
+    }
 }
 
 /// A batch that is sent to its leader.
@@ -311,9 +342,12 @@ impl Observer {
             if state.nodes.get(&node).is_none_or(|known| **known != *address) {
                 news.push(format!("node {node} is at {address}"));
                 let address: Arc<str> = address.into();
-                state.brokers.entry(address.clone()).or_insert_with(|| Broker::new(now));
+                state.brokers.entry(address.clone()).or_insert_with(|| Broker::of_metadata(now));
                 state.nodes.insert(node, address);
             }
+        }
+        if !news.is_empty() {
+            state.forget_brokers();
         }
         drop(state);
         for text in news {
@@ -335,6 +369,7 @@ impl Observer {
             }
             keeps
         });
+        state.forget_brokers();
         drop(state);
         for text in gone {
             self.log.debug(Context::Broker, "BROKER", || text);
