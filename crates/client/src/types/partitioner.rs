@@ -11,7 +11,7 @@ use crate::record::Tag;
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Partitioner {
-    /// Any partition for every record, with or without a key.
+    /// Any partition for every record with a key, also an empty one; records without a key go to the sticky partition, as in librdkafka.
     Random,
     /// CRC32 of the key; a null key counts as an empty one.
     Consistent,
@@ -120,7 +120,8 @@ impl Partitioner {
     pub(crate) fn choose(&self, choice: &Choice<'_>) -> Chosen {
         let modulo = |hash: u32| Chosen::Partition(hash % choice.partitions);
         match (self, choice.key) {
-            (Self::ConsistentRandom, None | Some([])) | (Self::Murmur2Random | Self::Fnv1aRandom, None) => {
+            (Self::ConsistentRandom, None | Some([]))
+            | (Self::Random | Self::Murmur2Random | Self::Fnv1aRandom | Self::CustomForKeys(_), None) => {
                 Chosen::Sticky
             }
             (Self::Consistent | Self::ConsistentRandom, key) => {
@@ -131,7 +132,6 @@ impl Partitioner {
             }
             (Self::Fnv1a | Self::Fnv1aRandom, key) => modulo(fnv1a(key.unwrap_or_default())),
             (Self::Random, _) => Chosen::Random,
-            (Self::CustomForKeys(_), None) => Chosen::Sticky,
             (Self::Custom(choose) | Self::CustomForKeys(choose), _) => match choose(choice) {
                 Some(partition) => Chosen::Partition(partition),
                 None => Chosen::Declined,
@@ -262,7 +262,7 @@ mod tests {
             (Partitioner::Consistent, Chosen::Partition(0), Chosen::Partition(0)),
             (Partitioner::ConsistentRandom, Chosen::Sticky, Chosen::Sticky),
             (Partitioner::Murmur2Random, Chosen::Sticky, Chosen::Partition(murmur2(b"") % 8)),
-            (Partitioner::Random, Chosen::Random, Chosen::Random),
+            (Partitioner::Random, Chosen::Sticky, Chosen::Random),
         ] {
             assert_eq!(choose(&partitioner, None), null, "{partitioner:?}");
             assert_eq!(choose(&partitioner, Some(b"")), empty, "{partitioner:?}");
