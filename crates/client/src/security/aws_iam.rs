@@ -1,6 +1,8 @@
 //! The parameters of `sasl.oauthbearer.metadata.authentication.type=aws_iam` in `sasl.oauthbearer.config`, with the names of the
 //! extension `oauthbearer-aws` of confluent-kafka-python.
 
+use std::net::IpAddr;
+
 use super::token_endpoint::TokenEndpoint;
 use crate::error::Error;
 
@@ -65,6 +67,12 @@ impl AwsIam {
             endpoint = format!("https://sts.{region}.{domain}");
         }
         let endpoint = TokenEndpoint::parse_any(&endpoint)?;
+        // A test on the same machine needs no certificate.
+        let is_local = endpoint.host == "localhost"
+            || endpoint.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        if !endpoint.is_tls && !is_local {
+            return Err(refusal("sts_endpoint must be https: the token for the broker comes from there"));
+        }
         Ok(Self { region, audience, duration_seconds, signing_algorithm, tags, endpoint })
     }
 }
@@ -101,6 +109,7 @@ mod tests {
             ("region=us-east-1,audience=a,signing_algorithm=HS256", "not ES384 or RS256"),
             ("region=us-east-1,audience=a,profile=x", "`profile` is unknown"),
             ("region=us-east-1,audience=a,sts_endpoint=sts.test", "must be http or https"),
+            ("region=us-east-1,audience=a,sts_endpoint=http://sts.test", "sts_endpoint must be https"),
             ("region", "expected NAME=VALUE"),
         ] {
             let error = AwsIam::parse(text).expect_err(text).to_string();
