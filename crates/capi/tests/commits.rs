@@ -1,4 +1,4 @@
-//! Results of commits: the queue that they are in, and the entries that they list.
+//! Results of commits: the queue that they are in, and the entries that they list. Offsets of positions and times.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -12,12 +12,13 @@ use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
 use rdkafka::queue::event::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, list, new, subscribe, until};
+use crate::common::{conf, list, new, produce, read, subscribe, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -188,6 +189,47 @@ fn a_member_commits_offsets_of_partitions_that_it_does_not_own() {
         assert_eq!(rd_kafka_committed(rk, other, 60_000), OK);
         assert_eq!(entries_of(other), [(0, 7, OK)]);
         rd_kafka_topic_partition_list_destroy(other);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The epoch of an earlier answer stayed in the list. A commit or a seek with it found the log truncated, and records came
+/// again.
+#[test]
+fn a_position_has_the_epoch_of_its_record_and_not_that_of_an_earlier_answer() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    let rk = consumer(&broker, &[("auto.offset.reset", "earliest")], |_| ());
+    unsafe {
+        let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+        produce(producer, c"orders", 0, "paid", null_mut());
+        assert_eq!(rd_kafka_flush(producer, 60_000), OK);
+        rd_kafka_destroy(producer);
+
+        let entries = list(&[(c"orders", 0), (c"orders", 1)]);
+        let places = std::slice::from_raw_parts_mut((*entries).elems, 2);
+        let stale = |places: &mut [rd_kafka_topic_partition_t], offset| {
+            for place in places {
+                place.offset = offset;
+                rd_kafka_topic_partition_set_leader_epoch(place, 7);
+            }
+        };
+        let results = |places: &[rd_kafka_topic_partition_t]| {
+            let result = |place: &rd_kafka_topic_partition_t| {
+                (place.err, place.offset, rd_kafka_topic_partition_get_leader_epoch(place))
+            };
+            places.iter().map(result).collect::<Vec<_>>()
+        };
+        assert_eq!(rd_kafka_assign(rk, entries), OK);
+        assert_eq!(read(rk, 1), ["paid"]);
+        stale(places, 0);
+        assert_eq!(rd_kafka_position(rk, entries), OK);
+        assert_eq!(results(places), [(OK, 1, 0), (OK, RD_KAFKA_OFFSET_INVALID, -1)]);
+        // As timestamps.
+        stale(places, 0);
+        assert_eq!(rd_kafka_offsets_for_times(rk, entries, 60_000), OK);
+        assert_eq!(results(places), [(OK, 0, 0), (OK, RD_KAFKA_OFFSET_END, -1)]);
+        rd_kafka_topic_partition_list_destroy(entries);
         rd_kafka_destroy(rk);
     }
 }

@@ -333,7 +333,7 @@ pub unsafe extern "C" fn rd_kafka_committed(
                 let known = result.and_then(|result| result.as_ref().ok());
                 entry.offset = known.map_or(RD_KAFKA_OFFSET_INVALID, |known| known.offset);
                 entry.set_metadata(known.map_or(&[], |known| known.metadata.as_bytes()));
-                entry.private_mut().leader_epoch = known.and_then(|known| known.leader_epoch).unwrap_or(-1);
+                entry.set_leader_epoch(known.and_then(|known| known.leader_epoch));
             }
             RD_KAFKA_RESP_ERR_NO_ERROR
         }
@@ -363,7 +363,10 @@ pub unsafe extern "C" fn rd_kafka_position(
         // As in the original, the question makes the topic known, and a partition without a position is no error.
         handle.topic(&at.topic);
         entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
-        entry.offset = consuming.control.consumed_position(&at).unwrap_or(RD_KAFKA_OFFSET_INVALID);
+        let consumed = consuming.control.consumed_offset(&at);
+        entry.offset = consumed.as_ref().map_or(RD_KAFKA_OFFSET_INVALID, |consumed| consumed.offset);
+        // The entry may have the epoch of an earlier answer, which does not belong to this offset.
+        entry.set_leader_epoch(consumed.and_then(|consumed| consumed.leader_epoch));
     }
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
@@ -614,8 +617,10 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
                 entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
                 // No record has this timestamp or a later one.
                 entry.offset = if found.offset >= 0 { found.offset } else { RD_KAFKA_OFFSET_END };
+                entry.set_leader_epoch(found.leader_epoch.filter(|_| found.offset >= 0));
             }
             Err(error) => {
+                entry.set_leader_epoch(None);
                 entry.err = partition_code(&error);
                 if first_error == RD_KAFKA_RESP_ERR_NO_ERROR {
                     first_error = entry.err;

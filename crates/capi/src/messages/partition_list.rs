@@ -44,6 +44,14 @@ impl rd_kafka_topic_partition_t {
         self.private().map_or(-1, |private| private.leader_epoch)
     }
 
+    /// Sets the leader epoch of the offset; `None` is unknown.
+    pub fn set_leader_epoch(&mut self, epoch: Option<i32>) {
+        let epoch = epoch.unwrap_or(-1);
+        if epoch != -1 || !self._private.is_null() {
+            self.private_mut().leader_epoch = epoch;
+        }
+    }
+
     /// The topic's name; empty for NULL.
     pub fn topic(&self) -> &CStr {
         if self.topic.is_null() {
@@ -393,9 +401,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_set_leader_epoch(
 ) {
     // SAFETY: `rktpar` is NULL or an element of such a list (rdkafka.h, `rd_kafka_topic_partition_set_leader_epoch`).
     let Some(element) = (unsafe { rktpar.as_mut() }) else { return };
-    if leader_epoch != -1 || !element._private.is_null() {
-        element.private_mut().leader_epoch = leader_epoch;
-    }
+    element.set_leader_epoch(Some(leader_epoch));
 }
 
 #[on_panic(-1)]

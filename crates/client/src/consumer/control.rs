@@ -282,6 +282,14 @@ impl ConsumerControl {
         self.inbox.progress(partition)?.consumed_position()
     }
 
+    /// [`ConsumerControl::consumed_position`] with the epoch of the leader that wrote the last record, if the broker
+    /// reported it.
+    pub fn consumed_offset(&self, partition: &TopicPartition) -> Option<OffsetAndMetadata> {
+        let progress = self.inbox.progress(partition)?;
+        let position = progress.consumed_position()?;
+        Some(OffsetAndMetadata { leader_epoch: progress.epoch(), ..position.into() })
+    }
+
     /// Returns the watermarks of this partition in the last fetch response; `None` before the first.
     pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
         let ends = self.inbox.progress(partition)?.ends();

@@ -162,8 +162,12 @@ impl PartitionProgress {
         if stored_epoch.is_some_and(|epoch| epoch < self.committed_epoch.load(Ordering::Relaxed)) {
             return None;
         }
-        let epoch = || Some(self.epoch.load(Ordering::Relaxed)).filter(|epoch| *epoch >= 0);
-        Some(stored.unwrap_or_else(|| OffsetAndMetadata { leader_epoch: epoch(), ..done.into() }))
+        Some(stored.unwrap_or_else(|| OffsetAndMetadata { leader_epoch: self.epoch(), ..done.into() }))
+    }
+
+    /// The epoch of the leader that wrote the last records given to the application, if it is known.
+    pub(crate) fn epoch(&self) -> Option<i32> {
+        Some(self.epoch.load(Ordering::Relaxed)).filter(|epoch| *epoch >= 0)
     }
 
     pub(crate) fn set_epoch(&self, epoch: i32) {
