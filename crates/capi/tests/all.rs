@@ -17,6 +17,7 @@ mod sharing;
 mod admin;
 mod append_time;
 mod arrays;
+mod assignments;
 mod broker;
 mod callbacks;
 mod certificates;

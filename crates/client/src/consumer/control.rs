@@ -82,8 +82,9 @@ impl ConsumerControl {
         &self.client
     }
 
-    /// [`Consumer::assign`](super::Consumer::assign). Under [`Rebalance::Application`](crate::Rebalance::Application) the
-    /// membership continues, and committed offsets are looked up later.
+    /// [`Consumer::assign`](super::Consumer::assign). The membership continues, and committed offsets are looked up later, under
+    /// [`Rebalance::Application`](crate::Rebalance::Application), and under [`Rebalance::Silent`](crate::Rebalance::Silent) with
+    /// [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka).
     pub fn assign(&self, partitions: &[(TopicPartition, StartAt)]) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Replace, partitions.to_vec(), answer))
     }
@@ -91,8 +92,8 @@ impl ConsumerControl {
     /// Adds partitions to the assignment: the response to an assignment of the cooperative protocols.
     ///
     /// # Errors
-    /// [`Error::Config`] for a partition that is assigned already, and unless the application applies assignments
-    /// ([`Rebalance::Application`](crate::Rebalance::Application)).
+    /// [`Error::Config`] for a partition that is assigned already, and for a member whose assignment the application may not
+    /// change: see [`ConsumerControl::assign`].
     pub fn incremental_assign(&self, partitions: &[(TopicPartition, StartAt)]) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Add, partitions.to_vec(), answer))
     }

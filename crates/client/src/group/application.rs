@@ -103,7 +103,10 @@ impl Application {
         if !partitions.is_empty() {
             self.shared.step(MembershipStep::Taking);
             match self.shared.start_at_committed(partitions.clone()).await {
-                Ok(starts) if !is_lost() => self.shared.add_partitions(&starts),
+                Ok(starts) if !is_lost() => {
+                    self.shared.own(&partitions);
+                    self.shared.add_partitions(&starts);
+                }
                 // The others start although the coordinator refuses the offset of one.
                 Err(error) if error.broker_code() == Some(ErrorCode::TopicAuthorizationFailed) => {
                     start_each(&self.shared, &partitions, &is_lost).await?;

@@ -197,7 +197,7 @@ impl Member {
         if let (Left::Rejoin, false) = (&left, self.is_cooperative()) {
             return Ok(self
                 .application
-                .give_up(self.shared.owned())
+                .give_up(self.shared.owned_and_assigned())
                 .await
                 .map_or(Left::Late, |()| Left::Rejoin));
         }
@@ -219,7 +219,7 @@ impl Member {
         match ended {
             GenerationEnd::Rebalance if self.is_cooperative() => Ok(Left::Rejoin),
             GenerationEnd::Rebalance => {
-                let given_up = self.application.give_up(self.shared.owned()).await;
+                let given_up = self.application.give_up(self.shared.owned_and_assigned()).await;
                 Ok(given_up.map_or(Left::Late, |()| Left::Rejoin))
             }
             GenerationEnd::Lost(code) => {
@@ -234,20 +234,21 @@ impl Member {
     /// Revokes partitions before joining: an eager member all, a cooperative one those of topics that it no longer
     /// wants. Without an existing topic, a cooperative member that does not join revokes all as well.
     async fn let_go_before_joining(&mut self, topics: &[Arc<str>]) -> Result<(), Late> {
-        let mut leaving = self.shared.owned();
-        if self.is_cooperative() {
-            if self.config().group_habits == GroupHabits::Librdkafka {
-                let cluster = &self.shared.cluster;
-                let deleted = |at: &TopicPartition| {
-                    cluster.lasting_error(&at.topic) == Some(ErrorCode::UnknownTopicOrPartition)
-                };
-                let (deleted, others) = leaving.into_iter().partition(deleted);
-                leaving = others;
-                self.application.give_up_deleted(deleted).await?;
-            }
-            let joins = self.may_join(topics);
-            leaving.retain(|at| !joins || !topics.contains(&at.topic));
+        if !self.is_cooperative() {
+            return self.application.give_up(self.shared.owned_and_assigned()).await;
         }
+        let mut leaving = self.shared.owned();
+        if self.config().group_habits == GroupHabits::Librdkafka {
+            let cluster = &self.shared.cluster;
+            let deleted = |at: &TopicPartition| {
+                cluster.lasting_error(&at.topic) == Some(ErrorCode::UnknownTopicOrPartition)
+            };
+            let (deleted, others) = leaving.into_iter().partition(deleted);
+            leaving = others;
+            self.application.give_up_deleted(deleted).await?;
+        }
+        let joins = self.may_join(topics);
+        leaving.retain(|at| !joins || !topics.contains(&at.topic));
         self.application.give_up(leaving).await
     }
 
@@ -259,9 +260,10 @@ impl Member {
         generation: i32,
     ) -> Result<Option<Left>, Error> {
         let owned = self.shared.owned();
-        let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
+        let all = if self.is_cooperative() { owned.clone() } else { self.shared.owned_and_assigned() };
+        let gone: Vec<_> = all.into_iter().filter(|at| !assigned.contains(at)).collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
-        let lets_go = !gone.is_empty();
+        let lets_go = owned.iter().any(|at| gone.contains(at));
         self.held = OwnedPartitions::new(assigned, Some(generation));
         if let Err(Late) = self.application.give_up(gone).await {
             return Ok(Some(Left::Late));

@@ -176,6 +176,10 @@ async fn on_assign(
         AssignmentChange::Add | AssignmentChange::Remove if membership.is_none() => {
             change_assignment(shared, tasks, change, partitions).await
         }
+        _ if membership.is_some() && shared.may_reassign() => {
+            log(&|| format!("{change:?} as a member: {} partition(s)", partitions.len()));
+            change_assignment(shared, tasks, change, partitions).await
+        }
         AssignmentChange::Add | AssignmentChange::Remove => {
             let reason = "the consumer keeps the assignment itself: see Config::rebalance";
             Err(Error::Config(format!("incremental assignment: {reason}")))
@@ -439,6 +443,7 @@ pub(super) async fn start_each(
         return Ok(());
     }
     let starts: Vec<_> = partitions.iter().map(|at| (at.clone(), StartAt::Committed)).collect();
+    shared.own(partitions);
     shared.add_partitions(&starts);
     for at in partitions {
         if let Some(pending) = shared.cursors.update(at, |cursor| CursorRef::of(cursor)) {

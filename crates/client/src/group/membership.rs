@@ -72,6 +72,7 @@ impl Membership {
         self.tasks.abort_all();
         self.shared.step(MembershipStep::Out);
         self.shared.replace_assignment(&[]);
+        self.shared.disown_all();
         send_leave(&self.shared, leaving_for, timeout).await;
         if let Some(coordinator) = &self.shared.coordinator {
             coordinator.set_member(false);

@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     /// The files that store offsets in place of the coordinator.
     files: Option<Rc<OffsetFiles>>,
     status: MembershipStatus,
-    /// The partitions assigned by the group, if the application applies the assignment.
+    /// The partitions assigned by the group, if the application may change the assignment of a member.
     given: RefCell<BTreeSet<TopicPartition>>,
     /// The partitions of a revocation that the application has not answered.
     revoking: RefCell<Vec<TopicPartition>>,
@@ -198,12 +198,30 @@ impl Shared {
         self.lost.borrow_mut().extend(assigned.cloned());
     }
 
+    /// Returns `true` if the membership continues when the application changes the assignment. So it does in librdkafka, also
+    /// without a rebalance callback.
+    fn may_reassign(&self) -> bool {
+        let config = &self.cluster.config;
+        match config.rebalance {
+            Rebalance::Application => true,
+            Rebalance::Silent => config.group_habits == GroupHabits::Librdkafka,
+            Rebalance::Polled => false,
+        }
+    }
+
     /// The partitions that the group assigned to this member.
     pub(crate) fn owned(&self) -> Vec<TopicPartition> {
-        match self.cluster.config.rebalance {
-            Rebalance::Application => self.given.borrow().iter().cloned().collect(),
-            _ => self.assigned(),
+        if self.may_reassign() { self.given.borrow().iter().cloned().collect() } else { self.assigned() }
+    }
+
+    /// The partitions that an eager member gives up: those of the group, and those that the application has assigned to a member
+    /// that applies the group's assignment itself.
+    fn owned_and_assigned(&self) -> Vec<TopicPartition> {
+        let mut partitions: BTreeSet<_> = self.owned().into_iter().collect();
+        if self.cluster.config.rebalance == Rebalance::Silent {
+            partitions.extend(self.assigned());
         }
+        partitions.into_iter().collect()
     }
 
     fn own(&self, partitions: &[TopicPartition]) {
@@ -212,6 +230,10 @@ impl Shared {
 
     fn disown(&self, partitions: &[TopicPartition]) {
         self.given.borrow_mut().retain(|at| !partitions.contains(at));
+    }
+
+    fn disown_all(&self) {
+        self.given.borrow_mut().clear();
     }
 
     /// The processed offsets of all assigned partitions that are not committed and not lost.

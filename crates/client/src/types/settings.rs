@@ -57,7 +57,8 @@ pub enum Rebalance {
     /// when the application has processed their records.
     #[default]
     Polled,
-    /// The consumer applies it, without events and without waiting for a poll.
+    /// The consumer applies it, without events and without waiting for a poll. With [`GroupHabits::Librdkafka`], a member keeps its
+    /// membership when the application changes the assignment; the group's next assignment replaces that.
     Silent,
     /// The application applies it. After [`Event::Assigned`](crate::Event::Assigned), it calls `assign` or
     /// `incremental_assign`. After `Revoked` and `Lost`, it calls `assign` without partitions or

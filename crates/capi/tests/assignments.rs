@@ -1,0 +1,112 @@
+//! Consumers without a rebalance function: the client applies the group's assignment, and the application may change it.
+
+use std::ptr::null_mut;
+
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::handle::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
+use rdkafka::queue::poll::*;
+
+use crate::common::{conf, list, new, produce, read, subscribe, until};
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+/// A broker with three records in each of the two partitions of `orders`.
+fn broker() -> BrokerThread {
+    let broker = Broker::builder().memory().topic("orders", 2).spawn().unwrap();
+    fill(&broker, 3);
+    broker
+}
+
+fn fill(broker: &BrokerThread, count: usize) {
+    let servers = broker.bootstrap_servers();
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+    for value in 0..count {
+        for partition in 0..2 {
+            produce(rk, c"orders", partition, &value.to_string(), null_mut());
+        }
+    }
+    assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, OK);
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+fn consumer(broker: &BrokerThread, group: &str, more: &[(&str, &str)]) -> *mut rd_kafka_t {
+    let servers = broker.bootstrap_servers();
+    let mut properties =
+        vec![("bootstrap.servers", servers.as_str()), ("group.id", group), ("auto.offset.reset", "earliest")];
+    properties.extend(more);
+    new(RD_KAFKA_CONSUMER, conf(&properties))
+}
+
+/// The number of assigned partitions.
+fn assigned(rk: *mut rd_kafka_t) -> usize {
+    unsafe {
+        let mut partitions = null_mut();
+        assert_eq!(rd_kafka_assignment(rk, &raw mut partitions), OK);
+        let count = (*partitions).elems().len();
+        rd_kafka_topic_partition_list_destroy(partitions);
+        count
+    }
+}
+
+/// Polls once, and drops the message.
+fn poll(rk: *mut rd_kafka_t) {
+    unsafe {
+        let message = rd_kafka_consumer_poll(rk, 10);
+        if !message.is_null() {
+            rd_kafka_message_destroy(message);
+        }
+    }
+}
+
+/// Both partitions of `orders` from an offset.
+fn both_from(offset: i64) -> *mut rd_kafka_topic_partition_list_t {
+    let partitions = list(&[(c"orders", 0), (c"orders", 1)]);
+    for entry in unsafe { std::slice::from_raw_parts_mut((*partitions).elems, 2) } {
+        entry.offset = offset;
+    }
+    partitions
+}
+
+/// The member left its group, without an error, and read the partitions that the group assigned to others. Incremental changes
+/// failed.
+#[test]
+fn an_assignment_by_a_member_without_a_rebalance_function_keeps_the_membership() {
+    let broker = broker();
+    let eager = [("heartbeat.interval.ms", "100"), ("partition.assignment.strategy", "range")];
+    let cooperative =
+        [("heartbeat.interval.ms", "100"), ("partition.assignment.strategy", "cooperative-sticky")];
+    let next = [("group.protocol", "consumer")];
+    for (group, properties) in [("eager", &eager[..]), ("cooperative", &cooperative), ("next", &next)] {
+        let rk = consumer(&broker, group, properties);
+        subscribe(rk, c"orders");
+        read(rk, 6);
+        let partitions = both_from(1);
+        unsafe {
+            if group == "eager" {
+                assert_eq!(rd_kafka_assign(rk, partitions), OK);
+            } else {
+                assert!(rd_kafka_incremental_unassign(rk, partitions).is_null(), "{group}");
+                assert!(rd_kafka_incremental_assign(rk, partitions).is_null(), "{group}");
+            }
+            rd_kafka_topic_partition_list_destroy(partitions);
+        }
+        let mut values = read(rk, 4);
+        values.sort();
+        assert_eq!(values, ["1", "1", "2", "2"], "{group}");
+
+        let second = consumer(&broker, group, properties);
+        subscribe(second, c"orders");
+        until(&format!("{group}: each has one partition"), || {
+            [rk, second].into_iter().for_each(poll);
+            (assigned(rk), assigned(second)) == (1, 1)
+        });
+        for rk in [second, rk] {
+            unsafe { rd_kafka_destroy(rk) };
+        }
+    }
+}
