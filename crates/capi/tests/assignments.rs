@@ -1,15 +1,19 @@
-//! Consumers without a rebalance function: the client applies the group's assignment, and the application may change it.
+//! Consumers without a rebalance function: the client applies the group's assignment, the application may change it, and queues of
+//! partitions keep their partitions.
 
 use std::ptr::null_mut;
 
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::client::handle::*;
 use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 
 use crate::common::{conf, list, new, produce, read, subscribe, until};
 
@@ -108,5 +112,51 @@ fn an_assignment_by_a_member_without_a_rebalance_function_keeps_the_membership()
         for rk in [second, rk] {
             unsafe { rd_kafka_destroy(rk) };
         }
+    }
+}
+
+/// The offsets of the next messages of a queue. The consumer itself has none.
+fn offsets_in(rk: *mut rd_kafka_t, queue: *mut rd_kafka_queue_t, count: usize) -> Vec<i64> {
+    let mut offsets = Vec::new();
+    until("the messages of the queue", || unsafe {
+        assert!(rd_kafka_consumer_poll(rk, 1).is_null());
+        let message = rd_kafka_consume_queue(queue, 10);
+        if !message.is_null() {
+            assert_eq!((*message).err, OK);
+            offsets.push((*message).offset);
+            rd_kafka_message_destroy(message);
+        }
+        offsets.len() == count
+    });
+    offsets
+}
+
+/// The queues had no records. Polls of the consumer returned them, as if its partitions had no queue.
+#[test]
+fn a_partition_queue_that_was_taken_before_the_assignment_gets_its_records() {
+    let broker = broker();
+    let rk = consumer(&broker, "early", &[]);
+    unsafe {
+        let first = rd_kafka_queue_get_partition(rk, c"orders".as_ptr(), 0);
+        let second = rd_kafka_queue_get_partition(rk, c"orders".as_ptr(), 1);
+        let own = rd_kafka_queue_new(rk);
+        rd_kafka_queue_forward(first, null_mut());
+        rd_kafka_queue_forward(second, own);
+        subscribe(rk, c"orders");
+        for queue in [first, own] {
+            assert_eq!(offsets_in(rk, queue, 3), [0, 1, 2]);
+        }
+        // The same partitions are assigned once more.
+        assert_eq!(rd_kafka_unsubscribe(rk), OK);
+        until("the end of the assignment", || assigned(rk) == 0);
+        fill(&broker, 1);
+        subscribe(rk, c"orders");
+        for queue in [first, own] {
+            assert_eq!(offsets_in(rk, queue, 1), [3]);
+        }
+        for queue in [first, second, own] {
+            rd_kafka_queue_destroy(queue);
+        }
+        rd_kafka_destroy(rk);
     }
 }

@@ -74,9 +74,9 @@ pub use config::{
     ShareAcquireMode, TopicConfig,
 };
 pub use consumer::{
-    AssignmentId, Batch, BatchIter, BatchPosition, BatchViews, Consumer, ConsumerControl, CorruptBatch,
-    EngineReply, Event, HeldRecords, OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledHeld,
-    PolledRecord, PolledRecords, RecordView, SplitBatch, StartAt, TopicPartition, Watermarks,
+    Batch, BatchIter, BatchPosition, BatchViews, Consumer, ConsumerControl, CorruptBatch, EngineReply, Event,
+    HeldRecords, OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledHeld, PolledRecord,
+    PolledRecords, RecordView, SplitBatch, StartAt, TopicPartition, Watermarks,
 };
 #[cfg(feature = "connector")]
 pub use engine::Engine;

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
-    AssignmentId, Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupHabits,
-    GroupMetadata, GroupProtocol, PartitionQueue, PolledHeld, PolledRecord, PolledRecords, RecordView,
-    TopicPartition,
+    Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupHabits, GroupMetadata,
+    GroupProtocol, PartitionQueue, PolledHeld, PolledRecord, PolledRecords, RecordView, TopicPartition,
 };
 
 use crate::client::client_interceptors::ClientInterceptors;
@@ -55,12 +54,11 @@ pub(crate) struct ConsumerState {
     closing: AtomicBool,
 }
 
-/// A partition's queue. It has its own source while it is not forwarded to the consumer's queue.
+/// A partition's queue. It has its own source while it is not forwarded to the consumer's queue: in the current assignment of the
+/// partition, and in later ones.
 struct PartitionQueueState {
     queue: Arc<OpQueue>,
     apart: AtomicBool,
-    /// The assignment that the queue's own source reads.
-    source_of: Mutex<Option<AssignmentId>>,
 }
 
 /// Reads records for the application, one thread at a time.
@@ -459,11 +457,7 @@ impl ConsumerState {
         let own = queues.entry(at.clone()).or_insert_with(|| {
             let queue = OpQueue::new();
             queue.forward_to(Some(&self.queue));
-            Arc::new(PartitionQueueState {
-                queue,
-                apart: AtomicBool::new(false),
-                source_of: Mutex::default(),
-            })
+            Arc::new(PartitionQueueState { queue, apart: AtomicBool::new(false) })
         });
         own.queue.clone()
     }
@@ -473,44 +467,22 @@ impl ConsumerState {
         let queues = lock(&self.queues);
         let Some((at, own)) = queues.iter().find(|(_, own)| Arc::ptr_eq(&own.queue, queue)) else { return };
         let apart = to.is_none_or(|to| !Arc::ptr_eq(to, &self.queue));
-        let was_apart = own.apart.swap(apart, Ordering::Relaxed);
-        let current = self.control.assignment_id(at);
-        if was_apart && apart && current.is_some() && *lock(&own.source_of) == current {
+        if own.apart.swap(apart, Ordering::Relaxed) == apart {
             // The source goes along with the queue, with the records that it has.
             return;
         }
-        self.attach(handle, at, own);
-    }
-
-    /// Adds or removes the source of a partition's queue.
-    fn attach(&self, handle: &Arc<Handle>, at: &TopicPartition, own: &PartitionQueueState) {
-        own.queue.set_source(None);
-        *lock(&own.source_of) = None;
-        if own.apart.load(Ordering::Relaxed)
-            && let Ok(split) = self.control.split(at)
-        {
-            let rings = Arc::downgrade(&own.queue);
-            split.on_filled(move || {
-                if let Some(queue) = rings.upgrade() {
-                    queue.ring();
-                }
-            });
-            own.queue
-                .set_source(Some(Arc::new(PartitionSource(Mutex::new(RecordReader::new(split, handle))))));
-            *lock(&own.source_of) = self.control.assignment_id(at);
+        if !apart {
+            return own.queue.set_source(None);
         }
-    }
-
-    /// Handles a new assignment: new partitions with their own queue are read there. The source of a partition that
-    /// continues stays, with the records that it has.
-    pub(crate) fn reassigned(&self, handle: &Arc<Handle>) {
-        for (at, own) in lock(&self.queues).iter() {
-            let current = self.control.assignment_id(at);
-            let is_new = current.is_some() && current != *lock(&own.source_of);
-            if own.apart.load(Ordering::Relaxed) && is_new {
-                self.attach(handle, at, own);
+        let split = self.control.split_kept(at);
+        let rings = Arc::downgrade(&own.queue);
+        split.on_filled(move || {
+            if let Some(queue) = rings.upgrade() {
+                queue.ring();
             }
-        }
+        });
+        let reader = Mutex::new(RecordReader::new(split, handle));
+        own.queue.set_source(Some(Arc::new(PartitionSource(reader))));
     }
 
     /// The application assigned these partitions, in place of all others if `replaces`.

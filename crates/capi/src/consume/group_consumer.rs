@@ -127,11 +127,10 @@ pub unsafe extern "C" fn rd_kafka_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
-        with_assignment(rk, FUNCTION, AssignmentCall::Whole, |handle, consuming| {
+        with_assignment(rk, FUNCTION, AssignmentCall::Whole, |_, consuming| {
             let starts = starts(partitions)?;
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_assigned(passed(partitions), true);
-            consuming.reassigned(handle);
             consuming.note_given_up();
             Ok(())
         })
@@ -155,7 +154,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
         let mut reason = String::new();
-        let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |handle, consuming| {
+        let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
             let starts = starts(partitions)?;
             let assigned = consuming.control.assignment();
             if let Some((at, _)) = starts.iter().find(|(at, _)| assigned.contains(at)) {
@@ -164,7 +163,6 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
             }
             consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_assigned(passed(partitions), false);
-            consuming.reassigned(handle);
             Ok(())
         });
         object(code, &reason)

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 pub use self::batch::{Batch, BatchIter, BatchPosition, BatchViews, CorruptBatch, SplitBatch};
 pub use self::control::{ConsumerControl, EngineReply, PendingCommit};
 pub use self::held::HeldRecords;
-pub use self::queue::{AssignmentId, PartitionQueue};
+pub use self::queue::PartitionQueue;
 use self::reader::Reader;
 pub use self::view::{PolledHeld, PolledRecord, PolledRecords, RecordView};
 use crate::blocking;

@@ -12,7 +12,6 @@ use super::{Consumer, ConsumerCommand, ConsumerControl, Polled, StartAt, TopicPa
 use crate::config::TopicConfig;
 use crate::error::Error;
 use crate::fetch::offset_files::OffsetFileSettings;
-use crate::fetch::progress::PartitionProgress;
 use crate::fetch::queue::{Queue, QueueSignal};
 use crate::group::commands::StartOptions;
 use crate::record::OwnedRecord;
@@ -21,7 +20,8 @@ use crate::record::OwnedRecord;
 ///
 /// The consumer still returns the group's events, and must be polled for them, unless it is forwarded to a queue
 /// ([`Consumer::forward_to`]): that one is polled in its place. The queue returns nothing after the
-/// partition is revoked. Dropping it returns later records to the consumer's own queue.
+/// partition is revoked, unless it is kept ([`ConsumerControl::split_kept`]): it returns the records of the next assignment, then.
+/// Dropping it returns later records to the consumer's own queue.
 #[derive(Debug)]
 pub struct PartitionQueue {
     pub(super) at: TopicPartition,
@@ -34,18 +34,6 @@ impl Drop for PartitionQueue {
         self.reader.put_back_rest();
     }
 }
-
-/// One assignment of a partition. A partition that was given up and is assigned again has another.
-#[derive(Clone, Debug)]
-pub struct AssignmentId(Arc<PartitionProgress>);
-
-impl PartialEq for AssignmentId {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for AssignmentId {}
 
 impl PartitionQueue {
     /// Returns the partition.
@@ -141,10 +129,10 @@ impl ConsumerControl {
         Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self) })
     }
 
-    /// Identifies the current assignment of this partition; `None` if it is not assigned. A [`PartitionQueue`] belongs to
-    /// the assignment during which it was split off.
-    pub fn assignment_id(&self, partition: &TopicPartition) -> Option<AssignmentId> {
-        self.inbox.progress(partition).map(AssignmentId)
+    /// Creates a queue for this partition alone, in its current assignment and in all later ones.
+    pub fn split_kept(&self, partition: &TopicPartition) -> PartitionQueue {
+        let queue = Queue::of(&self.inbox, self.inbox.split_kept(partition));
+        PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self) }
     }
 
     /// Starts to consume one more partition from a position. Its records are in the consumer's own queue, or in the

@@ -107,6 +107,8 @@ struct State {
     queues: Vec<QueueState>,
     /// Entries of `queues` that are not in use.
     free_queues: Vec<QueueId>,
+    /// The queues of partitions that have one in each assignment.
+    kept_queues: BTreeMap<TopicPartition, QueueId>,
     /// Partitions that were full and are not any more.
     drained: Vec<Slot>,
     /// The number of partitions and events in all queues.
@@ -173,7 +175,8 @@ impl Inbox {
             state.partitions.resize_with(slot.index() + 1, || None);
         }
         state.index.insert(progress.at.clone(), slot);
-        state.partitions[slot.index()] = Some(PartitionBuffer::new(progress, self.limit));
+        let queue = state.kept_queues.get(&progress.at).copied().unwrap_or(QueueId::MAIN);
+        state.partitions[slot.index()] = Some(PartitionBuffer::new(progress, self.limit, queue));
     }
 
     /// Removes a partition with its items.
@@ -434,12 +437,20 @@ impl Inbox {
     pub(crate) fn split(&self, at: &TopicPartition) -> Option<QueueId> {
         let mut state = self.lock();
         let slot = state.index.get(at).copied()?;
-        let id = state.free_queues.pop().unwrap_or_else(|| {
-            state.queues.push(QueueState::default());
-            QueueId(state.queues.len() - 1)
-        });
+        let id = state.new_queue();
         state.route(slot, id);
         Some(id)
+    }
+
+    /// The same in each assignment of the partition, until the queue is removed.
+    pub(crate) fn split_kept(&self, at: &TopicPartition) -> QueueId {
+        let mut state = self.lock();
+        let id = state.new_queue();
+        state.kept_queues.insert(at.clone(), id);
+        if let Some(slot) = state.index.get(at).copied() {
+            state.route(slot, id);
+        }
+        id
     }
 
     /// Forwards the items of one queue, present and future, to another; `None` ends that. Returns `false` if it would be
@@ -465,6 +476,7 @@ impl Inbox {
         for queue in &mut state.queues {
             queue.forward.take_if(|to| *to == gone);
         }
+        state.kept_queues.retain(|_, kept| *kept != gone);
         for partition in state.partitions.iter_mut().flatten().filter(|partition| partition.queue == gone) {
             partition.queue = QueueId::MAIN;
         }
@@ -501,6 +513,13 @@ impl Inbox {
 impl State {
     fn partition(&mut self, slot: Slot) -> Option<&mut PartitionBuffer> {
         self.partitions.get_mut(slot.index())?.as_mut()
+    }
+
+    fn new_queue(&mut self) -> QueueId {
+        self.free_queues.pop().unwrap_or_else(|| {
+            self.queues.push(QueueState::default());
+            QueueId(self.queues.len() - 1)
+        })
     }
 
     /// The queue that gets the items of `queue`, with forwarding applied.
@@ -624,7 +643,7 @@ fn notify(signals: impl IntoIterator<Item = Arc<QueueSignal>>) {
 }
 
 impl PartitionBuffer {
-    fn new(progress: Arc<PartitionProgress>, limit: PrefetchLimit) -> Self {
+    fn new(progress: Arc<PartitionProgress>, limit: PrefetchLimit, queue: QueueId) -> Self {
         Self {
             progress,
             items: VecDeque::new(),
@@ -633,7 +652,7 @@ impl PartitionBuffer {
             limit,
             full: false,
             refilling: false,
-            queue: QueueId::MAIN,
+            queue,
             paused: false,
             is_queued: false,
         }

@@ -139,6 +139,31 @@ fn a_split_queue_has_its_partition_for_itself_until_it_ends() {
 }
 
 #[test]
+fn a_kept_queue_has_its_partition_in_each_assignment() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let own = inbox.split_kept(&TopicPartition::new("orders", 0));
+    for from in [0, 10] {
+        let partitions = partitions(&inbox, 2);
+        for (slot, progress) in &partitions {
+            inbox.push_to(*slot, chunk(progress, from, 10));
+        }
+        assert_eq!((drain(&inbox), drain_of(&inbox, own)), (vec![(1, from)], vec![(0, from)]));
+        inbox.push_to(partitions[0].0, chunk(&partitions[0].1, from + 1, 10));
+        inbox.close(partitions[0].0);
+        assert_eq!(drain_of(&inbox, own), [], "the assignment has ended");
+        inbox.close(partitions[1].0);
+    }
+    let [(slot, progress), _] = &partitions(&inbox, 2)[..] else { panic!("two partitions") };
+    inbox.push_to(*slot, chunk(progress, 20, 10));
+    inbox.rejoin(own);
+    assert_eq!(drain(&inbox), [(0, 20)]);
+    inbox.close(*slot);
+    inbox.open(*slot, progress.clone());
+    inbox.push_to(*slot, chunk(progress, 30, 10));
+    assert_eq!(drain(&inbox), [(0, 30)], "the queue is removed");
+}
+
+#[test]
 fn forwarded_items_come_out_elsewhere_and_cycles_are_refused() {
     let inbox = Inbox::new(1 << 20, LIMIT);
     let partitions = partitions(&inbox, 2);
