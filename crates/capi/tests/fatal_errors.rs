@@ -9,6 +9,8 @@ use rdkafka::client::handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
@@ -20,7 +22,7 @@ use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, list, new, produce};
+use crate::common::{conf, list, new, produce, subscribe, until};
 
 const CAUSE: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
 
@@ -154,6 +156,66 @@ fn a_commit_whose_outcome_is_unknown_is_a_fatal_error() {
         assert_eq!(flags, (1, 0), "{:?}", CStr::from_ptr(rd_kafka_error_string(error)));
         rd_kafka_error_destroy(error);
         assert_ne!(rd_kafka_fatal_error(rk, null_mut(), 0), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+}
+
+unsafe extern "C" fn on_commit(
+    _: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    offsets: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let count = unsafe { offsets.as_ref() }.map_or(0, |offsets| offsets.elems().len());
+    let text = format!("{count} offset(s)");
+    unsafe { &*opaque.cast::<Seen>() }.lock().unwrap().push((err, text));
+}
+
+/// A consumer that another one had fenced joined the group again, and committed the offsets of partitions that it had lost.
+#[test]
+fn a_consumer_with_a_fatal_error_neither_subscribes_nor_commits() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let seen = Seen::default();
+    let conf = conf(&[("bootstrap.servers", servers.as_str()), ("group.id", "g")]);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(&seen).cast_mut().cast());
+        rd_kafka_conf_set_offset_commit_cb(conf, Some(on_commit));
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        let names = || {
+            let mut topics = null_mut();
+            assert_eq!(rd_kafka_subscription(rk, &raw mut topics), RD_KAFKA_RESP_ERR_NO_ERROR);
+            let count = (*topics).elems().len();
+            rd_kafka_topic_partition_list_destroy(topics);
+            count
+        };
+        subscribe(rk, c"orders");
+        assert_eq!(names(), 1);
+        assert_eq!(rd_kafka_test_fatal_error(rk, CAUSE, c"a test".as_ptr()), 0);
+
+        let fatal = RD_KAFKA_RESP_ERR__FATAL;
+        let entries = list(&[(c"orders", 0)]);
+        assert_eq!((rd_kafka_subscribe(rk, entries), names()), (fatal, 0), "the subscription has ended");
+        (*(*entries).elems).offset = 7;
+        assert_eq!(rd_kafka_commit(rk, entries, 0), fatal);
+        assert_eq!(rd_kafka_commit(rk, entries, 1), RD_KAFKA_RESP_ERR_NO_ERROR);
+        until("two results", || {
+            rd_kafka_poll(rk, 10);
+            seen.lock().unwrap().len() == 2
+        });
+        let queue_opaque = std::ptr::from_ref(&seen).cast_mut().cast();
+        assert_eq!(rd_kafka_commit_queue(rk, entries, null_mut(), Some(on_commit), queue_opaque), fatal);
+        assert_eq!(rd_kafka_commit(rk, null_mut(), 0), fatal);
+        until("the last result", || {
+            rd_kafka_poll(rk, 10);
+            seen.lock().unwrap().len() == 4
+        });
+        let seen = seen.lock().unwrap().clone();
+        assert_eq!(seen[..3], [0; 3].map(|_| (fatal, "1 offset(s)".to_owned())));
+        assert_eq!(seen[3].0, fatal, "the result for the whole assignment");
+        assert_eq!(rd_kafka_committed(rk, entries, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!((*(*entries).elems).offset, RD_KAFKA_OFFSET_INVALID, "nothing is committed");
+        rd_kafka_topic_partition_list_destroy(entries);
         rd_kafka_destroy(rk);
     }
 }

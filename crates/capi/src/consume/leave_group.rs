@@ -115,6 +115,11 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
             if handle.config.group_id.is_none() {
                 return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
             }
+            // As in the original, a subscription of a failed consumer ends the one that it has.
+            if handle.fatal.get().is_some() {
+                consumer.unsubscribe(handle);
+                return Err(RD_KAFKA_RESP_ERR__FATAL);
+            }
             consumer.subscribe(names).map_err(|error| match error {
                 Error::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
                 other => code(other),

@@ -94,10 +94,13 @@ unsafe fn to_commit(
 
 /// Starts a commit. Returns it, or the error of a commit that is not sent, with the entries of its result.
 fn begin_commit(
+    handle: &Handle,
     consuming: &ConsumerState,
     commit: Result<Commit, rd_kafka_resp_err_t>,
 ) -> (Result<PendingCommit, rd_kafka_resp_err_t>, Offsets) {
     match commit {
+        // As in the original: another member may own the partitions.
+        Ok(commit) if handle.fatal.get().is_some() => (Err(RD_KAFKA_RESP_ERR__FATAL), commit.entries),
         // It leaves its group as soon as it has no partition.
         Ok(commit) if consuming.is_ending() && consuming.control.assignment().is_empty() => {
             (Err(RD_KAFKA_RESP_ERR__DESTROY), commit.entries)
@@ -178,7 +181,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
         return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
     }
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
-    let (asked, wanted) = begin_commit(&consuming, unsafe { to_commit(&consuming, offsets) });
+    let (asked, wanted) = begin_commit(&handle, &consuming, unsafe { to_commit(&consuming, offsets) });
     let asked = match asked {
         Ok(asked) => asked,
         Err(err) => {
@@ -290,7 +293,7 @@ unsafe extern "C" fn begin_commit_queue(
         Err(code) => return state.returns(Returns::code(code)),
     };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
-    let (asked, offsets) = begin_commit(&consumer, unsafe { to_commit(&consumer, offsets) });
+    let (asked, offsets) = begin_commit(&handle, &consumer, unsafe { to_commit(&consumer, offsets) });
     let given = rd_kafka_queue_t::of(rkqu, FUNCTION).map(|queue| queue.queue.clone());
     let waits = given.is_none();
     let queue = given.unwrap_or_else(OpQueue::new);
