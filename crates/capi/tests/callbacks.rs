@@ -484,6 +484,42 @@ fn a_client_that_authenticates_without_tokens_asks_for_none() {
     }
 }
 
+/// They were sent: what followed the separator became a field of the client's message.
+#[test]
+fn a_token_with_a_separator_and_a_reserved_extension_are_refused() {
+    let seen = Seen::default();
+    let conf = conf(&seen, &[("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "OAUTHBEARER")]);
+    unsafe {
+        rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        let set = |token: &CStr, extension: [&CStr; 2]| {
+            let (mut pair, mut errstr) = (extension.map(CStr::as_ptr), [0; 256]);
+            let code = rd_kafka_oauthbearer_set_token(
+                rk,
+                token.as_ptr(),
+                i64::MAX,
+                c"principal".as_ptr(),
+                pair.as_mut_ptr(),
+                pair.len(),
+                errstr.as_mut_ptr(),
+                errstr.len(),
+            );
+            (code, text(errstr.as_ptr()).to_owned())
+        };
+        let ok = (RD_KAFKA_RESP_ERR_NO_ERROR, String::new());
+        assert_eq!(set(c"token", [c"traceId", c"18"]), ok);
+        let (code, reason) = set(c"hunter2\x01admin=true", [c"traceId", c"18"]);
+        assert_eq!(code, RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert!(reason.contains("character") && !reason.contains("hunter2"), "{reason}");
+        for extension in [[c"auth", c"x"], [c"trace-id", c"x"], [c"trace1", c"x"], [c"trace", c"x\x01y=z"]] {
+            let (code, reason) = set(c"token", extension);
+            assert_eq!(code, RD_KAFKA_RESP_ERR__INVALID_ARG, "{extension:?}");
+            assert!(reason.contains(extension[0].to_str().unwrap()), "{reason}");
+        }
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn a_thread_of_the_library_serves_the_background_queue() {
     let (broker, seen) = (broker(), Seen::default());

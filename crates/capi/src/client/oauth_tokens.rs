@@ -185,6 +185,9 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token(
         expires_at_ms: md_lifetime_ms,
         extensions: pairs,
     };
+    if let Err(reason) = token.check() {
+        return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG, &reason);
+    }
     tokens.say(Ok(token.clone()));
     // The engine may use an earlier token, and it asks for the next one much later.
     if let Some(client) = handle.client() {
