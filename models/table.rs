@@ -552,8 +552,8 @@ pub(crate) const MODELS: &[Model] = &[
             },
             Weakened {
                 name: "with_a_forwarding_that_wakes_no_poll",
-                from: "self.refresh();\n        self.ring();\n    }\n\n    /// Rebuilds",
-                to: "self.refresh();\n    }\n\n    /// Rebuilds",
+                from: "drop(self.replaced);\n        self.queue.ring();\n    }",
+                to: "drop(self.replaced);\n    }",
             },
             Weakened {
                 name: "with_a_close_that_wakes_no_poll",

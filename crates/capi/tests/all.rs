@@ -40,6 +40,7 @@ mod mock_groups;
 mod mock_responses;
 mod processor;
 mod producing;
+mod queue_functions;
 mod roundtrip;
 mod share_consumers;
 mod sockets;

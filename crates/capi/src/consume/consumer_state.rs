@@ -22,7 +22,7 @@ use crate::messages::message::OwnedMessage;
 use crate::messages::message_slab::MessageFiller;
 use crate::queue::message_array::MessageArray;
 use crate::queue::op::Op;
-use crate::queue::op_queue::{OpQueue, OpSource};
+use crate::queue::op_queue::{OpQueue, OpSource, QueueChange};
 
 /// Time limit for the engine's answer to an operation.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub(crate) struct ConsumerState {
     /// `rd_kafka_queue_get_consumer`: records, rebalances, errors of the group.
     pub(crate) queue: Arc<OpQueue>,
     /// Partitions with their own queue.
-    queues: Mutex<BTreeMap<TopicPartition, Arc<PartitionQueueState>>>,
+    queues: Mutex<BTreeMap<TopicPartition, PartitionQueueState>>,
     subscribed: Mutex<Vec<String>>,
     /// The offsets that the application passed with its assignment.
     passed_offsets: Mutex<BTreeMap<TopicPartition, i64>>,
@@ -58,7 +58,7 @@ pub(crate) struct ConsumerState {
 /// partition, and in later ones.
 struct PartitionQueueState {
     queue: Arc<OpQueue>,
-    apart: AtomicBool,
+    apart: bool,
 }
 
 /// Reads records for the application, one thread at a time.
@@ -453,26 +453,43 @@ impl ConsumerState {
     /// Returns the queue of one partition, and creates it on the first request. It is forwarded to the consumer's queue
     /// until the application changes that.
     pub(crate) fn queue_of(&self, at: &TopicPartition) -> Arc<OpQueue> {
-        let mut queues = lock(&self.queues);
-        let own = queues.entry(at.clone()).or_insert_with(|| {
-            let queue = OpQueue::new();
-            queue.forward_to(Some(&self.queue));
-            Arc::new(PartitionQueueState { queue, apart: AtomicBool::new(false) })
-        });
-        own.queue.clone()
+        let (own, change) = {
+            let mut queues = lock(&self.queues);
+            if let Some(own) = queues.get(at) {
+                return own.queue.clone();
+            }
+            let own = OpQueue::new();
+            let change = own.change_forward(Some(&self.queue));
+            let state = PartitionQueueState { queue: own.clone(), apart: false };
+            queues.insert(at.clone(), state);
+            (own, change)
+        };
+        change.into_iter().for_each(QueueChange::finish);
+        own
     }
 
     /// Handles a change of forwarding: the records of a partition's queue go to the new target.
     pub(crate) fn forwarded(&self, handle: &Arc<Handle>, queue: &Arc<OpQueue>, to: Option<&Arc<OpQueue>>) {
-        let queues = lock(&self.queues);
-        let Some((at, own)) = queues.iter().find(|(_, own)| Arc::ptr_eq(&own.queue, queue)) else { return };
+        if let Some(change) = self.change_forwarded(handle, queue, to) {
+            change.finish();
+        }
+    }
+
+    fn change_forwarded(
+        &self,
+        handle: &Arc<Handle>,
+        queue: &Arc<OpQueue>,
+        to: Option<&Arc<OpQueue>>,
+    ) -> Option<QueueChange> {
+        let mut queues = lock(&self.queues);
+        let (at, own) = queues.iter_mut().find(|(_, own)| Arc::ptr_eq(&own.queue, queue))?;
         let apart = to.is_none_or(|to| !Arc::ptr_eq(to, &self.queue));
-        if own.apart.swap(apart, Ordering::Relaxed) == apart {
+        if std::mem::replace(&mut own.apart, apart) == apart {
             // The source goes along with the queue, with the records that it has.
-            return;
+            return None;
         }
         if !apart {
-            return own.queue.set_source(None);
+            return Some(own.queue.change_source(None));
         }
         let split = self.control.split_kept(at);
         let rings = Arc::downgrade(&own.queue);
@@ -482,7 +499,7 @@ impl ConsumerState {
             }
         });
         let reader = Mutex::new(RecordReader::new(split, handle));
-        own.queue.set_source(Some(Arc::new(PartitionSource(reader))));
+        Some(own.queue.change_source(Some(Arc::new(PartitionSource(reader)))))
     }
 
     /// The application assigned these partitions, in place of all others if `replaces`.
@@ -511,7 +528,8 @@ impl ConsumerState {
 
     /// Ends the queue of a partition that is no longer consumed.
     pub(crate) fn forget_queue(&self, at: &TopicPartition) {
-        if let Some(own) = lock(&self.queues).remove(at) {
+        let own = lock(&self.queues).remove(at);
+        if let Some(own) = own {
             own.queue.close();
         }
     }
@@ -605,7 +623,8 @@ impl ConsumerState {
 
     /// Lets go of everything.
     pub(crate) fn end(&self) {
-        for own in std::mem::take(&mut *lock(&self.queues)).into_values() {
+        let queues = std::mem::take(&mut *lock(&self.queues));
+        for own in queues.into_values() {
             own.queue.close();
         }
         self.queue.close();

@@ -102,8 +102,31 @@ impl EventCallback {
     }
 }
 
-/// Serialises changes of forwarding among all queues.
+/// Serialises changes of forwarding among all queues of all clients. The application is not called while it is locked: the
+/// application may change queues, or wait for a thread that does so.
 static TOPOLOGY: Mutex<()> = Mutex::new(());
+
+/// The second part of a change of queues, which may call the application: its caller holds no lock.
+#[must_use = "the threads that wait at the queue are not woken yet"]
+pub(crate) struct QueueChange {
+    queue: Arc<OpQueue>,
+    replaced: Replaced,
+}
+
+/// Parts of queues that a change has replaced. The end of a source may wake other queues.
+#[derive(Default)]
+struct Replaced {
+    sources: Vec<Arc<dyn OpSource>>,
+    queues: Vec<Arc<OpQueue>>,
+}
+
+impl QueueChange {
+    /// Drops what was replaced, and wakes the waiting threads.
+    pub(crate) fn finish(self) {
+        drop(self.replaced);
+        self.queue.ring();
+    }
+}
 
 impl OpQueue {
     pub(crate) fn new() -> Arc<Self> {
@@ -112,10 +135,17 @@ impl OpQueue {
 
     /// Draws from `source` from now on.
     pub(crate) fn set_source(self: &Arc<Self>, source: Option<Arc<dyn OpSource>>) {
+        self.change_source(source).finish();
+    }
+
+    /// The same for a caller that holds a lock.
+    pub(crate) fn change_source(self: &Arc<Self>, source: Option<Arc<dyn OpSource>>) -> QueueChange {
         let _topology = lock(&TOPOLOGY);
-        self.lock().own = source;
-        self.refresh();
-        self.ring();
+        let mut replaced = Replaced::default();
+        let former = std::mem::replace(&mut self.lock().own, source);
+        replaced.sources.extend(former);
+        self.refresh(&mut replaced);
+        QueueChange { queue: self.clone(), replaced }
     }
 
     /// Adds an operation to the queue at the end of the forwarding.
@@ -376,24 +406,29 @@ impl OpQueue {
     /// Closes the queue: drops its operations, wakes the waiting threads, and ends the notifications of the application's
     /// event loop. Running calls of its function have returned after this.
     pub(crate) fn close(self: &Arc<Self>) {
-        let (ops, own, wake) = {
+        let (ops, replaced, wake) = {
             let _topology = lock(&TOPOLOGY);
+            let mut replaced = Replaced::default();
             let mut state = self.lock();
             state.closed = true;
-            state.forward = None;
+            let forward = state.forward.take();
             let wake = std::mem::take(&mut state.wake);
-            let own = state.own.take();
+            replaced.sources.extend(state.own.take());
             let ops = std::mem::take(&mut state.ops);
             drop(state);
-            self.refresh();
-            (ops, own, wake)
+            self.refresh(&mut replaced);
+            if let Some(forward) = forward {
+                forward.refresh(&mut replaced);
+                replaced.queues.push(forward);
+            }
+            (ops, replaced, wake)
         };
         if let Some(call) = wake.call {
             call.calls.close();
         }
         self.ring();
         ops.into_iter().for_each(Op::discard);
-        drop(own);
+        drop(replaced);
     }
 
     /// Returns `true` if the forwarding of this queue passes `other`, or if it is `other`.
@@ -410,10 +445,18 @@ impl OpQueue {
 
     /// Forwards the queue to `other`; `None` ends the forwarding. A forwarding that would be circular is ignored.
     pub(crate) fn forward_to(self: &Arc<Self>, other: Option<&Arc<Self>>) {
+        if let Some(change) = self.change_forward(other) {
+            change.finish();
+        }
+    }
+
+    /// The same for a caller that holds a lock. Returns `None` for a forwarding that would be circular.
+    pub(crate) fn change_forward(self: &Arc<Self>, other: Option<&Arc<Self>>) -> Option<QueueChange> {
         let _topology = lock(&TOPOLOGY);
         if other.is_some_and(|other| other.leads_to(self)) {
-            return;
+            return None;
         }
+        let mut replaced = Replaced::default();
         let (old, ops) = {
             let mut state = self.lock();
             let ops = if other.is_some() { std::mem::take(&mut state.ops) } else { VecDeque::new() };
@@ -421,19 +464,20 @@ impl OpQueue {
         };
         if let Some(old) = old {
             old.lock().feeders.retain(|feeder| !std::ptr::eq(feeder.as_ptr(), Arc::as_ptr(self)));
-            old.refresh();
+            old.refresh(&mut replaced);
+            replaced.queues.push(old);
         }
         if let Some(other) = other {
             other.lock().feeders.push(Arc::downgrade(self));
             let end = other.end();
             end.lock().ops.extend(ops);
         }
-        self.refresh();
-        self.ring();
+        self.refresh(&mut replaced);
+        Some(QueueChange { queue: self.clone(), replaced })
     }
 
     /// Rebuilds the list of sources, here and along the forwarding.
-    fn refresh(self: &Arc<Self>) {
+    fn refresh(self: &Arc<Self>, replaced: &mut Replaced) {
         let mut queue = self.clone();
         loop {
             let (own, feeders, next) = {
@@ -444,8 +488,10 @@ impl OpQueue {
             let mut sources: Vec<_> = own.into_iter().collect();
             for feeder in feeders.iter().filter_map(Weak::upgrade) {
                 sources.extend(feeder.lock().sources.iter().cloned());
+                replaced.queues.push(feeder);
             }
-            queue.lock().sources = sources;
+            let former = std::mem::replace(&mut queue.lock().sources, sources);
+            replaced.sources.extend(former);
             let Some(next) = next else { return };
             queue = next;
         }
