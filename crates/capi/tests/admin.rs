@@ -323,7 +323,7 @@ fn groups_are_described() {
             assert_eq!((text(group.group), text(group.state)), ("billing".into(), "Stable".into()));
             assert_eq!((group.member_cnt, group.broker.port), (1, port.into()));
             let member = &*group.members;
-            assert_eq!(text(member.member_id), id);
+            assert_eq!((text(member.member_id), text(member.client_host)), (id.clone(), "/127.0.0.1".into()));
             assert!(member.member_metadata_size > 0 && member.member_assignment_size > 0);
             rd_kafka_group_list_destroy(told);
         }

@@ -12,7 +12,7 @@ use super::layout::{operations, rd_kafka_Node_t};
 use super::macros::{array_readers, readers};
 use super::{Array, DefaultPointer, List, error_object, error_pointer, optional};
 use crate::errors::error_object::rd_kafka_error_t;
-use crate::ffi::c_strings::c_string;
+use crate::ffi::c_strings::{c_string, slashed};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 
@@ -91,7 +91,7 @@ fn of_group(name: &str, group: &GroupDescription) -> rd_kafka_ConsumerGroupDescr
         member: c_string(&member.member),
         instance: member.instance.as_deref().map(c_string),
         client_id: c_string(&member.client_id),
-        host: slashed(&member.host),
+        host: c_string(&slashed(&member.host)),
         assignment: rd_kafka_MemberAssignment_t::of(&member.assignment),
         target: member.target.as_deref().map(rd_kafka_MemberAssignment_t::of),
     };
@@ -106,11 +106,6 @@ fn of_group(name: &str, group: &GroupDescription) -> rd_kafka_ConsumerGroupDescr
         operations: codes(group.authorized_operations.as_deref()),
         members: group.members.iter().map(member).collect(),
     }
-}
-
-/// Brokers write addresses as Java does, and programs know them so.
-fn slashed(host: &str) -> CString {
-    if host.is_empty() { CString::default() } else { c_string(&format!("/{host}")) }
 }
 
 /// Operations as C's numbers.

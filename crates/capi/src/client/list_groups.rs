@@ -10,7 +10,7 @@ use ottla_client::{Client, DescribeOptions, Error, GroupDescription, GroupFilter
 use crate::client::handle::Handle;
 use crate::consume::offsets::wait_on;
 use crate::errors::error_mapping::of as code_of;
-use crate::ffi::c_strings::{c_string, text};
+use crate::ffi::c_strings::{c_string, slashed, text};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::queue::op_queue::timeout_of;
@@ -76,7 +76,7 @@ impl GroupListBlock {
                             rd_kafka_group_member_info {
                                 member_id: text(&member.member),
                                 client_id: text(&member.client_id),
-                                client_host: text(&member.host),
+                                client_host: text(&slashed(&member.host)),
                                 member_metadata,
                                 member_metadata_size,
                                 member_assignment,

@@ -11,6 +11,11 @@ pub fn c_string(text: &str) -> CString {
     CString::new(&text[..end]).expect("cut before its first NUL")
 }
 
+/// The host of a member of a group as brokers write it: as Java does, with a slash. Programs know it so.
+pub fn slashed(host: &str) -> String {
+    if host.is_empty() { String::new() } else { format!("/{host}") }
+}
+
 /// A copy of `text` that C frees with `rd_kafka_mem_free` or `free`.
 pub fn malloced(text: &CStr) -> *mut c_char {
     // SAFETY: a C string; NULL when memory is out, which C's callers know.
