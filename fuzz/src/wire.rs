@@ -195,8 +195,8 @@ pub(crate) fn sealed(codec: Compression, count: u32) -> Vec<u8> {
     for n in 0..count {
         let key = [b'k', n as u8];
         let value = vec![b'v'; 20 * n as usize];
-        let headers: &[(&str, Option<&[u8]>)] =
-            if n % 2 == 0 { &[] } else { &[("name", Some(b"value")), ("null", None)] };
+        let headers: &[(&[u8], Option<&[u8]>)] =
+            if n % 2 == 0 { &[] } else { &[(b"name", Some(b"value")), (b"null", None)] };
         builder.push(
             1_700_000_000_000 + i64::from(n),
             (n % 3 == 0).then_some(&key[..]),

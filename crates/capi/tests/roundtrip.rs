@@ -400,3 +400,41 @@ fn events_carry_reports_records_and_headers() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// The names came with replacement characters in place of their bytes.
+#[test]
+fn names_of_headers_that_are_not_utf8_arrive_as_they_were_sent() {
+    const NAME: &CStr = c"caf\xe9";
+    let broker = broker(1);
+    let rk = new(RD_KAFKA_PRODUCER, conf(&broker, &[]));
+    unsafe {
+        let headers = rd_kafka_headers_new(1);
+        rd_kafka_header_add(headers, NAME.as_ptr(), -1, c"noir".as_ptr().cast(), -1);
+        let header = rd_kafka_vu_header_t { name: NAME.as_ptr(), val: c"noir".as_ptr().cast(), size: -1 };
+        for part in [
+            rd_kafka_vu_t { vtype: RD_KAFKA_VTYPE_HEADERS, u: rd_kafka_vu_value_t { headers } },
+            rd_kafka_vu_t { vtype: RD_KAFKA_VTYPE_HEADER, u: rd_kafka_vu_value_t { header } },
+        ] {
+            let topic = rd_kafka_vu_value_t { cstr: c"orders".as_ptr() };
+            let parts = [rd_kafka_vu_t { vtype: RD_KAFKA_VTYPE_TOPIC, u: topic }, part];
+            assert!(rd_kafka_produceva(rk, parts.as_ptr(), parts.len()).is_null());
+        }
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+
+        let rk = new(RD_KAFKA_CONSUMER, conf(&broker, &[]));
+        let list = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_add(list, c"orders".as_ptr(), 0);
+        assert_eq!(rd_kafka_assign(rk, list), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_partition_list_destroy(list);
+        for _ in 0..2 {
+            let message = rd_kafka_consumer_poll(rk, 60_000);
+            assert_eq!((*message).err, RD_KAFKA_RESP_ERR_NO_ERROR);
+            let mut headers = null_mut();
+            assert_eq!(rd_kafka_message_headers(message, &raw mut headers), RD_KAFKA_RESP_ERR_NO_ERROR);
+            assert_eq!((*headers).iter().collect::<Vec<_>>(), [(NAME, Some(&b"noir"[..]))]);
+            rd_kafka_message_destroy(message);
+        }
+        rd_kafka_destroy(rk);
+    }
+}

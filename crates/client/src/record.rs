@@ -25,7 +25,7 @@ pub struct Record<'a> {
     pub value: Option<&'a [u8]>,
     /// The same bytes as `value`, refcounted: see [`Record::shared_value`].
     pub shared: Option<&'a Bytes>,
-    /// Headers in order; names may repeat.
+    /// Headers in order; names may repeat, and should be UTF-8: Java's client reads other bytes as replacement characters.
     pub headers: Vec<HeaderRef<'a>>,
     /// Milliseconds since 1970, or `None` for the time of the call.
     pub timestamp_ms: Option<i64>,
@@ -73,8 +73,12 @@ impl<'a> Record<'a> {
 
     /// Appends a header.
     #[must_use]
-    pub fn header<V: AsRef<[u8]> + ?Sized>(mut self, name: &'a str, value: &'a V) -> Self {
-        self.headers.push((name, Some(value.as_ref())));
+    pub fn header<N: AsRef<[u8]> + ?Sized, V: AsRef<[u8]> + ?Sized>(
+        mut self,
+        name: &'a N,
+        value: &'a V,
+    ) -> Self {
+        self.headers.push((name.as_ref(), Some(value.as_ref())));
         self
     }
 

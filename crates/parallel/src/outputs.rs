@@ -33,7 +33,7 @@ impl Outputs {
         let value = record.value.map(|value| self.keep(value));
         let first = self.headers.len();
         for (name, value) in &record.headers {
-            let header = (self.keep(name.as_bytes()), value.map(|value| self.keep(value)));
+            let header = (self.keep(name), value.map(|value| self.keep(value)));
             self.headers.push(header);
         }
         let headers = first..self.headers.len();
@@ -58,16 +58,15 @@ impl Outputs {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Record<'_>> {
         self.records.iter().map(|output| {
-            let text =
-                |range: &Range<usize>| std::str::from_utf8(&self.bytes[range.clone()]).unwrap_or_default();
+            let bytes = |range: &Range<usize>| &self.bytes[range.clone()];
             let part = |range: &Option<Range<usize>>| range.clone().map(|range| &self.bytes[range]);
             let headers = &self.headers[output.headers.clone()];
             Record {
-                topic: text(&output.topic),
+                topic: std::str::from_utf8(bytes(&output.topic)).unwrap_or_default(),
                 partition: output.partition,
                 key: part(&output.key),
                 value: part(&output.value),
-                headers: headers.iter().map(|(name, value)| (text(name), part(value))).collect(),
+                headers: headers.iter().map(|(name, value)| (bytes(name), part(value))).collect(),
                 timestamp_ms: output.timestamp_ms,
                 ..Record::default()
             }
@@ -88,7 +87,7 @@ mod tests {
     #[test]
     fn outputs_of_a_failed_handler_are_dropped() {
         let mut outputs = Outputs::default();
-        outputs.push(&Record::to("a").key("1").value("x").header("h", "v").partition(3));
+        outputs.push(&Record::to("a").key("1").value("x").header(b"h\xff", "v").partition(3));
         let mark = outputs.mark();
         outputs.push(&Record::to("b").value("y").header("h", "w"));
         outputs.truncate(mark);
@@ -96,6 +95,6 @@ mod tests {
         let seen: Vec<_> = outputs.iter().map(|record| (record.topic, record.key, record.value)).collect();
         assert_eq!(seen, [("a", Some(&b"1"[..]), Some(&b"x"[..])), ("c", None, None)]);
         let first = outputs.iter().next().expect("the first");
-        assert_eq!((first.partition, first.headers), (Some(3), vec![("h", Some(&b"v"[..]))]));
+        assert_eq!((first.partition, first.headers), (Some(3), vec![(&b"h\xff"[..], Some(&b"v"[..]))]));
     }
 }

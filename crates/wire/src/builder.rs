@@ -9,8 +9,9 @@ use crate::prefetch;
 use crate::seal::{Body, Closed, Seal, Sealed, Summed, splice, splice_frozen};
 use crate::varint::{signed_len, unsigned_len, write_signed, zigzag};
 
-/// A record header: a name and an optional value. Names need not be unique.
-pub type HeaderRef<'a> = (&'a str, Option<&'a [u8]>);
+/// A record header: a name and an optional value. Names need not be unique. They are UTF-8 by the protocol, but brokers and
+/// librdkafka pass any bytes on.
+pub type HeaderRef<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// Size of a batch's first buffer; it doubles as records are added.
 const CAPACITY_MIN: usize = 1024;
@@ -24,7 +25,7 @@ const CAPACITY_MIN: usize = 1024;
 /// use ottla_wire::{BatchBuilder, Records, Seal};
 ///
 /// let mut batch = BatchBuilder::new();
-/// batch.push(1_700_000_000_000, Some(b"key"), Some(b"value"), &[("trace", Some(b"1"))]);
+/// batch.push(1_700_000_000_000, Some(b"key"), Some(b"value"), &[(b"trace", Some(b"1"))]);
 /// batch.push(1_700_000_000_001, None, None, &[]);
 /// let sealed = batch.seal(&Seal::default()).expect("no codec, no error");
 ///
@@ -320,7 +321,7 @@ fn record_body_bytes(
         + field(value)
         + signed_len(headers.len() as i64);
     for (name, value) in headers {
-        body += field(Some(name.as_bytes())) + field(*value);
+        body += field(Some(name)) + field(*value);
     }
     body
 }
@@ -377,7 +378,7 @@ impl Cursor<'_> {
     fn headers(&mut self, headers: &[HeaderRef<'_>]) {
         self.varint(headers.len() as i64);
         for (name, value) in headers {
-            self.field(Some(name.as_bytes()));
+            self.field(Some(name));
             self.field(*value);
         }
     }
@@ -409,7 +410,7 @@ mod tests {
                     1000 + i64::from(i) - 7,
                     (i % 3 == 0).then_some(&key[..]),
                     Some(&value),
-                    &[("h", None)],
+                    &[(&b"h"[..], None)],
                 );
                 expected.push(Some(value));
             }
@@ -430,7 +431,7 @@ mod tests {
         let payload = Bytes::from(vec![7_u8; 100_000]);
         let mut batch = BatchBuilder::new();
         batch.push(1, None, Some(b"before"), &[]);
-        batch.push_shared(1, Some(b"k"), payload.clone(), &[("a", Some(b"b"))]);
+        batch.push_shared(1, Some(b"k"), payload.clone(), &[(b"a", Some(b"b"))]);
         batch.push(1, None, None, &[]);
         let sealed = batch.seal(&Seal::default()).expect("sealed");
         let linked = sealed.chain().pieces().iter().any(

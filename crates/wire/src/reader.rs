@@ -480,7 +480,7 @@ mod tests {
 
     fn sample() -> Bytes {
         let mut batch = BatchBuilder::new();
-        batch.push(10, Some(b"k"), Some(b"v"), &[("a", Some(b"1")), ("b", None)]);
+        batch.push(10, Some(b"k"), Some(b"v"), &[(b"a", Some(b"1")), (b"b", None)]);
         batch.push(5, None, Some(&[0; 300]), &[]);
         batch.push(11, Some(b""), None, &[]);
         batch.seal(&Seal::default()).expect("sealed").to_bytes()

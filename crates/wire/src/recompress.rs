@@ -56,7 +56,7 @@ mod tests {
                 1000 + i64::from(n),
                 Some(&n.to_be_bytes()),
                 Some(value.as_bytes()),
-                &[("h", Some(b"1"))],
+                &[(&b"h"[..], Some(b"1"))],
             );
         }
         let seal = Seal {

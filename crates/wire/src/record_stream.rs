@@ -365,8 +365,8 @@ mod tests {
     fn batch(codec: Compression, values: &[Vec<u8>]) -> (BatchHeader, Bytes) {
         let mut builder = BatchBuilder::new();
         for (n, value) in values.iter().enumerate() {
-            let headers: &[(&str, Option<&[u8]>)] =
-                if n % 2 == 0 { &[] } else { &[("name", Some(b"value")), ("null", None)] };
+            let headers: &[(&[u8], Option<&[u8]>)] =
+                if n % 2 == 0 { &[] } else { &[(b"name", Some(b"value")), (b"null", None)] };
             builder.push(1000 + n as i64, (n % 3 == 0).then_some(&b"key"[..]), Some(value), headers);
         }
         let bytes = builder.seal(&Seal { compression: codec, ..Seal::default() }).expect("sealed").to_bytes();

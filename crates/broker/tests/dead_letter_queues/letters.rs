@@ -163,7 +163,7 @@ pub(crate) fn produce(broker: &BrokerThread, index: i32, count: usize, compressi
     let mut builder = BatchBuilder::new();
     for number in 0..count {
         let (key, value) = (format!("k{number}"), format!("v{number}"));
-        let headers = [("trace", Some(&b"1"[..]))];
+        let headers = [(&b"trace"[..], Some(&b"1"[..]))];
         builder.push(1_700_000_000_000, Some(key.as_bytes()), Some(value.as_bytes()), &headers);
     }
     append(broker, index, builder, compression);

@@ -291,7 +291,7 @@ impl Slot {
         if !record.headers.is_empty() {
             let mut headers = rd_kafka_headers_t::with_capacity(record.headers.len());
             for (name, value) in &record.headers {
-                headers.add(name.as_bytes(), *value);
+                headers.add(name, *value);
             }
             slot.headers = AtomicPtr::new(headers.into_raw());
         }

@@ -255,8 +255,7 @@ pub unsafe extern "C" fn ottla_processor_send(
     (record.key, record.value) = unsafe { (bytes(key, key_len), bytes(value, len)) };
     record.partition = (partition >= 0).then_some(partition);
     for (name, value) in headers.iter().flat_map(|headers| headers.iter()) {
-        let Ok(name) = name.to_str() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        record.headers.push((name, value));
+        record.headers.push((name.to_bytes(), value));
     }
     call.outputs.send(&record);
     RD_KAFKA_RESP_ERR_NO_ERROR

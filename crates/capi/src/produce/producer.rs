@@ -100,12 +100,9 @@ fn send_through(
     let mut slot = Slot::to_send(topic, &record, (payload.pointer, payload.len), opaque);
     interceptors.on_send(handle, &slot);
     let sent = {
-        let own = slot.own_headers();
-        let names: Vec<_> =
-            own.into_iter().flat_map(|own| own.iter().map(|(name, _)| name.to_string_lossy())).collect();
-        let values = own.into_iter().flat_map(|own| own.iter().map(|(_, value)| value));
-        let mut record = Record { headers: Vec::new(), ..std::mem::replace(&mut record, Record::to("")) };
-        record.headers.extend(names.iter().map(AsRef::as_ref).zip(values));
+        let own = slot.own_headers().into_iter().flat_map(rd_kafka_headers_t::iter);
+        let headers = own.map(|(name, value)| (name.to_bytes(), value)).collect();
+        let record = Record { headers, ..std::mem::replace(&mut record, Record::to("")) };
         hand_over(handle, topic, record, payload, opaque)
     };
     if let Err((code, _)) = sent {
@@ -328,13 +325,10 @@ fn produce_described(
     record.timestamp_ms = (described.timestamp > 0).then_some(described.timestamp);
     // SAFETY: NULL or headers of ours (required by the C functions that call this).
     let given = unsafe { described.given.as_ref() };
-    let names: Vec<std::borrow::Cow<'_, str>>;
-    let mut values = Vec::new();
     if let Some(given) = given {
-        names = given.iter().map(|(name, _)| name.to_string_lossy()).collect();
-        values.extend(given.iter().map(|(_, value)| value));
+        record.headers.extend(given.iter().map(|(name, value)| (name.to_bytes(), value)));
     } else {
-        let mut seen = Vec::with_capacity(described.headers.len());
+        record.headers.reserve_exact(described.headers.len());
         for header in &described.headers {
             if header.name.is_null() {
                 return Err(invalid("RD_KAFKA_V_HEADER: the name is NULL"));
@@ -342,18 +336,14 @@ fn produce_described(
             // SAFETY: `name` is a C string; `val` points to `size` bytes, or is a C string if `size` is negative (rdkafka.h,
             // `RD_KAFKA_V_HEADER`).
             unsafe {
-                seen.push(CStr::from_ptr(header.name).to_string_lossy());
-                values.push(match (header.val.is_null(), usize::try_from(header.size)) {
+                let value = match (header.val.is_null(), usize::try_from(header.size)) {
                     (true, _) => None,
                     (false, Ok(size)) => bytes(header.val, size),
                     (false, Err(_)) => Some(CStr::from_ptr(header.val.cast()).to_bytes()),
-                });
+                };
+                record.headers.push((CStr::from_ptr(header.name).to_bytes(), value));
             }
         }
-        names = seen;
-    }
-    for (name, value) in names.iter().zip(values) {
-        record.headers.push((name, value));
     }
     match send(handle, topic, record, described.payload, described.opaque) {
         Ok(()) => {

@@ -240,7 +240,7 @@ struct Sending<'a> {
     args: &'a Args,
     producer: Producer,
     topic: TopicProducer,
-    headers: Vec<(&'a str, Option<&'a [u8]>)>,
+    headers: Vec<(&'a [u8], Option<&'a [u8]>)>,
     timeout: Duration,
     progress: Arc<Mutex<Progress>>,
     interrupt: Interrupt,
@@ -340,7 +340,11 @@ impl<'a> Sending<'a> {
             args,
             topic: producer.topic(args.topic.name()),
             producer,
-            headers: args.header.iter().map(|(name, value)| (&**name, Some(value.as_bytes()))).collect(),
+            headers: args
+                .header
+                .iter()
+                .map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())))
+                .collect(),
             // The producer reports a failure at its own timeout; the command waits a little longer for the report.
             timeout: client.config().delivery_timeout + Duration::from_secs(1),
             progress,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use ottla_wire::{BatchBuilder, HeaderRef, Records, Seal};
+use ottla_wire::{BatchBuilder, Records, Seal};
 use rustc_hash::FxHashMap;
 
 use super::delivery::{Completion, Delivery, Outcome};
@@ -282,16 +282,13 @@ impl Topic {
         // Before they are booked for their partitions: otherwise the limit would refuse others meanwhile.
         produce.queues.memory.release(memory, count as usize);
         for (at, record) in records.iter().flatten().flatten().enumerate() {
-            let headers = record.headers.iter();
-            let headers: Vec<HeaderRef<'_>> =
-                headers.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
             let record = Record {
                 topic: &self.name,
                 timestamp_ms: Some(record.timestamp),
                 key: record.key,
                 value: record.value,
                 shared: None,
-                headers,
+                headers: record.headers.iter().collect(),
                 partition: targets.partitions.get(at).copied().filter(|partition| *partition >= 0),
                 tag: targets.tags.get(at).copied().unwrap_or(0).into(),
             };

@@ -44,7 +44,7 @@ pub fn tombstone(key: i32) -> Keyed {
 pub fn batch(records: &[Keyed], _now: i64, seal: &Seal) -> BytesMut {
     let mut builder = BatchBuilder::new();
     for keyed in records {
-        builder.push(keyed.timestamp, keyed.key.as_deref(), keyed.value.as_deref(), &[("h", Some(b"x"))]);
+        builder.push(keyed.timestamp, keyed.key.as_deref(), keyed.value.as_deref(), &[(b"h", Some(b"x"))]);
     }
     BytesMut::from(&builder.seal(seal).expect("sealed").to_bytes()[..])
 }

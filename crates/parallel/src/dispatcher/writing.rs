@@ -170,9 +170,7 @@ impl Writer {
                     let mut letter = Record::to(topic);
                     (letter.key, letter.value) = (record.key(), record.value());
                     letter.timestamp_ms = Some(record.timestamp_ms()).filter(|timestamp| *timestamp >= 0);
-                    for (name, value) in record.headers() {
-                        letter.headers.push((std::str::from_utf8(name).unwrap_or_default(), value));
-                    }
+                    letter.headers.extend(record.headers());
                     let letter = letter
                         .header("ottla.error.topic", record.topic())
                         .header("ottla.error.partition", &numbers[0])

@@ -60,12 +60,12 @@ pub(super) fn build(cluster: &Cluster, request: &BatchRequest) -> Option<LetterB
     for (letters, offset) in all.take(records_max) {
         let (number, count) = (offset.to_string(), letters.delivery_count.to_string());
         let headers: [HeaderRef<'_>; 6] = [
-            ("__dlq.errors.topic", Some(source.topic.as_bytes())),
-            ("__dlq.errors.partition", Some(partition.as_bytes())),
-            ("__dlq.errors.offset", Some(number.as_bytes())),
-            ("__dlq.errors.group", Some(source.group.as_bytes())),
-            ("__dlq.errors.delivery.count", Some(count.as_bytes())),
-            ("__dlq.errors.message", Some(letters.cause.message().as_bytes())),
+            (b"__dlq.errors.topic", Some(source.topic.as_bytes())),
+            (b"__dlq.errors.partition", Some(partition.as_bytes())),
+            (b"__dlq.errors.offset", Some(number.as_bytes())),
+            (b"__dlq.errors.group", Some(source.group.as_bytes())),
+            (b"__dlq.errors.delivery.count", Some(count.as_bytes())),
+            (b"__dlq.errors.message", Some(letters.cause.message().as_bytes())),
         ];
         let copy = reader.as_mut().and_then(|reader| reader.record(cluster, offset));
         let size_of = |copy: Option<RecordRef<'_>>| {
