@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ottla_client::{CorruptBatch, Delivery, ProduceError, Producer, Record};
+use ottla_client::{CorruptBatch, Delivery, ProduceError, ProduceErrorKind, Producer, Record};
 use tokio::time::Instant;
 
 use crate::core::work::{PendingRecords, Work};
@@ -15,8 +15,8 @@ use crate::message::Pieces;
 use crate::outputs::Outputs;
 use crate::settings::{Builder, GiveUp};
 
-/// Upper bound of a raw dead letter's headers and batch overhead.
-const DEAD_LETTER_OVERHEAD_BYTES: usize = 4096;
+/// Maximum length of the reason in a dead letter: an error may quote a whole document.
+const REASON_BYTES_MAX: usize = 4096;
 
 type Write = Pin<Box<dyn Future<Output = WriteResult> + Send>>;
 
@@ -57,7 +57,6 @@ pub(crate) struct Writer {
     pub(crate) pending: PendingWrites,
     give_up: GiveUp,
     group: String,
-    request_bytes_max: usize,
     /// `true` in exactly-once mode: no single write is awaited, as the commit of the transaction covers it.
     is_transactional: bool,
 }
@@ -70,7 +69,6 @@ impl Writer {
             pending: PendingWrites::default(),
             give_up: settings.gives_up(),
             group: settings.config.group_id.clone().unwrap_or_default(),
-            request_bytes_max: settings.config.max_request_size,
             is_transactional: settings.exactly_once.is_some(),
         }
     }
@@ -113,17 +111,46 @@ impl Writer {
     async fn write_all(&self, outputs: &Outputs) -> Result<Vec<Delivery>, Error> {
         let mut deliveries = Vec::new();
         for record in outputs.iter() {
-            deliveries.extend(self.write(record).await?);
+            deliveries.extend(self.write(&record).await.map_err(not_written)?);
         }
         Ok(deliveries)
     }
 
-    async fn write(&self, record: Record<'_>) -> Result<Option<Delivery>, Error> {
+    async fn write(&self, record: &Record<'_>) -> Result<Option<Delivery>, ProduceError> {
         if self.is_transactional {
-            self.producer.send_unobserved(record).await.map_err(not_written)?;
+            self.producer.send_unobserved(record).await?;
             return Ok(None);
         }
-        self.producer.enqueue(record).await.map(Some).map_err(not_written)
+        self.producer.enqueue(record).await.map(Some)
+    }
+
+    /// Writes a dead letter whose first headers, `own_headers`, are those of its record. If it exceeds `message.max.bytes`, it loses
+    /// the record's value, then also its headers, then also its key: a poison record must not stop each of its owners.
+    async fn write_letter(
+        &self,
+        mut letter: Record<'_>,
+        own_headers: usize,
+    ) -> Result<Option<Delivery>, Error> {
+        for lost in [LostPart::Value, LostPart::Headers, LostPart::Key] {
+            match self.write(&letter).await {
+                Err(ProduceError { kind: ProduceErrorKind::TooLarge { bytes, max }, .. }) => {
+                    tracing::warn!(
+                        topic = letter.topic,
+                        bytes,
+                        max,
+                        ?lost,
+                        "a dead letter is too large for this part"
+                    );
+                }
+                written => return written.map_err(not_written),
+            }
+            match lost {
+                LostPart::Value => letter.value = None,
+                LostPart::Headers => drop(letter.headers.drain(..own_headers)),
+                LostPart::Key => letter.key = None,
+            }
+        }
+        self.write(&letter).await.map_err(not_written)
     }
 
     fn await_writes(
@@ -166,20 +193,27 @@ impl Writer {
                     self.exchange.lock().skipped += 1;
                 }
                 GiveUp::DeadLetter(topic) => {
-                    let numbers = [record.partition().to_string(), offset.to_string(), attempts.to_string()];
                     let mut letter = Record::to(topic);
                     (letter.key, letter.value) = (record.key(), record.value());
                     letter.timestamp_ms = Some(record.timestamp_ms()).filter(|timestamp| *timestamp >= 0);
                     letter.headers.extend(record.headers());
+                    let own_headers = letter.headers.len();
+                    let numbers = [
+                        record.partition().to_string(),
+                        offset.to_string(),
+                        bytes_of(&letter).to_string(),
+                        attempts.to_string(),
+                    ];
                     let letter = letter
                         .header("ottla.error.topic", record.topic())
                         .header("ottla.error.partition", &numbers[0])
                         .header("ottla.error.offset", &numbers[1])
+                        .header("ottla.error.bytes", &numbers[2])
                         .header("ottla.error.group", &self.group)
-                        .header("ottla.error.attempts", &numbers[2])
+                        .header("ottla.error.attempts", &numbers[3])
                         .header("ottla.error.kind", kind)
-                        .header("ottla.error.reason", reason);
-                    deliveries.extend(self.write(letter).await?);
+                        .header("ottla.error.reason", shortened(reason));
+                    deliveries.extend(self.write_letter(letter, own_headers).await?);
                     self.exchange.lock().dead_letters += 1;
                 }
             }
@@ -211,16 +245,35 @@ impl Writer {
                     .header("ottla.error.group", &self.group)
                     .header("ottla.error.attempts", "0")
                     .header("ottla.error.kind", "corrupt")
-                    .header("ottla.error.reason", &reason);
-                // A batch that exceeds the request size is not copied: the headers name its offsets.
-                let fits = bytes.len() + DEAD_LETTER_OVERHEAD_BYTES <= self.request_bytes_max;
-                letter.value = fits.then_some(&**bytes);
-                let written = self.write(letter).await?;
+                    .header("ottla.error.reason", shortened(&reason));
+                // A batch that is larger than a record may be is not copied: the headers name its offsets.
+                letter.value = Some(bytes);
+                let written = self.write_letter(letter, 0).await?;
                 self.exchange.lock().dead_letters += 1;
                 Ok(written.into_iter().collect())
             }
         }
     }
+}
+
+/// A part that a dead letter does without if it is too large.
+#[derive(Clone, Copy, Debug)]
+enum LostPart {
+    Value,
+    Headers,
+    Key,
+}
+
+/// The bytes of a record's key, value and headers.
+fn bytes_of(record: &Record<'_>) -> usize {
+    let of = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
+    let headers: usize = record.headers.iter().map(|(name, value)| name.len() + of(*value)).sum();
+    of(record.key) + of(record.value) + headers
+}
+
+/// The reason, cut off at [`REASON_BYTES_MAX`].
+fn shortened(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
 fn not_written(error: ProduceError) -> Error {
