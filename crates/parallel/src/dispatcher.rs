@@ -290,7 +290,7 @@ impl Dispatcher {
         }
         drop(inner);
         if let Some(transaction) = &self.transaction {
-            next = next.min(transaction.next(now, self.settings.transaction));
+            next = next.min(transaction.next(now, self.transaction_limits()));
         }
         next.saturating_duration_since(now)
     }

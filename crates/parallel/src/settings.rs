@@ -264,13 +264,17 @@ impl Builder {
 
     /// Commits the outputs of handlers ([`Message::send`](crate::Message::send)) and the offsets of their input
     /// records in one transaction. The id must be unique to this process.
+    ///
+    /// A transaction whose records are not done after two thirds of `transaction.timeout.ms` is aborted, and its records are handled
+    /// again, with their first attempt. Set this property to more than a record takes with all its retries.
     #[must_use]
     pub fn exactly_once(mut self, transactional_id: &str) -> Self {
         self.exactly_once = Some(transactional_id.to_owned());
         self
     }
 
-    /// Sets how long a transaction accepts new records; the default is 100 ms. It is committed when these are done.
+    /// Sets how long a transaction accepts new records; the default is 100 ms, and the maximum a third of
+    /// `transaction.timeout.ms`. It is committed when these are done.
     #[must_use]
     pub fn transaction(mut self, interval: Duration) -> Self {
         self.transaction = interval;

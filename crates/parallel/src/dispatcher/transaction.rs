@@ -33,8 +33,8 @@ enum State {
     Idle,
     /// The transaction accepts records, since this time.
     Open(Instant),
-    /// The transaction accepts no more records and ends when its records are done.
-    Closing,
+    /// The transaction accepts no more records and ends when its records are done. It has been open since this time.
+    Closing(Instant),
 }
 
 impl Transaction {
@@ -48,12 +48,28 @@ impl Transaction {
     }
 
     /// The next time at which the state may change.
-    pub(crate) fn next(&self, now: Instant, interval: Duration) -> Instant {
+    pub(crate) fn next(&self, now: Instant, limits: TransactionLimits) -> Instant {
         match self.state {
             State::Idle => now + Duration::from_secs(1),
-            State::Open(since) => after(since, interval),
-            State::Closing => after(now, interval),
+            State::Open(since) => after(since, limits.interval),
+            State::Closing(since) => after(since, limits.age_max),
         }
+    }
+}
+
+/// The time limits of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TransactionLimits {
+    /// The time in which it accepts records.
+    interval: Duration,
+    /// The age at which it is aborted. The coordinator aborts it at `transaction.timeout.ms`, and fences the producer.
+    age_max: Duration,
+}
+
+impl TransactionLimits {
+    pub(crate) fn new(interval: Duration, timeout: Duration) -> Self {
+        let third = timeout / 3;
+        Self { interval: interval.min(third), age_max: third * 2 }
     }
 }
 
@@ -65,22 +81,33 @@ impl Dispatcher {
     /// Begins a transaction when records are waiting, closes it after its interval, and commits it when its records
     /// are done.
     pub(crate) async fn advance_transaction(&mut self) -> Result<(), Error> {
+        let limits = self.transaction_limits();
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         match transaction.state {
             State::Idle => self.begin_transaction_if_needed()?,
-            State::Open(since) if since.elapsed() >= self.settings.transaction => {
-                transaction.state = State::Closing;
+            State::Open(since) if since.elapsed() >= limits.interval => {
+                transaction.state = State::Closing(since);
             }
             State::Open(_) => {}
-            State::Closing => {
+            State::Closing(since) => {
                 if self.is_finished() {
                     self.commit_transaction(&[]).await?;
                     // At once: if all partitions are paused, no poll has records.
                     self.begin_transaction_if_needed()?;
+                } else if since.elapsed() >= limits.age_max {
+                    tracing::warn!(
+                        age_max = ?limits.age_max,
+                        "the transaction is aborted before transaction.timeout.ms; its records are handled again"
+                    );
+                    self.abort_transaction(&[]).await?;
                 }
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn transaction_limits(&self) -> TransactionLimits {
+        TransactionLimits::new(self.settings.transaction, self.settings.config.transaction_timeout)
     }
 
     fn begin_transaction_if_needed(&mut self) -> Result<(), Error> {
@@ -101,17 +128,20 @@ impl Dispatcher {
     }
 
     /// Ends the transaction before partitions are released. Commits it if all its records are done before the
-    /// deadline.
+    /// deadline, and before the transaction is too old.
     pub(crate) async fn end_transaction(
         &mut self,
         deadline: Instant,
         released: &[TopicPartition],
     ) -> Result<(), Error> {
+        let limits = self.transaction_limits();
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
-        if matches!(transaction.state, State::Idle) {
-            return Ok(());
-        }
-        transaction.state = State::Closing;
+        let since = match transaction.state {
+            State::Idle => return Ok(()),
+            State::Open(since) | State::Closing(since) => since,
+        };
+        transaction.state = State::Closing(since);
+        let deadline = deadline.min(after(since, limits.age_max));
         let mut result = Ok(());
         loop {
             result = result.and(self.writer.write_out().await);
