@@ -10,7 +10,7 @@ use crate::dispatcher::GroupDispatcher;
 use crate::error::{Error, Failure};
 use crate::exchange::Exchange;
 use crate::message::Message;
-use crate::settings::Builder;
+use crate::settings::{Builder, GiveUp};
 use crate::worker::{EachAsync, HandlerSettings, work};
 
 /// Requests a stop of a local processor.
@@ -42,7 +42,8 @@ impl Builder {
         self.check(false)?;
         self.set_properties()?;
         let client = connect(self.config.clone())?;
-        let mut core = Core::new(self.retry.clone(), self.breaker_settings(), fastrand::Rng::with_seed(seed));
+        let mut core = Core::new(self.retry.clone(), self.breaker_settings(), fastrand::Rng::with_seed(seed))
+            .stopping(self.gives_up() == GiveUp::Stop);
         if self.share {
             core = core.untracked();
         }

@@ -14,7 +14,7 @@ use crate::error::{BatchFailure, Error, Failure};
 use crate::exchange::Exchange;
 use crate::message::{Message, Messages};
 use crate::metrics::Metrics;
-use crate::settings::{Builder, Mode};
+use crate::settings::{Builder, GiveUp, Mode};
 use crate::worker::{self, Batches, BatchesAsync, Each, EachAsync, Handle, HandlerSettings, Spawn};
 
 /// Consumes topics as a member of a consumer group and passes the records to handlers. It never commits past
@@ -206,7 +206,8 @@ impl Builder {
         self.check(batches)?;
         self.set_properties()?;
         let client = Client::new(self.config.clone())?;
-        let mut core = Core::new(self.retry.clone(), self.breaker_settings(), fastrand::Rng::new());
+        let mut core = Core::new(self.retry.clone(), self.breaker_settings(), fastrand::Rng::new())
+            .stopping(self.gives_up() == GiveUp::Stop);
         if !self.tracked || self.share {
             core = core.untracked();
         }

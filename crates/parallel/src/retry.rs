@@ -19,8 +19,11 @@ pub struct Retry {
     pub(crate) holds: bool,
 }
 
+/// A failure count above all real ones: the handler cannot work, with any record.
+pub(crate) const FATAL: u32 = u32::MAX;
+
 /// A failure count above all real ones: the handler has ruled out a retry.
-pub(crate) const GIVEN_UP: u32 = u32::MAX;
+pub(crate) const GIVEN_UP: u32 = FATAL - 1;
 
 impl Retry {
     /// Gives up a failed record at once.
@@ -65,7 +68,7 @@ impl Retry {
     /// The delay after this many failures, or `None` if the record is given up. A random part of up to a quarter is
     /// subtracted, so that records that failed together are not retried together.
     pub(crate) fn after(&self, failures: u32, rng: &mut fastrand::Rng) -> Option<Duration> {
-        if failures == GIVEN_UP || failures > self.times {
+        if failures >= GIVEN_UP || failures > self.times {
             return None;
         }
         let doubled = self.delay.saturating_mul(1 << (failures.saturating_sub(1)).min(20));
@@ -93,7 +96,8 @@ mod tests {
             assert!((most * 3 / 4..=most).contains(&delay), "{failures}: {delay}");
         }
         assert_eq!(retry.after(5, &mut rng), None);
-        assert!(Retry::forever().after(u32::MAX - 1, &mut rng).is_some());
+        assert!(Retry::forever().after(GIVEN_UP - 1, &mut rng).is_some());
         assert_eq!(Retry::forever().after(GIVEN_UP, &mut rng), None);
+        assert_eq!(Retry::forever().after(FATAL, &mut rng), None);
     }
 }

@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use crate::core::breaker::FailureRuns;
 use crate::core::work::{Offsets, Outcome, Work};
-use crate::error::{BatchFailure, Error, Failure};
+use crate::error::{BatchFailure, Error, Failure, FailureKind};
 use crate::exchange::{CompletedWork, Exchange};
 use crate::message::{Found, Message, Messages, Piece, Pieces, PiecesIter, RecordPosition, Selection};
 use crate::outputs::Outputs;
-use crate::retry::GIVEN_UP;
+use crate::retry::{FATAL, GIVEN_UP};
 
 /// A function that starts the workers, one handler each.
 pub(crate) type Spawn<H> = fn(&Arc<Exchange>, HandlerSettings, Vec<H>) -> Result<Vec<JoinHandle<()>>, Error>;
@@ -154,7 +154,7 @@ enum StoppedAt<'a> {
     End,
     /// Before this record, which was not handled.
     Before(Found<'a>),
-    /// At this failed record, which holds its lane.
+    /// At this failed record, which holds its lane or stops the processor.
     Held(Found<'a>, Failure),
 }
 
@@ -200,7 +200,7 @@ async fn each(
         if !failure.is_final() {
             runs.fail();
         }
-        if holds {
+        if holds || failure.kind == FailureKind::Fatal {
             break StoppedAt::Held(found, failure);
         }
         let record =
@@ -278,7 +278,7 @@ async fn batch(
             }
             // A held lane retries the failed records of a batch together, so they stay in order. Records that are given up do not
             // hold it beside them.
-            let is_retried = failed_work.first().is_some_and(|part| part.failures != GIVEN_UP);
+            let is_retried = failed_work.first().is_some_and(|part| part.failures < GIVEN_UP);
             if settings.holds && work.lane.is_some() && (is_retried || failed_work.len() == 1) {
                 held = Some(failed_work.remove(0));
             }
@@ -419,6 +419,7 @@ fn part(
     failure: Option<Failure>,
 ) -> Work<Pieces> {
     let failures = match &failure {
+        Some(failure) if failure.kind == FailureKind::Fatal => FATAL,
         Some(failure) if failure.is_final() => GIVEN_UP,
         Some(_) => failures + 1,
         None => failures,

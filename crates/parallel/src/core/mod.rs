@@ -5,6 +5,8 @@ pub(crate) mod breaker;
 pub(crate) mod lanes;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tracker;
 pub(crate) mod work;
 
@@ -19,7 +21,7 @@ use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
 use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, StopOffset, Work};
 use crate::deadline::after;
-use crate::retry::Retry;
+use crate::retry::{FATAL, Retry};
 
 /// Assumed handling time before any measurement. Records are assumed to be slow, so each becomes its own work item.
 const RECORD_TIME_UNKNOWN: Duration = Duration::from_millis(1);
@@ -41,6 +43,10 @@ pub(crate) struct Core<P> {
     /// The last number assigned to work or to a delay.
     numbers: u64,
     breaker: Breaker,
+    /// `true` if a record that is given up stops the processor.
+    stops: bool,
+    /// `true` after a failure that stops the processor; see [`Core::is_halted`].
+    halted: bool,
     record_time: Duration,
     pub(crate) counts: Counts,
 }
@@ -75,7 +81,8 @@ struct Slot<P> {
     stopped: Arc<StopOffset>,
     /// Queued work, in order, while the partition is [`SlotState::Draining`].
     retained: Vec<Work<P>>,
-    /// The first offset of the records that failed while the partition was being drained. No commit passes it.
+    /// The first offset of the records that stop the processor, or that failed while the partition was being drained. No commit
+    /// passes it.
     dropped: i64,
 }
 
@@ -108,6 +115,8 @@ impl<P> Core<P> {
             delayed: BTreeMap::new(),
             numbers: 0,
             breaker: Breaker::new(breaker),
+            stops: false,
+            halted: false,
             record_time: RECORD_TIME_UNKNOWN,
             counts: Counts::default(),
         }
@@ -116,6 +125,12 @@ impl<P> Core<P> {
     /// Turns off the tracking of finished offsets.
     pub(crate) fn untracked(mut self) -> Self {
         self.tracked = false;
+        self
+    }
+
+    /// With `true`, a record that is given up stops the processor.
+    pub(crate) fn stopping(mut self, stops: bool) -> Self {
+        self.stops = stops;
         self
     }
 
@@ -188,7 +203,7 @@ impl<P> Core<P> {
 
     /// Takes a work item for a worker. The worker must report its [`Outcome`].
     pub(crate) fn take(&mut self, now: Instant) -> Option<Work<P>> {
-        if !self.lanes.has_ready() || !self.breaker.lets_through(now) {
+        if !self.lanes.has_ready() || !self.breaker.lets_through(now) || self.is_halted() {
             return None;
         }
         let work = self.lanes.take()?;
@@ -254,6 +269,8 @@ impl<P> Core<P> {
                 self.lanes.leave(lane, assignment);
             }
         }
+        // Before the same worker takes the next record of the lane.
+        self.halted |= given_up.iter().any(|work| self.stops || work.failures == FATAL);
         given_up
     }
 
@@ -298,6 +315,17 @@ impl<P> Core<P> {
         Some(work)
     }
 
+    /// `true` after a failure that stops the processor, until all partitions are being drained: a record after the failed one must
+    /// not be started.
+    fn is_halted(&self) -> bool {
+        self.halted && self.slots.iter().any(|slot| slot.state == SlotState::Assigned)
+    }
+
+    /// Starts records again: the work that has stopped them was removed, and its records will be handled again.
+    pub(crate) fn resume(&mut self) {
+        self.halted = false;
+    }
+
     /// Finishes the records: what they waited for was written.
     pub(crate) fn settle(&mut self, done: &PendingRecords, now: Instant) {
         match self.slot_mut(done.assignment) {
@@ -310,10 +338,12 @@ impl<P> Core<P> {
         }
     }
 
-    /// Removes the records without finishing them: the write has failed.
-    pub(crate) fn abandon(&mut self, assignment: AssignmentId) {
-        if let Some(slot) = self.slot_mut(assignment) {
+    /// Removes the records without finishing them: the write has failed, or they stop the processor.
+    pub(crate) fn abandon(&mut self, records: &PendingRecords) {
+        if let Some(slot) = self.slot_mut(records.assignment) {
             slot.running -= 1;
+            slot.dropped = slot.dropped.min(records.offsets.first());
+            self.halted = true;
         }
     }
 
@@ -347,7 +377,8 @@ impl<P> Core<P> {
         let Some(slot) = self.slot_mut(assignment) else { return };
         slot.state = SlotState::Draining;
         slot.stopped.set(i64::MIN);
-        (slot.retained, slot.dropped) = (retained, dropped);
+        slot.retained = retained;
+        slot.dropped = slot.dropped.min(dropped);
     }
 
     /// Starts the records before the last finished one, once nothing of a draining partition is being handled.

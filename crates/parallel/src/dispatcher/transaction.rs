@@ -220,6 +220,7 @@ impl Dispatcher {
             let mut inner = self.exchange.lock();
             inner.produced.clear();
             inner.given_up.clear();
+            inner.core.resume();
             for partition in self.assigned.values_mut() {
                 if let Some((assignment, _)) = partition.owned.take() {
                     inner.core.remove(assignment);

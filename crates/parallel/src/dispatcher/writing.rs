@@ -103,7 +103,7 @@ impl Writer {
         let mut inner = self.exchange.lock();
         match &written.result {
             Ok(()) => inner.settle(written.done, Instant::now()),
-            Err(_) => inner.core.abandon(written.done.assignment),
+            Err(_) => inner.core.abandon(&written.done),
         }
         written.result.map_err(not_written)
     }
@@ -164,7 +164,7 @@ impl Writer {
             }
             Ok(deliveries) => self.pending.push(done, deliveries),
             Err(error) => {
-                self.exchange.lock().core.abandon(done.assignment);
+                self.exchange.lock().core.abandon(&done);
                 return Err(error);
             }
         }

@@ -1,0 +1,119 @@
+//! Stories of single work items. The model covers all others.
+
+use super::*;
+
+const RETRY: Duration = Duration::from_secs(10);
+
+fn core(retry: Retry) -> Core<()> {
+    Core::new(retry, None, fastrand::Rng::with_seed(1))
+}
+
+/// Puts records into flight, each with a work item of its own.
+fn admit(core: &mut Core<()>, assignment: AssignmentId, lane: Option<u32>, offsets: &[i64], now: Instant) {
+    for offset in offsets {
+        let (offsets, size) = (Offsets::Each(vec![*offset]), Size { records: 1, bytes: 1 });
+        core.take_offsets(assignment, &offsets, size, now);
+        core.admit(Work { assignment, age: 0, lane, offsets, size, failures: 0, payload: () });
+    }
+}
+
+/// The report of a work item whose record was handled.
+fn handled(work: Work<()>) -> Outcome<()> {
+    let Work { assignment, age, lane, offsets, size, .. } = work;
+    Outcome {
+        assignment,
+        age,
+        lane,
+        offsets,
+        until: i64::MAX,
+        open: Vec::new(),
+        done: size,
+        runs: breaker::FailureRuns::default(),
+        deferred: false,
+        failed: Vec::new(),
+        held: None,
+        rest: None,
+        took: Duration::ZERO,
+    }
+}
+
+/// The report of a work item whose record failed, and holds its lane.
+fn held(mut work: Work<()>) -> Outcome<()> {
+    work.failures += 1;
+    let offset = work.offsets.first();
+    let Work { assignment, age, lane, ref offsets, .. } = work;
+    let mut outcome = handled(Work { assignment, age, lane, offsets: offsets.clone(), payload: (), ..work });
+    (outcome.until, outcome.open, outcome.done) = (offset, vec![offset], Size::default());
+    outcome.held = Some(work);
+    outcome
+}
+
+fn pending(work: &Work<()>) -> PendingRecords {
+    PendingRecords {
+        assignment: work.assignment,
+        offsets: work.offsets.clone(),
+        until: i64::MAX,
+        except: Vec::new(),
+        size: work.size,
+        rejected: false,
+    }
+}
+
+fn first_offset(work: Option<Work<()>>) -> Option<i64> {
+    work.map(|work| work.offsets.first())
+}
+
+/// The worker that reported the failure took the next record of the same key.
+#[test]
+fn no_record_is_started_after_one_that_stops_the_processor() {
+    let now = Instant::now();
+    let mut core = core(Retry::never()).stopping(true);
+    let (assignment, _) = core.assign(0, now);
+    admit(&mut core, assignment, Some(0), &[0, 1], now);
+    let work = core.take(now).expect("ready");
+    let given_up = core.finish(held(work), now);
+    assert_eq!(given_up.len(), 1);
+    assert_eq!(first_offset(core.take(now)), None);
+    core.abandon(&pending(&given_up[0]));
+    core.drain(assignment);
+    assert!(core.finish_gaps(assignment));
+    assert_eq!(first_offset(core.take(now)), None);
+}
+
+/// The drain started the records between the abandoned one and the last finished one. No commit could pass the abandoned one.
+#[test]
+fn records_after_an_abandoned_one_are_not_started_in_the_drain() {
+    let now = Instant::now();
+    let mut core = core(Retry::never());
+    let (assignment, _) = core.assign(0, now);
+    admit(&mut core, assignment, None, &[0, 1, 2, 3, 4], now);
+    let works: Vec<_> = (0..5).map(|_| core.take(now).expect("ready")).collect();
+    let mut unhandled = Vec::new();
+    for work in works {
+        match work.offsets.first() {
+            // Its output is to be written.
+            1 => {
+                let pending = pending(&work);
+                core.finish(Outcome { deferred: true, ..handled(work) }, now);
+                core.abandon(&pending);
+            }
+            4 => drop(core.finish(handled(work), now)),
+            _ => unhandled.push(work),
+        }
+    }
+    for work in unhandled {
+        // The worker has not started these.
+        let first = work.offsets.first();
+        let (open, done) = (vec![first], Size::default());
+        let rest = Work { offsets: work.offsets.clone(), payload: (), ..work };
+        core.finish(Outcome { until: first, open, done, rest: Some(rest), ..handled(work) }, now);
+    }
+    core.drain(assignment);
+    assert!(!core.finish_gaps(assignment));
+    let gap = core.take(now).expect("the record before the abandoned one");
+    assert_eq!(gap.offsets.first(), 0);
+    core.finish(handled(gap), now);
+    assert!(core.finish_gaps(assignment));
+    assert_eq!(first_offset(core.take(now)), None);
+    assert_eq!(core.progress(assignment).expect("owned").committable.offset, 1);
+}
