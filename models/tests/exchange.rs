@@ -1,9 +1,11 @@
 //! The exchange of a processor: work wakes workers, and its end wakes the dispatcher.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ottla_models::neighbours::exchange::{Core, Outcome, Outputs};
 use ottla_models::run::shuttle;
+use ottla_models::timer::deadline_after;
 use shuttle::future::block_on;
 use shuttle::sync::Barrier;
 use shuttle::thread;
@@ -15,6 +17,7 @@ macro_rules! model {
         shuttle(concat!("exchange, ", stringify!($variant)), 6_000, || {
             use ottla_models::exchange::$variant::exchange::{CompletedWork, Exchange, WakeCondition};
             let exchange = Arc::new(Exchange::new(Core::default(), 2, 1, false));
+            let now = deadline_after(Duration::ZERO);
             let both = Arc::new(Barrier::new(2));
             let workers = [(); 2].map(|()| {
                 let (exchange, both) = (exchange.clone(), both.clone());
@@ -33,10 +36,10 @@ macro_rules! model {
                 for number in wave {
                     let mut inner = exchange.lock();
                     inner.core.add(number);
-                    exchange.wake_workers(&mut inner);
+                    exchange.wake_workers(&mut inner, now);
                 }
                 // The dispatcher does so when an item waits for longer than it should.
-                exchange.wake_one(&mut exchange.lock());
+                exchange.wake_one(&mut exchange.lock(), now);
                 loop {
                     let mut inner = exchange.lock();
                     if inner.core.finished == finished {

@@ -526,7 +526,7 @@ impl AssignedPartition {
                 inner.core.admit(work);
             }
         }
-        exchange.wake_workers(&mut inner);
+        exchange.wake_workers(&mut inner, Instant::now());
     }
 
     /// Closes the batches that were opened before `since`.
@@ -541,7 +541,7 @@ impl AssignedPartition {
             for work in work {
                 inner.core.admit(work);
             }
-            exchange.wake_workers(&mut inner);
+            exchange.wake_workers(&mut inner, Instant::now());
         }
     }
 
@@ -580,7 +580,7 @@ impl AssignedPartition {
         for work in taken.work {
             inner.core.admit(work);
         }
-        exchange.wake_workers(&mut inner);
+        exchange.wake_workers(&mut inner, Instant::now());
     }
 }
 

@@ -229,7 +229,7 @@ impl Dispatcher {
         if let Some(due) = {
             let mut inner = self.exchange.lock();
             let due = inner.core.wake(now);
-            self.exchange.wake_workers(&mut inner);
+            self.exchange.wake_workers(&mut inner, now);
             due
         } {
             next = next.min(due);
@@ -282,9 +282,10 @@ impl Dispatcher {
         if missed {
             return Duration::ZERO;
         }
-        if Exchange::has_idle(&inner) {
+        if Exchange::has_idle(&inner, now) {
             next = next.min(now + WORKER_IDLE_MAX);
         }
+        next = inner.core.resumes_at(now).map_or(next, |resumes_at| next.min(resumes_at));
         if self.settings.tracked && self.transaction.is_none() && self.committing.is_none() {
             next = next.min(self.next_commit(&mut inner, now).unwrap_or(next));
         }
@@ -310,7 +311,7 @@ impl Dispatcher {
 
     /// Wakes a worker: the running ones are slower than expected if one is idle although work is ready.
     fn wake_idle_worker(&self) {
-        self.exchange.wake_one(&mut self.exchange.lock());
+        self.exchange.wake_one(&mut self.exchange.lock(), Instant::now());
     }
 
     /// The limits of each partition; at least one batch.
@@ -435,8 +436,8 @@ impl Dispatcher {
                 // Gaps may wait behind another partition's retry in their lane, or for the end of the breaker's pause.
                 let now = Instant::now();
                 let due = inner.core.wake(now).unwrap_or(deadline).min(deadline);
-                self.exchange.wake_workers(&mut inner);
-                let idle = Exchange::has_idle(&inner).then(|| now + WORKER_IDLE_MAX);
+                self.exchange.wake_workers(&mut inner, now);
+                let idle = Exchange::has_idle(&inner, now).then(|| now + WORKER_IDLE_MAX);
                 (quiet, idle.map_or(due, |idle| due.min(idle)))
             };
             if quiet || result.is_err() {

@@ -182,11 +182,16 @@ impl Exchange {
             acknowledges = share.done.is_empty();
             share.done.push(done_records(&outcome));
         }
-        let was_closed = inner.core.breaker().is_closed();
+        let breaker_state = |inner: &Inner| {
+            let breaker = inner.core.breaker();
+            (breaker.is_closed(), breaker.open_until())
+        };
+        let before = breaker_state(inner);
         let given_up = inner.core.finish(outcome, now);
-        // The dispatcher of a share group releases records when the breaker opens.
-        acknowledges |= inner.share.is_some() && was_closed && !inner.core.breaker().is_closed();
-        let wakes = deferred || acknowledges || !given_up.is_empty();
+        // The dispatcher waits for the end of a pause, and wakes workers when the breaker has closed. That of a share group
+        // releases records when it opens.
+        let breaker_turns = breaker_state(inner) != before;
+        let wakes = deferred || acknowledges || breaker_turns || !given_up.is_empty();
         inner.given_up.extend(given_up);
         let wakes = wakes
             || match inner.wake_condition {
@@ -205,11 +210,11 @@ impl Exchange {
     }
 
     /// Wakes as many workers as the ready work is worth.
-    pub(crate) fn wake_workers(&self, inner: &mut Inner) {
-        let lanes = inner.core.lanes();
-        if inner.idle == 0 || !lanes.has_ready() {
+    pub(crate) fn wake_workers(&self, inner: &mut Inner, now: Instant) {
+        if !Self::has_idle(inner, now) {
             return;
         }
+        let lanes = inner.core.lanes();
         let time = inner.core.record_time() * u32::try_from(lanes.queued_records()).unwrap_or(u32::MAX);
         let worth = (time.as_nanos() / WORTH_WAKING.as_nanos()) as usize + 1;
         let busy = self.workers - inner.idle;
@@ -218,8 +223,8 @@ impl Exchange {
     }
 
     /// Wakes one more worker if work is ready: the busy ones take longer than expected.
-    pub(crate) fn wake_one(&self, inner: &mut Inner) {
-        if inner.core.lanes().has_ready() {
+    pub(crate) fn wake_one(&self, inner: &mut Inner, now: Instant) {
+        if inner.core.can_start(now) {
             self.wake(inner, 1);
         }
     }
@@ -231,9 +236,9 @@ impl Exchange {
         }
     }
 
-    /// `true` if a worker is idle although work is ready.
-    pub(crate) fn has_idle(inner: &Inner) -> bool {
-        inner.idle > 0 && inner.core.lanes().has_ready()
+    /// `true` if a worker is idle although work is ready and may be started.
+    pub(crate) fn has_idle(inner: &Inner, now: Instant) -> bool {
+        inner.idle > 0 && inner.core.can_start(now)
     }
 
     /// The number of incomplete batches that idle workers can take. It is 0 while complete work waits for a worker.
@@ -289,4 +294,86 @@ pub(crate) struct CompletedWork {
     pub(crate) outcome: Outcome<Pieces>,
     pub(crate) outputs: Outputs,
     pub(crate) begun: Instant,
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::core::breaker::{BreakerSettings, FailureRuns};
+    use crate::core::work::{Offsets, Size};
+    use crate::retry::Retry;
+
+    /// An exchange with three work items, and a breaker that opens at the first failure.
+    fn filled(pause: Duration) -> Exchange {
+        let settings = BreakerSettings { failures: 1, pause, pause_max: pause };
+        let mut core = Core::new(Retry::never(), Some(settings), fastrand::Rng::with_seed(1));
+        let now = Instant::now();
+        let (assignment, stopped) = core.assign(0, now);
+        for offset in 0..3 {
+            let (offsets, size) = (Offsets::Range(offset, offset + 1), Size { records: 1, bytes: 1 });
+            let stopped = stopped.clone();
+            let payload = Pieces { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: None };
+            core.take_offsets(assignment, &offsets, size, now);
+            core.admit(Work { assignment, age: 0, lane: None, offsets, size, failures: 0, payload });
+        }
+        Exchange::new(core, 1, 1, false)
+    }
+
+    fn completed((work, begun): (Work<Pieces>, Instant), runs: FailureRuns) -> CompletedWork {
+        let Work { assignment, age, lane, offsets, size, .. } = work;
+        let outcome = Outcome {
+            assignment,
+            age,
+            lane,
+            offsets,
+            until: i64::MAX,
+            open: Vec::new(),
+            done: size,
+            runs,
+            deferred: false,
+            failed: Vec::new(),
+            held: None,
+            rest: None,
+            took: Duration::ZERO,
+        };
+        CompletedWork { outcome, outputs: Outputs::default(), begun }
+    }
+
+    const FAILED: FailureRuns = FailureRuns { first: 1, last: None };
+    const SUCCEEDED: FailureRuns = FailureRuns { first: 0, last: Some(0) };
+
+    /// The dispatcher and a worker woke each other 500 times a second for the whole pause.
+    #[test]
+    fn no_worker_is_woken_while_the_breaker_is_open() {
+        let pause = Duration::from_secs(3_600);
+        let exchange = filled(pause);
+        let work = exchange.next(None).now_or_never().flatten().expect("ready");
+        let mut next = Box::pin(exchange.next(Some(completed(work, FAILED))));
+        assert!(next.as_mut().now_or_never().is_none(), "the breaker is open");
+        let (now, mut inner) = (Instant::now(), exchange.lock());
+        assert!(inner.core.lanes().has_ready() && !Exchange::has_idle(&inner, now));
+        exchange.wake_workers(&mut inner, now);
+        exchange.wake_one(&mut inner, now);
+        assert_eq!(inner.idle, 1);
+        let resumes_at = inner.core.resumes_at(now).expect("the end of the pause");
+        assert!(resumes_at <= now + pause && Exchange::has_idle(&inner, resumes_at));
+        exchange.wake_one(&mut inner, resumes_at);
+        assert_eq!(inner.idle, 0);
+    }
+
+    #[test]
+    fn the_dispatcher_is_woken_when_the_breaker_opens_and_when_it_closes() {
+        let exchange = filled(Duration::ZERO);
+        let is_woken = || exchange.dispatcher_wake.notified().now_or_never().is_some();
+        let work = exchange.next(None).now_or_never().flatten().expect("ready");
+        assert!(!is_woken());
+        let trial = exchange.next(Some(completed(work, FAILED))).now_or_never().flatten().expect("ready");
+        assert!(is_woken());
+        let last = exchange.next(Some(completed(trial, SUCCEEDED))).now_or_never().flatten().expect("ready");
+        assert!(is_woken() && exchange.lock().core.breaker().is_closed());
+        assert!(exchange.next(Some(completed(last, SUCCEEDED))).now_or_never().is_none());
+        assert!(!is_woken());
+    }
 }

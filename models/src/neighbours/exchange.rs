@@ -103,12 +103,22 @@ impl Breaker {
     pub fn is_closed(&self) -> bool {
         true
     }
+
+    /// It stays closed.
+    pub fn open_until(&self) -> Option<Instant> {
+        None
+    }
 }
 
 impl<P> Core<P> {
     /// Adds a work item.
     pub fn add(&mut self, payload: P) {
         self.lanes.0.push_back(Work { payload });
+    }
+
+    /// `true` if a worker could take an item.
+    pub fn can_start(&self, _: Instant) -> bool {
+        self.lanes.has_ready()
     }
 
     /// The next work item.

@@ -201,9 +201,19 @@ impl<P> Core<P> {
         }
     }
 
+    /// `true` if a worker may start work. A lane that was emptied may still count; see [`Lanes::has_ready`].
+    pub(crate) fn can_start(&self, now: Instant) -> bool {
+        self.lanes.has_ready() && self.breaker.lets_through(now) && !self.is_halted()
+    }
+
+    /// The end of the circuit breaker's pause, if work waits for it.
+    pub(crate) fn resumes_at(&self, now: Instant) -> Option<Instant> {
+        self.breaker.open_until().filter(|until| *until > now && self.lanes.has_ready())
+    }
+
     /// Takes a work item for a worker. The worker must report its [`Outcome`].
     pub(crate) fn take(&mut self, now: Instant) -> Option<Work<P>> {
-        if !self.lanes.has_ready() || !self.breaker.lets_through(now) || self.is_halted() {
+        if !self.can_start(now) {
             return None;
         }
         let work = self.lanes.take()?;
@@ -359,8 +369,7 @@ impl<P> Core<P> {
             }
         }
         let due = self.delayed.keys().next().map(|(due, _)| *due);
-        let closes = self.breaker.open_until().filter(|until| *until > now && self.lanes.has_ready());
-        [due, closes].into_iter().flatten().min()
+        [due, self.resumes_at(now)].into_iter().flatten().min()
     }
 
     /// Begins to drain a partition: nothing of it is started until [`Core::finish_gaps`]. Records that wait for a

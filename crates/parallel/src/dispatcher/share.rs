@@ -121,7 +121,7 @@ impl ShareDispatcher {
                 biased;
                 Some(written) = self.writer.pending.next() => self.writer.settle(written)?,
                 () = self.exchange.dispatcher_wake.notified() => {}
-                () = sleep_until(next) => self.exchange.wake_one(&mut self.exchange.lock()),
+                () = sleep_until(next) => self.exchange.wake_one(&mut self.exchange.lock(), Instant::now()),
             }
         }
     }
@@ -328,7 +328,7 @@ impl ShareDispatcher {
         let open_until = {
             let mut inner = self.exchange.lock();
             let due = inner.core.wake(now);
-            self.exchange.wake_workers(&mut inner);
+            self.exchange.wake_workers(&mut inner, now);
             next = due.map_or(next, |due| next.min(due));
             inner.core.breaker().open_until()
         };
@@ -366,7 +366,7 @@ impl ShareDispatcher {
         if missed {
             return now;
         }
-        if Exchange::has_idle(&inner) {
+        if Exchange::has_idle(&inner, now) {
             next = next.min(now + WORKER_IDLE_MAX);
         }
         if inner.share.as_ref().is_some_and(|share| !share.done.is_empty()) {

@@ -155,8 +155,9 @@ impl Dispatcher {
             let due = {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
-                let due = inner.core.wake(Instant::now());
-                self.exchange.wake_workers(&mut inner);
+                let now = Instant::now();
+                let due = inner.core.wake(now);
+                self.exchange.wake_workers(&mut inner, now);
                 due.unwrap_or(deadline).min(deadline)
             };
             let dispatcher_wake = timeout_at(due, self.exchange.dispatcher_wake.notified()).await;
