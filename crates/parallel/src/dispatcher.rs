@@ -76,6 +76,8 @@ pub(crate) struct Dispatcher {
     commit_at: Instant,
     /// The time from which [`COMMIT_EARLY_RECORDS`] finished records are committed.
     commit_early_at: Instant,
+    /// The drain deadline, once a stop was requested.
+    stop_deadline: Option<Instant>,
 }
 
 impl Dispatcher {
@@ -98,6 +100,7 @@ impl Dispatcher {
             committing,
             commit_at,
             commit_early_at,
+            stop_deadline: None,
         }
     }
 
@@ -120,14 +123,15 @@ impl Dispatcher {
     }
 
     async fn consume(&mut self) -> Result<(), Error> {
-        if self.transaction.is_some() {
-            self.init_transactions().await?;
+        if self.transaction.is_some() && !self.init_transactions().await? {
+            return Ok(());
         }
         let topics: Vec<&str> = self.settings.topics.iter().map(String::as_str).collect();
         self.consumer.subscribe(&topics).await?;
         loop {
-            self.writer.write_out().await?;
+            self.writer.write_out()?;
             if self.exchange.lock().stopping {
+                self.stop_deadline.get_or_insert_with(|| after(Instant::now(), self.settings.drain));
                 return Ok(());
             }
             if self.transaction.is_some() {
@@ -141,8 +145,8 @@ impl Dispatcher {
                     self.note_committed(done);
                     continue;
                 }
-                Some(written) = self.writer.pending.next() => {
-                    self.writer.settle(written)?;
+                advanced = self.writer.advance() => {
+                    advanced?;
                     continue;
                 }
                 () = self.exchange.dispatcher_wake.notified() => continue,
@@ -398,7 +402,7 @@ impl Dispatcher {
     /// Gives up partitions: waits for their running handlers, up to the deadline, and commits what is done. Later
     /// results are dropped.
     async fn release_partitions(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
-        let deadline = after(Instant::now(), self.settings.drain);
+        let deadline = self.stop_deadline.unwrap_or_else(|| after(Instant::now(), self.settings.drain));
         let result = if self.transaction.is_some() {
             self.end_transaction(deadline, partitions).await
         } else {
@@ -425,7 +429,7 @@ impl Dispatcher {
         }
         let mut result = Ok(());
         loop {
-            result = result.and(self.writer.write_out().await);
+            result = result.and(self.writer.write_out());
             let (quiet, due) = {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
@@ -445,7 +449,7 @@ impl Dispatcher {
             }
             tokio::select! {
                 biased;
-                Some(written) = self.writer.pending.next() => result = self.writer.settle(written),
+                advanced = self.writer.advance() => result = advanced,
                 () = self.exchange.dispatcher_wake.notified() => {}
                 () = tokio::time::sleep_until(due) => {
                     if due < deadline {

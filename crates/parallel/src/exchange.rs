@@ -27,6 +27,8 @@ pub(crate) struct Exchange {
     workers_wake: Notify,
     /// Wakes the dispatcher.
     pub(crate) dispatcher_wake: Notify,
+    /// Wakes those that wait for a stop.
+    stop_wake: Notify,
     workers: usize,
     /// Maximum number of records per work item.
     piece_max: usize,
@@ -125,8 +127,8 @@ impl Exchange {
             skipped: 0,
             share: share.then(ShareProgress::default),
         };
-        let (workers_wake, dispatcher_wake) = (Notify::new(), Notify::new());
-        Self { inner: Mutex::new(inner), workers_wake, dispatcher_wake, workers, piece_max }
+        let (workers_wake, dispatcher_wake, stop_wake) = (Notify::new(), Notify::new(), Notify::new());
+        Self { inner: Mutex::new(inner), workers_wake, dispatcher_wake, stop_wake, workers, piece_max }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -254,7 +256,18 @@ impl Exchange {
             inner.core.stop_all();
         }
         drop(inner);
+        self.stop_wake.notify_waiters();
         self.dispatcher_wake.notify_one();
+    }
+
+    /// Waits until a stop is requested.
+    pub(crate) async fn stop_requested(&self) {
+        let mut requested = pin!(self.stop_wake.notified());
+        // Registered before the check, so that a stop between the two is not missed.
+        requested.as_mut().enable();
+        if !self.lock().stopping {
+            requested.await;
+        }
     }
 
     /// Closes the exchange: workers end after their current work item.

@@ -66,7 +66,8 @@ impl Processor {
     }
 
     /// Requests a stop and returns at once. In a share group, no record is started after that. The processor waits for
-    /// running handlers up to the drain deadline, commits the finished records and leaves the group.
+    /// running handlers and their outputs up to the drain deadline, commits the finished records and leaves the group. The
+    /// commit, or the end of the transaction, takes at most 10 s more, and so does leaving the group.
     /// [`Processor::join`] waits for all of that.
     pub fn stop(&self) {
         self.exchange.request_stop();

@@ -203,8 +203,8 @@ impl Builder {
     }
 
     /// Sets how long handlers may take after their partition is revoked or the processor stops; the default is 10 s.
-    /// In this time, running handlers end and the records before the last finished one are handled. Later results are
-    /// dropped, and the partition's next owner handles the records again.
+    /// In this time, running handlers end, their outputs are written, and the records before the last finished one are handled.
+    /// Later results are dropped, and the partition's next owner handles the records again.
     #[must_use]
     pub fn drain(mut self, deadline: Duration) -> Self {
         self.drain = deadline;

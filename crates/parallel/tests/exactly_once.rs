@@ -4,12 +4,19 @@
 
 mod support;
 
+use std::net::TcpListener;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use ottla_broker::{ApiKey, Fault, FaultRule};
 use ottla_client::Record;
 use ottla_parallel::{Failure, Mode, Order, Processor, Retry};
 use support::*;
+
+/// The offset that the processor has committed in its only partition.
+fn committed_by(processor: &Processor) -> Option<i64> {
+    processor.metrics().partitions.first().and_then(|partition| partition.committed)
+}
 
 /// The coordinator aborted the transaction and fenced its producer. The processor ended, although its retries had no limit.
 #[test]
@@ -35,9 +42,63 @@ fn an_outage_longer_than_the_transaction_timeout_does_not_end_the_processor() {
         .expect("a processor");
     await_that("both are committed", || {
         assert!(!processor.is_stopped(), "{:?}", processor.outcome());
-        committed(config.clone(), "orders", 1) >= 2
+        committed_by(&processor) == Some(2)
     });
     processor.stop();
     processor.join().expect("stopped");
     assert_eq!(read_all(config, "invoices", 1).len(), 1, "of the transaction that was committed");
+}
+
+/// The processor waited for the initialization of its transactions for three minutes.
+#[test]
+fn a_processor_without_a_coordinator_stops_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closed = listener.local_addr().expect("bound");
+    drop(listener);
+    let processor = Processor::builder(member(closed.to_string(), "workers"), Mode::MultiAsync)
+        .topics(["orders"])
+        .exactly_once("billing")
+        .start_each(|_| Ok(()))
+        .expect("a processor");
+    assert!(processor.wait(Duration::from_millis(300)).is_none(), "it waits for the coordinator");
+    processor.stop();
+    processor.wait(Duration::from_secs(15)).expect("stopped in time").expect("without an error");
+}
+
+/// The commit of the last transaction was tried for six minutes.
+#[test]
+fn a_stop_does_not_wait_for_a_coordinator_that_does_not_respond() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 10);
+    let hangs = FaultRule::new(ApiKey::EndTxn, Fault::Hang).times(1_000);
+    broker.cluster().add_fault(hangs).expect("a fault");
+    let config = member(broker.bootstrap_servers(), "workers");
+    let processor = Processor::builder(config.clone(), Mode::MultiAsync)
+        .topics(["orders"])
+        .exactly_once("billing")
+        .drain(Duration::from_millis(200))
+        .start_each(|message| {
+            message.send(&Record::to("invoices").value(message.value().unwrap_or_default()));
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("all handled", || processor.metrics().handled == 10);
+    processor.stop();
+    let ended = processor.wait(PATIENCE).expect("stopped in time");
+    assert!(ended.is_err(), "the last transaction is not committed");
+    drop(processor);
+    broker.cluster().clear_intercepts_of(ApiKey::EndTxn);
+    // The next processor ends the transaction, and handles the records again.
+    let processor = Processor::builder(config.clone(), Mode::MultiAsync)
+        .topics(["orders"])
+        .exactly_once("billing")
+        .start_each(|message| {
+            message.send(&Record::to("invoices").value(message.value().unwrap_or_default()));
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("all are committed", || committed_by(&processor) == Some(10));
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(read_all(config, "invoices", 1).len(), 10);
 }

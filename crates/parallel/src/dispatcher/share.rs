@@ -104,7 +104,7 @@ impl ShareDispatcher {
         // One poll that lasts: its records are acknowledged one by one.
         self.consumer.begin_poll()?;
         loop {
-            self.writer.write_out().await?;
+            self.writer.write_out()?;
             if self.exchange.lock().stopping {
                 return Ok(());
             }
@@ -119,7 +119,7 @@ impl ShareDispatcher {
             self.send();
             tokio::select! {
                 biased;
-                Some(written) = self.writer.pending.next() => self.writer.settle(written)?,
+                advanced = self.writer.advance() => advanced?,
                 () = self.exchange.dispatcher_wake.notified() => {}
                 () = sleep_until(next) => self.exchange.wake_one(&mut self.exchange.lock(), Instant::now()),
             }
@@ -421,7 +421,7 @@ impl ShareDispatcher {
         }
         let mut result = Ok(());
         loop {
-            result = result.and(self.writer.write_out().await);
+            result = result.and(self.writer.write_out());
             let now = Instant::now();
             self.read_results();
             // Renewed records, and those that arrive late.
@@ -443,7 +443,7 @@ impl ShareDispatcher {
             let next = self.renew_at.filter(|_| self.renews).map_or(deadline, |at| at.min(deadline));
             tokio::select! {
                 biased;
-                Some(written) = self.writer.pending.next() => result = self.writer.settle(written),
+                advanced = self.writer.advance() => result = advanced,
                 () = self.exchange.dispatcher_wake.notified() => {}
                 () = sleep_until(next) => {}
             }

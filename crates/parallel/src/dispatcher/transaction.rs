@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ottla_client::{OffsetAndMetadata, StartAt, TopicPartition, TransactionError};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use crate::deadline::after;
 use crate::error::Error;
 use crate::exchange::WakeCondition;
 
-use super::Dispatcher;
+use super::{Dispatcher, LEAVE_WITHIN};
 
 /// Time limit of a call to a coordinator.
 const CALL_WITHIN: Duration = Duration::from_secs(30);
@@ -74,8 +74,15 @@ impl TransactionLimits {
 }
 
 impl Dispatcher {
-    pub(crate) async fn init_transactions(&mut self) -> Result<(), Error> {
-        self.retry_call(async |it| it.writer.producer.init_transactions(CALL_WITHIN).await).await
+    /// Returns `false` if a stop was requested first.
+    pub(crate) async fn init_transactions(&mut self) -> Result<bool, Error> {
+        let exchange = self.exchange.clone();
+        let init = self.retry_call(async |it| it.writer.producer().init_transactions(CALL_WITHIN).await);
+        tokio::select! {
+            biased;
+            () = exchange.stop_requested() => Ok(false),
+            done = init => done.map(|()| true),
+        }
     }
 
     /// Begins a transaction when records are waiting, closes it after its interval, and commits it when its records
@@ -114,7 +121,7 @@ impl Dispatcher {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         let is_waiting = self.assigned.values().any(|partition| !partition.waiting.is_empty());
         if is_waiting && matches!(transaction.state, State::Idle) {
-            self.writer.producer.begin_transaction()?;
+            self.writer.producer().begin_transaction()?;
             transaction.state = State::Open(Instant::now());
         }
         Ok(())
@@ -122,7 +129,7 @@ impl Dispatcher {
 
     fn is_finished(&self) -> bool {
         let inner = self.exchange.lock();
-        let through = inner.produced.is_empty() && inner.given_up.is_empty();
+        let through = inner.produced.is_empty() && inner.given_up.is_empty() && !self.writer.has_unwritten();
         let mut owned = self.assigned.values().filter_map(|partition| Some(partition.owned.as_ref()?.0));
         through && owned.all(|assignment| inner.core.is_finished(assignment))
     }
@@ -144,7 +151,7 @@ impl Dispatcher {
         let deadline = deadline.min(after(since, limits.age_max));
         let mut result = Ok(());
         loop {
-            result = result.and(self.writer.write_out().await);
+            result = result.and(self.writer.write_out());
             for partition in self.assigned.values_mut() {
                 partition.flush(&self.exchange, Instant::now());
             }
@@ -160,9 +167,15 @@ impl Dispatcher {
                 self.exchange.wake_workers(&mut inner, now);
                 due.unwrap_or(deadline).min(deadline)
             };
-            let dispatcher_wake = timeout_at(due, self.exchange.dispatcher_wake.notified()).await;
-            if dispatcher_wake.is_err() && Instant::now() >= deadline {
-                break;
+            tokio::select! {
+                biased;
+                advanced = self.writer.advance() => result = advanced,
+                () = self.exchange.dispatcher_wake.notified() => {}
+                () = sleep_until(due) => {
+                    if due >= deadline {
+                        break;
+                    }
+                }
             }
         }
         if result.is_ok() && self.is_finished() {
@@ -202,11 +215,11 @@ impl Dispatcher {
         if !offsets.is_empty() {
             let group = self.consumer.group_metadata().await?;
             self.retry_call(async |it| {
-                it.writer.producer.send_offsets_to_transaction(offsets, &group, CALL_WITHIN).await
+                it.writer.producer().send_offsets_to_transaction(offsets, &group, CALL_WITHIN).await
             })
             .await?;
         }
-        self.retry_call(async |it| it.writer.producer.commit_transaction(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.writer.producer().commit_transaction(CALL_WITHIN).await).await
     }
 
     /// Aborts the transaction and restarts every partition at its committed offset, except those that are being released:
@@ -222,6 +235,7 @@ impl Dispatcher {
             inner.produced.clear();
             inner.given_up.clear();
             inner.core.resume();
+            self.writer.clear();
             for partition in self.assigned.values_mut() {
                 if let Some((assignment, _)) = partition.owned.take() {
                     inner.core.remove(assignment);
@@ -239,20 +253,40 @@ impl Dispatcher {
             // Seeking fails for a partition whose loss was not polled yet. Its next owner starts at the committed offset.
             let _ = self.consumer.seek(&at, StartAt::Offset(offset)).await;
         }
-        self.retry_call(async |it| it.writer.producer.abort_transaction(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.writer.producer().abort_transaction(CALL_WITHIN).await).await
     }
 
-    /// Repeats a call that failed with a retriable error.
+    /// Repeats a call that failed with a retriable error. After a stop was requested, the call ends [`LEAVE_WITHIN`] after the drain
+    /// deadline: the coordinator then decides about the transaction, which includes the offsets of its records.
     async fn retry_call(
         &mut self,
         call: impl AsyncFn(&Self) -> Result<(), TransactionError>,
     ) -> Result<(), Error> {
-        let mut tries = 0;
-        loop {
-            match call(self).await {
-                Err(error) if error.is_retriable() && tries < ABORTS_MAX => tries += 1,
-                done => return done.map_err(Error::from),
+        let (exchange, drain, begun) = (self.exchange.clone(), self.settings.drain, Instant::now());
+        let mut stop_deadline = self.stop_deadline;
+        let stopped = async {
+            exchange.stop_requested().await;
+            let deadline = *stop_deadline.get_or_insert_with(|| after(Instant::now(), drain));
+            sleep_until(after(deadline, LEAVE_WITHIN)).await;
+        };
+        let called = async {
+            let mut tries = 0;
+            loop {
+                match call(self).await {
+                    Err(error) if error.is_retriable() && tries < ABORTS_MAX => tries += 1,
+                    done => return done.map_err(Error::from),
+                }
             }
-        }
+        };
+        let done = tokio::select! {
+            biased;
+            done = called => done,
+            () = stopped => {
+                let what = "a call to the transaction coordinator, before the end of the stop".into();
+                Err(ottla_client::Error::TimedOut { what, waited_ms: begun.elapsed().as_millis() }.into())
+            }
+        };
+        self.stop_deadline = stop_deadline;
+        done
     }
 }

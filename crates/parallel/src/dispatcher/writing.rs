@@ -1,10 +1,11 @@
 //! Writes the outputs of handlers and dead letters.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use ottla_client::{CorruptBatch, Delivery, ProduceError, ProduceErrorKind, Producer, Record};
 use tokio::time::Instant;
 
@@ -12,7 +13,6 @@ use crate::core::work::{PendingRecords, Work};
 use crate::error::{Error, FailureKind};
 use crate::exchange::{Exchange, Produced};
 use crate::message::Pieces;
-use crate::outputs::Outputs;
 use crate::settings::{Builder, GiveUp};
 
 /// Maximum length of the reason in a dead letter: an error may quote a whole document.
@@ -21,20 +21,20 @@ const REASON_BYTES_MAX: usize = 4096;
 type Write = Pin<Box<dyn Future<Output = WriteResult> + Send>>;
 
 /// The result of a write.
-pub(crate) struct WriteResult {
+struct WriteResult {
     done: PendingRecords,
     result: Result<(), ProduceError>,
 }
 
 /// Writes that are not yet acknowledged.
 #[derive(Default)]
-pub(crate) struct PendingWrites(FuturesUnordered<Write>);
+struct PendingWrites(FuturesUnordered<Write>);
 
 impl PendingWrites {
     /// The next acknowledged write; pending if there is none.
-    pub(crate) async fn next(&mut self) -> Option<WriteResult> {
+    async fn next(&mut self) -> WriteResult {
         match self.0.next().await {
-            Some(written) => Some(written),
+            Some(written) => written,
             None => std::future::pending().await,
         }
     }
@@ -52,9 +52,31 @@ impl PendingWrites {
 
 /// Writes outputs and dead letters, and finishes their input records.
 pub(crate) struct Writer {
+    sink: Sink,
+    pending: PendingWrites,
+    /// Outputs and given-up records for which the producer had no room, in order. Their records are in flight, which bounds them.
+    unwritten: VecDeque<Unwritten>,
+    /// The part of the first of them that the producer has taken.
+    begun: Begun,
+}
+
+/// Records to write.
+enum Unwritten {
+    Outputs(Produced),
+    GivenUp(Work<Pieces>),
+}
+
+/// The part of an [`Unwritten`] that the producer has taken.
+#[derive(Default)]
+struct Begun {
+    records: usize,
+    deliveries: Vec<Delivery>,
+}
+
+/// The producer, and the action for records that are given up.
+struct Sink {
     exchange: Arc<Exchange>,
-    pub(crate) producer: Producer,
-    pub(crate) pending: PendingWrites,
+    producer: Producer,
     give_up: GiveUp,
     group: String,
     /// `true` in exactly-once mode: no single write is awaited, as the commit of the transaction covers it.
@@ -63,44 +85,67 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(settings: &Builder, exchange: Arc<Exchange>, producer: Producer) -> Self {
-        Self {
+        let sink = Sink {
             exchange,
             producer,
-            pending: PendingWrites::default(),
             give_up: settings.gives_up(),
             group: settings.config.group_id.clone().unwrap_or_default(),
             is_transactional: settings.exactly_once.is_some(),
-        }
+        };
+        let (pending, unwritten, begun) = (PendingWrites::default(), VecDeque::new(), Begun::default());
+        Self { sink, pending, unwritten, begun }
     }
 
-    /// Writes new outputs and handles newly given-up records.
-    pub(crate) async fn write_out(&mut self) -> Result<(), Error> {
-        let (produced, given_up) = {
-            let mut inner = self.exchange.lock();
-            (std::mem::take(&mut inner.produced), std::mem::take(&mut inner.given_up))
-        };
-        let mut result = Ok(());
-        for Produced { done, outputs } in produced {
-            let written = self.write_all(&outputs).await;
-            result = result.and(self.await_writes(done, written));
+    pub(crate) const fn producer(&self) -> &Producer {
+        &self.sink.producer
+    }
+
+    /// `true` if the producer has no room for some records.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Drops the unwritten records: their transaction is aborted.
+    pub(crate) fn clear(&mut self) {
+        self.unwritten.clear();
+        self.begun = Begun::default();
+    }
+
+    /// Takes new outputs and newly given-up records, and writes all for which the producer has room.
+    pub(crate) fn write_out(&mut self) -> Result<(), Error> {
+        {
+            let mut inner = self.sink.exchange.lock();
+            self.unwritten.extend(std::mem::take(&mut inner.produced).into_iter().map(Unwritten::Outputs));
+            self.unwritten.extend(std::mem::take(&mut inner.given_up).into_iter().map(Unwritten::GivenUp));
         }
-        for work in given_up {
-            let written = match &work.payload.corrupt {
-                Some(corrupt) => self.give_up_corrupt(corrupt).await,
-                None => self.give_up(&work).await,
-            };
-            let Work { assignment, offsets, size, .. } = work;
-            let rejected = self.give_up == GiveUp::Skip;
-            let (until, except) = (i64::MAX, Vec::new());
-            let done = PendingRecords { assignment, offsets, until, except, size, rejected };
-            result = result.and(self.await_writes(done, written));
+        let mut result = Ok(());
+        while let Some(first) = self.unwritten.front() {
+            let Some(written) = self.sink.write(first, &mut self.begun).now_or_never() else { break };
+            result = result.and(self.await_writes(written));
         }
         result
     }
 
+    /// Waits until a write is acknowledged, or until the producer has room for the first unwritten records. Finishes the records
+    /// that have no more to wait for. Pending if there are none. Cancel safe: the next call continues.
+    pub(crate) async fn advance(&mut self) -> Result<(), Error> {
+        let Self { sink, pending, unwritten, begun } = self;
+        let write = async {
+            match unwritten.front() {
+                Some(first) => sink.write(first, begun).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            acknowledged = pending.next() => self.settle(acknowledged),
+            written = write => self.await_writes(written),
+        }
+    }
+
     /// Finishes the records that waited for a write.
-    pub(crate) fn settle(&mut self, written: WriteResult) -> Result<(), Error> {
-        let mut inner = self.exchange.lock();
+    fn settle(&self, written: WriteResult) -> Result<(), Error> {
+        let mut inner = self.sink.exchange.lock();
         match &written.result {
             Ok(()) => inner.settle(written.done, Instant::now()),
             Err(_) => inner.core.abandon(&written.done),
@@ -108,15 +153,51 @@ impl Writer {
         written.result.map_err(not_written)
     }
 
-    async fn write_all(&self, outputs: &Outputs) -> Result<Vec<Delivery>, Error> {
-        let mut deliveries = Vec::new();
-        for record in outputs.iter() {
-            deliveries.extend(self.write(&record).await.map_err(not_written)?);
+    /// Awaits the acknowledgements of the first unwritten records, which the producer has taken or refused.
+    fn await_writes(&mut self, written: Result<(), Error>) -> Result<(), Error> {
+        let Begun { deliveries, .. } = std::mem::take(&mut self.begun);
+        let Some(first) = self.unwritten.pop_front() else { return written };
+        let done = match first {
+            Unwritten::Outputs(Produced { done, .. }) => done,
+            Unwritten::GivenUp(Work { assignment, offsets, size, .. }) => {
+                let rejected = self.sink.give_up == GiveUp::Skip;
+                PendingRecords { assignment, offsets, until: i64::MAX, except: Vec::new(), size, rejected }
+            }
+        };
+        match written {
+            Ok(()) if deliveries.is_empty() => self.sink.exchange.lock().settle(done, Instant::now()),
+            Ok(()) => self.pending.push(done, deliveries),
+            Err(_) => self.sink.exchange.lock().core.abandon(&done),
         }
-        Ok(deliveries)
+        written
+    }
+}
+
+impl Begun {
+    fn add(&mut self, written: Option<Delivery>) {
+        self.records += 1;
+        self.deliveries.extend(written);
+    }
+}
+
+impl Sink {
+    /// Writes records from the one at which the last call was cancelled. Cancel safe.
+    async fn write(&self, unwritten: &Unwritten, begun: &mut Begun) -> Result<(), Error> {
+        match unwritten {
+            Unwritten::Outputs(Produced { outputs, .. }) => {
+                for record in outputs.iter().skip(begun.records) {
+                    begun.add(self.write_record(&record).await.map_err(not_written)?);
+                }
+                Ok(())
+            }
+            Unwritten::GivenUp(work) => match &work.payload.corrupt {
+                Some(corrupt) => self.give_up_corrupt(corrupt, begun).await,
+                None => self.give_up(work, begun).await,
+            },
+        }
     }
 
-    async fn write(&self, record: &Record<'_>) -> Result<Option<Delivery>, ProduceError> {
+    async fn write_record(&self, record: &Record<'_>) -> Result<Option<Delivery>, ProduceError> {
         if self.is_transactional {
             self.producer.send_unobserved(record).await?;
             return Ok(None);
@@ -132,7 +213,7 @@ impl Writer {
         own_headers: usize,
     ) -> Result<Option<Delivery>, Error> {
         for lost in [LostPart::Value, LostPart::Headers, LostPart::Key] {
-            match self.write(&letter).await {
+            match self.write_record(&letter).await {
                 Err(ProduceError { kind: ProduceErrorKind::TooLarge { bytes, max }, .. }) => {
                     tracing::warn!(
                         topic = letter.topic,
@@ -150,33 +231,14 @@ impl Writer {
                 LostPart::Key => letter.key = None,
             }
         }
-        self.write(&letter).await.map_err(not_written)
-    }
-
-    fn await_writes(
-        &mut self,
-        done: PendingRecords,
-        written: Result<Vec<Delivery>, Error>,
-    ) -> Result<(), Error> {
-        match written {
-            Ok(deliveries) if deliveries.is_empty() => {
-                self.exchange.lock().settle(done, Instant::now());
-            }
-            Ok(deliveries) => self.pending.push(done, deliveries),
-            Err(error) => {
-                self.exchange.lock().core.abandon(&done);
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.write_record(&letter).await.map_err(not_written)
     }
 
     /// Applies [`GiveUp`] to a record whose retries are used up. After a fatal failure the processor stops instead.
-    async fn give_up(&self, work: &Work<Pieces>) -> Result<Vec<Delivery>, Error> {
+    async fn give_up(&self, work: &Work<Pieces>, begun: &mut Begun) -> Result<(), Error> {
         let failure = work.payload.failure.as_ref();
         let (reason, kind) = failure.map_or(("", ""), |failure| (&*failure.reason, failure.kind.name()));
-        let mut deliveries = Vec::new();
-        for found in work.payload.iter() {
+        for found in work.payload.iter().skip(begun.records) {
             let record = found.map_err(|corrupt| corrupt.error().clone())?.record;
             let (offset, attempts) = (record.offset(), work.payload.attempts);
             if failure.is_some_and(|failure| failure.kind == FailureKind::Fatal) {
@@ -191,6 +253,7 @@ impl Writer {
                 GiveUp::Skip => {
                     tracing::warn!(at = %record.at(), offset, attempts, reason, "record given up");
                     self.exchange.lock().skipped += 1;
+                    begun.add(None);
                 }
                 GiveUp::DeadLetter(topic) => {
                     let mut letter = Record::to(topic);
@@ -213,16 +276,16 @@ impl Writer {
                         .header("ottla.error.attempts", &numbers[3])
                         .header("ottla.error.kind", kind)
                         .header("ottla.error.reason", shortened(reason));
-                    deliveries.extend(self.write_letter(letter, own_headers).await?);
+                    begun.add(self.write_letter(letter, own_headers).await?);
                     self.exchange.lock().dead_letters += 1;
                 }
             }
         }
-        Ok(deliveries)
+        Ok(())
     }
 
     /// Applies [`GiveUp`] to undecodable records as a whole: their number is unknown.
-    async fn give_up_corrupt(&self, corrupt: &CorruptBatch) -> Result<Vec<Delivery>, Error> {
+    async fn give_up_corrupt(&self, corrupt: &CorruptBatch, begun: &mut Begun) -> Result<(), Error> {
         let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
         let (at, bytes) = (corrupt.at(), corrupt.bytes());
         match &self.give_up {
@@ -230,7 +293,7 @@ impl Writer {
             GiveUp::Skip => {
                 tracing::warn!(%at, from, next, error = %corrupt.error(), "undecodable records given up");
                 self.exchange.lock().skipped += 1;
-                Ok(Vec::new())
+                Ok(())
             }
             GiveUp::DeadLetter(topic) => {
                 let numbers =
@@ -248,15 +311,15 @@ impl Writer {
                     .header("ottla.error.reason", shortened(&reason));
                 // A batch that is larger than a record may be is not copied: the headers name its offsets.
                 letter.value = Some(bytes);
-                let written = self.write_letter(letter, 0).await?;
+                begun.add(self.write_letter(letter, 0).await?);
                 self.exchange.lock().dead_letters += 1;
-                Ok(written.into_iter().collect())
+                Ok(())
             }
         }
     }
 }
 
-/// A part that a dead letter does without if it is too large.
+/// A part that is left out of a dead letter that is too large.
 #[derive(Clone, Copy, Debug)]
 enum LostPart {
     Value,
