@@ -33,8 +33,9 @@ enum State {
     Ready,
     /// A worker runs an item of this lane, from this assignment.
     Busy(AssignmentId),
-    /// The lane's first record has failed and waits for its retry.
-    Held,
+    /// The lane's first record has failed and waits for its retry. The number distinguishes this hold from earlier ones, whose end
+    /// may come later.
+    Held(u64),
 }
 
 #[derive(Debug)]
@@ -100,14 +101,14 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// Blocks the lane until [`Lanes::release`]: its front record has failed and will be retried.
-    pub(crate) fn hold(&mut self, index: u32) {
-        self.lane(index).state = State::Held;
+    /// Blocks the lane until [`Lanes::release`] with this number: its front record has failed and will be retried.
+    pub(crate) fn hold(&mut self, index: u32, hold: u64) {
+        self.lane(index).state = State::Held(hold);
     }
 
-    /// Makes a held lane ready: its retry is due.
-    pub(crate) fn release(&mut self, index: u32) {
-        if self.lane(index).state == State::Held {
+    /// Makes a held lane ready: its retry is due. Ignores the end of a hold whose record was removed.
+    pub(crate) fn release(&mut self, index: u32, hold: u64) {
+        if self.lane(index).state == State::Held(hold) {
             self.free_lane(index);
         }
     }
@@ -125,7 +126,7 @@ impl<P> Lanes<P> {
         let (mut removed, mut dropped) = (BTreeMap::new(), i64::MAX);
         for index in 0..self.all.len() {
             let lane = &mut self.all[index];
-            let was_held = lane.state == State::Held
+            let was_held = matches!(lane.state, State::Held(_))
                 && lane.queue.front().is_some_and(|work| work.assignment == assignment);
             if was_held && let Some(work) = lane.queue.pop_front() {
                 dropped = dropped.min(work.offsets.first());

@@ -63,7 +63,8 @@ pub(crate) struct Counts {
 
 #[derive(Debug)]
 enum Delayed<P> {
-    Lane(u32),
+    /// A lane, and the number of its hold.
+    Lane(u32, u64),
     Free(Work<P>),
 }
 
@@ -267,35 +268,34 @@ impl<P> Core<P> {
         for work in failed {
             given_up.extend(self.fail(work, now));
         }
-        let holds = held.is_some_and(|held| {
-            let (kept, lost) = self.hold(held, now);
+        let hold = held.and_then(|held| {
+            let (hold, lost) = self.hold(held, now);
             given_up.extend(lost);
-            kept
+            hold
         });
-        if let Some(lane) = lane {
-            if holds {
-                self.lanes.hold(lane);
-            } else {
-                self.lanes.leave(lane, assignment);
-            }
+        match (lane, hold) {
+            (Some(lane), Some(hold)) => self.lanes.hold(lane, hold),
+            (Some(lane), None) => self.lanes.leave(lane, assignment),
+            (None, _) => {}
         }
         // Before the same worker takes the next record of the lane.
         self.halted |= given_up.iter().any(|work| self.stops || work.failures == FATAL);
         given_up
     }
 
-    /// Handles a failure for which the lane must wait. Returns `true` if the lane is held, and the work whose retries
-    /// are used up.
-    fn hold(&mut self, work: Work<P>, now: Instant) -> (bool, Option<Work<P>>) {
-        let Some(lane) = work.lane else { return (false, self.fail(work, now)) };
-        let Some(delay) = self.failed(&work) else { return (false, self.give_up(work)) };
+    /// Handles a failure for which the lane must wait. Returns the number of the hold if the lane is held, and the work whose
+    /// retries are used up.
+    fn hold(&mut self, work: Work<P>, now: Instant) -> (Option<u64>, Option<Work<P>>) {
+        let Some(lane) = work.lane else { return (None, self.fail(work, now)) };
+        let Some(delay) = self.failed(&work) else { return (None, self.give_up(work)) };
         if !self.is_assigned(work.assignment) {
             self.note_dropped(&work);
-            return (false, None);
+            return (None, None);
         }
         self.lanes.put_back(work);
-        self.delay(after(now, delay), Delayed::Lane(lane));
-        (true, None)
+        let hold = self.age();
+        self.delay(after(now, delay), Delayed::Lane(lane, hold));
+        (Some(hold), None)
     }
 
     /// Schedules failed work that no lane waits for. Returns it if its retries are used up.
@@ -364,7 +364,7 @@ impl<P> Core<P> {
                 break;
             }
             match entry.remove() {
-                Delayed::Lane(lane) => self.lanes.release(lane),
+                Delayed::Lane(lane, hold) => self.lanes.release(lane, hold),
                 Delayed::Free(work) => self.lanes.push(work),
             }
         }
@@ -381,7 +381,7 @@ impl<P> Core<P> {
                 dropped = dropped.min(work.offsets.first());
                 false
             }
-            Delayed::Free(_) | Delayed::Lane(_) => true,
+            Delayed::Free(_) | Delayed::Lane(..) => true,
         });
         let Some(slot) = self.slot_mut(assignment) else { return };
         slot.state = SlotState::Draining;

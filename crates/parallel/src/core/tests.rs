@@ -117,3 +117,25 @@ fn records_after_an_abandoned_one_are_not_started_in_the_drain() {
     assert_eq!(first_offset(core.take(now)), None);
     assert_eq!(core.progress(assignment).expect("owned").committable.offset, 1);
 }
+
+/// The timer of a removed record ended the delay of another partition's record in the same lane.
+#[test]
+fn the_end_of_a_removed_hold_does_not_release_the_next_hold_of_its_lane() {
+    let begin = Instant::now();
+    let mut core = core(Retry::times(3).delay(RETRY).delay_max(RETRY).holding());
+    let (revoked, _) = core.assign(0, begin);
+    admit(&mut core, revoked, Some(0), &[0], begin);
+    let work = core.take(begin).expect("ready");
+    core.finish(held(work), begin);
+    core.remove(revoked);
+    let (assignment, _) = core.assign(0, begin);
+    let later = begin + RETRY / 2;
+    admit(&mut core, assignment, Some(0), &[0], later);
+    let work = core.take(later).expect("ready");
+    core.finish(held(work), later);
+    // The first delay has ended. The second one has at least three quarters of its time, from `later`.
+    core.wake(begin + RETRY);
+    assert_eq!(first_offset(core.take(begin + RETRY)), None);
+    core.wake(later + RETRY);
+    assert_eq!(first_offset(core.take(later + RETRY)), Some(0));
+}
