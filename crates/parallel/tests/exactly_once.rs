@@ -5,7 +5,8 @@
 mod support;
 
 use std::net::TcpListener;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Fault, FaultRule};
@@ -21,11 +22,11 @@ fn committed_by(processor: &Processor) -> Option<i64> {
 /// The coordinator aborted the transaction and fenced its producer. The processor ended, although its retries had no limit.
 #[test]
 fn an_outage_longer_than_the_transaction_timeout_does_not_end_the_processor() {
+    static OUTAGE: OnceLock<Instant> = OnceLock::new();
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 0, 2);
     let mut config = member(broker.bootstrap_servers(), "workers");
     config.set("transaction.timeout.ms", "4500").expect("a property");
-    static OUTAGE: OnceLock<Instant> = OnceLock::new();
     let processor = Processor::builder(config.clone(), Mode::MultiAsync)
         .topics(["orders"])
         .order(Order::Partition)
@@ -77,6 +78,8 @@ fn a_stop_does_not_wait_for_a_coordinator_that_does_not_respond() {
         .topics(["orders"])
         .exactly_once("billing")
         .drain(Duration::from_millis(200))
+        // The stop ends the first transaction.
+        .transaction(Duration::from_secs(3_600))
         .start_each(|message| {
             message.send(&Record::to("invoices").value(message.value().unwrap_or_default()));
             Ok(())
@@ -101,4 +104,37 @@ fn a_stop_does_not_wait_for_a_coordinator_that_does_not_respond() {
     processor.stop();
     processor.join().expect("stopped");
     assert_eq!(read_all(config, "invoices", 1).len(), 10);
+}
+
+/// The records had failed fast, so one worker seemed to suffice for all of them. The transaction was aborted at the drain deadline.
+#[test]
+fn all_workers_handle_what_is_due_while_the_last_transaction_ends() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 4);
+    let failed = Arc::new(AtomicUsize::new(0));
+    let fails = failed.clone();
+    let config = member(broker.bootstrap_servers(), "workers");
+    let processor = Processor::builder(config.clone(), Mode::MultiAsync)
+        .topics(["orders"])
+        .workers(4)
+        .exactly_once("billing")
+        .drain(Duration::from_secs(10))
+        .retry(Retry::times(3).delay(Duration::from_secs(1)))
+        .start_each(move |message| {
+            if message.attempt() == 1 {
+                fails.fetch_add(1, Ordering::Relaxed);
+                return Err(Failure::new("not yet"));
+            }
+            // Four in a row exceed the deadline.
+            let end = Instant::now() + Duration::from_secs(3);
+            while let Some(left) = end.checked_duration_since(Instant::now()) {
+                std::thread::park_timeout(left);
+            }
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("all have failed once", || failed.load(Ordering::Relaxed) == 4);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed(config, "orders", 1), 4);
 }

@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::deadline::after;
 use crate::error::Error;
-use crate::exchange::WakeCondition;
+use crate::exchange::{Exchange, WakeCondition};
 
-use super::{Dispatcher, LEAVE_WITHIN};
+use super::{Dispatcher, LEAVE_WITHIN, WORKER_IDLE_MAX};
 
 /// Time limit of a call to a coordinator.
 const CALL_WITHIN: Duration = Duration::from_secs(30);
@@ -163,9 +163,10 @@ impl Dispatcher {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
                 let now = Instant::now();
-                let due = inner.core.wake(now);
+                let due = inner.core.wake(now).unwrap_or(deadline).min(deadline);
                 self.exchange.wake_workers(&mut inner, now);
-                due.unwrap_or(deadline).min(deadline)
+                let idle = Exchange::has_idle(&inner, now).then(|| now + WORKER_IDLE_MAX);
+                idle.map_or(due, |idle| due.min(idle))
             };
             tokio::select! {
                 biased;
@@ -175,6 +176,7 @@ impl Dispatcher {
                     if due >= deadline {
                         break;
                     }
+                    self.wake_idle_worker();
                 }
             }
         }
