@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ottla_client::Config;
+use ottla_client::{Config, Rebalance};
 
 use crate::core::breaker::BreakerSettings;
 use crate::error::Error;
@@ -318,6 +318,8 @@ impl Builder {
     pub(crate) fn set_properties(&mut self) -> Result<(), Error> {
         self.config.set_all([("enable.auto.commit", "false"), ("enable.auto.offset.store", "false")])?;
         self.config.corrupt_returned = true;
+        // Records of a partition follow the event that assigns it, and its revocation waits for the drain.
+        self.config.rebalance = Rebalance::Polled;
         if self.share {
             self.config.set("share.acknowledgement.mode", "explicit")?;
             self.config.fetch_wait_max = self.config.fetch_wait_max.min(SHARE_FETCH_WAIT_MAX);
@@ -375,5 +377,22 @@ impl Builder {
             )));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without events, an exactly-once processor dropped all records. With [`Rebalance::Application`], none had partitions.
+    #[test]
+    fn a_processor_takes_its_assignment_at_polls_whatever_is_configured() {
+        for rebalance in [Rebalance::Silent, Rebalance::Application] {
+            let mut config = Config::new("localhost:9092");
+            config.rebalance = rebalance;
+            let mut builder = Builder::new(config, Mode::Sync);
+            builder.set_properties().expect("valid properties");
+            assert_eq!(builder.config.rebalance, Rebalance::Polled);
+        }
     }
 }
