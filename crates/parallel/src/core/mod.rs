@@ -47,6 +47,8 @@ pub(crate) struct Core<P> {
     stops: bool,
     /// `true` after a failure that stops the processor; see [`Core::is_halted`].
     halted: bool,
+    /// `true` after [`Core::stop_all`].
+    stopped: bool,
     record_time: Duration,
     pub(crate) counts: Counts,
 }
@@ -118,6 +120,7 @@ impl<P> Core<P> {
             breaker: Breaker::new(breaker),
             stops: false,
             halted: false,
+            stopped: false,
             record_time: RECORD_TIME_UNKNOWN,
             counts: Counts::default(),
         }
@@ -158,7 +161,11 @@ impl<P> Core<P> {
             Some(index) => self.slots[index] = slot,
             None => self.slots.push(slot),
         }
-        (AssignmentId { slot: index as u32, generation }, stopped)
+        let assignment = AssignmentId { slot: index as u32, generation };
+        if self.stopped {
+            self.stop(assignment);
+        }
+        (assignment, stopped)
     }
 
     /// `true` if the offsets `from..next` fit into the tracker's window now.
@@ -446,8 +453,9 @@ impl<P> Core<P> {
             .retain(|_, delayed| !matches!(delayed, Delayed::Free(work) if work.assignment == assignment));
     }
 
-    /// Stops all partitions.
+    /// Stops all partitions, also those that are assigned later.
     pub(crate) fn stop_all(&mut self) {
+        self.stopped = true;
         for index in 0..self.slots.len() {
             let generation = self.slots[index].generation;
             self.stop(AssignmentId { slot: index as u32, generation });

@@ -139,3 +139,18 @@ fn the_end_of_a_removed_hold_does_not_release_the_next_hold_of_its_lane() {
     core.wake(later + RETRY);
     assert_eq!(first_offset(core.take(later + RETRY)), Some(0));
 }
+
+/// A record of a share group that arrived in a new partition during the stop was started.
+#[test]
+fn no_record_is_started_after_a_stop_of_all_partitions() {
+    let now = Instant::now();
+    let mut core = core(Retry::never()).untracked();
+    let (before, _) = core.assign(0, now);
+    core.stop_all();
+    let (assignment, stopped) = core.assign(0, now);
+    assert!(stopped.stops(0));
+    for assignment in [before, assignment] {
+        admit(&mut core, assignment, None, &[0], now);
+        assert_eq!(first_offset(core.take(now)), None);
+    }
+}
