@@ -184,10 +184,18 @@ impl Log {
     /// from now on, and all else stays readable.
     pub(crate) fn set_unsound_aside(&mut self, number: usize, unsound: Unsound) -> io::Result<BadRange> {
         let Unsound { position, expected } = unsound;
+        let base = self.segments[number].base_offset;
+        // A scrub and a reader, which check without the lock, can find the same damage. It may be skipped already.
+        let is_known = |bad: &&BadRange| {
+            bad.segment == base && (bad.position..bad.position + bad.bytes).contains(&position)
+        };
+        if let Some(known) = self.bad.iter().find(is_known) {
+            return Ok(*known);
+        }
         // A scrub reads without the lock: the files may have been closed meanwhile.
         self.open_segment(number).map_err(|(source, _)| source)?;
         let segment = &self.segments[number];
-        let (base, size, end_offset) = (segment.base_offset, segment.size, segment.end_offset);
+        let (size, end_offset) = (segment.size, segment.end_offset);
         let file = segment.log().clone();
         let mut window = Window::new(&*file, size, SCAN_CHUNK_BYTES);
         let mut budget = size.saturating_mul(4) + (64 << 20);

@@ -148,6 +148,24 @@ fn damage_that_a_scrub_finds_in_a_deleted_log_is_not_noted() {
     assert_eq!(disk.paths(), before);
 }
 
+/// It was set aside again: it was logged twice, and readers did not pass it any more.
+#[test]
+fn damage_that_is_found_twice_stays_skipped() {
+    let disk = closed();
+    flip(&disk, &log_files(&disk)[0], batch_bytes(&disk) + 70);
+    let (mut log, _) = open(&disk, &small());
+    let task = |log: &mut Log| {
+        let task = log.scrub(ScrubCursor::default(), u64::MAX).expect("readable").expect("a closed segment");
+        task.run().expect("memory does not fail")
+    };
+    let (first, second) = (task(&mut log), task(&mut log));
+    log.scrubbed(first).expect("noted");
+    let skipped = log.skip_damage(1).expect("stored").expect("1 is damaged");
+    log.scrubbed(second).expect("noted");
+    assert_eq!(log.quarantined(), [skipped]);
+    assert_eq!(records(&mut log).len(), RECORDS - 1);
+}
+
 #[test]
 fn readers_pass_damage_that_is_skipped_also_after_a_restart() {
     let disk = closed();
