@@ -160,8 +160,12 @@ impl World {
         let request =
             m::CreateTopicsRequest { topics: topics.into(), timeout_ms: 30_000, validate_only: false };
         let made = raw.ask(7, &request).expect("an answer");
+        let mut new: BTreeMap<String, Uuid> = BTreeMap::new();
         for topic in made.topics {
-            assert!(matches!(topic.error_code, ErrorCode::None | ErrorCode::TopicAlreadyExists), "{topic:?}");
+            match topic.error_code {
+                ErrorCode::None => drop(new.insert(topic.name, topic.topic_id)),
+                code => assert_eq!(code, ErrorCode::TopicAlreadyExists, "{}", topic.name),
+            }
         }
         wait_until(&format!("the topics of {}", self.name), APPLIED_WITHIN, || {
             let all = m::MetadataRequest { topics: None, ..Default::default() };
@@ -174,7 +178,11 @@ impl World {
                 .filter(|topic| has_leader(topic))
                 .map(|topic| (topic.name.clone().unwrap_or_default(), topic.topic_id));
             let ids: BTreeMap<String, Uuid> = ids.collect();
-            EXISTING.iter().all(|name| ids.contains_key(*name)).then_some(ids)
+            // Metadata can have the topic that was deleted before.
+            let is_current = |name: &&str| {
+                ids.get(*name).is_some_and(|id| new.get(*name).is_none_or(|created| created == id))
+            };
+            EXISTING.iter().all(is_current).then_some(ids)
         })
     }
 
