@@ -7,7 +7,7 @@ const NICE: i32 = 10;
 
 /// The time slice of these threads in nanoseconds, the longest that Linux takes (from 6.12 on). A thread that is woken takes the
 /// processor at once from one whose slice is longer, unless it has used more than its share. Otherwise it can wait for a tick, 4 ms
-/// with 250 Hz, whatever their priorities are: long work has to yield as well.
+/// with 250 Hz, whatever their priorities are. A thread of such a slice must not yield: it would give up all of it.
 const SLICE_NS: u64 = 100_000_000;
 
 /// `struct sched_attr` of Linux, in its first version.

@@ -147,8 +147,7 @@ fn requests_over_tls_behind_one_that_waits() {
 fn survive(attack: Attack) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seconds: Option<u64> =
-        std::env::var("OTTLA_HOSTILE_SECONDS").ok().map(|text| text.parse().expect("seconds"));
+    let seconds = seconds();
     let dir = tempfile::tempdir().expect("a directory");
     let processors = Processors::of_this_thread();
     if seconds.is_some() {
@@ -206,6 +205,11 @@ fn survive(attack: Attack) {
     processors.take_all();
 }
 
+/// The length of a measurement; `None` if nothing is measured.
+fn seconds() -> Option<u64> {
+    std::env::var("OTTLA_HOSTILE_SECONDS").ok().map(|text| text.parse().expect("seconds"))
+}
+
 /// The processors of a measurement: the broker has the first one, and its clients have the others, as if they ran on other
 /// machines. On shared processors the latency is that of Linux: it wakes the honest client behind the busy broker, and leaves it
 /// there for up to a tick of 4 ms.
@@ -240,9 +244,13 @@ impl Processors {
     }
 }
 
-/// Attackers have machines of their own: here they take what the broker and the honest client leave. A thread of the idle
-/// class never delays the others, while one of a low priority runs to the end of its time slice.
+/// Attackers have machines of their own: in a measurement they take what the broker and the honest client leave. A thread of the idle
+/// class never delays the others, while one of a low priority runs to the end of its time slice. Without a measurement it would
+/// have to wait for all other tests.
 fn be_nice() {
+    if seconds().is_none() {
+        return;
+    }
     let own = rustix::thread::gettid();
     rustix::process::setpriority_process(Some(own), 19).expect("a lower priority is allowed");
     let own = own.as_raw_nonzero().to_string();
