@@ -550,7 +550,7 @@ impl<T: Transport> Connection<T> {
             let (bytes, errors) = match done.reply {
                 Reply::Answer(chain, errors) => {
                     let (bytes, encrypted_max) = (chain.len(), self.io.encrypted_bytes_max());
-                    let write = write_response(&mut self.io, pace, chain);
+                    let write = pin!(write_response(&mut self.io, pace, chain));
                     write_beside(write, &mut self.pending, encrypted_max, &self.context).await?;
                     (bytes, errors)
                 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use ottla_protocol::ApiKey;
@@ -68,13 +68,14 @@ pub(super) async fn progress(
 
 /// Writes a response, and polls the requests behind it meanwhile: one of them can have the turn or the memory that other connections
 /// wait for, and the client may take long to read.
+///
+/// The caller pins the write: a future that moves into another one needs its memory twice, for each connection.
 pub(super) async fn write_beside(
-    write: impl Future<Output = io::Result<()>>,
+    mut write: Pin<&mut impl Future<Output = io::Result<()>>>,
     pending: &mut VecDeque<Pending>,
     encrypted_max: usize,
     context: &ConnectionContext,
 ) -> io::Result<()> {
-    let mut write = pin!(write);
     poll_fn(|cx| {
         let written = write.as_mut().poll(cx);
         if written.is_pending() {
