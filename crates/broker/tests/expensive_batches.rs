@@ -176,7 +176,9 @@ fn a_client_that_reads_nothing_keeps_no_turn_for_checks() {
         12,
         &ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() },
     );
-    let pipeline = [large.clone(), refused.repeat(14), large].concat();
+    // While the first batches are checked, all requests arrive. Then the responses fill the buffers of the kernel, and the last batches
+    // wait for their turn.
+    let pipeline = [large.repeat(4), refused.repeat(6), large.repeat(5)].concat();
     let is_over = Arc::new(AtomicBool::new(false));
     let busy = {
         let (is_over, expensive) = (is_over.clone(), expensive.clone());
@@ -188,7 +190,10 @@ fn a_client_that_reads_nothing_keeps_no_turn_for_checks() {
         })
     };
     // Its send buffer may be full: it is written until the end of the test.
-    let mut unread = std::net::TcpStream::connect(address).expect("the broker listens");
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(2 << 10).expect("a socket");
+    socket.connect(&address.into()).expect("the broker listens");
+    let mut unread = std::net::TcpStream::from(socket);
     let other = unread.try_clone().expect("a socket");
     let sender = std::thread::spawn(move || drop(unread.write_all(&pipeline)));
     let mut connection = Raw::connect(address);
