@@ -128,11 +128,12 @@ impl State {
     /// Forgets the brokers that the metadata has named, and does not name any more, when no connection to them is open.
     fn forget_brokers(&mut self) {
         let Self { brokers, nodes, of_forgotten, .. } = self;
+        let named: BTreeSet<&Arc<str>> = nodes.values().collect();
         brokers.retain(|address, broker| {
             let keeps = !broker.is_of_metadata
                 || broker.is_connected()
                 || !broker.flights.is_empty()
-                || nodes.values().any(|known| known == address);
+                || named.contains(address);
             if !keeps {
                 of_forgotten.tx += broker.tx;
                 of_forgotten.tx_bytes += broker.tx_bytes;
