@@ -129,7 +129,8 @@ impl ConsumerControl {
         Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self) })
     }
 
-    /// Creates a queue for this partition alone, in its current assignment and in all later ones.
+    /// Creates a queue for this partition alone, in its current assignment and in all later ones, until the queue is dropped. The
+    /// partition need not be assigned yet. A second queue for the partition takes the place of the first one.
     pub fn split_kept(&self, partition: &TopicPartition) -> PartitionQueue {
         let queue = Queue::of(&self.inbox, self.inbox.split_kept(partition));
         PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self) }
