@@ -3,11 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::control::start_each;
+use super::control::{committed_each, start_each};
 use super::membership_status::MembershipStep;
 use super::poll_activity::LastPoll;
 use super::subscription::Subscription;
@@ -102,20 +101,12 @@ impl Application {
         }
         if !partitions.is_empty() {
             self.shared.step(MembershipStep::Taking);
-            match self.shared.start_at_committed(partitions.clone()).await {
-                Ok(starts) if !is_lost() => {
-                    self.shared.own(&partitions);
-                    self.shared.add_partitions(&starts);
-                }
-                // The others start although the coordinator refuses the offset of one.
-                Err(error) if error.broker_code() == Some(ErrorCode::TopicAuthorizationFailed) => {
-                    start_each(&self.shared, &partitions, &is_lost).await?;
-                }
-                started => drop(started?),
-            }
+            let committed = committed_each(&self.shared, partitions.clone()).await?;
             if is_lost() {
                 return Ok(());
             }
+            self.shared.own(&partitions);
+            start_each(&self.shared, &partitions, &committed);
         }
         if self.config().rebalance == Rebalance::Polled && (always || !partitions.is_empty()) {
             self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));

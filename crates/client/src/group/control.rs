@@ -120,7 +120,10 @@ fn reply_later<T: 'static>(
 }
 
 /// The committed offsets of these partitions, each from its files or from the coordinator, with its own error.
-async fn committed_each(shared: &Shared, partitions: Vec<TopicPartition>) -> Result<CommittedEach, Error> {
+pub(super) async fn committed_each(
+    shared: &Shared,
+    partitions: Vec<TopicPartition>,
+) -> Result<CommittedEach, Error> {
     let (in_files, others): (Vec<_>, Vec<_>) =
         partitions.into_iter().partition(|at| shared.files_of(at).is_some());
     let in_files = shared.committed_offsets(&in_files).await?;
@@ -375,12 +378,15 @@ async fn change_assignment(
         return Err(Error::Config(format!("incremental_assign: {at} is assigned already")));
     }
     shared.add_partitions(&partitions);
-    let left_off = |(at, start): (TopicPartition, StartAt)| (start == StartAt::Committed).then_some(at);
     let pending: Vec<_> = partitions.into_iter().filter_map(left_off).collect();
     if !pending.is_empty() {
         tasks.spawn_local(start_where_left_off(shared.clone(), pending));
     }
     Ok(())
+}
+
+fn left_off((at, start): (TopicPartition, StartAt)) -> Option<TopicPartition> {
+    (start == StartAt::Committed).then_some(at)
 }
 
 /// Looks up the committed offsets, with retries, and starts the partitions there. A partition that is removed and assigned
@@ -427,30 +433,20 @@ fn waits_for_offset(pending: &CursorRef, cursor: &Cursor) -> bool {
     pending.is(cursor) && cursor.position == Position::Unresolved(StartAt::Committed)
 }
 
-/// Assigns partitions, each from its committed offset or with the refusal of it, unless the member is lost meanwhile.
-pub(super) async fn start_each(
-    shared: &Shared,
-    partitions: &[TopicPartition],
-    is_lost: &impl Fn() -> bool,
-) -> Result<(), Error> {
-    let found = committed_each(shared, partitions.to_vec()).await?;
-    if let Some(code) =
-        found.values().filter_map(|offset| offset.as_ref().err()).find(|code| code.is_retriable())
-    {
-        return Err(Error::Broker { what: "the committed offsets".into(), code: *code });
-    }
-    if is_lost() {
-        return Ok(());
-    }
-    let starts: Vec<_> = partitions.iter().map(|at| (at.clone(), StartAt::Committed)).collect();
-    shared.own(partitions);
+/// Assigns partitions, each from its committed offset. One whose offset is refused does not stop the others, as in librdkafka.
+pub(super) fn start_each(shared: &Rc<Shared>, partitions: &[TopicPartition], committed: &CommittedEach) {
+    let start = |at: &TopicPartition| match committed.get(at) {
+        Some(Err(_)) => StartAt::Committed,
+        Some(Ok(offset)) => shared.start_from(Some(offset), || shared.reset_of(at)),
+        None => shared.start_from(None, || shared.reset_of(at)),
+    };
+    let starts: Vec<_> = partitions.iter().map(|at| (at.clone(), start(at))).collect();
     shared.add_partitions(&starts);
-    for at in partitions {
-        if let Some(pending) = shared.cursors.update(at, |cursor| CursorRef::of(cursor)) {
-            start_with(shared, &pending, at, found.get(at));
-        }
+    // Their errors are reported there, or they are looked up again.
+    let left: Vec<_> = starts.into_iter().filter_map(left_off).collect();
+    if !left.is_empty() {
+        tokio::task::spawn_local(start_where_left_off(shared.clone(), left));
     }
-    Ok(())
 }
 
 /// Starts a partition at its committed offset. A refused offset is reported, and the partition stops until it is moved or assigned

@@ -266,11 +266,13 @@ impl Shared {
         &self,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
-        let config = &self.cluster.config;
-        let own = |at: &TopicPartition| {
-            self.inbox.progress(at).map(|progress| progress.reset(config.auto_offset_reset))
-        };
-        self.start_at_committed_or(partitions, |at| own(at).unwrap_or(config.auto_offset_reset)).await
+        self.start_at_committed_or(partitions, |at| self.reset_of(at)).await
+    }
+
+    /// The start position of a partition without a committed offset.
+    fn reset_of(&self, at: &TopicPartition) -> OffsetReset {
+        let reset = self.cluster.config.auto_offset_reset;
+        self.inbox.progress(at).map_or(reset, |progress| progress.reset(reset))
     }
 
     /// The same, with a given start position for partitions without a committed offset.
