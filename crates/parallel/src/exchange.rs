@@ -335,22 +335,7 @@ mod tests {
     }
 
     fn completed((work, begun): (Work<Pieces>, Instant), runs: FailureRuns) -> CompletedWork {
-        let Work { assignment, age, lane, offsets, size, .. } = work;
-        let outcome = Outcome {
-            assignment,
-            age,
-            lane,
-            offsets,
-            until: i64::MAX,
-            open: Vec::new(),
-            done: size,
-            runs,
-            deferred: false,
-            failed: Vec::new(),
-            held: None,
-            rest: None,
-            took: Duration::ZERO,
-        };
+        let outcome = Outcome { runs, ..Outcome::handled(work) };
         CompletedWork { outcome, outputs: Outputs::default(), begun }
     }
 

@@ -17,32 +17,13 @@ fn admit(core: &mut Core<()>, assignment: AssignmentId, lane: Option<u32>, offse
     }
 }
 
-/// The report of a work item whose record was handled.
-fn handled(work: Work<()>) -> Outcome<()> {
-    let Work { assignment, age, lane, offsets, size, .. } = work;
-    Outcome {
-        assignment,
-        age,
-        lane,
-        offsets,
-        until: i64::MAX,
-        open: Vec::new(),
-        done: size,
-        runs: breaker::FailureRuns::default(),
-        deferred: false,
-        failed: Vec::new(),
-        held: None,
-        rest: None,
-        took: Duration::ZERO,
-    }
-}
-
 /// The report of a work item whose record failed, and holds its lane.
 fn held(mut work: Work<()>) -> Outcome<()> {
     work.failures += 1;
     let offset = work.offsets.first();
     let Work { assignment, age, lane, ref offsets, .. } = work;
-    let mut outcome = handled(Work { assignment, age, lane, offsets: offsets.clone(), payload: (), ..work });
+    let mut outcome =
+        Outcome::handled(Work { assignment, age, lane, offsets: offsets.clone(), payload: (), ..work });
     (outcome.until, outcome.open, outcome.done) = (offset, vec![offset], Size::default());
     outcome.held = Some(work);
     outcome
@@ -94,10 +75,10 @@ fn records_after_an_abandoned_one_are_not_started_in_the_drain() {
             // Its output is to be written.
             1 => {
                 let pending = pending(&work);
-                core.finish(Outcome { deferred: true, ..handled(work) }, now);
+                core.finish(Outcome { deferred: true, ..Outcome::handled(work) }, now);
                 core.abandon(&pending);
             }
-            4 => drop(core.finish(handled(work), now)),
+            4 => drop(core.finish(Outcome::handled(work), now)),
             _ => unhandled.push(work),
         }
     }
@@ -106,13 +87,13 @@ fn records_after_an_abandoned_one_are_not_started_in_the_drain() {
         let first = work.offsets.first();
         let (open, done) = (vec![first], Size::default());
         let rest = Work { offsets: work.offsets.clone(), payload: (), ..work };
-        core.finish(Outcome { until: first, open, done, rest: Some(rest), ..handled(work) }, now);
+        core.finish(Outcome { until: first, open, done, rest: Some(rest), ..Outcome::handled(work) }, now);
     }
     core.drain(assignment);
     assert!(!core.finish_gaps(assignment));
     let gap = core.take(now).expect("the record before the abandoned one");
     assert_eq!(gap.offsets.first(), 0);
-    core.finish(handled(gap), now);
+    core.finish(Outcome::handled(gap), now);
     assert!(core.finish_gaps(assignment));
     assert_eq!(first_offset(core.take(now)), None);
     assert_eq!(core.progress(assignment).expect("owned").committable.offset, 1);

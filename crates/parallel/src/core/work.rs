@@ -148,6 +148,29 @@ pub(crate) struct Outcome<P> {
     pub(crate) took: std::time::Duration,
 }
 
+#[cfg(test)]
+impl<P> Outcome<P> {
+    /// The report of a work item whose records were all handled.
+    pub(crate) fn handled(work: Work<P>) -> Self {
+        let Work { assignment, age, lane, offsets, size, .. } = work;
+        Self {
+            assignment,
+            age,
+            lane,
+            offsets,
+            until: i64::MAX,
+            open: Vec::new(),
+            done: size,
+            runs: FailureRuns::default(),
+            deferred: false,
+            failed: Vec::new(),
+            held: None,
+            rest: None,
+            took: std::time::Duration::ZERO,
+        }
+    }
+}
+
 /// Records whose handlers have succeeded and that are done once a write is acknowledged.
 #[derive(Debug)]
 pub(crate) struct PendingRecords {
