@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest};
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, PartitionData};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::{FxHashMap, FxHasher};
 use tokio::time::Instant;
@@ -375,6 +375,22 @@ pub(crate) struct Said<'a> {
     pub(crate) name: &'a Name,
     pub(crate) high_watermark: i64,
     pub(crate) log_start_offset: i64,
+}
+
+impl<'a> Said<'a> {
+    pub(crate) fn of(name: &'a Name, data: &PartitionData) -> Self {
+        if data.error_code == ErrorCode::None {
+            let (high_watermark, log_start_offset) = (data.high_watermark, data.log_start_offset);
+            return Self { name, high_watermark, log_start_offset };
+        }
+        Self::refused(name)
+    }
+
+    /// A partition with an error. The next answer without one names it, even if it has neither records nor another high watermark: a
+    /// client that has changed its offset learns that it is at the end.
+    pub(crate) const fn refused(name: &'a Name) -> Self {
+        Self { name, high_watermark: -1, log_start_offset: -1 }
+    }
 }
 
 impl SessionLimits {

@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::delete_records::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
+};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
 use ottla_wire::Seal;
 
@@ -131,6 +134,35 @@ fn a_session_tells_what_is_new_and_remembers_what_is_wanted() {
     let unknown = FetchRequest { session_id: session_id + 1, ..again(1, Vec::new()) };
     let unknown = connection.ask(12, &unknown).expect("an answer");
     assert_eq!(unknown.error_code, ErrorCode::FetchSessionIdNotFound);
+}
+
+/// The high watermark beside OFFSET_OUT_OF_RANGE counted as known: the partition was left out of the next answers, and a client that
+/// fetched at its end then did not learn that it was there.
+#[test]
+fn a_partition_that_had_an_error_is_in_the_next_answer() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let written = connection.produce("orders", -1, &batch(&[b"x".as_slice(); 10], &Seal::default()));
+    assert_eq!(written.error_code, ErrorCode::None);
+    let partitions = vec![DeleteRecordsPartition { partition_index: 0, offset: 10 }];
+    let topics = vec![DeleteRecordsTopic { name: "orders".into(), partitions }];
+    let request = DeleteRecordsRequest { topics, timeout_ms: 10_000 };
+    let deleted = connection.ask(2, &request).expect("an answer");
+    assert_eq!(deleted.topics[0].partitions[0].error_code, ErrorCode::None);
+
+    let now = Duration::ZERO;
+    let opened =
+        connection.ask(12, &FetchRequest { session_epoch: 0, ..fetch(now, 0, &[5]) }).expect("an answer");
+    assert_ne!(opened.session_id, 0, "a session");
+    assert_eq!(opened.responses[0].partitions[0].error_code, ErrorCode::OffsetOutOfRange);
+    let next =
+        |epoch| FetchRequest { session_id: opened.session_id, session_epoch: epoch, ..fetch(now, 0, &[10]) };
+    let at_the_end = connection.ask(12, &next(1)).expect("an answer");
+    assert_eq!(at_the_end.responses.len(), 1, "the partition is named");
+    let part = &at_the_end.responses[0].partitions[0];
+    assert_eq!((part.error_code, part.high_watermark), (ErrorCode::None, 10));
+    let quiet = connection.ask(12, &next(2)).expect("an answer");
+    assert!(quiet.responses.is_empty(), "nothing is new: {:?}", quiet.responses);
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Api for FetchRequest {
         let targets: Vec<Target> = targets.collect();
         let isolation = Isolation::of_level(self.isolation_level);
         let deadline = Instant::now() + wait_max(self.max_wait_ms, is_charged);
-        let (answers, bytes) = read_or_wait(&context, &self, &targets, isolation, deadline).await;
+        let (mut answers, bytes) = read_or_wait(&context, &self, &targets, isolation, deadline).await;
         let throttle_time_ms = cluster.overrides.throttle_ms();
         if let Some(throttle) = context.throttle_fetch(bytes) {
             // As in Kafka, nothing of the session has changed for the client. A new session begins with its next request.
@@ -116,19 +116,17 @@ impl Api for FetchRequest {
             data.high_watermark != target.wanted.high_watermark
                 || data.log_start_offset != target.wanted.log_start_offset
         };
-        let said = targets.iter().zip(&answers).filter(|(target, data)| is_new(target, data));
-        let said = said.map(|(target, data)| Said {
-            name: &target.name,
-            high_watermark: data.high_watermark,
-            log_start_offset: data.log_start_offset,
-        });
-        node.sessions.note(session_id, said);
         let mut errors = cluster.overrides.fetch_errors();
-        for (target, mut data) in targets.iter().zip(answers) {
+        for (target, data) in targets.iter().zip(&mut answers) {
             let arranged = errors.iter().position(|error| is_about(error, target));
             if let Some((.., code)) = arranged.map(|at| errors.swap_remove(at)) {
-                data = failed(target.name.partition, code);
+                *data = failed(target.name.partition, code);
             }
+        }
+        let pairs = targets.iter().zip(&answers);
+        let said = pairs.filter(|(target, data)| data.error_code != ErrorCode::None || is_new(target, data));
+        node.sessions.note(session_id, said.map(|(target, data)| Said::of(&target.name, data)));
+        for (target, data) in targets.iter().zip(answers) {
             let news = data.error_code != ErrorCode::None
                 || data.records.as_ref().is_some_and(|records| !records.is_empty())
                 || data.preferred_read_replica >= 0
@@ -167,6 +165,7 @@ impl Api for FetchRequest {
                 // librdkafka's mock cluster has the error in both places.
                 let error_code = if cluster.overrides.mock_fetches() { code } else { ErrorCode::None };
                 let mut response = FetchResponse { session_id, error_code, ..Default::default() };
+                node.sessions.note(session_id, partitions.iter().map(|(name, _)| Said::refused(name)));
                 for (name, _) in &partitions {
                     add(&mut response, name, failed(name.partition, code));
                 }
