@@ -53,19 +53,25 @@ impl Api for PushTelemetryRequest {
     async fn handle(self, context: RequestContext) -> PushTelemetryResponse {
         let cluster = context.cluster();
         let (now_ms, client) = (cluster.clock.now_ms(), context.identity());
-        let memory_bytes = ClientMetrics::memory_bytes(&self);
         let is_mock = cluster.overrides.mock_subscription().is_some();
+        if !is_mock {
+            // Before the push takes a turn and memory: most that are refused come too early.
+            let admitted = cluster.client_metrics.admit_push(&cluster.live, &self, &client, now_ms);
+            if let Err(code) = admitted {
+                return PushTelemetryResponse { error_code: code, throttle_time_ms: 0 };
+            }
+        }
+        let memory_bytes = ClientMetrics::memory_bytes(&self);
         let push = move |cluster: &Cluster| {
-            let (metrics, live) = (&cluster.client_metrics, &cluster.live);
+            let metrics = &cluster.client_metrics;
             if is_mock {
-                metrics.push_to_mock(live, &self, &client, now_ms)
+                metrics.push_to_mock(&cluster.live, &self, &client, now_ms)
             } else {
-                metrics.push(live, &self, &client, now_ms)
+                metrics.push(&self, now_ms)
             }
         };
         let host = context.connection.client_host();
-        let _memory = cluster.decoder_memory.charge(host, memory_bytes).await;
-        let pushed = cluster.run_push(host, push).await;
+        let pushed = cluster.run_push(host, memory_bytes, push).await;
         PushTelemetryResponse { error_code: pushed.err().unwrap_or(ErrorCode::None), throttle_time_ms: 0 }
     }
 

@@ -91,8 +91,8 @@ impl ClientMetrics {
         }
     }
 
-    /// Keeps the values of a push, or returns the reason why not.
-    pub(crate) fn push(
+    /// Takes note of a push, or returns the reason why it is not read.
+    pub(crate) fn admit_push(
         &self,
         live: &LiveConfig,
         request: &PushTelemetryRequest,
@@ -103,19 +103,22 @@ impl ClientMetrics {
         if id == Uuid::ZERO {
             return Err(ErrorCode::InvalidRequest);
         }
-        {
-            let mut state = self.lock();
-            let State { subscriptions, instances } = &mut *state;
-            subscriptions.refresh(live);
-            let instance = instances.of(id, client, subscriptions, now_ms);
-            let ask = Ask::Push {
-                subscription_id: request.subscription_id,
-                is_last: request.terminating,
-                codec_is_known: codec_of(request.compression_type).is_some(),
-                bytes: request.metrics.len(),
-            };
-            instance.ask(ask, now_ms)?;
-        }
+        let mut state = self.lock();
+        let State { subscriptions, instances } = &mut *state;
+        subscriptions.refresh(live);
+        let instance = instances.of(id, client, subscriptions, now_ms);
+        let ask = Ask::Push {
+            subscription_id: request.subscription_id,
+            is_last: request.terminating,
+            codec_is_known: codec_of(request.compression_type).is_some(),
+            bytes: request.metrics.len(),
+        };
+        instance.ask(ask, now_ms)
+    }
+
+    /// Keeps the values of a push that is admitted, or returns the reason why not.
+    pub(crate) fn push(&self, request: &PushTelemetryRequest, now_ms: i64) -> Result<(), ErrorCode> {
+        let id = request.client_instance_id;
         // Without the lock: a push of a megabyte takes a while to read.
         let samples = read(request);
         let mut state = self.lock();

@@ -119,13 +119,15 @@ impl Cluster {
         self.run_in_background(run).await
     }
 
-    /// Reads a push of metrics, on a background thread.
+    /// Reads a push of metrics, on a background thread. The memory is taken after the turn: those who wait have none.
     pub(crate) async fn run_push<V: Send + 'static>(
         self: &Arc<Self>,
         client: ClientHost,
+        memory_bytes: usize,
         read: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         let run = self.after_turn(&self.turns.pushes, client, read).await;
+        let _memory = self.decoder_memory.charge(client, memory_bytes).await;
         self.run_in_background(run).await
     }
 
@@ -263,6 +265,20 @@ mod tests {
         drop(timeout(PATIENCE, cluster.turns.lists.take(host(2))).await.expect("the turn is free"));
         drop(unsent);
         drop(timeout(PATIENCE, waits).await.expect("there is room"));
+    }
+
+    /// Each took sixty megabytes of the memory for decompression before its turn, and produced batches waited for that memory.
+    #[tokio::test]
+    async fn a_push_that_waits_for_its_turn_has_no_memory() {
+        let cluster = cluster();
+        let turn = cluster.turns.pushes.take(host(1)).await;
+        let mut waits =
+            Box::pin(cluster.run_push(host(2), 1 << 20, |cluster| cluster.decoder_memory.used_bytes()));
+        assert!(timeout(Duration::ZERO, waits.as_mut()).await.is_err());
+        assert_eq!(cluster.decoder_memory.used_bytes(), 0);
+        drop(turn);
+        assert_eq!(timeout(PATIENCE, waits).await, Ok(1 << 20));
+        assert_eq!(cluster.decoder_memory.used_bytes(), 0);
     }
 
     /// The lookups of one client, which had come first, were all before those of others.
