@@ -125,7 +125,7 @@ impl Server {
                     Ok((stream, _)) => {
                         prepare(&stream);
                         if security.tls.is_some() {
-                            connections.spawn(serve_tls(stream, cluster.clone(), node, security.clone()));
+                            connections.spawn(serve_tls(stream, cluster.clone(), node, security.clone(), serving));
                         } else {
                             connections.spawn(serve_at(stream, cluster.clone(), node, security.clone(), None));
                         }
@@ -154,13 +154,25 @@ fn prepare(stream: &TcpStream) {
     }
 }
 
-/// Serves a connection after its TLS handshake, which has a deadline and few bytes.
-async fn serve_tls(stream: TcpStream, cluster: Arc<Cluster>, node: i32, security: Arc<ActiveListener>) {
+/// Serves a connection after its TLS handshake, which has a deadline and few bytes, and ends when the broker is not what it was at the
+/// `serving` flips any more.
+async fn serve_tls(
+    stream: TcpStream,
+    cluster: Arc<Cluster>,
+    node: i32,
+    security: Arc<ActiveListener>,
+    serving: u64,
+) {
     let Some(tls) = &security.tls else { return };
     // Boxed: an established connection needs no memory for this step. Its own thread: a handshake takes as long as many requests.
     let shaking = security.clone();
     let shaken = Box::pin(cluster.run_handshake(async move { handshake(stream, &shaking).await }));
-    let accepted = shaken.await.unwrap_or_else(|| Err(io::Error::other("the handshake panicked")));
+    let accepted = tokio::select! {
+        biased;
+        done = shaken => done.unwrap_or_else(|| Err(io::Error::other("the handshake panicked"))),
+        // It has sent no request.
+        () = cluster.serving.turned_since(serving) => return,
+    };
     match accepted {
         Ok(stream) => match tls.principal_of(stream.get_ref().1) {
             Ok(principal) => {

@@ -4,7 +4,7 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerBuilder, Fault};
+use ottla_broker::{Broker, BrokerBuilder, Fault, Listener};
 use ottla_protocol::ApiKey;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -13,6 +13,8 @@ use ottla_wire::Seal;
 use tokio::runtime::Runtime;
 
 use crate::common::{Heard, PATIENCE, Raw, batch, commit_request, framed, metadata_of};
+use crate::security::{any_port, tls};
+use crate::tls::{TlsClient, certificate};
 
 /// A time limit that only a defect reaches.
 const UNLIMITED: Duration = Duration::from_secs(600);
@@ -141,6 +143,23 @@ fn a_member_that_waits_for_others_does_not_delay_the_end() {
     let client = std::thread::spawn(move || client.hear());
     assert_eq!(served.drain(UNLIMITED), 0);
     assert!(matches!(client.join().expect("no panic"), Heard::Closed));
+    served.stop();
+}
+
+/// A connection to a listener with TLS that sent nothing delayed the end by the ten seconds that a handshake may take.
+#[test]
+fn a_client_that_does_not_shake_hands_does_not_delay_the_end() {
+    let secure = Listener::new("SECURE", any_port()).tls(tls(certificate()));
+    let mut served = Served::start(Broker::builder().memory().listener(secure));
+    let address = served.broker.addresses()[0];
+    let silent = TcpStream::connect(address).expect("the broker listens");
+    // The broker accepts one after another: it has accepted the silent one, too.
+    drop(TlsClient::connect(address, 1 << 16).expect("a handshake"));
+    let Served { broker, runtime } = &mut served;
+    let drained = runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(6), broker.drain(UNLIMITED)).await });
+    assert!(drained.is_ok(), "it waits for the handshake");
+    drop(silent);
     served.stop();
 }
 
