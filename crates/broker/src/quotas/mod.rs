@@ -97,8 +97,38 @@ type Sharers = (Quota, Option<String>, Option<String>);
 
 #[derive(Debug, Default)]
 struct State {
+    /// By user and client id.
     clients: FxHashMap<String, FxHashMap<String, ClientLimits>>,
+    /// The number of clients of all users.
+    clients_len: usize,
     usages: FxHashMap<Sharers, Limit>,
+}
+
+impl State {
+    fn forget_clients(&mut self) {
+        self.clients.clear();
+        self.clients_len = 0;
+    }
+
+    /// The use that the clients of an entity share.
+    fn shared(&mut self, sharers: Sharers, per_second: f64) -> Limit {
+        if let Some(limit) = self.usages.get_mut(&sharers) {
+            limit.per_second = per_second;
+            return limit.clone();
+        }
+        let usage = match sharers.0 {
+            Quota::ControllerMutation => Usage::Tokens(TokenBucket::default()),
+            _ => Usage::Rate(Rate::default()),
+        };
+        let limit = Limit { per_second, usage: Arc::new(Mutex::new(usage)) };
+        self.usages.insert(sharers, limit.clone());
+        limit
+    }
+
+    /// Returns `true` if there is no room for the uses of one more client.
+    fn is_full(&self) -> bool {
+        self.usages.len() + QUOTAS.len() > CLIENTS_MAX
+    }
 }
 
 /// The times for which clients were throttled.
@@ -169,44 +199,36 @@ impl QuotaUse {
         if let Some(known) = known.filter(|known| known.version == version) {
             return known.limits[quota as usize].clone();
         }
-        if state.clients.len() >= CLIENTS_MAX
-            || state.clients.get(user).is_some_and(|of| of.len() >= CLIENTS_MAX)
-        {
-            state.clients.clear();
+        if state.clients_len >= CLIENTS_MAX {
+            state.forget_clients();
         }
+        self.make_room(&mut state);
         let limits = QUOTAS.map(|quota| {
             let (per_second, sharers) = resolve(quotas, quota, user, client_id)?;
-            Some(self.shared(&mut state, sharers, per_second))
+            Some(state.shared(sharers, per_second))
         });
         let limit = limits[quota as usize].clone();
         let of_user = state.clients.entry(user.to_owned()).or_default();
-        of_user.insert(client_id.to_owned(), ClientLimits { version, limits });
+        let is_new = of_user.insert(client_id.to_owned(), ClientLimits { version, limits }).is_none();
+        state.clients_len += usize::from(is_new);
         limit
     }
 
-    /// The use that the clients of an entity share.
-    fn shared(&self, state: &mut State, sharers: Sharers, per_second: f64) -> Limit {
-        if let Some(limit) = state.usages.get_mut(&sharers) {
-            limit.per_second = per_second;
-            return limit.clone();
+    /// Forgets uses if they are too many, the idle ones first.
+    fn make_room(&self, state: &mut State) {
+        if !state.is_full() {
+            return;
         }
         let now = Instant::now();
-        if state.usages.len() >= CLIENTS_MAX {
-            state.usages.retain(|(quota, ..), limit| match &mut *lock(&limit.usage) {
-                Usage::Rate(rate) => !rate.is_idle(self.windows(*quota), now),
-                Usage::Tokens(bucket) => !bucket.is_idle(now, limit.per_second),
-            });
-            if state.usages.len() >= CLIENTS_MAX {
-                state.usages.clear();
-            }
+        state.usages.retain(|(quota, ..), limit| match &mut *lock(&limit.usage) {
+            Usage::Rate(rate) => !rate.is_idle(self.windows(*quota), now),
+            Usage::Tokens(bucket) => !bucket.is_idle(now, limit.per_second),
+        });
+        if state.is_full() {
+            state.usages.clear();
         }
-        let usage = match sharers.0 {
-            Quota::ControllerMutation => Usage::Tokens(TokenBucket::default()),
-            _ => Usage::Rate(Rate::default()),
-        };
-        let limit = Limit { per_second, usage: Arc::new(Mutex::new(usage)) };
-        state.usages.insert(sharers, limit.clone());
-        limit
+        // They have uses that the other clients of their entities would not share any more.
+        state.forget_clients();
     }
 
     /// Counts what a client has used, and returns the time for which it has to pause.
@@ -298,7 +320,14 @@ impl QuotaUse {
         let Some(per_second) = of_address.or_else(|| quotas.value(&entity(None), quota.name())) else {
             return Duration::ZERO;
         };
-        let limit = self.shared(&mut lock(&self.state), (quota, Some(address), None), per_second);
+        let sharers = (quota, Some(address), None);
+        let limit = {
+            let mut state = lock(&self.state);
+            if !state.usages.contains_key(&sharers) {
+                self.make_room(&mut state);
+            }
+            state.shared(sharers, per_second)
+        };
         // A connection that is refused does not count.
         let windows = self.windows(quota);
         // As in Kafka: after a quota was lowered, the pause would be hours.
@@ -431,6 +460,40 @@ mod tests {
         usage.update(&stored);
         assert_eq!(usage.record(&stored, Quota::Produce, ("anna", "b"), 500.0), Duration::ZERO);
         assert_eq!(usage.counters[0].requests.load(Ordering::Relaxed), 1);
+    }
+
+    /// Each user could have the most clients.
+    #[test]
+    fn the_clients_of_all_users_together_are_limited() {
+        let windows = Windows { count: 11, size: Duration::from_secs(1) };
+        let usage = QuotaUse::new(windows, windows);
+        let stored = quotas(&[(Some(None), None, 100.0)]);
+        usage.update(&stored);
+        for number in 0..CLIENTS_MAX + 200 {
+            let (user, client_id) = ((number % 200).to_string(), number.to_string());
+            assert!(usage.limit(&stored, Quota::Produce, &user, &client_id).is_some());
+        }
+        let state = lock(&usage.state);
+        let kept: usize = state.clients.values().map(FxHashMap::len).sum();
+        assert_eq!((kept, state.clients_len), (200, 200), "forgotten once");
+    }
+
+    /// A client that was known before uses were forgotten kept the old use, and other clients of its user had a new one: the user had its
+    /// quota twice.
+    #[test]
+    fn clients_share_the_rate_of_their_entity_after_rates_were_forgotten() {
+        let windows = Windows { count: 11, size: Duration::from_secs(1) };
+        let usage = QuotaUse::new(windows, windows);
+        let stored = quotas(&[(Some(None), None, 100.0)]);
+        let connections = [(Quota::ConnectionCreation.name().to_owned(), 1e6)];
+        stored.set([(IP.to_owned(), None)].into(), connections.into());
+        usage.update(&stored);
+        assert!(usage.limit(&stored, Quota::Produce, "anna", "a").is_some());
+        for number in 0..CLIENTS_MAX as u32 {
+            usage.record_connection(&stored, IpAddr::from((0x0a00_0000 + number).to_be_bytes()));
+        }
+        let of = |client_id| usage.limit(&stored, Quota::Produce, "anna", client_id).expect("a quota").usage;
+        assert!(Arc::ptr_eq(&of("a"), &of("b")));
     }
 
     #[test]
