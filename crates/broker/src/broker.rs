@@ -242,6 +242,8 @@ impl Broker {
         cluster.share_groups.stop().await;
         cluster.share_leader.stop().await;
         cluster.transactions.stop().await;
+        // The last: these tasks change topics, too.
+        cluster.changes_ended().await;
     }
 }
 

@@ -109,6 +109,15 @@ impl Cluster {
         self.run_in_turn(&self.turns.deletions, client, delete).await
     }
 
+    /// Waits until no thread changes topics or deletes records. The work continues without the connection that has asked for it.
+    pub(crate) async fn changes_ended(&self) {
+        drop(self.turns.topic_changes.take(ClientHost::LOCAL).await);
+        let mut turns = Vec::with_capacity(DELETIONS_MAX);
+        for _ in 0..DELETIONS_MAX {
+            turns.push(self.turns.deletions.take(ClientHost::LOCAL).await);
+        }
+    }
+
     /// Looks up offsets by time, on a background thread.
     pub(crate) async fn run_lookup<V: Send + 'static>(
         self: &Arc<Self>,
@@ -201,6 +210,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::broker::Broker;
     use crate::clock::Clock;
     use crate::cluster::Seams;
     use crate::config::BrokerConfig;
@@ -279,6 +289,35 @@ mod tests {
         drop(turn);
         assert_eq!(timeout(PATIENCE, waits).await, Ok(1 << 20));
         assert_eq!(cluster.decoder_memory.used_bytes(), 0);
+    }
+
+    /// A broker that was stopped released its directory while a thread still changed topics or deleted records there.
+    #[tokio::test]
+    async fn a_broker_stops_after_the_changes_whose_requests_are_gone() {
+        for deletes in [false, true] {
+            let broker = Broker::builder().memory().start().await.expect("a broker in memory");
+            let cluster = broker.cluster();
+            let (hold, held) = mpsc::channel::<()>();
+            let (started, start) = tokio::sync::oneshot::channel();
+            let work = move |_: &Cluster| {
+                started.send(()).expect("awaited");
+                held.recv().unwrap_or_default();
+            };
+            let request = tokio::spawn(async move {
+                if deletes {
+                    cluster.run_deletion(host(1), work).await;
+                } else {
+                    cluster.change_topics(work).await;
+                }
+            });
+            timeout(PATIENCE, start).await.expect("in time").expect("the work has started");
+            request.abort();
+            assert!(request.await.is_err(), "the request is gone");
+            let mut stops = Box::pin(broker.stop());
+            assert!(timeout(Duration::from_millis(200), stops.as_mut()).await.is_err(), "the work runs");
+            drop(hold);
+            timeout(PATIENCE, stops).await.expect("the work has ended");
+        }
     }
 
     /// The lookups of one client, which had come first, were all before those of others.
