@@ -251,7 +251,11 @@ impl Segment {
 
     fn times_fit(&self, index: &Index<TimeEntry>) -> bool {
         match index.last() {
-            Some(last) => self.base_offset + i64::from(last.relative_offset) < self.end_offset,
+            // The largest timestamp is the last entry of a closed segment. With a lower one, entries are missing.
+            Some(last) => {
+                self.base_offset + i64::from(last.relative_offset) < self.end_offset
+                    && self.largest.is_none_or(|largest| last.timestamp >= largest.timestamp)
+            }
             // A closed segment has an entry of its largest timestamp, unless no record has a timestamp. Reads of records need no
             // time index: see `confirm_largest` for what does.
             None => self.largest.is_none_or(|largest| largest == Largest::NONE),
@@ -315,11 +319,11 @@ impl Segment {
         // Without an index lookups start at the front: slow, but right, and a full disk is no reason to stop reading.
         if let Err(error) = files.offsets.replace(storage, &built.offsets) {
             tracing::warn!(dir, segment = base_offset, %error, "cannot write the offset index");
-            files.offsets = Index::empty(path(dir, base_offset, INDEX_SUFFIX));
+            files.offsets = discard(storage, path(dir, base_offset, INDEX_SUFFIX));
         }
         if let Err(error) = files.times.replace(storage, &built.times) {
             tracing::warn!(dir, segment = base_offset, %error, "cannot write the time index");
-            files.times = Index::empty(path(dir, base_offset, TIME_INDEX_SUFFIX));
+            files.times = discard(storage, path(dir, base_offset, TIME_INDEX_SUFFIX));
         }
     }
 
@@ -435,6 +439,13 @@ fn append_time(
     }
     let relative_offset = (largest.offset - base_offset) as i32;
     files.times.append(storage, TimeEntry { timestamp: largest.timestamp, relative_offset })
+}
+
+/// Returns an index without entries or a file, after a failed write. The first entries alone look like a whole index: without the
+/// file, the next opening rebuilds it.
+fn discard<E: IndexEntry>(storage: &dyn Storage, path: String) -> Index<E> {
+    let _ = storage.remove(&path);
+    Index::empty(path)
 }
 
 fn path(dir: &str, base_offset: i64, suffix: &str) -> String {

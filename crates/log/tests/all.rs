@@ -14,6 +14,7 @@ mod compaction_model;
 mod compaction_policy;
 mod compaction_segments;
 mod crash;
+mod disk_faults;
 mod journal_damage;
 mod loss;
 mod model;
