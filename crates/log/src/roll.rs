@@ -37,10 +37,10 @@ impl Log {
             let is_active = number == last;
             // Its next entry would hide that the earlier ones are lost.
             if is_active {
-                segment.confirm_largest(&*storage, &self.dir, interval, &self.bad)
-            } else {
-                Ok(())
+                segment.confirm_largest(&*storage, &self.dir, interval, &self.bad)?;
             }
+            // The next append does not open it again.
+            if is_active && fresh { read_first_timestamp(segment) } else { Ok(()) }
         });
         opened.map_err(|error| (error, file_name(segment.base_offset, LOG_SUFFIX)))?;
         if fresh {

@@ -548,3 +548,31 @@ fn a_time_index_that_could_not_be_finished_is_not_believed() {
         assert_eq!(log.max_timestamp().expect("read"), Some(found));
     }
 }
+
+/// A read or a lookup that opened the active segment first left its first timestamp unread: `segment.ms` and `max.compaction.lag.ms`
+/// counted from the first append after the start.
+#[test]
+fn the_age_of_the_active_segment_counts_from_before_a_clean_restart() {
+    let config = LogConfig {
+        segment_ms: 1000,
+        max_compaction_lag_ms: 2000,
+        tail_cache_bytes: 0,
+        ..LogConfig::default()
+    };
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &config);
+    append(&mut log, b"first").expect("appended");
+    log.close().expect("closed");
+    let (mut log, report) = open(&disk, &config);
+    assert!(report.clean);
+    log.read(0, 1000, i64::MAX, true).expect("read");
+    for after in [500, 1200] {
+        let bytes = batch(NOW + after, &[b"later"]);
+        log.append(NOW + after, bytes, AppendOptions::default()).expect("appended");
+    }
+    assert_eq!((log.segment_count(), log.end_offset()), (2, 3));
+    log.close().expect("closed");
+    let (mut log, _) = open(&disk, &config);
+    log.cleanable(0, i64::MAX, NOW + 1200 + 2001).expect("looked");
+    assert_eq!(log.segment_count(), 3, "the records of the active segment are overdue");
+}

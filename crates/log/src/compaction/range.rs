@@ -60,8 +60,14 @@ impl Log {
         let is_overdue = |first: Option<i64>| {
             first.is_some_and(|first| now_ms.saturating_sub(first) > max_lag_ms) && max_lag_ms < i64::MAX
         };
-        if is_overdue(self.active().first_timestamp) {
-            self.roll(now_ms)?;
+        if max_lag_ms < i64::MAX {
+            let (last, base_offset) = (self.segments.len() - 1, self.active().base_offset);
+            let first = self.first_timestamp_of(last).map_err(|source| {
+                self.failed(&format!("read {}", file_name(base_offset, LOG_SUFFIX)), source)
+            })?;
+            if is_overdue(first) {
+                self.roll(now_ms)?;
+            }
         }
         let is_inside = (self.start_offset..=self.end_offset()).contains(&first_dirty);
         let first_dirty = if is_inside { first_dirty } else { self.start_offset };
