@@ -10,7 +10,7 @@ use crate::log::{Log, remove_segment};
 use crate::scan::walk;
 use crate::segment::{NewestOf, Segment};
 use crate::storage::{File, Storage};
-use crate::synced::{Note, SyncedFile};
+use crate::synced::SyncedFile;
 use crate::verified::Verified;
 
 /// The segments that [`Log::enforce_retention`] removed.
@@ -136,7 +136,7 @@ pub struct PendingStart {
     storage: Arc<dyn Storage>,
     dir: Arc<str>,
     synced: Option<Arc<SyncedFile>>,
-    note: Note,
+    offset: i64,
     is_stored: bool,
 }
 
@@ -154,12 +154,11 @@ impl PendingStart {
     /// Stores the start offset durably: in `synced`, whose bytes are overwritten in place so that it works on a full disk,
     /// and in `log-start-offset`, in case the first is lost. One of the two is enough.
     pub fn run(self) -> StoredStart {
-        let Self { storage, dir, synced, note, is_stored } = self;
-        let offset = note.start;
+        let Self { storage, dir, synced, offset, is_stored } = self;
         if is_stored {
             return StoredStart { offset, result: Ok(()), only_synced: false };
         }
-        let noted = synced.is_some_and(|synced| match synced.store(note) {
+        let noted = synced.is_some_and(|synced| match synced.store_start(offset) {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(dir = &*dir, %error, "cannot write the start offset to `synced`");
@@ -251,7 +250,7 @@ impl Log {
             storage: self.storage.clone(),
             dir: self.dir.clone(),
             synced: self.sync.note.clone(),
-            note: Note { start: offset, ..self.promise() },
+            offset,
             is_stored: offset <= self.start_offset,
         }
     }

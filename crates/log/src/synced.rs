@@ -244,12 +244,22 @@ impl SyncedFile {
 
     /// Writes and syncs.
     pub(crate) fn store(&self, note: Note) -> io::Result<()> {
+        self.store_in(&mut self.lock(), note)
+    }
+
+    /// Stores a higher start offset with the durable offset that was written last: it may have changed since the caller had the log.
+    pub(crate) fn store_start(&self, start: i64) -> io::Result<()> {
         let mut slots = self.lock();
+        let written = slots.written.unwrap_or_default();
+        self.store_in(&mut slots, Note { start: start.max(written.start), ..written })
+    }
+
+    fn store_in(&self, slots: &mut Slots, note: Note) -> io::Result<()> {
         if slots.written == Some(note) && slots.durable == Some(slots.newest) {
             return Ok(());
         }
-        self.write_slot(&mut slots, note)?;
-        self.file(&mut slots)?.sync_data()?;
+        self.write_slot(slots, note)?;
+        self.file(slots)?.sync_data()?;
         slots.durable = Some(slots.newest);
         Ok(())
     }

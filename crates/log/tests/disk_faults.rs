@@ -1,15 +1,17 @@
 //! Faults of the disk that a log survives, and its state afterwards.
 
-use ottla_log::AppendOptions;
-use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
+use std::sync::Arc;
 
-use crate::common::{NOW, batch, open, small};
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
+use ottla_log::{AppendOptions, Log, LogConfig, LogError};
+
+use crate::common::{DIR, NOW, append, batch, log_files, open, small, sync};
 
 /// The first entries of a time index that could not be written as a whole stayed in its file. They were taken for all of them, and
 /// lookups by time did not find the newest records of the segment.
 #[test]
 fn a_part_of_a_time_index_is_not_believed() {
-    let config = ottla_log::LogConfig { segment_bytes: 1 << 20, ..small() };
+    let config = LogConfig { segment_bytes: 1 << 20, ..small() };
     // One of these counts leaves whole entries in the file.
     for count in 6..14 {
         let disk = MemStorage::new();
@@ -36,4 +38,26 @@ fn a_part_of_a_time_index_is_not_believed() {
         assert_eq!(found.offset, count - 1, "{count} batches, after a restart");
         assert_eq!(log.newest_timestamp().expect("read"), Some(newest));
     }
+}
+
+/// The start offset was stored with the durable offset of when the deletion began. A sync that ended meanwhile was taken back, and the
+/// loss of its records went unnoticed.
+#[test]
+fn a_deletion_does_not_take_back_a_sync_that_ended_meanwhile() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    append(&mut log, b"deleted").expect("appended");
+    append(&mut log, b"kept").expect("appended");
+    sync(&mut log);
+    let pending = log.begin_deletion(1).expect("begun");
+    append(&mut log, b"synced meanwhile").expect("appended");
+    sync(&mut log);
+    let retention = log.finish_deletion(pending.run()).expect("deleted");
+    assert_eq!(retention.start_offset, 1);
+    drop(log);
+    let path = &log_files(&disk)[0];
+    let bytes = disk.contents(path).expect("there");
+    disk.set_contents(path, &bytes[..bytes.len() - 1]);
+    let opened = Log::open(Arc::new(disk.clone()), DIR, LogConfig::default(), NOW);
+    assert!(matches!(opened, Err(LogError::Lost { .. })), "the last record was durable");
 }
