@@ -99,6 +99,13 @@ impl Log {
         }
     }
 
+    pub(crate) fn check_readable(&self) -> Result<(), ReadError> {
+        match &self.offline {
+            None => Ok(()),
+            Some(reason) => Err(ReadError::Offline { dir: self.dir.to_string(), reason: reason.clone() }),
+        }
+    }
+
     /// The part of [`Log::read`] that reads no file. It may open one.
     pub fn plan_read(
         &mut self,
@@ -107,9 +114,7 @@ impl Log {
         max_offset: i64,
         min_one_batch: bool,
     ) -> Result<ReadPlan, ReadError> {
-        if let Some(reason) = &self.offline {
-            return Err(ReadError::Offline { dir: self.dir.to_string(), reason: reason.clone() });
-        }
+        self.check_readable()?;
         let (start, end) = (self.start_offset, self.end_offset());
         if offset < start || offset > end {
             return Err(ReadError::OutOfRange { dir: self.dir.to_string(), offset, start, end });

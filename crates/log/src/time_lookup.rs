@@ -145,6 +145,7 @@ impl Log {
 
     /// The largest timestamp of all records, if one has a timestamp. Reads what [`Log::load_next_timestamps`] has not loaded.
     pub fn newest_timestamp(&mut self) -> Result<Option<i64>, ReadError> {
+        self.check_readable()?;
         let mut newest = None;
         for number in 0..self.segments.len() {
             newest = newest.max(Some(self.newest_of(number)?).filter(|timestamp| *timestamp >= 0));
@@ -156,6 +157,7 @@ impl Log {
     ///
     /// After a start none is known. A log has thousands of segments: other callers use it between two of these calls.
     pub fn load_next_timestamps(&mut self) -> Result<bool, ReadError> {
+        self.check_readable()?;
         let Some(number) = self.segments.iter().position(has_unknown_timestamps) else { return Ok(false) };
         self.newest_of(number)?;
         Ok(!has_unknown_timestamps(&self.segments[number]))
@@ -168,6 +170,7 @@ impl Log {
         timestamp: i64,
         after: Option<i64>,
     ) -> Result<TimeLookupStep, ReadError> {
+        self.check_readable()?;
         for number in 0..self.segments.len() {
             let base_offset = self.segments[number].base_offset;
             if after.is_some_and(|after| base_offset <= after) {

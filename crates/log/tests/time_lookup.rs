@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use ottla_log::storage::mem::{MemStorage, OpKind};
-use ottla_log::{AppendOptions, Log, LogConfig, TimeLookupStep};
+use ottla_log::{AppendOptions, Log, LogConfig, ReadError, TimeLookupStep};
 
-use crate::common::{NOW, batch, log_files, open, small};
+use crate::common::{DIR, NOW, batch, log_files, open, small};
 
 const RECORDS: i64 = 60;
 
@@ -97,4 +97,23 @@ fn the_ages_of_dirty_segments_are_loaded_one_at_a_time() {
     log.cleanable(1, i64::MAX, NOW + 10_000).expect("looked");
     assert_eq!(reads.take(), 0);
     assert!(!log.load_next_dirty(RECORDS).expect("nothing is dirty"));
+}
+
+/// Lookups by time opened the files of a log that was offline. They found records that reads refused, or a missing file.
+#[test]
+fn lookups_by_time_in_a_log_that_is_offline_fail_with_its_reason() {
+    let (mut closed, reads, _) = started(&small());
+    closed.shut().expect("closed");
+    reads.take();
+    let disk = Arc::new(MemStorage::new());
+    let unavailable = Log::unavailable(disk, DIR, small(), "it was lost".into());
+    for mut log in [closed, unavailable] {
+        let planned = log.plan_time_lookup(NOW, None).map(drop);
+        let loaded = log.load_next_timestamps().map(drop);
+        let newest = log.newest_timestamp().map(drop);
+        for result in [planned, loaded, newest, log.max_timestamp().map(drop)] {
+            assert!(matches!(result, Err(ReadError::Offline { .. })), "{result:?}");
+        }
+        assert_eq!(reads.take(), 0);
+    }
 }
