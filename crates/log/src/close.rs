@@ -13,15 +13,16 @@ impl Log {
         self.shut()
     }
 
-    /// [`Log::close`] for a log that is still shared: later calls fail because it is closed.
+    /// [`Log::close`] for a log that is still shared: later calls fail because it is closed, also after an error.
     pub fn shut(&mut self) -> Result<(), LogError> {
         self.check_online()?;
         self.tail.close();
-        if !self.marked_clean {
-            self.close_files().map_err(|source| {
-                self.note_sync_failed();
-                self.failed("close", source)
-            })?;
+        if !self.marked_clean
+            && let Err(source) = self.close_files()
+        {
+            // Half of it was done, and readers were sent away: an append would have neither a sync nor a reader.
+            let _ = self.go_offline(format!("closing it failed: {source}"));
+            return Err(self.failed("close", source));
         }
         self.pause_files();
         self.offline = Some("it was closed".into());

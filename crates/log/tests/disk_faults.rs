@@ -61,3 +61,19 @@ fn a_deletion_does_not_take_back_a_sync_that_ended_meanwhile() {
     let opened = Log::open(Arc::new(disk.clone()), DIR, LogConfig::default(), NOW);
     assert!(matches!(opened, Err(LogError::Lost { .. })), "the last record was durable");
 }
+
+/// A log that could not be closed stayed online, and its appends returned success although its waiters were sent away.
+#[test]
+fn a_log_that_could_not_be_closed_takes_no_appends() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    append(&mut log, b"kept").expect("appended");
+    disk.fail_nth(0, Fault::NoSpace, true);
+    assert!(matches!(log.shut(), Err(LogError::Io { .. })));
+    disk.heal();
+    assert!(log.offline_reason().expect("offline").contains("closing it failed"));
+    assert!(append(&mut log, b"refused").is_err() && log.shut().is_err());
+    drop(log);
+    let (log, _) = open(&disk, &LogConfig::default());
+    assert_eq!(log.end_offset(), 1);
+}
