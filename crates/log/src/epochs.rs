@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 
-use crate::storage::{File, Open, Storage, read_file};
+use crate::storage::{File, Open, Storage, read_file, replace_file};
 
 /// Kafka's name for the file.
 pub(crate) const FILE_NAME: &str = "leader-epoch-checkpoint";
@@ -77,13 +77,23 @@ impl Epochs {
 
     /// Writes the file, which the caller has to sync.
     pub(crate) fn store(&self, storage: &dyn Storage, dir: &str) -> io::Result<Arc<dyn File>> {
+        let text = self.encode();
+        let file = storage.open(&format!("{dir}/{FILE_NAME}"), Open::Empty)?;
+        file.write_at(text.as_bytes(), 0)?;
+        Ok(file)
+    }
+
+    /// Replaces the file durably. After an error it is as before.
+    pub(crate) fn replace(&self, storage: &dyn Storage, dir: &str) -> io::Result<()> {
+        replace_file(storage, dir, FILE_NAME, self.encode().as_bytes())
+    }
+
+    fn encode(&self) -> String {
         let mut text = format!("0\n{}\n", self.entries.len());
         for (epoch, offset) in &self.entries {
             let _ = writeln!(text, "{epoch} {offset}");
         }
-        let file = storage.open(&format!("{dir}/{FILE_NAME}"), Open::Empty)?;
-        file.write_at(text.as_bytes(), 0)?;
-        Ok(file)
+        text
     }
 
     /// Reads the file; `None` if there is none or it is damaged: the batches know their epochs as well.

@@ -407,6 +407,6 @@ pub enum ReadError {
     },
 }
 
-fn is_no_space(error: &io::Error) -> bool {
+pub(crate) fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -12,8 +12,8 @@ use crate::bad_range::BadRange;
 use crate::cache::TailCache;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::LogConfig;
-use crate::epochs::Epochs;
-use crate::error::{LogError, Loss};
+use crate::epochs::{self, Epochs};
+use crate::error::{LogError, Loss, is_no_space};
 use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
 use crate::producer_total::ProducerCount;
@@ -401,24 +401,33 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
     let (storage, end) = (log.storage.clone(), log.end_offset());
     let stored = Epochs::load(&*storage, &log.dir);
     let from = if stored.is_some() { log.segment_of(log.sync.recovery_point) } else { 0 };
-    let mut epochs = stored.clone().unwrap_or_default();
-    epochs.truncate(end);
+    let mut found = stored.clone().unwrap_or_default();
+    found.truncate(end);
     if !log.marked_clean || stored.is_none() {
         for number in from..log.segments.len() {
             log.walk_segment(number, 0, |_, header, _| {
-                epochs.note(header.partition_leader_epoch, header.base_offset);
+                found.note(header.partition_leader_epoch, header.base_offset);
                 Ok(())
             })?;
         }
     }
     if let Some(latest) = stored.as_ref().and_then(Epochs::latest) {
-        epochs.note_used(latest, end);
+        found.note_used(latest, end);
     }
-    epochs.forget_before(log.start_offset);
-    if stored.as_ref() != Some(&epochs) && epochs != Epochs::default() {
-        epochs.store(&*storage, &log.dir)?.sync_data()?;
-        storage.sync_dir(&log.dir)?;
+    found.forget_before(log.start_offset);
+    if stored.as_ref() != Some(&found) && found != Epochs::default() {
+        match found.replace(&*storage, &log.dir) {
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(dir = &*log.dir, %error, "cannot write the leader epochs");
+                // The recovery point has passed batches whose epochs the old file does not have: without it, all batches are read.
+                if stored.as_ref().is_some_and(|stored| stored.latest() < found.latest()) {
+                    storage.remove(&log.path(epochs::FILE_NAME))?;
+                    storage.sync_dir(&log.dir)?;
+                }
+            }
+            replaced => replaced?,
+        }
     }
-    log.epochs = epochs;
+    log.epochs = found;
     Ok(())
 }

@@ -77,3 +77,30 @@ fn a_log_that_could_not_be_closed_takes_no_appends() {
     let (log, _) = open(&disk, &LogConfig::default());
     assert_eq!(log.end_offset(), 1);
 }
+
+/// A log that was not closed did not open on a full disk if its leader epochs had to be written again.
+#[test]
+fn a_log_opens_on_a_full_disk_without_writing_its_leader_epochs() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    for leader_epoch in [3, 3, 5, 5] {
+        let options = AppendOptions { leader_epoch, ..AppendOptions::default() };
+        log.append(NOW, batch(NOW, &[b"value"]), options).expect("appended");
+    }
+    sync(&mut log);
+    log.delete_records_before(3).expect("deleted");
+    drop(log);
+    let path = format!("{DIR}/leader-epoch-checkpoint");
+    let before = disk.contents(&path).expect("there");
+    disk.inject(|op| {
+        let takes_room = matches!(op.kind, OpKind::Create | OpKind::Write | OpKind::SetLen);
+        (takes_room && op.path.contains("leader-epoch-checkpoint")).then_some(Fault::NoSpace)
+    });
+    let (log, _) = open(&disk, &LogConfig::default());
+    assert_eq!((log.latest_epoch(), log.start_epoch()), (Some(5), Some(5)));
+    assert_eq!(disk.contents(&path), Some(before), "the file is whole");
+    drop(log);
+    disk.heal();
+    let (log, _) = open(&disk, &LogConfig::default());
+    assert_eq!((log.latest_epoch(), log.start_epoch()), (Some(5), Some(5)));
+}
