@@ -2368,7 +2368,7 @@ RD_EXPORT rd_kafka_resp_err_t rd_kafka_AdminOptions_set_operation_timeout(
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_AdminOptions_set_validate_only(
     rd_kafka_AdminOptions_t *options, int true_or_false, char *errstr, size_t errstr_size);
 
-/** Sends the operation to this broker instead of the one whose task it is. */
+/** Is accepted and has no effect: each operation goes to the broker whose task it is. */
 RD_EXPORT rd_kafka_resp_err_t rd_kafka_AdminOptions_set_broker(
     rd_kafka_AdminOptions_t *options, int32_t broker_id, char *errstr, size_t errstr_size);
 

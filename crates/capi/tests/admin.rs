@@ -557,6 +557,11 @@ fn a_request_without_items_is_refused() {
         refused(RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT, "No config resources specified");
         rd_kafka_DescribeConfigs(admin.rk, null_mut(), 0, null(), admin.queue);
         refused(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT, "No config resources specified");
+        // These were sent to the broker, which had nothing to do.
+        rd_kafka_CreateAcls(admin.rk, null_mut(), 0, null(), admin.queue);
+        refused(RD_KAFKA_EVENT_CREATEACLS_RESULT, "No acls to create");
+        rd_kafka_DeleteAcls(admin.rk, null_mut(), 0, null(), admin.queue);
+        refused(RD_KAFKA_EVENT_DELETEACLS_RESULT, "No acl binding filters specified");
     }
 }
 

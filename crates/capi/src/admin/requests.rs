@@ -316,11 +316,17 @@ array_requests! {
         |admin, options, changes: Vec<ScramChange>| admin.alter_scram_credentials(&changes, options.timeouts()).await,
         scram::altered;
     rd_kafka_CreateAcls(rd_kafka_AclBinding_t, RD_KAFKA_EVENT_CREATEACLS_RESULT):
-        |acls| acls.iter().map(|acl| acl.acl().map_err(str::to_owned)).collect::<Result<Vec<_>, String>>(),
+        |acls| {
+            let acls = acls.iter().map(|acl| acl.acl().map_err(str::to_owned));
+            some(acls.collect::<Result<Vec<_>, String>>()?, "No acls to create")
+        },
         |admin, options, acls: Vec<Acl>| admin.create_acls(&acls, options.timeouts()).await,
         acls::created;
     rd_kafka_DeleteAcls(rd_kafka_AclBindingFilter_t, RD_KAFKA_EVENT_DELETEACLS_RESULT):
-        |filters| Ok::<_, String>(filters.iter().map(|filter| filter.filter()).collect::<Vec<_>>()),
+        |filters| {
+            let filters = filters.iter().map(|filter| filter.filter());
+            some(filters.collect::<Vec<_>>(), "No acl binding filters specified")
+        },
         |admin, options, filters: Vec<AclFilter>| admin.delete_acls(&filters, options.timeouts()).await,
         acls::deleted;
 }
