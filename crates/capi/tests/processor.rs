@@ -422,6 +422,43 @@ fn a_handler_can_stop_its_processor_and_not_destroy_it() {
     assert_eq!(ottla_processor_destroy(processor), RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
+unsafe extern "C" fn destroys_another(
+    _: *mut ottla_processor_call_t,
+    _: *const rd_kafka_message_t,
+    opaque: *mut c_void,
+) -> ottla_processor_verdict_t {
+    let desk = unsafe { &*opaque.cast::<Desk>() };
+    let another = desk.processor.load(Ordering::Acquire);
+    let why = ottla_processor_wait(another, 1);
+    assert_eq!(unsafe { rd_kafka_error_code(why) }, RD_KAFKA_RESP_ERR__TIMED_OUT);
+    unsafe { rd_kafka_error_destroy(why) };
+    assert_eq!(ottla_processor_destroy(another), RD_KAFKA_RESP_ERR_NO_ERROR);
+    desk.batches.fetch_add(1, Ordering::Release);
+    OTTLA_PROCESSOR_DONE
+}
+
+/// The calls panicked in a handler's thread, which runs in a runtime, and returned `RD_KAFKA_RESP_ERR__FAIL`.
+#[test]
+fn a_handler_can_wait_for_another_processor_and_destroy_it() {
+    let (broker, desk, idle) = (broker(), Desk::default(), Desk::default());
+    fill(&broker, 1);
+    let of_another = settings(&[("topics", "dead")]);
+    ottla_processor_settings_set_handler(of_another, Some(each), idle.opaque());
+    let servers = broker.bootstrap_servers();
+    let another = start(conf(&[("bootstrap.servers", &servers), ("group.id", "another")]), of_another);
+    desk.processor.store(another, Ordering::Release);
+    let settings = settings(&[("mode", "sync"), ("topics", "orders")]);
+    ottla_processor_settings_set_handler(settings, Some(destroys_another), desk.opaque());
+    let processor = start(group(&broker), settings);
+    let deadline = Instant::now() + PATIENCE;
+    while desk.batches.load(Ordering::Acquire) == 0 {
+        assert!(Instant::now() < deadline, "the handler came to its end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(ottla_processor_stop(another), RD_KAFKA_RESP_ERR__INVALID_ARG, "it is destroyed");
+    assert_eq!(ottla_processor_destroy(processor), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
 #[test]
 fn misuse_is_answered_and_never_followed() {
     let (broker, desk) = (broker(), Desk::default());

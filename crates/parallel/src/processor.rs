@@ -1,12 +1,15 @@
 //! The public handle of a running processor.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::task::{Context, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use ottla_client::{Client, Config};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::task::coop;
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::dispatcher::GroupDispatcher;
@@ -94,13 +97,11 @@ impl Processor {
     }
 
     /// Waits up to `within` until the processor has stopped. Returns `None` if it is still running. It blocks: do not
-    /// call it in async code.
+    /// call it in async code. A handler that may block can wait for another processor.
     pub fn wait(&self, within: Duration) -> Option<Result<(), Error>> {
         let mut ended = self.ended.clone();
-        let wait = async move { timeout(within, ended.wait_for(Option::is_some)).await.is_ok() };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let waited = runtime.is_ok_and(|runtime| runtime.block_on(wait));
-        if waited { Some(self.outcome().unwrap_or(Err(Error::Panicked))) } else { None }
+        let wait = async move { drop(ended.wait_for(Option::is_some).await) };
+        park_until(within, wait).then(|| self.outcome().unwrap_or(Err(Error::Panicked)))
     }
 
     /// `true` if the processor has stopped.
@@ -131,6 +132,34 @@ impl Processor {
     /// The client that the processor uses.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Parks the thread until the future has ended, at most for `within`; returns `false` if it has not. The future must not
+/// need a runtime: a handler's thread has one already, and another one cannot be entered there.
+fn park_until(within: Duration, future: impl Future<Output = ()>) -> bool {
+    let began = Instant::now();
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    // The budget of the handler's task may be used up: the future would never be ready.
+    let mut future = pin!(coop::unconstrained(future));
+    loop {
+        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            return true;
+        }
+        let left = within.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::park_timeout(left);
     }
 }
 
