@@ -113,12 +113,12 @@ pub fn to_v2(bytes: &[u8], cap: usize) -> Result<Option<(Bytes, usize)>, LegacyE
     let base_offset = inner.first().map_or(message.offset, |entry| entry.offset);
     let mut builder = BatchBuilder::new();
     let mut last_delta = -1;
+    let stamped = message.attributes & LOG_APPEND_TIME != 0 && message.magic == 1;
     for entry in &inner {
         let delta = entry.offset.checked_sub(base_offset).and_then(|delta| i32::try_from(delta).ok());
         let delta = delta.filter(|delta| *delta > last_delta && entry.offset < i64::MAX);
         let Some(delta) = delta else { return Err(offset_distance(entry.offset, base_offset)) };
         last_delta = delta;
-        let stamped = message.attributes & LOG_APPEND_TIME != 0 && message.magic == 1;
         let timestamp = if stamped { message.timestamp } else { entry.timestamp };
         builder.push_at(delta, timestamp, entry.key, entry.value, &[]);
     }
@@ -130,6 +130,9 @@ pub fn to_v2(bytes: &[u8], cap: usize) -> Result<Option<(Bytes, usize)>, LegacyE
         .map_err(|source| LegacyError::Compress { offset: message.offset, source })?;
     let mut bytes = sealed.to_bytes().to_vec();
     batch::set_base_offset(&mut bytes, base_offset);
+    if stamped {
+        batch::set_log_append_time(&mut bytes, message.timestamp);
+    }
     Ok(Some((bytes.into(), consumed)))
 }
 
@@ -234,6 +237,7 @@ fn field<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::TimestampType;
     use crate::reader::Records;
 
     fn message(magic: u8, attributes: u8, offset: i64, key: Option<&[u8]>, value: Option<&[u8]>) -> Vec<u8> {
@@ -284,6 +288,25 @@ mod tests {
                 let got = read(&message(magic, attribute, 102, None, Some(&value)));
                 assert_eq!(got.iter().map(|r| r.0).collect::<Vec<_>>(), [100, 102], "{codec:?} v{magic}");
             }
+        }
+    }
+
+    /// The batches had the timestamp type CreateTime.
+    #[test]
+    fn messages_with_the_time_of_their_append_become_batches_with_it() {
+        let set: Vec<u8> = [0, 1].iter().flat_map(|at| message(1, 0, *at, None, Some(b"inner"))).collect();
+        let mut value = Vec::new();
+        compress::compress(Compression::Gzip, None, &set, &mut value).expect("compressed");
+        let plain = message(1, LOG_APPEND_TIME, 41, None, Some(b"v"));
+        let wrapped = message(1, LOG_APPEND_TIME | Compression::Gzip as u8, 41, None, Some(&value));
+        for (bytes, offsets) in [(plain, &[41][..]), (wrapped, &[40, 41])] {
+            let got = read(&bytes);
+            let expected: Vec<_> = offsets.iter().map(|offset| (*offset, 1041)).collect();
+            assert_eq!(got.iter().map(|r| (r.0, r.1)).collect::<Vec<_>>(), expected);
+            let (batch, _) = to_v2(&bytes, 1 << 20).expect("readable").expect("whole");
+            let records = Records::of_batch(&batch, 0).expect("a v2 batch");
+            assert_eq!(records.header().timestamp_type(), TimestampType::LogAppendTime);
+            assert_eq!(records.header().max_timestamp, 1041);
         }
     }
 
