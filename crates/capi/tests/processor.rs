@@ -10,7 +10,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{Config, Consumer, OwnedRecord, Producer, Record};
 use rdkafka::client::topic_handle::*;
+use rdkafka::conf::callbacks::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
@@ -457,6 +458,38 @@ fn a_handler_can_wait_for_another_processor_and_destroy_it() {
     }
     assert_eq!(ottla_processor_stop(another), RD_KAFKA_RESP_ERR__INVALID_ARG, "it is destroyed");
     assert_eq!(ottla_processor_destroy(processor), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+/// The threads that called the log function.
+static LOGGING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+unsafe extern "C" fn notes_its_thread(rk: *const rd_kafka_t, _: c_int, _: *const c_char, _: *const c_char) {
+    assert!(rk.is_null());
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    LOGGING.lock().unwrap().insert(name);
+}
+
+/// The engine's thread called it: a function that blocked held up all connections of the processor.
+#[test]
+fn the_log_function_of_a_processor_runs_in_a_thread_of_its_own() {
+    let (broker, desk) = (broker(), Desk::default());
+    fill(&broker, 1);
+    let settings = settings(&[("mode", "sync"), ("topics", "orders")]);
+    ottla_processor_settings_set_handler(settings, Some(each), desk.opaque());
+    let conf = conf(&[
+        ("bootstrap.servers", &broker.bootstrap_servers()),
+        ("group.id", "logging"),
+        ("debug", "all"),
+    ]);
+    unsafe { rd_kafka_conf_set_log_cb(conf, Some(notes_its_thread)) };
+    let processor = start(conf, settings);
+    let deadline = Instant::now() + PATIENCE;
+    while LOGGING.lock().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "a line came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(ottla_processor_destroy(processor), RD_KAFKA_RESP_ERR_NO_ERROR);
+    assert_eq!(*LOGGING.lock().unwrap(), BTreeSet::from(["rdk:log".to_owned()]));
 }
 
 #[test]

@@ -24,6 +24,9 @@ const THREAD: &str = "[thrd:main]: ";
 /// `rd_kafka_set_log_level` was not called.
 const UNSET: c_int = -1;
 
+/// An application's function for lines.
+pub(crate) type LogFunction = unsafe extern "C" fn(*const rd_kafka_t, c_int, *const c_char, *const c_char);
+
 /// A client's log.
 pub(crate) struct LogRouter {
     function: Mutex<rd_kafka_log_cb_t>,
@@ -98,7 +101,14 @@ impl LogRouter {
         }
         if !self.queued {
             let unsent = match runs {
-                Runs::Apart if !self.is_own_function() => self.thread.take(handle, line),
+                Runs::Apart if !self.is_own_function() => self.thread.take(line, || {
+                    let handle = Arc::downgrade(handle);
+                    Box::new(move |line| {
+                        let Some(handle) = handle.upgrade() else { return false };
+                        handle.logs.call(&handle, line);
+                        true
+                    })
+                }),
                 Runs::Apart | Runs::Here => Err(line),
             };
             if let Err(line) = unsent {
@@ -137,9 +147,7 @@ impl LogRouter {
 
     /// Returns `true` if the lines go to a function of this library or to none, which does not block.
     fn is_own_function(&self) -> bool {
-        type Printer = unsafe extern "C" fn(*const rd_kafka_t, c_int, *const c_char, *const c_char);
-        let own: [Printer; 2] = [rd_kafka_log_print, rd_kafka_log_syslog];
-        self.function().is_none_or(|function| own.iter().any(|own| std::ptr::fn_addr_eq(*own, function)))
+        self.function().is_none_or(is_own)
     }
 
     /// The application destroys the client: its function gets the lines so far, and its calls in other threads end. Later
@@ -205,6 +213,12 @@ impl EarlyLogLines {
             }
         }
     }
+}
+
+/// Returns `true` if the function is one of this library.
+pub(crate) fn is_own(function: LogFunction) -> bool {
+    let own: [LogFunction; 2] = [rd_kafka_log_print, rd_kafka_log_syslog];
+    own.iter().any(|own| std::ptr::fn_addr_eq(*own, function))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,19 +2,21 @@
 //! function that blocks delays other lines, and not the engine.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ottla_client::LogLine;
 
-use crate::client::handle::Handle;
 use crate::client::thread_count::Counted;
 
 /// The longest wait of the engine for a call.
 const CALL_WAIT: Duration = Duration::from_millis(100);
 /// Lines that wait for the thread. Further ones hold up the engine: none is lost.
 const LINES_MAX: usize = 10_000;
+
+/// Passes a line to the application; returns `false` if no line can be passed any more.
+pub(crate) type PassLine = Box<dyn FnMut(&LogLine) -> bool + Send>;
 
 /// The thread, which starts with the first line.
 #[derive(Default)]
@@ -40,11 +42,11 @@ struct Running {
 }
 
 impl LogThread {
-    /// Hands a line to the thread; returns it if there is no other thread.
-    pub(crate) fn take(&self, handle: &Arc<Handle>, line: LogLine) -> Result<(), LogLine> {
+    /// Hands a line to the thread, which starts with `pass`; returns the line if there is no other thread.
+    pub(crate) fn take(&self, line: LogLine, pass: impl FnOnce() -> PassLine) -> Result<(), LogLine> {
         let mut state = lock(&self.state);
         if matches!(*state, State::Unstarted) {
-            *state = start(handle, &self.progress);
+            *state = start(pass(), &self.progress);
         }
         let State::Running(running) = &mut *state else { return Err(line) };
         if is_current(&running.thread) {
@@ -103,19 +105,20 @@ impl Progress {
     }
 }
 
-fn start(handle: &Arc<Handle>, progress: &Arc<Progress>) -> State {
+fn start(pass: PassLine, progress: &Arc<Progress>) -> State {
     let (lines, waiting) = sync_channel(LINES_MAX);
-    let (handle, progress) = (Arc::downgrade(handle), progress.clone());
+    let progress = progress.clone();
     let thread = std::thread::Builder::new().name("rdk:log".into());
-    let thread = thread.spawn(move || call_each(&handle, &waiting, &progress));
+    let thread = thread.spawn(move || pass_each(pass, &waiting, &progress));
     thread.map_or(State::Ended, |thread| State::Running(Running { lines, thread, count: 0 }))
 }
 
-fn call_each(handle: &Weak<Handle>, lines: &Receiver<LogLine>, progress: &Progress) {
+fn pass_each(mut pass: PassLine, lines: &Receiver<LogLine>, progress: &Progress) {
     let _counted = Counted::new();
     for line in lines {
-        let Some(handle) = handle.upgrade() else { return };
-        handle.logs.call(&handle, &line);
+        if !pass(&line) {
+            return;
+        }
         progress.returned();
     }
 }

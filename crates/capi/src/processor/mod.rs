@@ -3,6 +3,7 @@
 //! The handles of processors and settings are those of `crate::handles`, as all handles of this library.
 
 mod handler_call;
+mod log;
 mod settings;
 mod stats;
 
@@ -12,17 +13,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ottla_client::LogCallback;
 use ottla_parallel::Processor;
 
 use crate::conf::rd_kafka_conf_t;
 use crate::errors::error_mapping;
-use crate::ffi::c_strings::{c_string, write_errstr};
+use crate::ffi::c_strings::write_errstr;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
 
 use self::handler_call::Handler;
+use self::log::ProcessorLog;
 use self::settings::Settings;
 
 pub use self::handler_call::*;
@@ -46,6 +47,8 @@ struct Running {
     process: u32,
     processor: Processor,
     handlers: Arc<Handlers>,
+    /// Set if the application has a function for lines.
+    log: Option<Arc<ProcessorLog>>,
 }
 
 /// The number of threads that hold the application's function and its pointer.
@@ -96,19 +99,11 @@ fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<u64, ottla_paral
     let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     let mut config = conf.client_config();
     config.name = Some(format!("{}#processor-{number}", config.client_id));
-    if let Some(log) = conf.callbacks().log {
-        let level = config.log_level;
-        config.log_callback = Some(LogCallback::new(move |line| {
-            if line.level <= level || line.context.is_some() {
-                let (facility, text) = (c_string(line.facility), c_string(&line.text));
-                // SAFETY: the application's function, which may be called from any thread; ottla.h promises NULL.
-                unsafe { log(null_mut(), line.level.into(), facility.as_ptr(), text.as_ptr()) };
-            }
-        }));
-    }
+    let log = conf.callbacks().log.map(|function| ProcessorLog::new(function, config.log_level));
+    config.log_callback = log.as_ref().map_or(config.log_callback, |log| Some(log.callback()));
     let builder = settings.builder(config)?;
     let handlers: Arc<Handlers> = Arc::default();
-    let processor = match settings.handler()? {
+    let started = match settings.handler()? {
         Handler::Each(function, opaque) => builder.start_each_with(|_| {
             let counted = handlers.counted();
             let mut topics = Topics::default();
@@ -125,8 +120,10 @@ fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<u64, ottla_paral
                 batch(name, function, opaque, &mut topics, messages)
             })
         }),
-    }?;
-    Ok(reserved.publish(Arc::new(Running { process: std::process::id(), processor, handlers })))
+    };
+    let end_log = |_: &ottla_parallel::Error| log.iter().for_each(|log| log.end());
+    let processor = started.inspect_err(end_log)?;
+    Ok(reserved.publish(Arc::new(Running { process: std::process::id(), processor, handlers, log })))
 }
 
 #[on_panic(null_mut())]
@@ -215,6 +212,9 @@ pub extern "C" fn ottla_processor_destroy(processor: *mut ottla_processor_t) -> 
     let _ = running.processor.wait(Duration::MAX);
     if !running.handlers.await_none(THREADS_END_WITHIN) {
         return RD_KAFKA_RESP_ERR__IN_PROGRESS;
+    }
+    if let Some(log) = &running.log {
+        log.end();
     }
     // Of two concurrent calls, one destroys it.
     if RUNNING.retire(processor.addr() as u64) {
