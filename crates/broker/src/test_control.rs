@@ -301,19 +301,18 @@ impl Cluster {
         Some((0..count).map(|step| nodes[(first + step) % nodes.len()]).collect())
     }
 
-    /// Redirects consumers of a partition to `node` (KIP-392); `None` ends that.
-    pub fn set_follower(&self, topic: &str, partition: i32, node: Option<i32>) -> bool {
-        let at = (topic.to_owned(), partition);
-        self.overrides.arrange(|state| match (node, state.followers.get_mut(&at)) {
-            (Some(node), Some(follower)) => follower.node = node,
-            (Some(node), None) => drop(state.followers.insert(at, Follower { node, low: None, high: None })),
-            (None, _) => drop(state.followers.remove(&at)),
-        });
-        self.partition(topic, partition).is_some()
+    /// The same for all topics without a number of their own.
+    pub fn set_replicas_shown_by_default(&self, count: usize) {
+        self.overrides.arrange(|state| state.replicas_default = Some(count));
     }
 
-    /// Sets the first and the last offset of a partition's follower; `None` is the leader's offset. Returns `false` if
-    /// there is no follower.
+    /// Redirects consumers of a partition to `node` (KIP-392); `None` ends that. Returns `false` for an unknown partition.
+    pub fn set_follower(&self, topic: &str, partition: i32, node: Option<i32>) -> bool {
+        self.arrange_follower(topic, partition, |follower| follower.node = node)
+    }
+
+    /// Sets the first and the last offset of a partition's follower, which [`Cluster::set_follower`] may name later; `None` is
+    /// the leader's offset. Returns `false` for an unknown partition.
     pub fn set_follower_offsets(
         &self,
         topic: &str,
@@ -321,14 +320,14 @@ impl Cluster {
         low: Option<i64>,
         high: Option<i64>,
     ) -> bool {
+        let change = |follower: &mut Follower| (follower.low, follower.high) = (low, high);
+        self.arrange_follower(topic, partition, change)
+    }
+
+    fn arrange_follower(&self, topic: &str, partition: i32, change: impl FnOnce(&mut Follower)) -> bool {
         let at = (topic.to_owned(), partition);
-        self.overrides.arrange(|state| match state.followers.get_mut(&at) {
-            Some(follower) => {
-                (follower.low, follower.high) = (low, high);
-                true
-            }
-            None => false,
-        })
+        self.overrides.arrange(|state| change(state.followers.entry(at).or_default()));
+        self.partition(topic, partition).is_some()
     }
 
     /// The next metadata response, or fetch response that names the current leader, has this leader and epoch for a

@@ -24,9 +24,10 @@ pub struct TrackedRequest {
 }
 
 /// A node that clients are sent to, to read there instead of at the leader.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Follower {
-    pub(crate) node: i32,
+    /// `None` while a test has set its offsets only.
+    pub(crate) node: Option<i32>,
     /// The first offset it has, if that is not the leader's.
     pub(crate) low: Option<i64>,
     /// The high watermark it knows of, if that is not the leader's.
@@ -71,6 +72,8 @@ pub(crate) struct State {
     pub(crate) controller: Option<i32>,
     /// The number of replicas in metadata, by topic.
     pub(crate) replicas: BTreeMap<String, usize>,
+    /// The same for other topics.
+    pub(crate) replicas_default: Option<usize>,
     pub(crate) followers: BTreeMap<(String, i32), Follower>,
     /// Leaders and epochs that metadata is to name once each, whatever is true.
     pub(crate) leaders: BTreeMap<(String, i32), VecDeque<(i32, i32)>>,
@@ -197,7 +200,7 @@ impl TestOverrides {
     }
 
     pub(crate) fn replicas(&self, topic: &str) -> Option<usize> {
-        self.look(|state| state.replicas.get(topic).copied())
+        self.look(|state| state.replicas.get(topic).copied().or(state.replicas_default))
     }
 
     pub(crate) fn follower(&self, topic: &str, partition: i32) -> Option<Follower> {

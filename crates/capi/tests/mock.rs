@@ -327,38 +327,6 @@ fn metadata_says_what_the_test_wants_it_to_say() {
 }
 
 #[test]
-fn a_consumer_reads_at_the_follower_what_that_one_has() {
-    let stage = Stage::of(2, 1);
-    for _ in 0..5 {
-        assert_eq!(outcome(&stage, &[]), OK);
-    }
-    unsafe {
-        assert_eq!(rd_kafka_mock_broker_set_rack(stage.cluster, 2, c"eu".as_ptr()), OK);
-        assert_eq!(rd_kafka_mock_partition_set_follower(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
-        assert_eq!(
-            rd_kafka_mock_partition_set_follower_wmarks(stage.cluster, c"orders".as_ptr(), 0, 0, 3),
-            OK
-        );
-        rd_kafka_mock_start_request_tracking(stage.cluster);
-        let rk = stage.client(RD_KAFKA_CONSUMER, &[("client.rack", "eu")]);
-        let assigned = list(&[(c"orders", 0)]);
-        (*assigned).elems_mut()[0].offset = 0;
-        assert_eq!(rd_kafka_assign(rk, assigned), OK);
-        assert_eq!(read(rk, 3).len(), 3);
-        let asked = stage.nodes_asked(FETCH);
-        assert!(asked.starts_with(&[1, 2]), "sent from the leader to the follower: {asked:?}");
-        // It has the rest when it is let.
-        assert_eq!(
-            rd_kafka_mock_partition_set_follower_wmarks(stage.cluster, c"orders".as_ptr(), 0, -1, -1),
-            OK
-        );
-        assert_eq!(read(rk, 2).len(), 2);
-        rd_kafka_topic_partition_list_destroy(assigned);
-        rd_kafka_destroy(rk);
-    }
-}
-
-#[test]
 fn a_group_is_where_its_coordinator_is_and_waits_before_it_begins() {
     let stage = Stage::of(3, 1);
     assert_eq!(outcome(&stage, &[]), OK);

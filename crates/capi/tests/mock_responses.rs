@@ -14,14 +14,16 @@ use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 
 use rdkafka::client::handle::*;
+use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
+use rdkafka::messages::partition_list::*;
 use rdkafka::mock::brokers::*;
 use rdkafka::mock::requests::*;
 use rdkafka::mock::topics::*;
 use rdkafka::produce::flush::*;
 
-use crate::common::{produce, subscribe, until};
+use crate::common::{list, produce, read, subscribe, until};
 use crate::mock::{Stage, described, outcome, rd_kafka_mock_broker_push_request_error_rtts};
 use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
 
@@ -182,5 +184,44 @@ fn an_error_of_a_topic_leaves_its_partitions_and_ends_with_the_topic() {
         rd_kafka_mock_push_request_errors_array(stage.cluster, METADATA, errors.len(), errors.as_ptr());
         assert_eq!(described(rk, c"orders"), (Some((1, 1)), OK, 3, 1));
         rd_kafka_destroy(rk);
+    }
+}
+
+/// Offsets were lost if they were set before the follower: librdkafka's mock cluster keeps them.
+#[test]
+fn a_consumer_reads_at_the_follower_what_that_one_has() {
+    let stage = Stage::of(2, 1);
+    for _ in 0..5 {
+        assert_eq!(outcome(&stage, &[]), OK);
+    }
+    unsafe {
+        assert_eq!(rd_kafka_mock_broker_set_rack(stage.cluster, 2, c"eu".as_ptr()), OK);
+        let (topic, set_offsets) = (c"orders".as_ptr(), rd_kafka_mock_partition_set_follower_wmarks);
+        assert_eq!(set_offsets(stage.cluster, topic, 0, 0, 3), OK);
+        assert_eq!(rd_kafka_mock_partition_set_follower(stage.cluster, topic, 0, 2), OK);
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+        let rk = stage.client(RD_KAFKA_CONSUMER, &[("client.rack", "eu")]);
+        let assigned = list(&[(c"orders", 0)]);
+        (*assigned).elems_mut()[0].offset = 0;
+        assert_eq!(rd_kafka_assign(rk, assigned), OK);
+        assert_eq!(read(rk, 3).len(), 3);
+        let asked = stage.nodes_asked(FETCH);
+        assert!(asked.starts_with(&[1, 2]), "sent from the leader to the follower: {asked:?}");
+        // It has the rest when it is let.
+        assert_eq!(set_offsets(stage.cluster, topic, 0, -1, -1), OK);
+        assert_eq!(read(rk, 2).len(), 2);
+        rd_kafka_topic_partition_list_destroy(assigned);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// An automatically created topic had one replica: librdkafka's mock cluster gives it three, or as many as there are brokers.
+#[test]
+fn an_automatically_created_topic_shows_three_replicas() {
+    for (brokers, replicas) in [(2, 2), (4, 3)] {
+        let stage = Stage::of(brokers, 1);
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        assert_eq!(described(rk, c"automatic").0.unwrap().1, replicas);
+        unsafe { rd_kafka_destroy(rk) };
     }
 }

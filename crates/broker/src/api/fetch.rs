@@ -319,7 +319,7 @@ fn take_error(context: &RequestContext, partition: &Partition, wanted: &Wanted) 
     }
     let is_led = partition.check_leader(node, wanted.requested.current_leader_epoch).is_ok();
     let follower = overrides.follower(&partition.topic, partition.index);
-    if !is_led && follower.is_none_or(|follower| follower.node != node) {
+    if !is_led && follower.is_none_or(|follower| follower.node != Some(node)) {
         return None;
     }
     overrides.take_partition_error(ApiKey::Fetch, &partition.topic, partition.index)
@@ -419,7 +419,7 @@ fn read_one(
 ) -> PartitionData {
     let want = &target.wanted.requested;
     let follower = context.cluster().overrides.follower(&partition.topic, partition.index);
-    let follows = follower.as_ref().is_some_and(|follower| follower.node == context.node())
+    let follows = follower.as_ref().is_some_and(|follower| follower.node == Some(context.node()))
         && partition.leader() != context.node();
     if follows {
         // The replica has the leader's records, up to the limit that a test has set.
@@ -450,10 +450,12 @@ fn read_one(
         ..Default::default()
     };
     // Since version 11 the broker can redirect clients to a nearby replica (KIP-392).
-    if let Some(follower) = follower.filter(|follower| !follows && follower.node != context.node())
+    let elsewhere =
+        follower.and_then(|follower| follower.node).filter(|node| !follows && *node != context.node());
+    if let Some(node) = elsewhere
         && context.version >= 11
     {
-        data.preferred_read_replica = follower.node;
+        data.preferred_read_replica = node;
         return data;
     }
     if follows && !(low..=high_watermark).contains(&want.fetch_offset) {

@@ -23,6 +23,8 @@ use crate::ffi::*;
 
 /// The number of partitions of an automatically created topic.
 const PARTITIONS_DEFAULT: i32 = 4;
+/// The number of replicas that metadata names for it, at most one on each broker.
+const REPLICAS_DEFAULT: usize = 3;
 /// The time that the first members of a group wait for others, as in Apache Kafka.
 const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
 /// The original's coordinators do not abort transactions that are open for too long.
@@ -68,6 +70,7 @@ impl MockCluster {
         broker.cluster().set_commits_have_leader_epoch(true);
         broker.cluster().set_mock_fetches(true);
         broker.cluster().set_topic_errors_keep_partitions(true);
+        broker.cluster().set_replicas_shown_by_default(REPLICAS_DEFAULT);
         broker.cluster().set_group_full_waits(true);
         broker.cluster().set_times_unknown(true);
         broker.cluster().set_unreachable_hidden(true);
