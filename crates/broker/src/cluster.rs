@@ -364,14 +364,15 @@ impl Cluster {
     }
 
     /// Applies retention to every partition, and forgets idle producers. It reads and deletes on a thread that may block.
-    pub(crate) async fn enforce_retention(&self) {
+    pub(crate) async fn enforce_retention(self: &Arc<Self>) {
         for topic in self.topics() {
-            let now_ms = self.clock.now_ms();
+            let (cluster, now_ms) = (self.clone(), self.clock.now_ms());
             let work = move || {
                 let usable = |partition: &&Arc<Partition>| {
                     partition.unavailable().is_none() && !partition.is_deleted()
                 };
                 for partition in topic.partitions.iter().filter(usable) {
+                    cluster.make_room_for_files();
                     match partition.enforce_retention(now_ms) {
                         Ok(()) => {}
                         Err(error) => {

@@ -109,6 +109,7 @@ fn cleanable_part(cluster: &Cluster, partition: &Partition) -> Option<Cleanable>
 }
 
 fn look_at(cluster: &Cluster, partition: &Partition, point: i64) -> Result<Cleanable, LogError> {
+    cluster.make_room_for_files();
     // The log is free for others between two segments.
     while partition.log().load_next_dirty(point)? {}
     let stable_end = partition.stable_end();
@@ -153,6 +154,7 @@ async fn compact(cluster: &Arc<Cluster>, partition: &Arc<Partition>, cleanable: 
     let (inner, partition) = (cluster.clone(), partition.clone());
     let work = move || {
         let _running = running;
+        inner.make_room_for_files();
         let begun = Instant::now();
         let should_stop = || partition.is_deleted() || inner.compactions.is_stopping();
         partition.compact(options, &should_stop, |result| settle(&inner, &partition, result, begun.elapsed()))

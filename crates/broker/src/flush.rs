@@ -17,6 +17,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 impl Cluster {
     /// Starts making what was appended to a partition durable: see [`Partition::start_sync`].
     pub(crate) fn start_sync(&self, partition: &Arc<Partition>, has_closed: bool) {
+        // A sync opens files that were closed since the append.
+        self.make_room_for_files();
         partition.start_sync(self.config.durability, has_closed, self.syncer, &self.metrics, &self.syncs);
     }
 
@@ -25,6 +27,7 @@ impl Cluster {
     pub(crate) async fn flush(&self, partition: &Arc<Partition>) -> Result<(), ErrorCode> {
         let pending = partition.log().pending_sync();
         let Some(pending) = pending else { return Ok(()) };
+        self.make_room_for_files();
         let (done, flushed) = tokio::sync::oneshot::channel();
         let (partition, syncer, metrics) = (partition.clone(), self.syncer, self.metrics.clone());
         let task = async move {

@@ -33,6 +33,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
 async fn scrub(cluster: &Cluster, partition: &Arc<Partition>, per_second: u64) {
     let mut cursor = ScrubCursor::default();
     while !partition.is_deleted() && partition.unavailable().is_none() {
+        cluster.make_room_for_files();
         let task = match partition.log().scrub(cursor.clone(), CHUNK_BYTES) {
             Ok(Some(task)) => task,
             Ok(None) => return,

@@ -33,7 +33,7 @@ pub struct WaitError {
 impl Cluster {
     /// Deletes the segments that `retention.ms` and `retention.bytes` allow to delete, of all topics. An active segment
     /// whose records are all older than `retention.ms` is closed first, as in Kafka.
-    pub async fn apply_retention_now(&self) {
+    pub async fn apply_retention_now(self: &Arc<Self>) {
         self.enforce_retention().await;
     }
 
@@ -42,12 +42,13 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ErrorCode::UnknownTopicOrPartition`]; [`ErrorCode::KafkaStorageError`] if a file cannot be created.
-    pub async fn roll_now(&self, topic: &str) -> Result<usize, ErrorCode> {
+    pub async fn roll_now(self: &Arc<Self>, topic: &str) -> Result<usize, ErrorCode> {
         let topic = self.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        let now_ms = self.clock.now_ms();
+        let (cluster, now_ms) = (self.clone(), self.clock.now_ms());
         let roll = move || {
             let mut rolled = 0;
             for partition in &topic.partitions {
+                cluster.make_room_for_files();
                 let before = partition.log().segment_count();
                 partition.log().roll(now_ms).map_err(|error| failed(partition, "roll", &error))?;
                 rolled += usize::from(partition.log().segment_count() > before);

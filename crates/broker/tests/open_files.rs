@@ -99,3 +99,72 @@ fn partitions_share_a_few_file_descriptors() {
         }
     }
 }
+
+/// The first offset of each partition.
+fn starts(connection: &mut Raw) -> Vec<i64> {
+    let asked =
+        |partition_index| ListOffsetsPartition { partition_index, timestamp: -2, ..Default::default() };
+    let partitions = (0..PARTITIONS).map(asked).collect();
+    let topics = vec![ListOffsetsTopic { name: "orders".into(), partitions }];
+    let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
+    let response = connection.ask(4, &request).expect("an answer");
+    response.topics[0].partitions.iter().map(|partition| partition.offset).collect()
+}
+
+/// Retention opened files without closing others: with more partitions than files, it failed for most of them, and requests that
+/// read old segments failed beside it.
+#[test]
+fn retention_of_more_partitions_than_files_deletes_the_records_of_all() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let storage = FsStorage::new(tmp.path()).expect("a directory").with_files_max(FILES_MAX);
+    let builder = Broker::builder().storage(Arc::new(storage)).topic("orders", PARTITIONS);
+    let configured = builder.configure(|config| {
+        config.durability = Durability::Os;
+        config.topic_defaults.set("retention.ms", "1").expect("a setting");
+    });
+    let broker = configured.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for partition in 0..PARTITIONS {
+        assert_eq!(produce(&mut connection, partition), (ErrorCode::None, 0), "partition {partition}");
+    }
+    broker.block_on(|cluster| async move { cluster.apply_retention_now().await });
+    assert_eq!(starts(&mut connection), vec![1; PARTITIONS as usize]);
+}
+
+/// Files were closed only for a partition without an open file, and a read of an older segment opens one as well.
+#[test]
+fn reads_of_old_segments_close_files_of_others() {
+    const SEGMENTS: i64 = 6;
+    let tmp = tempfile::tempdir().expect("a directory");
+    let storage = FsStorage::new(tmp.path()).expect("a directory").with_files_max(FILES_MAX);
+    let builder = Broker::builder().storage(Arc::new(storage)).topic("orders", PARTITIONS);
+    let broker = builder.configure(|config| config.durability = Durability::Os).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for round in 0..SEGMENTS {
+        for partition in 0..PARTITIONS {
+            assert_eq!(produce(&mut connection, partition), (ErrorCode::None, round));
+        }
+        let rolled = broker.block_on(|cluster| async move { cluster.roll_now("orders").await });
+        assert_eq!(rolled, Ok(PARTITIONS as usize));
+    }
+    for offset in 0..SEGMENTS {
+        for partition in 0..PARTITIONS {
+            let wanted = FetchPartition {
+                partition,
+                fetch_offset: offset,
+                partition_max_bytes: 1,
+                ..Default::default()
+            };
+            let topic = FetchTopic { topic: "orders".into(), partitions: vec![wanted], ..Default::default() };
+            let request =
+                FetchRequest { max_bytes: 1, session_epoch: -1, topics: vec![topic], ..Default::default() };
+            let response = connection.ask(11, &request).expect("an answer");
+            let data = &response.responses[0].partitions[0];
+            let records = data.records.as_ref().map_or(0, Chain::len);
+            assert!(
+                data.error_code == ErrorCode::None && records > 0,
+                "partition {partition}, offset {offset}"
+            );
+        }
+    }
+}

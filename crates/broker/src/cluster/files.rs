@@ -16,7 +16,8 @@ impl Cluster {
     /// The log of a partition, for a use that may open files.
     pub(crate) fn log_with_files<'p>(&self, partition: &'p Partition) -> MutexGuard<'p, Log> {
         let log = partition.log_in_use();
-        if log.has_open_files() {
+        // A read opens the files of older segments.
+        if log.has_open_files() && self.storage.files_left() >= FILES_LEFT_MIN {
             return log;
         }
         drop(log);
@@ -24,8 +25,9 @@ impl Cluster {
         partition.log()
     }
 
-    /// Closes files of partitions that were not used for a while, if few more can be opened.
-    fn make_room_for_files(&self) {
+    /// Closes files of partitions that were not used for a while, if few more can be opened. Work that opens files by itself
+    /// calls this for each partition.
+    pub(crate) fn make_room_for_files(&self) {
         if self.storage.files_left() >= FILES_LEFT_MIN {
             return;
         }
