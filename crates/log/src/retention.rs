@@ -308,10 +308,9 @@ impl Log {
         }
         self.segments[number].extend_newest();
         let segment = &self.segments[number];
-        // Records without timestamps are as old as their segment.
         let newest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
-        let created = segment.created_ms;
-        let is_old = |newest: Option<i64>| now_ms.saturating_sub(newest.unwrap_or(created)) > max;
+        let written = if newest.is_none() { self.written_ms(segment) } else { segment.created_ms };
+        let is_old = |newest: Option<i64>| now_ms.saturating_sub(newest.unwrap_or(written)) > max;
         if !is_old(newest) {
             return Ok(Age::Young);
         }
@@ -330,6 +329,13 @@ impl Log {
             identity: segment.verified.clone(),
             generation: self.sync.generation,
         }))
+    }
+
+    /// Returns when a segment was last written: the age of records without timestamps, as in Kafka's
+    /// `LogSegment.largestTimestamp`. A storage that does not know has the time of its creation, or of the start.
+    pub(crate) fn written_ms(&self, segment: &Segment) -> i64 {
+        let [path, ..] = Segment::paths(&self.dir, segment.base_offset);
+        self.storage.modified_ms(&path).ok().flatten().unwrap_or(segment.created_ms)
     }
 
     fn let_go(&mut self, count: usize) -> Retention {

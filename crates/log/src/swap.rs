@@ -191,6 +191,10 @@ impl Storage for SettledView {
         Ok(entries)
     }
 
+    fn modified_ms(&self, path: &str) -> io::Result<Option<i64>> {
+        self.inner.modified_ms(&self.on_disk(path)?)
+    }
+
     fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
         Err(self.refused())
     }

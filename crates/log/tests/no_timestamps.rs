@@ -1,5 +1,10 @@
 //! Records without timestamps (-1): their segments have an empty time index, which is no damage.
 
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ottla_log::storage::fs::FsStorage;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{AppendOptions, Log, LogConfig};
 
@@ -104,4 +109,31 @@ fn an_emptied_time_index_of_the_active_segment_is_written_again() {
     let (mut log, _) = open(&disk, &config());
     let found = log.offset_for_timestamp(NOW).expect("read").expect("found");
     assert_eq!((found.offset, found.timestamp), (active, NOW));
+}
+
+/// They were as old as the process: a broker that restarted more often than `retention.ms` kept them without end.
+#[test]
+fn they_are_as_old_as_the_last_write_to_their_file_also_after_a_start() {
+    const OLD_MS: u64 = 3_600_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = || {
+        let storage = FsStorage::new(dir.path()).expect("a directory");
+        let config = LogConfig { retention_ms: Some(1_000_000), ..config() };
+        Log::open(Arc::new(storage), "orders-0", config, NOW).expect("opened").0
+    };
+    let mut log = open();
+    for _ in 0..RECORDS {
+        log.append(NOW, batch(NO_TIMESTAMP, &[&[b'x'; 50]]), AppendOptions::default()).expect("appended");
+    }
+    sync(&mut log);
+    log.close().expect("closed");
+    for entry in fs::read_dir(dir.path().join("orders-0")).expect("a directory") {
+        let path = entry.expect("a file").path();
+        let written = SystemTime::UNIX_EPOCH + Duration::from_millis(NOW as u64 - OLD_MS);
+        fs::File::options().write(true).open(path).expect("opened").set_modified(written).expect("set");
+    }
+    let mut log = open();
+    assert!(log.segment_count() > 2);
+    log.enforce_retention(NOW).expect("deleted");
+    assert_eq!((log.segment_count(), log.start_offset()), (1, RECORDS as i64));
 }

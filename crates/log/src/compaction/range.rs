@@ -198,9 +198,9 @@ impl Log {
                 .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
         }
         let segment = &self.segments[number];
-        // Records without timestamps are as old as their segment, as in Kafka's LogSegment.largestTimestamp.
         let largest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
-        Ok(largest.unwrap_or(segment.created_ms) > now_ms.saturating_sub(min_lag_ms))
+        let largest = largest.unwrap_or_else(|| self.written_ms(segment));
+        Ok(largest > now_ms.saturating_sub(min_lag_ms))
     }
 
     /// Returns the timestamp of the first batch of a segment.

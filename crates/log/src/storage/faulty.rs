@@ -270,6 +270,10 @@ impl Storage for FaultyStorage {
         self.inner.file_len(path)
     }
 
+    fn modified_ms(&self, path: &str) -> io::Result<Option<i64>> {
+        self.inner.modified_ms(path)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.faults.begin_with(DiskCall::Write, Room::NotNeeded, from)?;
         self.inner.rename(from, to)

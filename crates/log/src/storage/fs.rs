@@ -100,6 +100,12 @@ impl Storage for FsStorage {
         Ok(std::fs::metadata(self.path(path)?)?.len())
     }
 
+    fn modified_ms(&self, path: &str) -> io::Result<Option<i64>> {
+        let modified = std::fs::metadata(self.path(path)?)?.modified()?;
+        let since_1970 = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Ok(i64::try_from(since_1970.as_millis()).ok())
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         std::fs::rename(self.path(from)?, self.path(to)?)
     }

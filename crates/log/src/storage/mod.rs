@@ -46,6 +46,12 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Returns the size of a file in bytes.
     fn file_len(&self, path: &str) -> io::Result<u64>;
 
+    /// Returns when a file was last written, in milliseconds since 1970; `None` if the storage does not know.
+    fn modified_ms(&self, path: &str) -> io::Result<Option<i64>> {
+        let _ = path;
+        Ok(None)
+    }
+
     /// Renames a file in its directory, and replaces a file that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
