@@ -144,7 +144,8 @@ impl TxnIndex {
         Ok(Some(file))
     }
 
-    /// Replaces all entries and returns the file for a sync; `None` if there are no entries.
+    /// Replaces all entries and returns the file for a sync; `None` if there are no entries. A file that begins with them is
+    /// kept: on a full disk it could not be written again.
     pub(crate) fn replace(
         &mut self,
         storage: &dyn Storage,
@@ -156,7 +157,11 @@ impl TxnIndex {
         if entries.is_empty() {
             return remove(storage, dir, base_offset).map(|()| None);
         }
-        write(storage, &path(dir, base_offset), entries).map(Some)
+        let path = path(dir, base_offset);
+        match beginning_with(storage, &path, &encoded(entries))? {
+            Some(file) => Ok(Some(file)),
+            None => write(storage, &path, entries).map(Some),
+        }
     }
 
     /// Reads all entries; `None` if the file is missing or is not an index of these offsets.
@@ -248,9 +253,30 @@ pub(crate) fn write(
     entries: &[AbortedTransaction],
 ) -> io::Result<Arc<dyn File>> {
     let file = storage.open(path, Open::Empty)?;
-    let bytes: Vec<u8> = entries.iter().flat_map(AbortedTransaction::encode).collect();
-    file.write_at(&bytes, 0)?;
+    file.write_at(&encoded(entries), 0)?;
     Ok(file)
+}
+
+fn encoded(entries: &[AbortedTransaction]) -> Vec<u8> {
+    entries.iter().flat_map(AbortedTransaction::encode).collect()
+}
+
+/// Returns a file if it begins with these bytes, without the others that it has.
+fn beginning_with(storage: &dyn Storage, path: &str, bytes: &[u8]) -> io::Result<Option<Arc<dyn File>>> {
+    let file = match storage.open(path, Open::Existing) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (len, wanted) = (file.len()?, bytes.len() as u64);
+    let mut found = vec![0; bytes.len()];
+    if len < wanted || file.read_exact_at(&mut found, 0).is_err() || found != bytes {
+        return Ok(None);
+    }
+    if len > wanted {
+        file.set_len(wanted)?;
+    }
+    Ok(Some(file))
 }
 
 fn remove(storage: &dyn Storage, dir: &str, base_offset: i64) -> io::Result<()> {

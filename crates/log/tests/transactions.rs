@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use ottla_log::storage::mem::{Fault, MemStorage};
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_log::{
     AbortedTransaction, AppendError, AppendOptions, EndMarker, FirstBatch, Log, LogConfig, ProducerTotal,
     TransactionOutcome, Transactional,
@@ -374,4 +374,26 @@ fn a_log_with_few_producers_keeps_them_when_others_have_too_many() {
     quiet.append(NOW, data(10, 0, 0, false), AppendOptions::default()).expect("appended");
     assert_eq!(quiet.producers().len(), 11);
     assert!(loud.producers().len() < 100);
+}
+
+/// The transaction index was emptied and written again, and the log could not be opened.
+#[test]
+fn a_log_that_was_not_closed_opens_on_a_full_disk_without_writing_its_transaction_index() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk, &LogConfig::default());
+    for sequence in [0, 1] {
+        send(&mut log, 7, 0, sequence);
+        abort(&mut log, 7, 0);
+    }
+    let before = log.aborted_transactions(0, 100).expect("read");
+    assert_eq!(before.len(), 2);
+    drop(log);
+    disk.inject(|op| {
+        let takes_room = matches!(op.kind, OpKind::Create | OpKind::Write | OpKind::SetLen);
+        (takes_room && op.path.ends_with("txnindex")).then_some(Fault::NoSpace)
+    });
+    for _ in 0..2 {
+        let log = open(&disk, &LogConfig::default());
+        assert_eq!(log.aborted_transactions(0, 100).expect("read"), before);
+    }
 }
