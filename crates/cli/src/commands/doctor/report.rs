@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::goal::Suggestion;
 use crate::failure::Failure;
 use crate::output::print;
+use crate::printable::printable;
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -82,13 +83,13 @@ impl Step {
     fn line(&self, given: &mut BTreeSet<String>) -> String {
         let took = self.took.map_or_else(String::new, millis);
         let mut facts = self.facts.iter();
-        let first = facts.next().map_or("", String::as_str);
-        let line =
-            format!("{:<4}  {:<14} {:<28} {took:>10}  {first}", self.status.name(), self.name, self.target);
+        let first = printable(facts.next().map_or("", String::as_str));
+        let target = printable(&self.target);
+        let line = format!("{:<4}  {:<14} {target:<28} {took:>10}  {first}", self.status.name(), self.name);
         let mut text = format!("{}\n", line.trim_end());
-        facts.for_each(|fact| text += &format!("      {fact}\n"));
+        facts.for_each(|fact| text += &format!("      {}\n", printable(fact)));
         let new = self.advice.iter().filter(|advice| given.insert((*advice).clone()));
-        new.for_each(|advice| text += &format!("      -> {advice}\n"));
+        new.for_each(|advice| text += &format!("      -> {}\n", printable(advice)));
         text
     }
 
@@ -179,5 +180,15 @@ mod tests {
         assert!(line.ends_with("   1.23 ms  ::1\n      more\n      -> do it\n"), "{line}");
         assert_eq!(step.to_json()["status"], "warn");
         assert!(!step.line(&mut given).contains("->"), "each piece of advice once");
+    }
+
+    /// An error text or a name from a broker could change the terminal, and look like other steps.
+    #[test]
+    fn control_characters_from_a_broker_are_escaped() {
+        let step = Step::new("topic", "a\nFAIL").fact("\u{1b}[2J").fact("b\u{1b}").advice("c\r");
+        let line = step.line(&mut BTreeSet::new());
+        assert_eq!(line.lines().count(), 3, "{line}");
+        assert!(!line.contains(['\r', '\u{1b}']), "{line:?}");
+        assert!(line.contains("a\\nFAIL") && line.contains("\\x1b[2J") && line.contains("b\\x1b"), "{line}");
     }
 }
