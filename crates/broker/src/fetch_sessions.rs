@@ -1,17 +1,18 @@
 //! Fetch sessions (KIP-227): the broker remembers what a client fetches, so that a request names only what changed and
 //! an answer only what has news.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, PartitionData};
 use ottla_protocol::{ErrorCode, Uuid};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 use crate::config::BrokerConfig;
+use crate::keyed_map::KeyedMap;
 use crate::memory::Parts;
 
 /// A request of epoch -1 wants no session, one of 0 a new one.
@@ -45,9 +46,9 @@ pub(crate) struct TopicName {
 
 impl TopicName {
     pub(crate) fn new(text: &str) -> Self {
-        let mut hasher = FxHasher::default();
-        text.hash(&mut hasher);
-        Self { text: text.into(), hash: hasher.finish() }
+        /// Clients choose the names.
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self { text: text.into(), hash: KEY.hash_one(text) }
     }
 }
 
@@ -166,9 +167,9 @@ impl Remembered {
 #[derive(Debug, Default)]
 struct Partitions {
     list: Vec<(Arc<Name>, Wanted)>,
-    places: FxHashMap<Arc<Name>, usize>,
+    places: KeyedMap<Arc<Name>, usize>,
     /// The topics, and how many of the partitions belong to each.
-    topics: FxHashMap<TopicName, usize>,
+    topics: KeyedMap<TopicName, usize>,
     bytes: usize,
 }
 
@@ -490,6 +491,24 @@ mod tests {
         now: Instant,
     ) -> Result<Selected, ErrorCode> {
         sessions.select(request, sessions.remembered(request), version, now)
+    }
+
+    /// The table of a session had hashes without a key. A client that chose ids with equal ones made each of its requests compare
+    /// all partitions with each other, in the thread that serves all clients.
+    #[test]
+    fn chosen_topic_ids_have_different_hashes() {
+        // The factor of rustc-hash becomes 0 with these eight bytes.
+        const FIRST: u64 = 0x243f_6a88_85a3_08d3;
+        let names = (0..1000_u64).map(|count| {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&FIRST.to_le_bytes());
+            id[8..].copy_from_slice(&count.to_le_bytes());
+            Name { topic: TopicName::new(""), id, partition: 0 }
+        });
+        let places = Partitions::default().places;
+        let hashes: std::collections::BTreeSet<u64> =
+            names.map(|name| places.hasher().hash_one(&name)).collect();
+        assert_eq!(hashes.len(), 1000);
     }
 
     #[test]

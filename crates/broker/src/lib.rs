@@ -40,6 +40,7 @@ mod intercept;
 mod internal_topics;
 mod kafka_import;
 mod kafka_level;
+mod keyed_map;
 mod lifecycle;
 mod memory;
 mod metrics;

@@ -14,14 +14,13 @@
 
 pub(crate) mod import;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use ottla_log::{Log, LogConfig, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
-use rustc_hash::FxHashMap;
 
 use crate::cleaner_points;
 use crate::cluster::{Cluster, OpenError, Refusal, json, lock, random_uuid, storage_refusal};
@@ -56,7 +55,7 @@ struct Creation {
 /// The names and the number of partitions that earlier topics of the same request take.
 #[derive(Default)]
 struct Planned {
-    names: FxHashMap<String, String>,
+    names: BTreeMap<String, String>,
     partitions: usize,
     /// Names of deleted topics that coordinators have records of.
     remembered: BTreeSet<String>,

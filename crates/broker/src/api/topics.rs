@@ -1,6 +1,6 @@
 //! CreateTopics, DeleteTopics, CreatePartitions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_protocol::messages::create_partitions::{
     CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic, CreatePartitionsTopicResult,
@@ -12,7 +12,6 @@ use ottla_protocol::messages::delete_topics::{
     DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse,
 };
 use ottla_protocol::{ErrorCode, Uuid};
-use rustc_hash::FxHashMap;
 
 use super::describe_configs::{BrokerProperties, topic_chain};
 use super::{Api, RequestContext};
@@ -77,7 +76,7 @@ fn hide_settings(context: &RequestContext, topics: &mut [CreatableTopicResult]) 
 }
 
 fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> Vec<CreatableTopicResult> {
-    let mut uses: FxHashMap<String, usize> = FxHashMap::default();
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for topic in &topics {
         *uses.entry(topic.name.clone()).or_default() += 1;
     }
@@ -260,7 +259,7 @@ fn delete_all(cluster: &Cluster, topics: Vec<DeleteTopicState>) -> Vec<Deletable
     let names =
         topics.iter().map(|topic| Deleted::of(topic).map_or_else(unclear, |deleted| deleted.name(cluster)));
     let names: Vec<Result<String, Refusal>> = names.collect();
-    let mut uses: FxHashMap<&str, usize> = FxHashMap::default();
+    let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     for name in names.iter().flatten() {
         *uses.entry(name).or_default() += 1;
     }
@@ -339,7 +338,7 @@ fn grow_all(
     topics: Vec<CreatePartitionsTopic>,
     dry_run: bool,
 ) -> Vec<CreatePartitionsTopicResult> {
-    let mut uses: FxHashMap<String, usize> = FxHashMap::default();
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for topic in &topics {
         *uses.entry(topic.name.clone()).or_default() += 1;
     }

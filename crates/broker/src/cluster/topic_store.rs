@@ -17,7 +17,7 @@ pub(crate) struct TopicStore {
     pub(crate) topics: BTreeMap<Arc<str>, Arc<Topic>>,
     pub(crate) by_id: FxHashMap<Uuid, Arc<str>>,
     /// Names by [`folded_name`]; no two topics share one.
-    pub(crate) by_folded_name: FxHashMap<String, Arc<str>>,
+    pub(crate) by_folded_name: BTreeMap<String, Arc<str>>,
 }
 
 impl Cluster {

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 pub(crate) use self::mute::Mute;
@@ -27,6 +26,7 @@ pub(crate) use self::stored::{
 };
 pub(crate) use self::throttled::Throttled;
 use crate::config::BrokerConfig;
+use crate::keyed_map::KeyedMap;
 use crate::peer::java_address;
 
 /// Clients, and rates, that are remembered. More than these are forgotten, the idle ones first.
@@ -98,10 +98,10 @@ type Sharers = (Quota, Option<String>, Option<String>);
 #[derive(Debug, Default)]
 struct State {
     /// By user and client id.
-    clients: FxHashMap<String, FxHashMap<String, ClientLimits>>,
+    clients: KeyedMap<String, KeyedMap<String, ClientLimits>>,
     /// The number of clients of all users.
     clients_len: usize,
-    usages: FxHashMap<Sharers, Limit>,
+    usages: KeyedMap<Sharers, Limit>,
 }
 
 impl State {
@@ -474,7 +474,7 @@ mod tests {
             assert!(usage.limit(&stored, Quota::Produce, &user, &client_id).is_some());
         }
         let state = lock(&usage.state);
-        let kept: usize = state.clients.values().map(FxHashMap::len).sum();
+        let kept: usize = state.clients.values().map(KeyedMap::len).sum();
         assert_eq!((kept, state.clients_len), (200, 200), "forgotten once");
     }
 
