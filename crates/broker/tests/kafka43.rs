@@ -115,3 +115,16 @@ fn metadata_prefers_a_topic_id_over_a_name() {
     let all = MetadataRequest { topics: None, ..Default::default() };
     assert_eq!(connection.ask(13, &all).expect("an answer").topics.len(), 2);
 }
+
+/// The name was empty in all versions. Kafka's is null where it can be, and clients take that for "unknown".
+#[test]
+fn a_topic_id_that_does_not_exist_has_no_name() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let topics = Some(vec![MetadataRequestTopic { topic_id: STRANGER, name: None, ..Default::default() }]);
+    let request = MetadataRequest { topics, ..Default::default() };
+    let answer = connection.ask(12, &request).expect("an answer");
+    let topic = &answer.topics[0];
+    assert_eq!((topic.error_code, topic.topic_id), (ErrorCode::UnknownTopicId, STRANGER));
+    assert_eq!(topic.name, None);
+}

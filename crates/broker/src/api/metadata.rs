@@ -1,5 +1,6 @@
 //! Metadata: brokers, topics, and who leads which partition.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,6 @@ use ottla_protocol::messages::metadata::{
     MetadataResponsePartition, MetadataResponseTopic,
 };
 use ottla_protocol::{ErrorCode, Uuid};
-use rustc_hash::FxHashMap;
 
 use super::authorized_operations::{OF_TOPIC, if_requested, of_cluster_if_requested};
 use super::repeats::without_repeats;
@@ -38,11 +38,11 @@ impl Api for MetadataRequest {
                 id => (None, id),
             };
             let wanted = without_repeats(wanted, key);
-            let mut failed = FxHashMap::default();
+            let mut failed = BTreeMap::new();
             if self.allow_auto_topic_creation && cluster.config.auto_create_topics {
                 (failed, throttle) = create_missing(&context, &wanted).await;
             }
-            wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, &failed)).collect()
+            wanted.into_iter().map(|topic| one(&context, topic.name, topic.topic_id, &failed)).collect()
         };
         // As Kafka, also for a topic that does not exist. An id that does not exist has no name.
         for topic in &mut topics {
@@ -57,20 +57,20 @@ impl Api for MetadataRequest {
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> MetadataResponse {
-        let failed = |name: String, topic_id: Uuid| MetadataResponseTopic {
+        let failed = |name: Option<String>, topic_id: Uuid| MetadataResponseTopic {
             error_code: code,
-            is_internal: is_internal(&name),
-            name: Some(name),
+            is_internal: name.as_deref().is_some_and(is_internal),
+            name: name.or_else(|| unknown_name(context.version)),
             topic_id,
             ..Default::default()
         };
         let topics: Vec<MetadataResponseTopic> = if is_of_all(&self, context) {
             let topics = context.cluster().topics().into_iter();
             let seen = topics.filter(|topic| context.may_see_topic(&topic.name));
-            seen.map(|topic| failed(topic.name.to_string(), topic.id)).collect()
+            seen.map(|topic| failed(Some(topic.name.to_string()), topic.id)).collect()
         } else {
             let named = self.topics.unwrap_or_default().into_iter();
-            named.map(|topic| failed(topic.name.unwrap_or_default(), topic.topic_id)).collect()
+            named.map(|topic| failed(topic.name, topic.topic_id)).collect()
         };
         // The only error of a whole answer: the broker is of another cluster than the client's (KIP-1102).
         let error_code = if code == ErrorCode::RebootstrapRequired { code } else { ErrorCode::None };
@@ -103,7 +103,7 @@ fn about_cluster(context: &RequestContext) -> MetadataResponse {
 async fn create_missing(
     context: &RequestContext,
     wanted: &[MetadataRequestTopic],
-) -> (FxHashMap<String, ErrorCode>, Duration) {
+) -> (BTreeMap<String, ErrorCode>, Duration) {
     /// No version is strict.
     const STRICT_FROM: i16 = i16::MAX;
     let cluster = context.cluster();
@@ -136,12 +136,20 @@ async fn create_missing(
     (cluster.change_topics(create).await, throttle)
 }
 
+/// The name of a topic that is asked for by an id which does not exist.
+fn unknown_name(version: i16) -> Option<String> {
+    /// From this version on, a name can be null.
+    const NULL_NAMES_FROM: i16 = 12;
+    (version < NULL_NAMES_FROM).then(String::new)
+}
+
 fn one(
-    cluster: &Arc<Cluster>,
+    context: &RequestContext,
     name: Option<String>,
     id: Uuid,
-    failed: &FxHashMap<String, ErrorCode>,
+    failed: &BTreeMap<String, ErrorCode>,
 ) -> MetadataResponseTopic {
+    let cluster = context.cluster();
     // Java's admin client asks for a topic id with an empty name: the id counts.
     let name = name.filter(|_| id == Uuid::ZERO);
     let Some(name) = name else {
@@ -149,6 +157,7 @@ fn one(
             Some(topic) => described(cluster, &topic),
             None => MetadataResponseTopic {
                 error_code: ErrorCode::UnknownTopicId,
+                name: unknown_name(context.version),
                 topic_id: id,
                 ..Default::default()
             },
