@@ -214,3 +214,19 @@ fn an_unknown_version_of_api_versions_is_answered_in_version_0() {
     }
     assert!(connection.is_served(), "the connection goes on");
 }
+
+/// Such a client could not connect: each of its requests closed the connection.
+#[test]
+fn a_client_id_that_is_not_utf_8_is_served() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let client_id = b"M\xfcller";
+    // ApiVersions, in version 0.
+    let mut request = [0, 18, 0, 0].to_vec();
+    request.extend(CORRELATION_ID.to_be_bytes());
+    request.extend((client_id.len() as i16).to_be_bytes());
+    request.extend(client_id);
+    connection.send(&sized(&request));
+    let answer = connection.answer_to::<ApiVersionsRequest>(0).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::None);
+}

@@ -41,7 +41,7 @@ impl Decoder {
     /// A cursor that takes at most `memory_max` bytes for the elements of arrays.
     ///
     /// Some structs are thirty times larger in memory than on the wire. A reader of large frames from untrusted peers
-    /// should set a limit. Strings and payloads are never larger than the frame and do not count by default.
+    /// should set a limit. Strings and payloads are never larger than the frame and do not count by default, except for bytes that were replaced.
     pub fn with_memory_max(frame: Bytes, memory_max: usize) -> Self {
         Self { frame, at: 0, memory_left: memory_max, per_element: 0, per_string_byte: 0 }
     }
@@ -138,7 +138,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Copies the next `n` bytes into a string.
+    /// Copies the next `n` bytes into a string. Bytes that are not UTF-8 become U+FFFD, as in Kafka: clients in C send the bytes that
+    /// they have.
     pub fn string(&mut self, n: usize) -> Result<String, DecodeError> {
         if n > STRING_BYTES_MAX {
             return Err(DecodeFault::StringTooLong { len: n, max: STRING_BYTES_MAX }.into());
@@ -152,7 +153,12 @@ impl Decoder {
                 self.at += n;
                 Ok(text)
             }
-            Err(error) => Err(DecodeFault::NotUtf8 { at: self.at + error.valid_up_to() }.into()),
+            Err(_) => {
+                let text = replaced(bytes);
+                self.charge(text.len().saturating_sub(n) * self.per_string_byte.max(1))?;
+                self.at += n;
+                Ok(text)
+            }
         }
     }
 
@@ -250,6 +256,17 @@ impl Decoder {
     }
 }
 
+/// The text of bytes that are not UTF-8, cut so that it can be encoded again.
+#[cold]
+fn replaced(bytes: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    if text.len() > STRING_BYTES_MAX {
+        let end = (0..=STRING_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,5 +291,19 @@ mod tests {
         assert_eq!(input.take(2).unwrap().as_ptr(), frame[1..].as_ptr());
         let error = input.finish().unwrap_err();
         assert_eq!(*error.fault(), DecodeFault::TrailingBytes { at: 3, remaining: 1 });
+    }
+
+    /// A client id in Latin-1 closed each connection, and a commit with metadata of other bytes closed that of its coordinator.
+    #[test]
+    fn bytes_that_are_not_utf_8_are_replaced_as_in_kafka() {
+        let mut input = Decoder::new(Bytes::from_static(b"M\xfcller, \x80\xff"));
+        assert_eq!(input.string(6).unwrap(), "M\u{fffd}ller");
+        assert_eq!(input.string(4).unwrap(), ", \u{fffd}\u{fffd}");
+        input.finish().unwrap();
+        let mut input = Decoder::new(Bytes::from(vec![0xff; STRING_BYTES_MAX]));
+        let text = input.string(STRING_BYTES_MAX).unwrap();
+        assert_eq!(text.len(), STRING_BYTES_MAX / 3 * 3, "it can be encoded again");
+        let mut input = Decoder::with_memory_max(Bytes::from_static(&[0xff; 100]), 150);
+        assert!(input.string(100).is_err(), "the replaced bytes are charged");
     }
 }

@@ -99,12 +99,6 @@ pub enum DecodeFault {
         /// Kafka's limit.
         max: usize,
     },
-    /// A string that is not UTF-8.
-    #[error("is not UTF-8 from byte {at} on")]
-    NotUtf8 {
-        /// The first byte that is not UTF-8.
-        at: usize,
-    },
     /// A null, but the version requires a value.
     #[error("is null before byte {at}, where a value is required")]
     Null {
