@@ -87,6 +87,7 @@ const LEVELS: &[(i16, [i16; 4])] = &[
     (14, [1, 5, 5, 5]),
     (15, [1, 5, 5, 6]),
     (16, [1, 4, 5, 5]),
+    (17, [0, 1, 1, 1]),
     (18, [1, 3, 4, 4]),
     (19, [2, 7, 7, 7]),
     (20, [1, 6, 6, 6]),
@@ -105,6 +106,7 @@ const LEVELS: &[(i16, [i16; 4])] = &[
     (33, [0, 2, 2, 2]),
     (34, [-1, 2, 2, 2]),
     (35, [-1, 2, 4, 4]),
+    (36, [-1, 2, 2, 2]),
     (37, [-1, 3, 3, 3]),
     (38, [-1, 2, 3, 3]),
     (39, [-1, 2, 2, 2]),
@@ -154,6 +156,14 @@ const LEVELS: &[(i16, [i16; 4])] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 0.11 was shown with SaslAuthenticate, which came with 1.0: clients never used the dialogue without frames.
+    #[test]
+    fn a_login_at_0_11_has_no_frames() {
+        let old = KafkaLevel::V0_11;
+        assert_eq!(old.versions(ApiKey::SaslHandshake, (0, 1)), (0, 0));
+        assert_eq!(old.versions(ApiKey::SaslAuthenticate, (0, 2)), (0, -1));
+    }
 
     #[test]
     fn a_level_never_has_more_than_the_next_one() {
