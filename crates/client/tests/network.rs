@@ -377,26 +377,42 @@ fn a_broker_that_throttles_hears_nothing_for_that_time() {
 }
 
 /// A broker of Apache Kafka 0.10.2, up to its ApiVersions response.
-struct Ancient;
+#[derive(Clone, Default)]
+struct Ancient {
+    /// The highest version of ApiVersions; from 3 on, the broker names it to clients whose version it refuses.
+    versions_max: u8,
+    /// The versions that clients asked in, and those in which they named their software.
+    asked: Arc<Mutex<Vec<(u8, bool)>>>,
+}
 
 impl Ancient {
-    async fn serve(mut io: DuplexStream) -> io::Result<()> {
+    async fn serve(self, mut io: DuplexStream) -> io::Result<()> {
+        let versions_max = i16::from(self.versions_max);
         // Produce, Fetch, Metadata, ApiVersions.
-        const KNOWN: [(i16, i16); 4] = [(0, 2), (1, 3), (3, 2), (18, 0)];
+        let known = [(0, 2), (1, 3), (3, 2), (18, versions_max)];
+        let listed = |(api_key, max_version)| ApiVersion { api_key, min_version: 0, max_version };
         loop {
             let size = io.read_i32().await?;
             let mut request = vec![0; size as usize];
             io.read_exact(&mut request).await?;
             let (version, correlation_id) =
                 (request[3], i32::from_be_bytes([request[4], request[5], request[6], request[7]]));
-            let api_keys =
-                KNOWN.map(|(api_key, max_version)| ApiVersion { api_key, min_version: 0, max_version });
-            let response = if version == 0 {
-                ApiVersionsResponse { api_keys: api_keys.into(), ..Default::default() }
+            let names_software = request.windows(5).filter(|bytes| bytes == b"ottla").count() > 0;
+            self.asked.lock().expect("no panic").push((version, names_software));
+            let is_known = version <= self.versions_max;
+            let response = if is_known {
+                ApiVersionsResponse { api_keys: known.map(listed).into(), ..Default::default() }
             } else {
-                ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() }
+                let own = known.into_iter().filter(|(key, max)| *key == 18 && *max >= 3);
+                let api_keys = own.map(listed).collect();
+                ApiVersionsResponse {
+                    error_code: ErrorCode::UnsupportedVersion,
+                    api_keys,
+                    ..Default::default()
+                }
             };
-            let answer = frame::encode_response::<ApiVersionsRequest>(correlation_id, 0, &response);
+            let answered_in = if is_known { i16::from(version) } else { 0 };
+            let answer = frame::encode_response::<ApiVersionsRequest>(correlation_id, answered_in, &response);
             io.write_all(&answer.expect("encoded").to_bytes()?).await?;
         }
     }
@@ -405,8 +421,23 @@ impl Ancient {
 impl Connector for Ancient {
     fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        tokio::spawn(Self::serve(theirs));
+        tokio::spawn(self.clone().serve(theirs));
         Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
+    }
+}
+
+/// The client asked again in version 0, and the broker never had the name of its software (KIP-511).
+#[test]
+fn a_broker_of_an_earlier_version_of_api_versions_is_asked_in_that_one() {
+    for (versions_max, expected) in [(0, (0, false)), (3, (3, true))] {
+        let broker = Ancient { versions_max, ..Ancient::default() };
+        let mut config = Config::new("ancient.test");
+        config.client_id = "client".to_owned();
+        config.delivery_timeout = Duration::from_millis(300);
+        let client = Client::with_connector(config, Arc::new(broker.clone())).expect("a client");
+        let error = block_on(client.admin().describe_cluster()).expect_err("too old for all else");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+        assert_eq!(broker.asked.lock().expect("no panic")[..2], [(4, true), expected]);
     }
 }
 
@@ -414,7 +445,7 @@ impl Connector for Ancient {
 fn a_broker_before_0_11_is_refused_with_the_reason() {
     let mut config = Config::new("ancient.test");
     config.delivery_timeout = Duration::from_millis(300);
-    let client = Client::with_connector(config, Arc::new(Ancient)).expect("a client");
+    let client = Client::with_connector(config, Arc::new(Ancient::default())).expect("a client");
     let error = block_on(client.admin().describe_cluster()).expect_err("too old");
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
     let error = error.to_string();

@@ -130,22 +130,28 @@ impl Connection {
         Ok(())
     }
 
+    /// Asks in the highest version that the broker knows: from version 3 on, it learns the name and the version of the client.
     async fn ask_versions(&self) -> Result<ApiVersionsResponse, Error> {
+        const NAMES_FROM: i16 = 3;
         let request = ApiVersionsRequest {
             client_software_name: "ottla".into(),
             client_software_version: env!("CARGO_PKG_VERSION").into(),
         };
         let version = *ApiVersionsRequest::VERSIONS.end();
         let frame = self.link.exchange(&request, version).await?;
+        let refused = frame.clone();
         let response = self.link.decode::<ApiVersionsRequest>(frame, version);
         match response {
             Ok(response) if response.error_code != ErrorCode::UnsupportedVersion => Ok(response),
-            // The error response has version 0, independently of the request's version.
-            _ => {
-                let frame = self.link.exchange(&ApiVersionsRequest::default(), 0).await?;
-                self.link.decode::<ApiVersionsRequest>(frame, 0)
-            }
+            _ => {}
         }
+        // The error response has version 0, independently of the request's version. It names the versions of this request (KIP-511).
+        let refusal = self.link.decode::<ApiVersionsRequest>(refused, 0).unwrap_or_default();
+        let own = refusal.api_keys.iter().find(|api| api.api_key == ApiVersionsRequest::KEY.code());
+        let known = own.map_or(0, |api| api.max_version.clamp(0, version - 1));
+        let request = if known >= NAMES_FROM { request } else { ApiVersionsRequest::default() };
+        let frame = self.link.exchange(&request, known).await?;
+        self.link.decode::<ApiVersionsRequest>(frame, known)
     }
 
     /// Authenticates, and re-authenticates whenever the broker requires it (KIP-368).
