@@ -55,15 +55,18 @@ impl Log {
         checkpoint::store(&*storage, &self.dir, checkpoint::CLEAN_SHUTDOWN, &mark)
     }
 
-    /// Syncs the files of all segments that may not be durable, and the directory.
+    /// Syncs the files of all segments that may not be durable, and the directory. Fails after a sync that has failed, also if that
+    /// was not reported yet.
     pub(crate) fn sync_everything(&self) -> io::Result<()> {
-        for older in &self.sync.older {
-            older.file.sync_data()?;
-        }
-        for file in self.active().open_files() {
-            file.sync_data()?;
-        }
-        self.storage.sync_dir(&self.dir)
+        self.sync.turn.run(|| {
+            for older in &self.sync.older {
+                older.file.sync_data()?;
+            }
+            for file in self.active().open_files() {
+                file.sync_data()?;
+            }
+            self.storage.sync_dir(&self.dir)
+        })
     }
 
     /// Takes a log offline whose directory is about to be removed while others still hold the log. No later call changes a file: the

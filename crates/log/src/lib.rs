@@ -90,6 +90,7 @@ mod shared;
 pub mod storage;
 mod swap;
 mod sync;
+mod sync_turn;
 mod synced;
 mod tail;
 mod time_lookup;

@@ -24,6 +24,7 @@ use crate::recovery::{self, How, RecoveryReport};
 use crate::ring::Ring;
 use crate::segment::Segment;
 use crate::storage::{File, Storage};
+use crate::sync_turn::SyncTurn;
 use crate::synced::{Note, SyncedFile};
 use crate::tail::Tail;
 use crate::verification::Verification;
@@ -79,6 +80,8 @@ pub(crate) struct SyncState {
     pub(crate) dir_synced: u64,
     /// Rises when the log is truncated: a sync that began earlier does not cover later records.
     pub(crate) generation: u64,
+    /// Shared with the syncs that are under way.
+    pub(crate) turn: Arc<SyncTurn>,
     /// The segment that `recovery-point` names.
     pub(crate) recovery_point: i64,
     /// The file from which the next opening reads the synced offset; `None` only while the log is opened.

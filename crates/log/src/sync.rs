@@ -8,6 +8,7 @@ use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::FileToSync;
 use crate::storage::{File, Storage};
+use crate::sync_turn::SyncTurn;
 use crate::synced::SlotSync;
 
 /// A sync that makes the log durable up to [`PendingSync::target`]. It owns its state.
@@ -18,6 +19,7 @@ pub struct PendingSync {
     /// The file of the active segment, unless only closed segments are synced.
     active: Option<FileToSync>,
     names: Option<(Arc<dyn Storage>, Arc<str>)>,
+    turn: Arc<SyncTurn>,
     /// The `synced` file, now and then: it says what the sync before this one made durable.
     note: Option<SlotSync>,
     target: i64,
@@ -41,9 +43,10 @@ impl PendingSync {
         self.target
     }
 
-    /// Syncs. Blocks until the disk has written the data; needs no lock.
+    /// Syncs. Blocks until the disk has written the data; needs no lock of the log. Syncs of one log run one after the other, and
+    /// fail after one that has failed.
     pub fn run(mut self) -> Synced {
-        let result = self.sync();
+        let result = self.turn.run(|| self.sync());
         if let Some(note) = self.note.take().filter(|_| result.is_ok()) {
             note.run();
         }
@@ -79,7 +82,7 @@ impl Synced {
 impl Log {
     /// Returns the sync that makes all appended records durable; `None` if they are durable.
     ///
-    /// Several syncs may run at the same time, and their results may be reported in any order.
+    /// Several syncs may be under way at the same time, and their results may be reported in any order.
     pub fn pending_sync(&self) -> Option<PendingSync> {
         let names = self.sync.dir_changes > self.sync.dir_synced;
         let data = self.sync.synced_offset < self.end_offset() || !self.sync.older.is_empty();
@@ -110,6 +113,7 @@ impl Log {
             older: self.sync.older.iter().map(|older| older.file.clone()).collect(),
             active,
             names: names.then(|| (self.storage.clone(), self.dir.clone())),
+            turn: self.sync.turn.clone(),
             note: self.sync.note.as_ref().and_then(|note| note.begin_sync(self.sync.now_ms)),
             target,
             dir_changes: self.sync.dir_changes,

@@ -467,6 +467,40 @@ fn a_journal_survives_every_failing_call() {
     }
 }
 
+/// The disk reports lost bytes to one sync only. A second one beside it succeeded, and if it was reported first, the lost records
+/// counted as durable.
+#[test]
+fn a_sync_beside_one_that_fails_makes_nothing_durable() {
+    let disk = MemStorage::forgetful();
+    let (mut log, _) = Log::open(Arc::new(disk.clone()), DIR, config(), NOW).expect("opened");
+    common::append(&mut log, b"lost").expect("appended");
+    let first = log.pending_sync().expect("something to sync");
+    let second = log.pending_sync().expect("something to sync");
+    let third = log.pending_sync().expect("something to sync");
+    disk.fail_nth(0, Fault::Io, false);
+    let (first, second) = (first.run(), second.run());
+    assert!(!first.is_ok() && !second.is_ok());
+    assert!(log.sync_done(second).is_err());
+    assert!(log.offline_reason().expect("offline").contains("sync"));
+    assert!(log.sync_done(first).is_err() && log.synced_offset() == 0);
+    assert!(!third.run().is_ok(), "never again on these files");
+}
+
+/// A log that was closed between a sync that failed and its report counted as closed cleanly, with records that were lost.
+#[test]
+fn a_log_is_not_closed_cleanly_after_a_failed_sync_that_was_not_reported() {
+    let disk = MemStorage::forgetful();
+    let (mut log, _) = Log::open(Arc::new(disk.clone()), DIR, config(), NOW).expect("opened");
+    common::append(&mut log, b"lost").expect("appended");
+    let pending = log.pending_sync().expect("something to sync");
+    disk.fail_nth(0, Fault::Io, false);
+    let synced = pending.run();
+    assert!(log.shut().is_err() && log.sync_done(synced).is_err());
+    drop(log);
+    let (_, report) = Log::open(Arc::new(disk.clone()), DIR, config(), NOW).expect("opened");
+    assert!(!report.clean);
+}
+
 #[test]
 fn a_sync_speaks_only_of_what_was_there_when_it_was_taken() {
     let mut lost = 0;
