@@ -25,8 +25,12 @@ impl Cluster {
     /// Makes everything that was appended to a partition durable. The sync ends even if the caller goes away: the log must
     /// learn of one that fails.
     pub(crate) async fn flush(&self, partition: &Arc<Partition>) -> Result<(), ErrorCode> {
-        let pending = partition.log().pending_sync();
-        let Some(pending) = pending else { return Ok(()) };
+        let pending = match partition.pending_sync() {
+            Ok(Some(pending)) => pending,
+            Ok(None) => return Ok(()),
+            Err(_) if partition.is_deleted() => return Err(ErrorCode::UnknownTopicOrPartition),
+            Err(_) => return Err(ErrorCode::KafkaStorageError),
+        };
         self.make_room_for_files();
         let (done, flushed) = tokio::sync::oneshot::channel();
         let (partition, syncer, metrics) = (partition.clone(), self.syncer, self.metrics.clone());
@@ -75,5 +79,48 @@ impl Cluster {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_log::storage::faulty::{DiskCall, DiskEffect, DiskFiles, DiskRule};
+    use ottla_log::{AppendOptions, LogError};
+    use ottla_wire::{BatchBuilder, Seal};
+
+    use super::*;
+    use crate::broker::Broker;
+
+    fn append(partition: &Partition) {
+        let mut batch = BatchBuilder::new();
+        batch.push(0, None, Some(b"x"), &[]);
+        let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
+        partition.log().append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+    }
+
+    /// A flush succeeded after another sync had failed, and `acks=all` was answered although the records could be lost.
+    #[tokio::test]
+    async fn a_flush_of_an_offline_log_fails_unless_everything_is_durable() {
+        let broker = Broker::builder().memory().topic("orders", 2).start().await.expect("a broker");
+        let cluster = broker.cluster();
+        let [lost, durable] = [0, 1].map(|index| cluster.partition("orders", index).expect("there"));
+        append(&durable);
+        cluster.flush(&durable).await.expect("flushed");
+        let closed = durable.log().shut();
+        closed.expect("closed");
+        cluster.flush(&durable).await.expect("everything is durable");
+
+        append(&lost);
+        let pending = lost.pending_sync().expect("online").expect("something to sync");
+        let files = DiskFiles::Topic("orders".into());
+        let rule = DiskRule { files, ..DiskRule::new(DiskCall::Sync, DiskEffect::Fail) };
+        let rule = cluster.add_disk_fault(rule);
+        let synced = pending.run();
+        cluster.remove_disk_fault(rule);
+        let reported = lost.log().sync_done(synced);
+        assert!(matches!(reported, Err(LogError::Offline { .. })));
+        assert_eq!(cluster.flush(&lost).await, Err(ErrorCode::KafkaStorageError));
+        lost.delete();
+        assert_eq!(cluster.flush(&lost).await, Err(ErrorCode::UnknownTopicOrPartition));
     }
 }

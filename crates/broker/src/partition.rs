@@ -340,6 +340,18 @@ impl Partition {
         Ok((compaction.report(), removal))
     }
 
+    /// The sync that makes everything durable; `None` if it is durable.
+    ///
+    /// # Errors
+    /// The reason why the log is offline, if records are not durable and no sync will make them so.
+    pub(crate) fn pending_sync(&self) -> Result<Option<PendingSync>, String> {
+        let log = self.log();
+        match (log.pending_sync(), log.offline_reason()) {
+            (None, Some(reason)) if log.synced_offset() < log.end_offset() => Err(reason.to_owned()),
+            (pending, _) => Ok(pending),
+        }
+    }
+
     /// Waits for the end of a compaction, which a deletion stops.
     pub(crate) fn await_compaction(&self) {
         drop(self.compaction.lock().unwrap_or_else(PoisonError::into_inner));

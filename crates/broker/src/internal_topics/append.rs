@@ -159,8 +159,7 @@ impl Cluster {
         if self.config.durability != Durability::Disk {
             return Ok(());
         }
-        let pending = partition.log().pending_sync();
-        let Some(pending) = pending else { return Ok(()) };
+        let Some(pending) = partition.pending_sync()? else { return Ok(()) };
         // The log is free for others meanwhile.
         let synced = self.metrics.log_syncs.run(pending);
         partition.log().sync_done(synced).map(drop).map_err(|error| error.to_string())
