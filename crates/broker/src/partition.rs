@@ -27,6 +27,11 @@ const THREADS_MAX: usize = 8;
 /// Fewer logs than twice this number are opened, created or closed by one thread.
 const ITEMS_PER_THREAD_MIN: usize = 8;
 
+/// The pause after a sync that could not open a file.
+const SYNC_RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Such a sync is tried so often. The next append starts another one.
+const SYNC_TRIES_MAX: u32 = 30;
+
 /// No node leads the partition.
 pub(crate) const NO_LEADER: i32 = -1;
 
@@ -383,40 +388,59 @@ impl Partition {
         while tasks.try_join_next().is_some() {}
         match syncer {
             Syncer::Thread => {
-                tasks.spawn_blocking(move || while partition.sync_once(scope, &metrics.log_syncs) {});
+                tasks.spawn_blocking(move || {
+                    let mut failures = 0;
+                    while let Some(pause) = partition.sync_once(scope, &metrics.log_syncs, &mut failures) {
+                        #[expect(
+                            clippy::disallowed_methods,
+                            reason = "a thread for blocking work; only production uses this one"
+                        )]
+                        std::thread::sleep(pause);
+                    }
+                });
             }
             Syncer::Inline(delay) => {
                 tasks.spawn(async move {
-                    loop {
-                        tokio::time::sleep(delay).await;
-                        if !partition.sync_once(scope, &metrics.log_syncs) {
-                            return;
-                        }
+                    let (mut failures, mut next) = (0, Some(Duration::ZERO));
+                    while let Some(pause) = next {
+                        tokio::time::sleep(delay + pause).await;
+                        next = partition.sync_once(scope, &metrics.log_syncs, &mut failures);
                     }
                 });
             }
         }
     }
 
-    /// One sync; `true` if something came in meanwhile.
-    fn sync_once(&self, scope: SyncScope, syncs: &Syncs) -> bool {
+    /// One sync. Returns the pause before the next one, if something came in meanwhile or this one could not open a file.
+    /// `failures` counts those since a sync has ended.
+    fn sync_once(&self, scope: SyncScope, syncs: &Syncs, failures: &mut u32) -> Option<Duration> {
+        let mut pause = Duration::ZERO;
         let pending = scope.pending(&self.log());
         if let Some(pending) = pending {
             let synced = syncs.run(pending);
             if self.is_deleted() {
                 // Its directory is gone, or goes: nothing that the sync says matters.
-                return false;
+                return None;
             }
             let applied = self.log().sync_done(synced);
+            if applied.is_ok() {
+                *failures = 0;
+            }
             if let Err(error) = applied {
                 if self.is_deleted() {
-                    return false;
+                    return None;
+                }
+                if matches!(error, LogError::Io { .. }) {
+                    // The log is online, and there may be a file descriptor later.
+                    *failures += 1;
+                    pause = SYNC_RETRY_PAUSE;
                 }
                 tracing::error!(%error, topic = %self.topic, partition = self.index, "a sync failed");
                 self.tail.wake_all();
             }
         }
-        self.sync_flag.end(|| scope.is_pending(&self.log()))
+        let is_tried_again = *failures < SYNC_TRIES_MAX;
+        self.sync_flag.end(|| is_tried_again && scope.is_pending(&self.log())).then_some(pause)
     }
 }
 
@@ -519,7 +543,9 @@ pub(crate) async fn finished<V>(running: tokio::task::JoinHandle<V>) -> V {
 
 #[cfg(test)]
 mod tests {
+    use ottla_log::storage::fs::FsStorage;
     use ottla_log::storage::mem::MemStorage;
+    use ottla_log::storage::{Open, Storage};
     use ottla_log::{AppendOptions, LogConfig};
     use ottla_wire::{BatchBuilder, Seal};
 
@@ -539,7 +565,7 @@ mod tests {
             PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
         let partition = Partition::new(identity, log, 1, 0);
         partition.delete();
-        assert!(!partition.sync_once(SyncScope::All, &Syncs::default()));
+        assert_eq!(partition.sync_once(SyncScope::All, &Syncs::default(), &mut 0), None);
         assert_eq!(partition.log().offline_reason(), None);
     }
 
@@ -593,6 +619,38 @@ mod tests {
         assert_eq!((storage.paths(), storage.ops()), before);
     }
 
+    /// A sync for which no file descriptor was left took the partition offline until a restart.
+    #[test]
+    fn a_sync_that_cannot_open_a_file_is_tried_again_after_a_pause() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        let storage = Arc::new(FsStorage::new(tmp.path()).expect("a storage").with_files_max(16));
+        let (mut log, _) = Log::open(storage.clone(), "orders-0", LogConfig::default(), 0).expect("opened");
+        let mut batch = BatchBuilder::new();
+        batch.push(0, None, Some(b"x"), &[]);
+        let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
+        log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        assert!(log.close_idle_files(true));
+        let identity =
+            PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
+        let partition = Partition::new(identity, log, 1, 0);
+        let mut others = Vec::new();
+        while storage.files_left() > 0 {
+            others.push(storage.open(&format!("other-{}", others.len()), Open::Create).expect("opened"));
+        }
+        let (syncs, mut failures) = (Syncs::default(), 0);
+        assert!(partition.sync_flag.begin());
+        for _ in 1..SYNC_TRIES_MAX {
+            let next = partition.sync_once(SyncScope::All, &syncs, &mut failures);
+            assert_eq!(next, Some(SYNC_RETRY_PAUSE));
+        }
+        let next = partition.sync_once(SyncScope::All, &syncs, &mut failures);
+        assert_eq!(next, None, "it ends, so that the broker can");
+        assert!(partition.log().offline_reason().is_none() && partition.sync_flag.begin());
+        drop(others);
+        assert_eq!(partition.sync_once(SyncScope::All, &syncs, &mut failures), None);
+        assert_eq!(partition.log().synced_offset(), 1);
+    }
+
     /// With durability `os` nothing was ever synced: a killed broker scanned every segment at its next start.
     #[test]
     fn a_sync_of_closed_segments_leaves_one_segment_to_scan() {
@@ -609,10 +667,8 @@ mod tests {
             PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
         let partition = Partition::new(identity, log, 1, 0);
         assert!(partition.log().has_unsynced_segments());
-        assert!(
-            !partition.sync_once(SyncScope::ClosedSegments, &Syncs::default()),
-            "nothing came in meanwhile"
-        );
+        let next = partition.sync_once(SyncScope::ClosedSegments, &Syncs::default(), &mut 0);
+        assert_eq!(next, None, "nothing came in meanwhile");
         assert!(!partition.log().has_unsynced_segments());
         drop(partition);
         let (log, report) = Log::open(storage, "orders-0", config, 0).expect("opened again");

@@ -6,6 +6,7 @@ use crate::checkpoint::{self, CleanMark};
 use crate::error::LogError;
 use crate::log::Log;
 use crate::storage::Storage;
+use crate::sync_turn::SyncError;
 
 impl Log {
     /// Makes everything durable and marks the log as closed cleanly, so that opening it need not scan.
@@ -58,14 +59,16 @@ impl Log {
     /// Syncs the files of all segments that may not be durable, and the directory. Fails after a sync that has failed, also if that
     /// was not reported yet.
     pub(crate) fn sync_everything(&self) -> io::Result<()> {
-        self.sync.turn.run(|| {
-            for older in &self.sync.older {
-                older.file.sync_data()?;
+        let older = self.sync.older.iter().map(|older| older.file.clone());
+        let files = older.chain(self.active().open_files());
+        let synced = self.sync.turn.run(|| {
+            for file in files {
+                file.sync_data().map_err(SyncError::Failed)?;
             }
-            for file in self.active().open_files() {
-                file.sync_data()?;
-            }
-            self.storage.sync_dir(&self.dir)
+            self.storage.sync_dir(&self.dir).map_err(SyncError::of_directory)
+        });
+        synced.map_err(|error| match error {
+            SyncError::NotOpened(error) | SyncError::Failed(error) => error,
         })
     }
 

@@ -75,10 +75,16 @@ pub(crate) enum FileToSync {
 }
 
 impl FileToSync {
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        match self {
-            Self::Open(file) => file.sync_data(),
-            Self::Closed(storage, path) => storage.open(path, Open::Existing)?.sync_data(),
+    /// Returns the file; `None` if it is missing, as that of a segment that was deleted meanwhile.
+    pub(crate) fn open(&self) -> io::Result<Option<Arc<dyn File>>> {
+        let (storage, path) = match self {
+            Self::Open(file) => return Ok(Some(file.clone())),
+            Self::Closed(storage, path) => (storage, path),
+        };
+        match storage.open(path, Open::Existing) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

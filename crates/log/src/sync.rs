@@ -1,6 +1,5 @@
 //! Makes a log durable without holding its lock: take a [`PendingSync`], run it on any thread, and report its result.
 
-use std::io;
 use std::sync::Arc;
 
 use crate::config::Visible;
@@ -8,7 +7,7 @@ use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::FileToSync;
 use crate::storage::{File, Storage};
-use crate::sync_turn::SyncTurn;
+use crate::sync_turn::{SyncError, SyncTurn};
 use crate::synced::SlotSync;
 
 /// A sync that makes the log durable up to [`PendingSync::target`]. It owns its state.
@@ -16,8 +15,8 @@ use crate::synced::SlotSync;
 #[must_use = "nothing is durable before it has run and been reported"]
 pub struct PendingSync {
     older: Vec<Arc<dyn File>>,
-    /// The file of the active segment, unless only closed segments are synced.
-    active: Option<FileToSync>,
+    /// The base offset and the file of the active segment, unless only closed segments are synced.
+    active: Option<(i64, FileToSync)>,
     names: Option<(Arc<dyn Storage>, Arc<str>)>,
     turn: Arc<SyncTurn>,
     /// The `synced` file, now and then: it says what the sync before this one made durable.
@@ -34,7 +33,8 @@ pub struct Synced {
     target: i64,
     dir_changes: u64,
     generation: u64,
-    result: io::Result<()>,
+    /// The base offset of the segment whose file is missing, if one is.
+    result: Result<Option<i64>, SyncError>,
 }
 
 impl PendingSync {
@@ -53,17 +53,20 @@ impl PendingSync {
         Synced { target: self.target, dir_changes: self.dir_changes, generation: self.generation, result }
     }
 
-    fn sync(&self) -> io::Result<()> {
-        for file in &self.older {
-            file.sync_data()?;
+    /// Returns the base offset of the active segment if its file is missing.
+    fn sync(&self) -> Result<Option<i64>, SyncError> {
+        let (mut active, mut missing) = (None, None);
+        if let Some((base_offset, file)) = &self.active {
+            active = file.open().map_err(SyncError::NotOpened)?;
+            missing = active.is_none().then_some(*base_offset);
         }
-        if let Some(active) = &self.active {
-            active.sync()?;
+        for file in self.older.iter().chain(&active) {
+            file.sync_data().map_err(SyncError::Failed)?;
         }
         if let Some((storage, dir)) = &self.names {
-            storage.sync_dir(dir)?;
+            storage.sync_dir(dir).map_err(SyncError::of_directory)?;
         }
-        Ok(())
+        Ok(missing)
     }
 }
 
@@ -89,8 +92,9 @@ impl Log {
         if self.offline.is_some() || !(data || names) {
             return None;
         }
-        let active = self.active().file_to_sync(&self.storage, &self.dir);
-        Some(self.sync_to(self.end_offset(), Some(active)))
+        let active = self.active();
+        let file = active.file_to_sync(&self.storage, &self.dir);
+        Some(self.sync_to(self.end_offset(), Some((active.base_offset, file))))
     }
 
     /// Returns the sync that makes the closed segments durable; `None` if they are durable.
@@ -107,7 +111,7 @@ impl Log {
         !self.sync.older.is_empty()
     }
 
-    fn sync_to(&self, target: i64, active: Option<FileToSync>) -> PendingSync {
+    fn sync_to(&self, target: i64, active: Option<(i64, FileToSync)>) -> PendingSync {
         let names = self.sync.dir_changes > self.sync.dir_synced;
         PendingSync {
             older: self.sync.older.iter().map(|older| older.file.clone()).collect(),
@@ -137,13 +141,24 @@ impl Log {
     ///
     /// A failed sync takes the log offline: the kernel may have dropped the pages that it could not write, and no later
     /// sync would report that. Opening the log again determines which records are left.
+    ///
+    /// A sync that could not open a file is [`LogError::Io`]: nothing is lost and nothing more is durable, and the log stays online.
+    /// Another sync may succeed.
     pub fn sync_done(&mut self, synced: Synced) -> Result<i64, LogError> {
         self.check_online()?;
-        if let Err(error) = synced.result {
-            return Err(self.go_offline(format!("a sync failed: {error}")));
-        }
+        let missing = match synced.result {
+            Ok(missing) => missing,
+            Err(SyncError::NotOpened(source)) => return Err(self.failed("open a file for a sync", source)),
+            Err(SyncError::Failed(error)) => {
+                return Err(self.go_offline(format!("a sync failed: {error}")));
+            }
+        };
         if synced.generation != self.sync.generation {
             return Ok(self.sync.synced_offset);
+        }
+        // The file of a segment that was deleted meanwhile needs no sync.
+        if missing.is_some_and(|base| self.segments.iter().any(|segment| segment.base_offset == base)) {
+            return Err(self.go_offline("a sync failed: the file of a segment is missing".into()));
         }
         self.sync.synced_offset = self.sync.synced_offset.max(synced.target);
         // The records that came in during the sync are no older than that.

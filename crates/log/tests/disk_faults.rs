@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use ottla_log::storage::fs::FsStorage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
+use ottla_log::storage::{Open, Storage};
 use ottla_log::{AppendOptions, Log, LogConfig, LogError};
 
 use crate::common::{DIR, NOW, append, batch, log_files, open, small, sync};
@@ -103,4 +105,48 @@ fn a_log_opens_on_a_full_disk_without_writing_its_leader_epochs() {
     disk.heal();
     let (log, _) = open(&disk, &LogConfig::default());
     assert_eq!((log.latest_epoch(), log.start_epoch()), (Some(5), Some(5)));
+}
+
+/// A sync for which no file descriptor was left took the log offline, although it had not begun and nothing was lost.
+#[test]
+fn a_sync_that_cannot_open_a_file_leaves_the_log_online() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    let storage = Arc::new(FsStorage::new(tmp.path()).expect("a storage").with_files_max(16));
+    let (mut log, _) = Log::open(storage.clone(), DIR, LogConfig::default(), NOW).expect("opened");
+    append(&mut log, b"one").expect("appended");
+    assert!(log.close_idle_files(true));
+    let pending = log.pending_sync().expect("something to sync");
+    let mut others = Vec::new();
+    while storage.files_left() > 0 {
+        others.push(storage.open(&format!("other-{}", others.len()), Open::Create).expect("opened"));
+    }
+    let synced = pending.run();
+    assert!(!synced.is_ok() && matches!(log.sync_done(synced), Err(LogError::Io { .. })));
+    assert_eq!((log.offline_reason(), log.synced_offset()), (None, 0));
+    drop(others);
+    append(&mut log, b"two").expect("appended");
+    sync(&mut log);
+    assert_eq!(log.synced_offset(), 2);
+}
+
+/// A sync took the log offline if the file of its segment had been deleted with its records since the sync was taken.
+#[test]
+fn a_sync_of_a_segment_that_was_deleted_meanwhile_succeeds() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    append(&mut log, b"deleted").expect("appended");
+    assert!(log.close_idle_files(true));
+    let pending = log.pending_sync().expect("something to sync");
+    log.roll(NOW).expect("rolled");
+    append(&mut log, b"kept").expect("appended");
+    let retention = log.delete_records_before(1).expect("deleted");
+    assert_eq!(retention.segments, 1);
+    retention.files.run().expect("removed");
+    assert_eq!(log.sync_done(pending.run()).expect("nothing is left to sync"), 1);
+
+    assert!(log.close_idle_files(true));
+    let pending = log.pending_sync().expect("something to sync");
+    disk.remove(&log_files(&disk)[0]).expect("removed");
+    assert!(log.sync_done(pending.run()).is_err());
+    assert!(log.offline_reason().expect("offline").contains("missing"));
 }
