@@ -115,7 +115,7 @@ pub struct Cluster {
     /// On until the broker ends in an orderly way: requests that arrive later are not read.
     pub(crate) serving: Switch,
     pub(crate) state: RwLock<TopicStore>,
-    pub(crate) journal: Mutex<Journal>,
+    pub(crate) journal: Arc<Mutex<Journal>>,
     /// Held during a change of topics, which can take long.
     pub(crate) topic_changes: Mutex<()>,
     turns: Turns,
@@ -255,7 +255,7 @@ impl Cluster {
             metrics: Arc::default(),
             serving: Switch::default(),
             state: RwLock::default(),
-            journal: Mutex::new(journal),
+            journal: Arc::new(Mutex::new(journal)),
             topic_changes: Mutex::new(()),
             turns: Turns::default(),
             background: BackgroundThreads::default(),
@@ -328,13 +328,22 @@ impl Cluster {
         Ok((id, ids.record))
     }
 
-    /// Waits until the journal is durable up to its offset `record`. The sync runs in the [`Syncer`].
+    /// Waits until the journal is durable up to its offset `record`. The sync and the deletion of old entries run in the [`Syncer`].
     pub(crate) async fn await_journal(&self, record: i64) -> Result<(), JournalError> {
         while let Some(pending) = self.next_journal_sync(record)? {
             let began = Instant::now();
             let synced = self.syncer.run(pending).await;
             self.metrics.journal_syncs.add(began.elapsed(), synced.is_ok());
-            lock(&self.journal).sync_done(synced)?;
+            let wants_deletion = {
+                let mut journal = lock(&self.journal);
+                journal.sync_done(synced)?;
+                journal.wants_deletion()
+            };
+            if wants_deletion {
+                // It ends even if the caller goes away: the journal is not compacted again before.
+                let journal = self.journal.clone();
+                self.syncer.run_blocking(move || delete_old_entries(&journal)).await;
+            }
         }
         Ok(())
     }
@@ -344,6 +353,7 @@ impl Cluster {
         while let Some(pending) = self.next_journal_sync(record)? {
             let synced = self.metrics.journal_syncs.run(pending);
             lock(&self.journal).sync_done(synced)?;
+            delete_old_entries(&self.journal);
         }
         Ok(())
     }
@@ -431,6 +441,18 @@ impl Cluster {
         if let Err(error) = lock(&self.journal).shut() {
             tracing::warn!(%error, "journal not closed cleanly");
         }
+    }
+}
+
+/// Deletes the entries of a journal that a durable compaction has written again. Blocks for syncs and for the removal of files; the
+/// journal is free for others meanwhile.
+fn delete_old_entries(journal: &Mutex<Journal>) {
+    let pending = lock(journal).begin_deletion();
+    if let Some(pending) = pending {
+        let stored = pending.run();
+        let files = lock(journal).finish_deletion(stored);
+        // Dropping the files removes them, and logs an error.
+        drop(files);
     }
 }
 

@@ -18,6 +18,7 @@ use crate::error::{AppendError, LogError, Loss, ReadError, repair_step};
 use crate::examine::{LogCheck, check_log, look};
 use crate::log::Log;
 use crate::recovery::{self, How, RecoveryReport};
+use crate::retention::{PendingDelete, PendingStart, StoredStart};
 use crate::scan::{SCAN_CHUNK_BYTES, Window, scan};
 use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::{Open, Storage};
@@ -147,11 +148,22 @@ pub struct Journal {
     retry_above: u64,
 }
 
-/// A compaction that has written the map and is not durable yet.
+/// The offsets of a map that was written again.
 #[derive(Clone, Copy, Debug)]
-struct Rewrite {
+struct Rewritten {
     start: i64,
     end: i64,
+}
+
+/// The next step of a compaction that has written the map.
+#[derive(Clone, Copy, Debug)]
+enum Rewrite {
+    /// A sync makes the map durable.
+    AwaitsSync(Rewritten),
+    /// The entries below `start` are deleted.
+    AwaitsDeletion { start: i64 },
+    /// The deletion ends.
+    Deleting,
 }
 
 impl Journal {
@@ -216,9 +228,9 @@ impl Journal {
     ) -> Result<(Self, RecoveryReport), JournalError> {
         let how = How { full: true, salvage: true, ..How::default() };
         let (mut journal, report) = Self::open_how(storage, dir, config, now_ms, &how)?;
-        let rewrite = journal.write_anew(now_ms)?;
+        let map = journal.write_anew(now_ms)?;
         journal.log.sync_now()?;
-        let gone = journal.log.delete_records_before(rewrite.start)?;
+        let gone = journal.log.delete_records_before(map.start)?;
         gone.files.run().map_err(|source| JournalError::Io { dir: dir.to_owned(), source })?;
         journal.log.store_quarantine().map_err(|source| JournalError::Io { dir: dir.to_owned(), source })?;
         Ok((journal, report))
@@ -305,34 +317,72 @@ impl Journal {
 
     /// Returns `true` if the deletion of old entries waits for a sync.
     pub fn wants_sync(&self) -> bool {
-        self.rewrite.is_some()
+        matches!(self.rewrite, Some(Rewrite::AwaitsSync(_)))
     }
 
     /// Applies the result of a sync and returns the synced offset.
+    ///
+    /// It deletes nothing: see [`Journal::wants_deletion`].
     pub fn sync_done(&mut self, synced: Synced) -> Result<i64, JournalError> {
         let offset = self.log.sync_done(synced)?;
-        if let Some(rewrite) = self.rewrite
-            && offset >= rewrite.end
+        if let Some(Rewrite::AwaitsSync(map)) = self.rewrite
+            && offset >= map.end
         {
-            self.rewrite = None;
-            // If this fails, the old entries stay, and the next rewrite deletes them.
-            match self.log.delete_records_before(rewrite.start) {
-                Ok(gone) => drop(gone.files),
-                Err(error) => {
-                    tracing::warn!(dir = self.log.dir(), %error, "cannot delete old entries");
-                    self.retry_above = self.log.size_bytes() + self.config.rewrite_bytes_min;
-                }
-            }
+            self.rewrite = Some(Rewrite::AwaitsDeletion { start: map.start });
         }
         Ok(offset)
     }
 
-    /// Syncs inline: for callers that may block.
-    pub fn sync_now(&mut self) -> Result<i64, JournalError> {
-        match self.pending_sync() {
-            Some(pending) => self.sync_done(pending.run()),
-            None => Ok(self.log.sync_now()?),
+    /// Returns `true` if old entries can be deleted: see [`Journal::begin_deletion`].
+    pub fn wants_deletion(&self) -> bool {
+        matches!(self.rewrite, Some(Rewrite::AwaitsDeletion { .. }))
+    }
+
+    /// Begins to delete the entries before a compaction that is durable; `None` if there are none, or their deletion is under way.
+    ///
+    /// Run it, which needs no lock, and report it with [`Journal::finish_deletion`]. The journal is not compacted again before that.
+    pub fn begin_deletion(&mut self) -> Option<PendingStart> {
+        let Some(Rewrite::AwaitsDeletion { start }) = self.rewrite else { return None };
+        self.rewrite = Some(Rewrite::Deleting);
+        match self.log.begin_deletion(start) {
+            Ok(pending) => Some(pending),
+            Err(error) => {
+                self.deletion_failed(&error);
+                None
+            }
         }
+    }
+
+    /// Ends a deletion and returns the files to remove, which needs no lock. After an error the old entries stay, and the next
+    /// compaction deletes them.
+    pub fn finish_deletion(&mut self, stored: StoredStart) -> Option<PendingDelete> {
+        match self.log.finish_deletion(stored) {
+            Ok(gone) => {
+                self.rewrite = None;
+                Some(gone.files)
+            }
+            Err(error) => {
+                self.deletion_failed(&error);
+                None
+            }
+        }
+    }
+
+    fn deletion_failed(&mut self, error: &LogError) {
+        tracing::warn!(dir = self.log.dir(), %error, "cannot delete old entries");
+        self.rewrite = None;
+        self.retry_above = self.log.size_bytes() + self.config.rewrite_bytes_min;
+    }
+
+    /// Syncs and deletes inline: for callers that may block.
+    pub fn sync_now(&mut self) -> Result<i64, JournalError> {
+        let Some(pending) = self.pending_sync() else { return Ok(self.log.sync_now()?) };
+        let offset = self.sync_done(pending.run())?;
+        if let Some(pending) = self.begin_deletion() {
+            // Dropping the files removes them, and logs an error.
+            drop(self.finish_deletion(pending.run()));
+        }
+        Ok(offset)
     }
 
     /// Closes the journal cleanly, so that opening it need not scan.
@@ -439,8 +489,8 @@ impl Journal {
             return;
         }
         match self.write_anew(now_ms) {
-            Ok(rewrite) => {
-                self.rewrite = Some(rewrite);
+            Ok(map) => {
+                self.rewrite = Some(Rewrite::AwaitsSync(map));
                 self.retry_above = 0;
             }
             // Nothing is lost but space: what was written says again what is there already.
@@ -451,7 +501,7 @@ impl Journal {
         }
     }
 
-    fn write_anew(&mut self, now_ms: i64) -> Result<Rewrite, JournalError> {
+    fn write_anew(&mut self, now_ms: i64) -> Result<Rewritten, JournalError> {
         self.log.roll(now_ms)?;
         let start = self.log.end_offset();
         let mut batch = BatchBuilder::new();
@@ -465,7 +515,7 @@ impl Journal {
         if !batch.is_empty() {
             self.append(now_ms, batch)?;
         }
-        Ok(Rewrite { start, end: self.log.end_offset() })
+        Ok(Rewritten { start, end: self.log.end_offset() })
     }
 }
 

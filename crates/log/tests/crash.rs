@@ -1,10 +1,10 @@
 //! A day in the life of a log and of a journal, cut short at every call to the disk, and with every call failing.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use ottla_log::storage::mem::{Fault, MemStorage};
+use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_log::{AppendOptions, Journal, JournalConfig, Log, LogConfig};
 
 use crate::common;
@@ -593,4 +593,47 @@ fn a_journal_deletes_nothing_before_its_successor_is_durable() {
     assert!(!journal.wants_sync() && journal.log().start_offset() > 0);
     disk.crash(&mut fastrand::Rng::with_seed(1));
     assert_eq!(open().get(b"old"), Some(&Bytes::from("kept")));
+}
+
+/// The report of a sync deleted the old entries under the lock of the journal: it synced files and directories and removed segments
+/// while requests waited for that lock.
+#[test]
+fn the_report_of_a_sync_makes_a_journal_neither_sync_nor_remove_a_file() {
+    let disk = MemStorage::forgetful();
+    let open = || Journal::open(Arc::new(disk.clone()), "__meta", journal_config(), NOW).expect("opened").0;
+    let mut journal = open();
+    journal.put(NOW, "old".into(), Some("kept".into())).expect("put");
+    let mut count = 0_u8;
+    while !journal.wants_sync() {
+        count += 1;
+        journal.put(NOW, "counter".into(), Some(Bytes::from(vec![count; 50]))).expect("put");
+    }
+    let synced = journal.pending_sync().expect("something to sync").run();
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let noted = calls.clone();
+    disk.inject(move |op| {
+        if matches!(op.kind, OpKind::SyncData | OpKind::SyncDir | OpKind::Remove) {
+            noted.lock().expect("no panic").push(format!("{:?} {}", op.kind, op.path));
+        }
+        None
+    });
+    journal.sync_done(synced).expect("synced");
+    disk.heal();
+    assert_eq!(*calls.lock().expect("no panic"), Vec::<String>::new());
+    assert!(journal.wants_deletion() && !journal.wants_sync() && journal.log().start_offset() == 0);
+
+    let pending = journal.begin_deletion().expect("the map is durable");
+    assert!(journal.begin_deletion().is_none(), "one at a time");
+    for n in 0..100_u8 {
+        journal.put(NOW, "meanwhile".into(), Some(Bytes::from(vec![n; 50]))).expect("put");
+    }
+    assert!(!journal.wants_sync(), "it is not compacted meanwhile");
+    let files = journal.finish_deletion(pending.run()).expect("deleted");
+    assert!(journal.log().start_offset() > 0 && !files.is_empty());
+    files.run().expect("removed");
+    journal.sync_now().expect("synced");
+    disk.crash(&mut fastrand::Rng::with_seed(1));
+    let journal = open();
+    assert_eq!(journal.get(b"old"), Some(&Bytes::from("kept")));
+    assert_eq!(journal.get(b"counter"), Some(&Bytes::from(vec![count; 50])));
 }
