@@ -153,6 +153,7 @@ impl SharedLog {
             waiter: self.shared.tail.waiter(),
             shared: self.shared.clone(),
             next_offset: offset,
+            seen: offset,
             pieces: VecDeque::new(),
             ring_hint: 0,
             bytes: Bytes::new(),
@@ -211,6 +212,8 @@ pub struct Reader {
     shared: Arc<Shared>,
     waiter: Waiter,
     next_offset: i64,
+    /// The visible offset at which there was no further batch: one that ends above it is not visible as a whole.
+    seen: i64,
     pieces: VecDeque<Piece>,
     /// The probable position of the next batch in the ring.
     ring_hint: u64,
@@ -228,6 +231,7 @@ impl Reader {
     /// Continues at `offset`.
     pub fn seek(&mut self, offset: i64) {
         self.next_offset = offset;
+        self.seen = offset;
         self.pieces.clear();
         self.bytes = Bytes::new();
         self.read_bytes = FIRST_READ_BYTES;
@@ -244,6 +248,7 @@ impl Reader {
             }
             let visible = self.shared.tail.visible();
             if visible <= self.next_offset || !self.fill(visible)? {
+                self.seen = visible.max(self.next_offset);
                 return Ok(None);
             }
         }
@@ -254,7 +259,7 @@ impl Reader {
         if let Some(batch) = self.try_next()? {
             return Ok(Some(batch));
         }
-        self.shared.tail.wait_grown(self.next_offset, timeout);
+        self.shared.tail.wait_grown(self.seen, timeout);
         self.try_next()
     }
 
@@ -267,8 +272,8 @@ impl Reader {
                 Ok(None) => {}
                 other => return Poll::Ready(other),
             }
-            match self.waiter.poll_grown(cx, self.next_offset) {
-                Poll::Ready(visible) if visible > self.next_offset => {}
+            match self.waiter.poll_grown(cx, self.seen) {
+                Poll::Ready(visible) if visible > self.seen => {}
                 Poll::Ready(_) => return Poll::Ready(Ok(None)),
                 Poll::Pending => return Poll::Pending,
             }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use ottla_log::storage::Storage;
 use ottla_log::storage::fs::FsStorage;
 use ottla_log::storage::mem::MemStorage;
-use ottla_log::{Batch, Journal, Log, LogConfig, ReadError, Reader, SharedLog, Visible};
+use ottla_log::{AppendOptions, Batch, Journal, Log, LogConfig, ReadError, Reader, SharedLog, Visible};
 
-use crate::common::{DIR, NOW, small};
+use crate::common::{DIR, NOW, batch, small};
 
 /// Longer than any test may take: a wait that ends by it has failed.
 const LONG: Duration = Duration::from_secs(60);
@@ -130,6 +130,30 @@ fn a_task_is_woken_when_there_is_more_and_when_it_is_over() {
     log.close().expect("the last handle").expect("closed");
     let (_, report) = SharedLog::open(Arc::new(disk), DIR, LogConfig::default(), NOW).expect("opened");
     assert!(report.clean);
+}
+
+/// A poll did not return, and occupied its thread, while a part of the next batch was visible.
+#[test]
+fn a_reader_waits_for_the_whole_of_a_batch() {
+    let log = open(&MemStorage::new(), LogConfig { visible: Visible::Manual, ..LogConfig::default() });
+    let woken = Arc::new(Count::default());
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut reader = log.reader(0);
+    let ten: [&[u8]; 10] = [b"value"; 10];
+    log.append(NOW, batch(NOW, &ten), AppendOptions::default()).expect("appended");
+    for (turns, visible) in [5, 9].into_iter().enumerate() {
+        log.tail().advance_visible(visible);
+        assert_eq!(woken.0.load(Ordering::SeqCst), turns);
+        assert!(reader.poll_next(&mut cx).is_pending(), "{visible} of 10");
+    }
+    log.tail().advance_visible(10);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+    let Poll::Ready(Ok(Some(read))) = reader.poll_next(&mut cx) else { panic!("ready") };
+    assert_eq!((values(&read).len(), reader.next_offset()), (10, 10));
+    assert!(reader.poll_next(&mut cx).is_pending());
+    log.tail().close();
+    assert!(matches!(reader.poll_next(&mut cx), Poll::Ready(Ok(None))));
 }
 
 #[test]
