@@ -84,6 +84,19 @@ pub enum RepairError {
         /// The problem with the format.
         source: FormatError,
     },
+    /// A damaged journal is repaired with the whole data directory only.
+    #[error(
+        "{}: the journal is repaired with its data directory only, which has the topics and offsets that the journal has lost: run \
+         `ottla log repair --accept-loss {}`",
+        dir.display(),
+        data_dir.display()
+    )]
+    JournalAlone {
+        /// The journal's directory.
+        dir: PathBuf,
+        /// The data directory.
+        data_dir: PathBuf,
+    },
     /// The log was not closed cleanly.
     #[error(
         "{}: the broker was not stopped cleanly: start and stop it, so that it recovers the partition, or run `ottla log repair`",
@@ -114,7 +127,8 @@ pub enum RepairError {
 
 /// Checks every batch of a stopped broker's data directory, or of one partition or journal in it.
 ///
-/// Changes nothing unless `accept_loss` is set. With `accept_loss` it saves the sound data, and the broker can start.
+/// Changes nothing unless `accept_loss` is set. With `accept_loss` it saves the sound data, and the broker can start. A damaged
+/// journal is then refused alone: [`RepairError::JournalAlone`].
 pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport, RepairError> {
     let io = |source| RepairError::Io { dir: dir.to_path_buf(), source };
     let not_ours = || RepairError::NotOurs { dir: dir.to_path_buf() };
@@ -143,8 +157,15 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     let mut repair = Repair { storage, accept_loss, now_ms, report: RepairReport::default() };
     if name == META_DIR {
         let (_, is_damaged) = repair.check_journal(name, true)?;
+        // Saved alone, it could make the next start delete directories of topics, and no later repair would restore them.
+        if is_damaged && accept_loss {
+            let data_dir = root.to_path_buf();
+            return Err(RepairError::JournalAlone { dir, data_dir });
+        }
         if is_damaged {
-            repair.salvage_journal(name, &[])?;
+            let path = root.display();
+            let note = format!("{name}: to repair it, run `ottla log repair` with the data directory {path}");
+            repair.report.notes.push(note);
         }
     } else {
         repair.one_partition(name)?;

@@ -156,9 +156,8 @@ fn the_states_of_share_groups_are_imported() {
     assert_eq!(values_of(&target, "orders"), ["a"]);
 }
 
-/// The record that completed the import was lost, and the start after the repair deleted all imported topics.
-#[test]
-fn a_repair_of_the_journal_keeps_imported_topics() {
+/// A directory with the imported topic `orders`. The record that completed the import is damaged.
+fn damaged_import() -> (tempfile::TempDir, PathBuf) {
     let mut kafka = StoppedKafka::new();
     kafka.add_topic("orders", 7, &["first"]);
     kafka.append("first", "orders-0", 0, &["a".into(), "b".into()]);
@@ -171,12 +170,35 @@ fn a_repair_of_the_journal_keeps_imported_topics() {
     let at = bytes.windows(12).position(|window| window == b"topic/orders").expect("the completion");
     bytes[at] ^= 1;
     fs::write(&journal, bytes).expect("written");
+    (data, target)
+}
+
+/// The record that completed the import was lost, and the start after the repair deleted all imported topics.
+#[test]
+fn a_repair_of_the_journal_keeps_imported_topics() {
+    let (_data, target) = damaged_import();
     let repaired = ottla(&["log", "repair", text(&target), "--accept-loss"], "");
     let said = repaired.stdout.clone() + &repaired.stderr;
     assert!(said.contains("its import may not be complete"), "{said}");
     for _ in 0..2 {
         assert_eq!(values_of(&target, "orders"), ["a", "b"]);
     }
+}
+
+/// The journal was saved with the record that the import had begun: the next start deleted all imported topics.
+#[test]
+fn a_damaged_journal_is_not_repaired_without_its_data_directory() {
+    let (_data, target) = damaged_import();
+    let journal = target.join("__ottla-meta");
+    let before = fs::read(journal.join("00000000000000000000.log")).expect("read");
+    let checked = ottla(&["log", "repair", text(&journal)], "").failed(1, &["is damaged"]);
+    assert!(checked.stdout.contains("with the data directory"), "{checked:?}");
+    let words = ["with its data directory only", "ottla log repair --accept-loss"];
+    ottla(&["log", "repair", text(&journal), "--accept-loss"], "").failed(1, &words);
+    let after = fs::read(journal.join("00000000000000000000.log")).expect("read");
+    assert!(after == before, "the refused repair has changed the journal");
+    ottla(&["log", "repair", text(&target), "--accept-loss"], "").succeeded();
+    assert_eq!(values_of(&target, "orders"), ["a", "b"]);
 }
 
 /// The topic got the broker's 7 days, and its records were deleted.
