@@ -140,7 +140,7 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
             Err(FormatError::Damaged { .. }) => None,
             other => Some(other.map_err(|source| RepairError::Format { dir: dir.to_path_buf(), source })?),
         };
-        let mut repair = Repair { storage, accept_loss, now_ms, report: RepairReport::default() };
+        let mut repair = Repair::new(storage, accept_loss, now_ms);
         repair.everything(format)?;
         return Ok(repair.report);
     }
@@ -154,7 +154,7 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     }
     let _lock = lock(root)?;
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
-    let mut repair = Repair { storage, accept_loss, now_ms, report: RepairReport::default() };
+    let mut repair = Repair::new(storage, accept_loss, now_ms);
     if name == META_DIR {
         let (_, is_damaged) = repair.check_journal(name, true)?;
         // Saved alone, it could make the next start delete directories of topics, and no later repair would restore them.
@@ -178,6 +178,10 @@ struct Repair {
     storage: Arc<dyn Storage>,
     accept_loss: bool,
     now_ms: i64,
+    /// The journal is damaged: the newest floor of a partition may be lost, and an older one be left.
+    floors_may_be_old: bool,
+    /// The committed offsets, once they were needed.
+    offsets: Option<Offsets>,
     report: RepairReport,
 }
 
@@ -198,21 +202,26 @@ type Entry = (Bytes, Option<Bytes>);
 type Topics = BTreeMap<String, (Uuid, TopicRecord)>;
 
 impl Repair {
+    fn new(storage: Arc<dyn Storage>, accept_loss: bool, now_ms: i64) -> Self {
+        let report = RepairReport::default();
+        Self { storage, accept_loss, now_ms, floors_may_be_old: false, offsets: None, report }
+    }
+
     fn everything(&mut self, format: Option<Format>) -> Result<(), RepairError> {
         let must_exist = format != Some(Format::Unmarked);
         let (mut meta, is_damaged) = self.check_journal(META_DIR, must_exist)?;
-        let mut offsets = Offsets::default();
         if is_damaged {
             // The journal may have lost offset floors and topics. All is read first: once the journal is sound, a later repair does not
             // know that they are missing.
-            offsets = self.committed_offsets()?;
+            self.floors_may_be_old = true;
+            self.offsets = Some(self.committed_offsets()?);
             let restored = self.restorable_topics(&mut meta)?;
             self.salvage_journal(META_DIR, &restored)?;
         }
         let topics = topics_of(&meta)?;
         for (name, (id, record)) in &topics {
             for index in 0..record.partitions {
-                self.partition(&meta, &offsets, &topics, (name, *id, index), format)?;
+                self.partition(&meta, &topics, (name, *id, index), format)?;
             }
         }
         let known = |dir: &str| topics.iter().any(|(name, (_, record))| is_partition_of(dir, name, record));
@@ -235,21 +244,21 @@ impl Repair {
         let exists = |journal: &str| data_dir::exists(&*self.storage, journal);
         if exists(META_DIR)? {
             let meta = self.preview(META_DIR)?;
-            let offsets = Offsets::default();
+            self.floors_may_be_old = !check_journal(&self.storage, META_DIR)?.losses.is_empty();
             let topics = topics_of(&meta)?;
             let owner = topics.iter().find(|(name, (_, record))| is_partition_of(dir, name, record));
             if let (Some((name, (id, _))), Some(index)) = (owner, data_dir::partition_index(dir)) {
-                return self.partition(&meta, &offsets, &topics, (name, *id, index), Some(Format::Marked));
+                return self.partition(&meta, &topics, (name, *id, index), Some(Format::Marked));
             }
         }
-        self.log(dir, 0, Vec::new())
+        let check = check_log(&self.storage, dir)?;
+        self.log(dir, check, 0, Vec::new())
     }
 
     /// Checks one partition of a topic: its directory, its owner, its log.
     fn partition(
         &mut self,
         meta: &Journal,
-        offsets: &Offsets,
         topics: &Topics,
         (name, id, index): (&str, Uuid, i32),
         format: Option<Format>,
@@ -265,13 +274,35 @@ impl Repair {
             }
         };
         let restore = !wrong.is_empty() || !data_dir::exists(&*self.storage, &dir)?;
-        // The floor may be lost: a group reads no further than the partition was written.
-        let next_offset_min = floor_of(meta, id, index).unwrap_or_else(|| offsets.highest(name, index));
-        self.log(&dir, next_offset_min, wrong)?;
+        let check = check_log(&self.storage, &dir)?;
+        let next_offset_min = self.next_offset_min(meta, (name, id, index), &check)?;
+        self.log(&dir, check, next_offset_min, wrong)?;
         if restore && self.accept_loss {
             data_dir::write_metadata(&*self.storage, &dir, id)?;
         }
         Ok(())
+    }
+
+    /// The offset below which every offset of a partition may have been used.
+    fn next_offset_min(
+        &mut self,
+        meta: &Journal,
+        (name, id, index): (&str, Uuid, i32),
+        check: &LogCheck,
+    ) -> Result<i64, RepairError> {
+        let floor = floor_of(meta, id, index);
+        // A client can commit any offset: committed offsets count only where nothing better is known.
+        if check.synced_offset.is_some() || (floor.is_some() && !self.floors_may_be_old) {
+            return Ok(floor.unwrap_or(0));
+        }
+        // A group reads no further than the partition was written.
+        let offsets = match self.offsets.take() {
+            Some(offsets) => offsets,
+            None => self.committed_offsets()?,
+        };
+        let highest = offsets.highest(name, index);
+        self.offsets = Some(offsets);
+        Ok(floor.unwrap_or(0).max(highest))
     }
 
     /// Compares `partition.metadata` with the journal.
@@ -384,10 +415,15 @@ impl Repair {
         Ok(loaded.offsets)
     }
 
-    /// Checks the log of a partition; `wrong` is the damage that is known already.
-    fn log(&mut self, dir: &str, next_offset_min: i64, mut wrong: Vec<String>) -> Result<(), RepairError> {
+    /// Reports and repairs the log of a partition; `wrong` is the damage that is known already.
+    fn log(
+        &mut self,
+        dir: &str,
+        mut check: LogCheck,
+        next_offset_min: i64,
+        mut wrong: Vec<String>,
+    ) -> Result<(), RepairError> {
         self.report.checked += 1;
-        let mut check = check_log(&self.storage, dir)?;
         check.require_end(next_offset_min);
         wrong.extend(check.losses.iter().map(ToString::to_string));
         let not_a_file = check.losses.iter().find_map(|loss| match loss {

@@ -8,9 +8,10 @@ use ottla_broker::{Broker, repair};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use ottla_wire::Seal;
 
-use crate::common::metadata_of;
-use crate::common::world::{connect, view};
+use crate::common::world::{Served, connect, create, produce, start, view};
+use crate::common::{batch, commit_request, metadata_of};
 use crate::data_loss::{NOW, find, flip, repaired, story};
 
 const JOURNAL: &str = "__ottla-meta/00000000000000000000.log";
@@ -72,5 +73,42 @@ fn a_topic_that_has_lost_its_last_partitions_keeps_its_replication_factor_and_se
     let replicas: Vec<usize> =
         described.topics[0].partitions.iter().map(|partition| partition.replica_nodes.len()).collect();
     assert_eq!(replicas, [3; 4]);
+    broker.stop();
+}
+
+/// The newest offset floor was damaged, and an older one was left: the partition began there again. Its offsets were given to other
+/// records, and a group skipped them.
+#[test]
+fn a_partition_whose_newest_floor_is_lost_begins_at_the_committed_offset() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    let dir = tmp.path();
+    let three = batch(&[b"a", b"b", b"c"], &Seal::default());
+    let broker = start(dir).expect("a broker");
+    let mut connection = connect(&broker);
+    assert_eq!(create(&mut connection, "orders", 1).0, ErrorCode::None);
+    assert_eq!(produce(&mut connection, "orders", 0, &three), (ErrorCode::None, 0));
+    // A clean stop writes the floor 3.
+    broker.stop();
+    let broker = start(dir).expect("a broker");
+    let mut connection = connect(&broker);
+    assert_eq!(produce(&mut connection, "orders", 0, &three), (ErrorCode::None, 3));
+    let committed = connection.ask(8, &commit_request("billing", 6)).expect("an answer");
+    assert_eq!(committed.topics[0].partitions[0].error_code, ErrorCode::None);
+    let id = view(&mut connection).topics["orders"].0;
+    broker.stop();
+    let path = dir.join(JOURNAL);
+    let (bytes, key) = (fs::read(&path).expect("there"), format!("floor/{id}/0"));
+    let windows = bytes.windows(key.len()).enumerate();
+    let floors: Vec<usize> =
+        windows.filter(|(_, window)| *window == key.as_bytes()).map(|(at, _)| at).collect();
+    // Each life has raised the floor and then settled it.
+    assert_eq!(floors.len(), 4);
+    for at in &floors[2..] {
+        flip(&path, *at);
+    }
+    fs::remove_dir_all(dir.join("orders-0")).expect("removed");
+    let broker = repaired(dir);
+    let found = view(&mut connect(&broker)).partitions.remove(&("orders".into(), 0));
+    assert_eq!(found, Some(Served::All { start: 6, end: 6, records: Vec::new(), gaps: Vec::new() }));
     broker.stop();
 }
