@@ -210,13 +210,12 @@ impl Repair {
     fn everything(&mut self, format: Option<Format>) -> Result<(), RepairError> {
         let must_exist = format != Some(Format::Unmarked);
         let (mut meta, is_damaged) = self.check_journal(META_DIR, must_exist)?;
+        let mut restored = Vec::new();
         if is_damaged {
-            // The journal may have lost offset floors and topics. All is read first: once the journal is sound, a later repair does not
-            // know that they are missing.
+            // The journal may have lost offset floors and topics. All is read before anything is changed.
             self.floors_may_be_old = true;
             self.offsets = Some(self.committed_offsets()?);
-            let restored = self.restorable_topics(&mut meta)?;
-            self.salvage_journal(META_DIR, &restored)?;
+            restored = self.restorable_topics(&mut meta)?;
         }
         let topics = topics_of(&meta)?;
         for (name, (id, record)) in &topics {
@@ -234,6 +233,10 @@ impl Repair {
             if self.accept_loss {
                 data_dir::write_format(&*self.storage).map_err(OpenError::from)?;
             }
+        }
+        // Last: once the journal is sound, a later repair does not know that topics and floors are missing.
+        if is_damaged && self.accept_loss {
+            self.salvage_journal(META_DIR, &restored)?;
         }
         self.report.repaired = self.accept_loss && !self.report.damage.is_empty();
         Ok(())
@@ -372,16 +375,10 @@ impl Repair {
         Ok((preview, is_damaged))
     }
 
-    /// Saves the sound entries of a damaged journal, and adds others, if the loss is accepted.
+    /// Saves the sound entries of a damaged journal, and adds others.
     fn salvage_journal(&self, dir: &str, added: &[Entry]) -> Result<(), RepairError> {
-        if !self.accept_loss {
-            return Ok(());
-        }
-        let storage = self.storage.clone();
-        let (mut journal, _) = Journal::salvage(storage, dir, JournalConfig::default(), self.now_ms)?;
-        if !added.is_empty() {
-            journal.put_all(self.now_ms, added)?;
-        }
+        let (storage, config) = (self.storage.clone(), JournalConfig::default());
+        let (journal, _) = Journal::salvage_with(storage, dir, config, self.now_ms, added)?;
         Ok(journal.close()?)
     }
 

@@ -34,8 +34,46 @@ fn a_repair_that_fails_leaves_all_for_the_next_one() {
     broker.stop();
 }
 
+/// The journal was saved before the partitions: after an error in one of them, the next repair began the others at offset 0.
+#[test]
+fn a_repair_that_fails_in_a_partition_leaves_the_journal_for_the_next_one() {
+    let story = story();
+    let dir = &story.clean;
+    let path = dir.join(JOURNAL);
+    flip(&path, find(&path, b"partitions"));
+    let metadata = fs::read_to_string(dir.join("stock-0/partition.metadata")).expect("there");
+    let id = metadata.lines().find_map(|line| line.strip_prefix("topic_id: ")).expect("an id");
+    for at in positions(dir, &format!("floor/{id}/0")) {
+        flip(&path, at);
+    }
+    fs::remove_dir_all(dir.join("stock-0")).expect("removed");
+    let unreadable = dir.join("orders-0/00000000000000009999.log");
+    symlink(&unreadable, &unreadable).expect("a link to itself");
+    let before = journal(dir);
+    let error = repair(dir, true, NOW).expect_err("a file cannot be read").to_string();
+    assert!(error.contains("orders-0"), "{error}");
+    assert!(journal(dir) == before, "the journal has changed");
+    fs::remove_file(&unreadable).expect("removed");
+    let broker = repaired(dir);
+    let found = view(&mut connect(&broker));
+    broker.stop();
+    assert!(found.topics.contains_key("orders"));
+    let Served::All { start, .. } = &found.partitions[&("stock".to_owned(), 0)] else {
+        panic!("nothing is served")
+    };
+    assert_eq!(*start, found.committed[&("stock".to_owned(), 0)].0);
+    assert!(*start > 0, "the story commits an offset");
+}
+
 fn journal(dir: &Path) -> Vec<u8> {
     fs::read(dir.join(JOURNAL)).expect("there")
+}
+
+/// The positions of a key in the journal.
+fn positions(dir: &Path, key: &str) -> Vec<usize> {
+    let bytes = journal(dir);
+    let windows = bytes.windows(key.len()).enumerate();
+    windows.filter(|(_, window)| *window == key.as_bytes()).map(|(at, _)| at).collect()
 }
 
 /// It had one replica after the repair, and the report said that its settings were lost.
@@ -96,15 +134,11 @@ fn a_partition_whose_newest_floor_is_lost_begins_at_the_committed_offset() {
     assert_eq!(committed.topics[0].partitions[0].error_code, ErrorCode::None);
     let id = view(&mut connection).topics["orders"].0;
     broker.stop();
-    let path = dir.join(JOURNAL);
-    let (bytes, key) = (fs::read(&path).expect("there"), format!("floor/{id}/0"));
-    let windows = bytes.windows(key.len()).enumerate();
-    let floors: Vec<usize> =
-        windows.filter(|(_, window)| *window == key.as_bytes()).map(|(at, _)| at).collect();
+    let floors = positions(dir, &format!("floor/{id}/0"));
     // Each life has raised the floor and then settled it.
     assert_eq!(floors.len(), 4);
     for at in &floors[2..] {
-        flip(&path, *at);
+        flip(&dir.join(JOURNAL), *at);
     }
     fs::remove_dir_all(dir.join("orders-0")).expect("removed");
     let broker = repaired(dir);

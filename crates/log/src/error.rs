@@ -143,6 +143,9 @@ pub enum Loss {
         /// The first offset after it.
         next: i64,
     },
+    /// A salvage of a journal began and did not end.
+    #[error("an earlier repair was interrupted")]
+    Unfinished,
     /// The `synced` file is missing, so a damaged end cannot be distinguished from a write that a crash has torn.
     #[error(
         "the file `synced` is missing or damaged, and {file} has no sound batch from position {position} on ({bytes} \

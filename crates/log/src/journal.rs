@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -13,6 +14,7 @@ use ottla_wire::reader::{RecordError, Records};
 use ottla_wire::{BatchBuilder, BatchHeader, Seal};
 
 use crate::append_options::{AppendOptions, Check, Origin};
+use crate::checkpoint;
 use crate::config::{LogConfig, Visible};
 use crate::error::{AppendError, LogError, Loss, ReadError, repair_step};
 use crate::examine::{LogCheck, check_log, look};
@@ -28,6 +30,8 @@ use crate::sync::{PendingSync, Synced};
 const LEADER_EPOCH: i32 = 0;
 /// A record's share of what a batch says about it, roughly: lengths, deltas, the header.
 const ENTRY_OVERHEAD_BYTES: u64 = 16;
+/// The file that is there during a salvage: its first steps can leave a journal that looks sound and has lost entries.
+const UNFINISHED: &str = "salvage-unfinished";
 
 /// Settings of a journal.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +100,9 @@ pub enum JournalError {
 pub fn check_journal(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogError> {
     let mut check = check_log(storage, dir)?;
     let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "examine".into(), source };
+    if is_unfinished(&**storage, dir).map_err(failed)? {
+        check.losses.push(Loss::Unfinished);
+    }
     if !check.losses.is_empty() {
         return Ok(check);
     }
@@ -116,6 +123,17 @@ pub fn check_journal(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, 
         scan(&*bytes, base, size, wrong_epoch).map_err(failed)?;
     }
     Ok(check)
+}
+
+/// Returns whether a salvage of the journal was interrupted.
+fn is_unfinished(storage: &dyn Storage, dir: &str) -> io::Result<bool> {
+    match storage.file_len(&format!("{dir}/{UNFINISHED}")) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// A durable map.
@@ -199,6 +217,12 @@ impl Journal {
         now_ms: i64,
         how: &How,
     ) -> Result<(Self, RecoveryReport), JournalError> {
+        let io = |source| JournalError::Io { dir: dir.to_owned(), source };
+        if !how.salvage && is_unfinished(&*storage, dir).map_err(io)? {
+            let data_dir = storage.root().map(Path::to_path_buf);
+            let losses = vec![Loss::Unfinished];
+            return Err(LogError::Lost { dir: dir.to_owned(), losses, data_dir }.into());
+        }
         let log_config = LogConfig {
             segment_bytes: config.segment_bytes,
             segment_ms: i64::MAX,
@@ -226,13 +250,36 @@ impl Journal {
         config: JournalConfig,
         now_ms: i64,
     ) -> Result<(Self, RecoveryReport), JournalError> {
+        Self::salvage_with(storage, dir, config, now_ms, &[])
+    }
+
+    /// [`Journal::salvage`] that also sets and removes entries. All changes are durable before an older segment is deleted.
+    ///
+    /// A salvage that is interrupted leaves a journal that does not open: only another salvage does.
+    pub fn salvage_with(
+        storage: Arc<dyn Storage>,
+        dir: &str,
+        config: JournalConfig,
+        now_ms: i64,
+        changes: &[(Bytes, Option<Bytes>)],
+    ) -> Result<(Self, RecoveryReport), JournalError> {
+        let io = |source| JournalError::Io { dir: dir.to_owned(), source };
+        // A journal that cannot be opened at all gets no mark.
+        let check = check_log(&storage, dir)?;
+        if !check.losses.iter().any(|loss| matches!(loss, Loss::NotAFile { .. })) {
+            recovery::create_dir(&*storage, dir).map_err(io)?;
+            checkpoint::store(&*storage, dir, UNFINISHED, &[]).map_err(io)?;
+        }
         let how = How { full: true, salvage: true, ..How::default() };
-        let (mut journal, report) = Self::open_how(storage, dir, config, now_ms, &how)?;
-        let map = journal.write_anew(now_ms)?;
+        let (mut journal, report) = Self::open_how(storage.clone(), dir, config, now_ms, &how)?;
+        journal.change(now_ms, changes)?;
+        let rewrite = journal.write_anew(now_ms)?;
         journal.log.sync_now()?;
-        let gone = journal.log.delete_records_before(map.start)?;
-        gone.files.run().map_err(|source| JournalError::Io { dir: dir.to_owned(), source })?;
-        journal.log.store_quarantine().map_err(|source| JournalError::Io { dir: dir.to_owned(), source })?;
+        let gone = journal.log.delete_records_before(rewrite.start)?;
+        gone.files.run().map_err(io)?;
+        journal.log.store_quarantine().map_err(io)?;
+        storage.remove(&format!("{dir}/{UNFINISHED}")).map_err(io)?;
+        storage.sync_dir(dir).map_err(io)?;
         Ok((journal, report))
     }
 
@@ -279,14 +326,7 @@ impl Journal {
         if entries.is_empty() {
             return Ok(self.log.end_offset());
         }
-        let mut batch = BatchBuilder::new();
-        for (key, value) in entries {
-            batch.push(now_ms, Some(key), value.as_deref(), &[]);
-        }
-        self.append(now_ms, batch)?;
-        for (key, value) in entries {
-            self.apply(key, value.as_deref());
-        }
+        self.change(now_ms, entries)?;
         let end = self.log.end_offset();
         self.rewrite_if_grown(now_ms);
         Ok(end)
@@ -393,6 +433,22 @@ impl Journal {
     /// [`Journal::close`] for a journal that has other owners.
     pub fn shut(&mut self) -> Result<(), JournalError> {
         Ok(self.log.shut()?)
+    }
+
+    /// Appends the changes of entries as one batch and applies them.
+    fn change(&mut self, now_ms: i64, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), AppendError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut batch = BatchBuilder::new();
+        for (key, value) in entries {
+            batch.push(now_ms, Some(key), value.as_deref(), &[]);
+        }
+        self.append(now_ms, batch)?;
+        for (key, value) in entries {
+            self.apply(key, value.as_deref());
+        }
+        Ok(())
     }
 
     fn append(&mut self, now_ms: i64, batch: BatchBuilder) -> Result<(), AppendError> {
@@ -522,7 +578,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::{self, CleanMark};
+    use crate::checkpoint::CleanMark;
     use crate::storage::mem::MemStorage;
 
     /// Found by the fuzz target `journal`: it opened without its entries, and the next start refused it.

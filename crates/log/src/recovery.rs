@@ -240,7 +240,7 @@ fn recover(
 }
 
 /// Creates the directory of a log; its name is durable when this returns.
-fn create_dir(storage: &dyn Storage, dir: &str) -> io::Result<()> {
+pub(crate) fn create_dir(storage: &dyn Storage, dir: &str) -> io::Result<()> {
     storage.create_dir(dir)?;
     let mut path = dir;
     loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
-use ottla_log::storage::mem::MemStorage;
+use ottla_log::storage::mem::{Fault, MemStorage};
 use ottla_log::{Journal, JournalConfig, JournalError, RecoveryReport, check_journal};
 
 use crate::common::NOW;
@@ -148,4 +148,44 @@ fn a_salvage_keeps_the_sound_entries_and_the_journal_opens_again() {
             }
         }
     }
+}
+
+/// The changes were made after the older segments were gone. A repair that was interrupted before them looked finished.
+#[test]
+fn a_salvage_that_is_interrupted_is_refused_until_its_changes_are_made() {
+    let reference = filled(true);
+    let is_segment = |path: &String| {
+        path.rsplit('.').next() == Some("log")
+            && reference.contents(path).is_some_and(|bytes| !bytes.is_empty())
+    };
+    // After such a loss the first steps of a salvage leave a journal that looks sound.
+    let path = files(&reference).into_iter().rfind(is_segment).expect("a segment");
+    let bytes = reference.contents(&path).expect("there");
+    reference.set_contents(&path, &bytes[..bytes.len() - 1]);
+    let changes: [(Bytes, Option<Bytes>); 2] =
+        [("topic/restored".into(), Some("2 partitions".into())), ("topic/3".into(), None)];
+    let salvage =
+        |disk: &MemStorage| Journal::salvage_with(Arc::new(disk.clone()), DIR, config(), NOW, &changes);
+    let expected = map(&salvage(&reference.fork()).expect("salvaged").0);
+    assert!(expected.contains_key(&b"topic/restored"[..]) && !expected.contains_key(&b"topic/3"[..]));
+    let mut calls = 0;
+    loop {
+        let disk = reference.fork();
+        disk.fail_nth(calls, Fault::Io, true);
+        let is_done = salvage(&disk).is_ok();
+        disk.heal();
+        if is_done {
+            break;
+        }
+        if let Ok((journal, _)) = open(&disk) {
+            assert_eq!(map(&journal), expected, "after {calls} calls");
+        } else {
+            let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+            assert_ne!(check_journal(&storage, DIR).expect("examined").losses, [], "after {calls} calls");
+            let (journal, _) = salvage(&disk).expect("salvaged");
+            assert_eq!(map(&journal), expected, "after {calls} calls");
+        }
+        calls += 1;
+    }
+    assert!(calls > 10, "{calls}");
 }
