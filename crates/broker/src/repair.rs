@@ -154,6 +154,7 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     }
     let _lock = lock(root)?;
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
+    refuse_other_formats(&*storage, root)?;
     let mut repair = Repair::new(storage, accept_loss, now_ms);
     if name == META_DIR {
         let (_, is_damaged) = repair.check_journal(name, true)?;
@@ -172,6 +173,16 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     }
     repair.report.repaired = accept_loss && !repair.report.damage.is_empty();
     Ok(repair.report)
+}
+
+/// Refuses a directory of Apache Kafka or of another version: it has rules of its own about the bytes that may be cut off.
+///
+/// A directory without a mark has logs without a broker. The repair of the whole directory writes a damaged mark again.
+pub(crate) fn refuse_other_formats(storage: &dyn Storage, root: &Path) -> Result<(), RepairError> {
+    match data_dir::check_format(storage) {
+        Ok(_) | Err(FormatError::Damaged { .. }) => Ok(()),
+        Err(source) => Err(RepairError::Format { dir: root.to_path_buf(), source }),
+    }
 }
 
 struct Repair {

@@ -8,7 +8,7 @@ use ottla_log::storage::fs::{FsStorage, lock};
 use ottla_log::{BadRange, Log, LogConfig, ReadError, check_log};
 
 use crate::data_dir::METADATA_FILE;
-use crate::repair::RepairError;
+use crate::repair::{RepairError, refuse_other_formats};
 
 /// The number of bytes that are read at a time in the search for damage.
 const READ_BYTES: usize = 1 << 20;
@@ -20,7 +20,8 @@ const READ_BYTES: usize = 1 << 20;
 /// write that no client has seen. The damaged bytes stay in the file.
 ///
 /// # Errors
-/// The directory is not a partition of a data directory, a broker uses it, or its files cannot be read or written.
+/// The directory is not a partition of a data directory, that has another format, a broker uses it, or its files cannot be read or
+/// written.
 pub fn skip_damage(
     dir: &Path,
     offset: Option<i64>,
@@ -37,6 +38,7 @@ pub fn skip_damage(
     }
     let _lock = lock(root)?;
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
+    refuse_other_formats(&*storage, root)?;
     let is_meant =
         |bad: &BadRange| !bad.skipped && offset.is_none_or(|it| (bad.offset..bad.next_offset).contains(&it));
     let check = check_log(&storage, name)?;
