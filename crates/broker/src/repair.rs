@@ -453,6 +453,15 @@ impl Repair {
                 self.report.notes.push(format!("{dir}: {bad} are damaged since an earlier start"));
             }
         }
+        match &check.unsynced_damage {
+            None => {}
+            // No start decides about it: the repair sets it aside.
+            Some(bad) if !check.losses.is_empty() => wrong.push(format!("{bad} are damaged")),
+            Some(bad) => self.report.notes.push(format!(
+                "{dir}: {bad} are damaged and were not synced: a start with --durability disk cuts the log off there, and one with os \
+                 keeps the records behind the damage"
+            )),
+        }
         if wrong.is_empty() {
             return Ok(());
         }

@@ -11,6 +11,7 @@ mod acls;
 mod added_nodes;
 mod administration;
 mod bad_input;
+mod checks;
 mod client_metrics;
 mod client_quotas;
 mod compaction;

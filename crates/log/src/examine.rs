@@ -157,6 +157,8 @@ pub(crate) struct Plan {
     pub(crate) keep: usize,
     /// The missing records.
     pub(crate) losses: Vec<Loss>,
+    /// The damage at which a log of synced records ends, because none of the records from there on was synced.
+    pub(crate) torn: Option<BadRange>,
 }
 
 /// Compares the files with the log's durable offsets.
@@ -288,6 +290,7 @@ fn scan_tail(
         report.scanned_bytes += segment.size;
         let torn = scanned.bad.iter().find(|bad| torn_from.is_some_and(|from| bad.offset >= from)).copied();
         if let Some(torn) = torn {
+            plan.torn = Some(torn);
             built = IndexBuilder::new(base, interval);
             scanned = scan(&*file, base, torn.position, |header, at| built.note(header, at))?;
         }
@@ -429,6 +432,9 @@ pub struct LogCheck {
     pub quarantined: Vec<BadRange>,
     /// Damaged and missing records.
     pub losses: Vec<Loss>,
+    /// The first damage at or behind `synced_offset`, if sound batches follow in its segment. A log that shows only synced records is
+    /// truncated there, as after a torn write. Another log keeps the batches behind it and quarantines the damage.
+    pub unsynced_damage: Option<BadRange>,
 }
 
 impl LogCheck {
@@ -470,6 +476,7 @@ impl LogCheck {
             is_clean: false,
             quarantined: Vec::new(),
             losses,
+            unsynced_damage: None,
         }
     }
 }
@@ -494,6 +501,10 @@ pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogE
     let mut report = RecoveryReport::default();
     let plan = examine(&mut log, &found, &how, &mut report).map_err(failed)?;
     let end = plan.scans.get((plan.keep.max(1) - 1).saturating_sub(plan.first));
+    let is_known = |torn: &BadRange| {
+        let is_same = |bad: &BadRange| (bad.segment, bad.position) == (torn.segment, torn.position);
+        log.bad.iter().any(is_same)
+    };
     Ok(LogCheck {
         dir: dir.to_owned(),
         start_offset: log.start_offset,
@@ -504,5 +515,6 @@ pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogE
         is_clean,
         quarantined: log.bad.clone(),
         losses: plan.losses,
+        unsynced_damage: plan.torn.filter(|torn| !is_known(torn)),
     })
 }

@@ -451,3 +451,32 @@ fn a_directory_that_is_named_like_a_segment_is_reported_with_its_name() {
         assert!(Log::salvage(storage, DIR, small(), NOW, 0).is_err(), "{name}");
     }
 }
+
+/// The check took it for the torn end of a log of synced records and listed nothing. The next start of a log that shows all its records
+/// quarantined it.
+#[test]
+fn a_check_names_damage_behind_the_synced_offset_if_records_follow() {
+    for visible in [Visible::Synced, Visible::End] {
+        let config = LogConfig { visible, ..LogConfig::default() };
+        let disk = synced(&config, 40, false);
+        let (mut log, _) = open(&disk, &config);
+        for n in 40..100 {
+            append(&mut log, &numbered(n)).expect("appended");
+        }
+        drop(log);
+        let path = &log_files(&disk)[0];
+        let whole = disk.contents(path).expect("there");
+        let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+        for (value, found) in [(b"value 50", Some((50, 51))), (b"value 99", None)] {
+            let mut bytes = whole.clone();
+            let at = bytes.windows(value.len()).position(|window| window == value).expect("in the file");
+            bytes[at] ^= 1;
+            disk.set_contents(path, &bytes);
+            let check = check_log(&storage, DIR).expect("examined");
+            assert_eq!(check.losses, [], "{visible:?}");
+            assert_eq!(check.unsynced_damage.map(|bad| (bad.offset, bad.next_offset)), found, "{visible:?}");
+        }
+        disk.set_contents(path, &whole);
+        assert_eq!(check_log(&storage, DIR).expect("examined").unsynced_damage, None, "{visible:?}");
+    }
+}
