@@ -141,9 +141,8 @@ impl Connection {
         let frame = self.link.exchange(&request, version).await?;
         let refused = frame.clone();
         let response = self.link.decode::<ApiVersionsRequest>(frame, version);
-        match response {
-            Ok(response) if response.error_code != ErrorCode::UnsupportedVersion => Ok(response),
-            _ => {}
+        if response.as_ref().is_ok_and(|response| response.error_code != ErrorCode::UnsupportedVersion) {
+            return response;
         }
         // The error response has version 0, independently of the request's version. It names the versions of this request (KIP-511).
         let refusal = self.link.decode::<ApiVersionsRequest>(refused, 0).unwrap_or_default();
