@@ -310,6 +310,7 @@ static void ends_it(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opa
 }
 
 static void inside_callbacks(void) {
+  char errstr[512];
   int reports = 0;
   rd_kafka_conf_t *conf = rd_kafka_conf_new();
   rd_kafka_conf_set_dr_msg_cb(conf, nested);
@@ -325,8 +326,11 @@ static void inside_callbacks(void) {
   conf    = rd_kafka_conf_new();
   rd_kafka_conf_set_dr_msg_cb(conf, ends_it);
   rd_kafka_conf_set_opaque(conf, &reports);
+  /* One batch: the reports after the first came with the destroyed client. */
+  rd_kafka_conf_set(conf, "linger.ms", "100", errstr, sizeof(errstr));
   rk = client(RD_KAFKA_PRODUCER, conf);
-  rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_VALUE("v", 1), RD_KAFKA_V_END);
+  for (int n = 0; n < 5; n++)
+    rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_FREE), RD_KAFKA_V_VALUE(strdup("v"), 1), RD_KAFKA_V_END);
   for (int n = 0; n < 300 && reports == 0; n++)
     rd_kafka_poll(rk, 100);
   expect("destroy inside a report", reports == 1);

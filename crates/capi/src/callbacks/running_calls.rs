@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::callbacks::prepared::Held;
 use crate::callbacks::trampoline::{CallbackKind, CallbackLoop, Task};
 use crate::client::handle::Handle;
+use crate::queue::op::Op;
 
 /// The arguments of so many abandoned callbacks are kept. Programs with coroutines poll from another stack while a callback
 /// of this one is suspended, which looks as if it had been left.
@@ -187,6 +188,18 @@ pub(crate) fn yield_innermost() -> bool {
 
 /// A flush takes over the reports that the client's calls in this thread have not made: one of them may have been left.
 pub(crate) fn take_over_reports(handle: &Arc<Handle>) {
+    for op in take_reports(handle) {
+        handle.main.push(op);
+    }
+}
+
+/// The client is destroyed inside a callback: its calls in this thread make no further reports.
+pub(crate) fn discard_reports(handle: &Arc<Handle>) {
+    take_reports(handle).into_iter().for_each(Op::discard);
+}
+
+/// Takes the reports that the client's calls in this thread have not made.
+fn take_reports(handle: &Arc<Handle>) -> Vec<Op> {
     let client = Arc::as_ptr(handle).addr();
     let take = |calls: &RefCell<Calls>| -> Vec<_> {
         let mut calls = calls.borrow_mut();
@@ -196,7 +209,5 @@ pub(crate) fn take_over_reports(handle: &Arc<Handle>) {
             .filter_map(|call| call.held.take_rest())
             .collect()
     };
-    for op in RUNNING.try_with(take).unwrap_or_default() {
-        handle.main.push(op);
-    }
+    RUNNING.try_with(take).unwrap_or_default()
 }

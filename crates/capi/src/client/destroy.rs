@@ -69,6 +69,8 @@ unsafe extern "C" fn begin_destroy(state: *mut CallbackLoop, rk: *mut rd_kafka_t
     let state = unsafe { &mut *state };
     running_calls::abandon_deeper(state.frame);
     running_calls::forget_abandoned(&handle);
+    // C would make the rest of a batch's reports with a stale handle, and with an opaque that may be freed.
+    running_calls::discard_reports(&handle);
     let close = (flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0).then_some(Close::GiveUp);
     // The last reference waits for the engine, which may be waiting for this thread's callback.
     start(state, handle, Destroy { close, ended: false });

@@ -178,8 +178,13 @@ impl ReportCursor {
         }
     }
 
-    /// Makes the messages of the next chunk and has C report them; `false` at the end.
+    /// Makes the messages of the next chunk and has C report them; `false` at the end, and after the client was destroyed.
     pub(crate) fn next_chunk(&mut self, state: &mut CallbackLoop) -> bool {
+        if !self.handle.is_usable()
+            && let Some(rest) = self.take_rest()
+        {
+            rest.discard();
+        }
         self.end_chunk();
         // An interceptor runs right before the callback of its message.
         let max = if self.handle.client_interceptors.get().is_some() { 1 } else { CHUNK };
