@@ -491,7 +491,8 @@ impl Handle {
             interceptors.on_destroy(self);
         }
         self.logs.set_queue(None);
-        self.topics().clear();
+        let topics = self.topics().end();
+        drop(topics);
         self.forks.store(DESTROYED, Ordering::Relaxed);
         CLIENTS.retire(self.id);
     }

@@ -157,31 +157,47 @@ impl TopicState {
 
 /// The topics of a client by name, one for each name.
 #[derive(Default)]
-pub(crate) struct TopicRegistry(BTreeMap<Arc<str>, Arc<Topic>>);
+pub(crate) struct TopicRegistry {
+    topics: TopicsByName,
+    /// The client has ended: a topic, which keeps the client's memory, is not added any more.
+    is_ended: bool,
+}
+
+type TopicsByName = BTreeMap<Arc<str>, Arc<Topic>>;
 
 impl TopicRegistry {
     pub(crate) fn get(&mut self, handle: &Arc<Handle>, name: &str) -> Arc<Topic> {
-        if let Some(topic) = self.0.get(name) {
+        if let Some(topic) = self.topics.get(name) {
             return topic.clone();
         }
         let topic = match handle.default_topic() {
             Some(settings) => make(handle, name, settings),
             None => Topic::with(Some(handle.clone()), name, None, Opaque::default()),
         };
-        self.0.insert(topic.name.clone(), topic.clone());
-        topic
+        self.add(topic)
+    }
+
+    /// Returns the topic of this name, which is `made` if there was none.
+    fn add(&mut self, made: Arc<Topic>) -> Arc<Topic> {
+        if self.is_ended {
+            return made;
+        }
+        self.topics.entry(made.name.clone()).or_insert(made).clone()
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.topics.contains_key(name)
     }
 
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
-        self.0.keys().cloned().collect()
+        self.topics.keys().cloned().collect()
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
+    /// Gives up the topics, which the caller drops without the lock. Topics that are made from now on belong to their calls.
+    #[must_use = "the topics may be the last references to other objects"]
+    pub(crate) fn end(&mut self) -> TopicsByName {
+        self.is_ended = true;
+        std::mem::take(&mut self.topics)
     }
 }
 
@@ -229,7 +245,7 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     if name.is_empty() || name.len() > 512 || (own.is_none() && !conf.is_null()) {
         return refuse();
     }
-    let known = handle.topics().0.get(&*name).cloned();
+    let known = handle.topics().topics.get(&*name).cloned();
     let topic = match (known, own) {
         // It keeps its own configuration.
         (Some(known), _) => known,
@@ -239,7 +255,7 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
                 return refuse();
             }
             let made = make(&handle, &name, &conf);
-            handle.topics().0.entry(made.name.clone()).or_insert(made).clone()
+            handle.topics().add(made)
         }
     };
     // A producer looks the topic up now, not at the first record, so that brokers create it.

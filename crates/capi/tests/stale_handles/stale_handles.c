@@ -402,6 +402,9 @@ static void *use_shared(void *unused) {
     rd_kafka_poll(shared_client, 0);
     rd_kafka_topic_name(shared_topic);
     rd_kafka_produce(shared_topic, 0, RD_KAFKA_MSG_F_COPY, "v", 1, NULL, 0, NULL);
+    /* A topic that was made while the client ended kept the client for ever. */
+    rd_kafka_producev(shared_client, RD_KAFKA_V_TOPIC("t"), RD_KAFKA_V_VALUE("v", 1), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                      RD_KAFKA_V_END);
     rd_kafka_queue_length(shared_queue);
     rd_kafka_event_destroy(rd_kafka_queue_poll(shared_queue, 0));
     rd_kafka_conf_get(shared_conf, "linger.ms", text, &size);
