@@ -32,7 +32,7 @@ use crate::messages::message::OwnedMessage;
 use crate::mock::MockCluster;
 use crate::produce::delivery_reports::DeliveryReports;
 use crate::produce::transaction_calls::TransactionCalls;
-use crate::queue::background_thread::Background;
+use crate::queue::background_thread::BackgroundQueue;
 use crate::queue::op::Op;
 use crate::queue::op_queue::OpQueue;
 
@@ -59,7 +59,7 @@ pub(crate) struct Handle {
     pub(crate) client_interceptors: InterceptorSetup,
     /// The application has a callback or an event for delivery reports.
     pub(crate) reports: bool,
-    background: Mutex<Option<Background>>,
+    background: Mutex<BackgroundQueue>,
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
     pub(crate) is_share_consumer: bool,
     /// Returns the assignment of the share consumer that owns this client.
@@ -437,8 +437,7 @@ impl Handle {
 
     /// The background queue, whose thread calls the application.
     pub(crate) fn background_or_start(self: &Arc<Self>) -> Arc<OpQueue> {
-        let mut background = lock(&self.background);
-        background.get_or_insert_with(|| Background::start(self)).queue().clone()
+        lock(&self.background).get_or_start(self)
     }
 
     /// Token requests to the application, if it provides tokens.
@@ -470,7 +469,7 @@ impl Handle {
 
     /// Closes the queues, ends the background thread and the handle, after a consumer has left its group.
     pub(crate) fn end(self: &Arc<Self>) {
-        let background = lock(&self.background).take();
+        let background = lock(&self.background).end();
         drop(background);
         self.main.close();
         if let Some(consuming) = self.consumer_state() {

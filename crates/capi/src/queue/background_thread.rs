@@ -23,6 +23,50 @@ const LAST_EVENTS_MAX: usize = 10_000;
 /// The thread checks this often whether its client has ended.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
+/// The background queue of a client, which a thread serves from its first use on.
+#[derive(Default)]
+pub(crate) enum BackgroundQueue {
+    #[default]
+    Unstarted,
+    Running(Background),
+    /// The client ends: the queue gets no other thread. Callbacks that run meanwhile may still ask for it.
+    Ended(Arc<OpQueue>),
+}
+
+impl BackgroundQueue {
+    /// Returns the queue. Its thread starts if it has none and the client does not end.
+    pub(crate) fn get_or_start(&mut self, handle: &Arc<Handle>) -> Arc<OpQueue> {
+        match self {
+            Self::Running(background) => background.queue.clone(),
+            Self::Ended(queue) => queue.clone(),
+            Self::Unstarted => {
+                let background = Background::start(handle);
+                let queue = background.queue.clone();
+                *self = Self::Running(background);
+                queue
+            }
+        }
+    }
+
+    /// Lets no thread start any more. Returns the one that runs; dropping it waits for its end.
+    #[must_use = "the caller waits for the thread without a lock"]
+    pub(crate) fn end(&mut self) -> Option<Background> {
+        let queue = match self {
+            Self::Running(background) => background.queue.clone(),
+            Self::Ended(queue) => queue.clone(),
+            Self::Unstarted => {
+                let queue = OpQueue::new();
+                queue.close();
+                queue
+            }
+        };
+        match std::mem::replace(self, Self::Ended(queue)) {
+            Self::Running(background) => Some(background),
+            Self::Unstarted | Self::Ended(_) => None,
+        }
+    }
+}
+
 pub(crate) struct Background {
     queue: Arc<OpQueue>,
     stop: Arc<AtomicBool>,
@@ -41,14 +85,10 @@ unsafe extern "C" {
 }
 
 impl Background {
-    pub(crate) fn start(handle: &Arc<Handle>) -> Self {
+    fn start(handle: &Arc<Handle>) -> Self {
         let (queue, stop) = (OpQueue::new(), Arc::<AtomicBool>::default());
         let events = Box::new(Events { handle: handle.clone(), queue: queue.clone(), stop: stop.clone() });
         Self { queue, stop, thread: spawn(events) }
-    }
-
-    pub(crate) fn queue(&self) -> &Arc<OpQueue> {
-        &self.queue
     }
 }
 
