@@ -1248,7 +1248,10 @@ RD_EXPORT int rd_kafka_unittest(void);
 /** Makes a queue of the application's. Destroy it before the client. */
 RD_EXPORT rd_kafka_queue_t *rd_kafka_queue_new(rd_kafka_t *rk);
 
-/** Gives a queue back; its contents are dropped when nobody else holds it. */
+/**
+ * Gives a queue back. A queue of rd_kafka_queue_new() ends: its contents are dropped, and its function has returned in
+ * all other threads.
+ */
 RD_EXPORT void rd_kafka_queue_destroy(rd_kafka_queue_t *rkqu);
 
 /** The queue that rd_kafka_poll() serves. Destroy what is returned. */

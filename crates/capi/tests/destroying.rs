@@ -195,6 +195,28 @@ fn the_function_of_a_queue_has_returned_once_it_is_disabled() {
     }
 }
 
+/// The queue was closed where the last use of its handle ended: here, after the function of another thread had returned.
+#[test]
+fn the_function_of_a_queue_has_returned_once_the_queue_is_destroyed() {
+    let calls = Calls::default();
+    calls.slow.store(true, Ordering::SeqCst);
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0")]));
+    unsafe {
+        let queue = rd_kafka_queue_new(rk);
+        rd_kafka_queue_cb_event_enable(queue, Some(on_event), calls.opaque());
+        let address = queue.addr();
+        let yielding = std::thread::spawn(move || {
+            rd_kafka_queue_yield(std::ptr::without_provenance_mut(address));
+        });
+        until("a call", || calls.running.load(Ordering::SeqCst) > 0);
+        calls.destroying.store(true, Ordering::SeqCst);
+        rd_kafka_queue_destroy(queue);
+        assert_eq!(calls.running.load(Ordering::SeqCst), 0);
+        yielding.join().unwrap();
+        rd_kafka_destroy(rk);
+    }
+}
+
 unsafe extern "C" fn count(_: *mut rd_kafka_t, opaque: *mut c_void) {
     // SAFETY: the counter of the test.
     unsafe { &*opaque.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);

@@ -29,8 +29,7 @@ pub(crate) struct OpenQueue {
 }
 
 impl Drop for OpenQueue {
-    /// The application may free what its callback and its descriptor belong to, although other queues are still forwarded to
-    /// this one.
+    /// The queue of a handle that was never given to the application ends too.
     fn drop(&mut self) {
         if self.is_owner {
             self.queue.close();
@@ -73,7 +72,18 @@ pub unsafe extern "C" fn rd_kafka_queue_new(rk: *mut rd_kafka_t) -> *mut rd_kafk
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_destroy(rkqu: *mut rd_kafka_queue_t) {
-    if !rkqu.is_null() && !QUEUES.retire(rkqu.addr() as u64) {
+    if rkqu.is_null() {
+        return;
+    }
+    let Some(open) = rd_kafka_queue_t::of(rkqu, FUNCTION) else { return };
+    if QUEUES.retire(rkqu.addr() as u64) {
+        // The application may free what its callback and its descriptor belong to, although other threads use the queue or
+        // other queues are forwarded to it.
+        if open.is_owner {
+            open.queue.close();
+        }
+    } else {
+        // Another thread destroyed it meanwhile.
         QUEUES.report_stale(rkqu.addr() as u64, FUNCTION);
     }
 }
