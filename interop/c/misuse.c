@@ -473,17 +473,49 @@ static void *destroys(void *rk) {
   return NULL;
 }
 
+static void *waits_at(void *rkqu) {
+  rd_kafka_event_t *event;
+  while ((event = rd_kafka_queue_poll(rkqu, -1)) != NULL)
+    rd_kafka_event_destroy(event);
+  return NULL;
+}
+
+static void ended_while(const char *what, rd_kafka_t *rk, void *(*function)(void *), void *argument) {
+  pthread_t waiting, ending;
+  pthread_create(&ending, NULL, destroys, rk);
+  pthread_create(&waiting, NULL, function, argument);
+  pthread_join(ending, NULL);
+  pthread_join(waiting, NULL);
+  expect(what, 1);
+}
+
 static void ended_by_others(void) {
-  for (int type = RD_KAFKA_PRODUCER; type <= RD_KAFKA_CONSUMER; type++) {
-    rd_kafka_t *rk = client((rd_kafka_type_t)type, rd_kafka_conf_new());
-    pthread_t waiting, ending;
-    pthread_create(&ending, NULL, destroys, rk);
-    pthread_create(&waiting, NULL, waits, rk);
-    pthread_join(ending, NULL);
-    pthread_join(waiting, NULL);
-    expect(type == RD_KAFKA_PRODUCER ? "a producer ended while a thread polls" : "a consumer ended while a thread polls", 1);
-  }
-  rd_kafka_t *rk = client(RD_KAFKA_CONSUMER, rd_kafka_conf_new());
+  char errstr[512];
+  rd_kafka_t *rk = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
+  ended_while("a producer ended while a thread polls", rk, waits, rk);
+  rk = client(RD_KAFKA_CONSUMER, rd_kafka_conf_new());
+  ended_while("a consumer ended while a thread polls", rk, waits, rk);
+
+  /* The thread waits at the application's queue, which the client does not end. */
+  rk                      = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
+  rd_kafka_queue_t *queue = rd_kafka_queue_new(rk), *main_queue = rd_kafka_queue_get_main(rk);
+  rd_kafka_queue_forward(main_queue, queue);
+  ended_while("a producer with a forwarded main queue ended while a thread polls", rk, waits, rk);
+  rd_kafka_queue_destroy(main_queue);
+  rd_kafka_queue_destroy(queue);
+
+  rd_kafka_conf_t *conf = rd_kafka_conf_new();
+  rd_kafka_conf_set(conf, "security.protocol", "SASL_PLAINTEXT", errstr, sizeof(errstr));
+  rd_kafka_conf_set(conf, "sasl.mechanism", "OAUTHBEARER", errstr, sizeof(errstr));
+  rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH);
+  rd_kafka_conf_enable_sasl_queue(conf, 1);
+  rk    = client(RD_KAFKA_PRODUCER, conf);
+  queue = rd_kafka_queue_get_sasl(rk);
+  expect("a queue for tokens", queue != NULL);
+  ended_while("a producer ended while a thread polls its queue for tokens", rk, waits_at, queue);
+  rd_kafka_queue_destroy(queue);
+
+  rk = client(RD_KAFKA_CONSUMER, rd_kafka_conf_new());
   pthread_t threads[2];
   for (int n = 0; n < 2; n++)
     pthread_create(&threads[n], NULL, closes, rk);

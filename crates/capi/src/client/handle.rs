@@ -472,6 +472,9 @@ impl Handle {
         let background = lock(&self.background).end();
         drop(background);
         self.main.close();
+        if let Some(queue) = self.sasl_queue() {
+            queue.close();
+        }
         if let Some(consuming) = self.consumer_state() {
             consuming.end();
         }

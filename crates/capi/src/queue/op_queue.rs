@@ -111,6 +111,8 @@ static TOPOLOGY: Mutex<()> = Mutex::new(());
 pub(crate) struct QueueChange {
     queue: Arc<OpQueue>,
     replaced: Replaced,
+    /// The queue that was the target of the forwarding.
+    former: Option<Arc<OpQueue>>,
 }
 
 /// Parts of queues that a change has replaced. The end of a source may wake other queues.
@@ -125,6 +127,9 @@ impl QueueChange {
     pub(crate) fn finish(self) {
         drop(self.replaced);
         self.queue.ring();
+        if let Some(former) = self.former {
+            former.wake_waiting();
+        }
     }
 }
 
@@ -145,7 +150,7 @@ impl OpQueue {
         let former = std::mem::replace(&mut self.lock().own, source);
         replaced.sources.extend(former);
         self.refresh(&mut replaced);
-        QueueChange { queue: self.clone(), replaced }
+        QueueChange { queue: self.clone(), replaced, former: None }
     }
 
     /// Adds an operation to the queue at the end of the forwarding.
@@ -195,6 +200,20 @@ impl OpQueue {
         }
     }
 
+    /// Wakes the threads that wait at the end of the forwarding, which look where their waits continue. The application's event
+    /// loop is not notified, because there is no new operation.
+    fn wake_waiting(self: &Arc<Self>) {
+        let end = self.end();
+        let waits = {
+            let mut state = end.lock();
+            state.rings += 1;
+            std::mem::take(&mut state.waiting) > 0
+        };
+        if waits {
+            end.filled.notify_all();
+        }
+    }
+
     /// Returns the next operation. Waits at most `timeout`, or without a limit if it is `None`.
     pub(crate) fn poll(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Op> {
         self.poll_until(timeout, || false)
@@ -218,7 +237,7 @@ impl OpQueue {
         self.wait_for(timeout, || false, |queue| queue.fill_array(array))
     }
 
-    /// Waits until `take` finds something in the queue at the end of the forwarding.
+    /// Waits until `take` finds something in the queue at the end of the forwarding, or until this queue or that one is closed.
     fn wait_for<T>(
         self: &Arc<Self>,
         timeout: Option<Duration>,
@@ -235,6 +254,15 @@ impl OpQueue {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let rings = queue.lock().rings;
+            // Checked after the look at `rings`: a close and a change of the forwarding wake the threads at the former end.
+            if self.lock().closed {
+                return None;
+            }
+            let end = self.end();
+            if !Arc::ptr_eq(&end, &queue) {
+                queue = end;
+                continue;
+            }
             if let Some(op) = take(&queue) {
                 return Some(op);
             }
@@ -245,12 +273,7 @@ impl OpQueue {
             if state.closed || std::mem::take(&mut state.yields) {
                 return None;
             }
-            if state.forward.is_some() {
-                drop(state);
-                queue = self.end();
-                continue;
-            }
-            if state.rings != rings {
+            if state.rings != rings || state.forward.is_some() {
                 continue;
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -406,7 +429,7 @@ impl OpQueue {
     /// Closes the queue: drops its operations, wakes the waiting threads, and ends the notifications of the application's
     /// event loop. Running calls of its function have returned after this.
     pub(crate) fn close(self: &Arc<Self>) {
-        let (ops, replaced, wake) = {
+        let (ops, replaced, wake, forward) = {
             let _topology = lock(&TOPOLOGY);
             let mut replaced = Replaced::default();
             let mut state = self.lock();
@@ -417,16 +440,19 @@ impl OpQueue {
             let ops = std::mem::take(&mut state.ops);
             drop(state);
             self.refresh(&mut replaced);
-            if let Some(forward) = forward {
+            if let Some(forward) = &forward {
                 forward.refresh(&mut replaced);
-                replaced.queues.push(forward);
             }
-            (ops, replaced, wake)
+            (ops, replaced, wake, forward)
         };
         if let Some(call) = wake.call {
             call.calls.close();
         }
         self.ring();
+        // Threads that wait for this queue are there.
+        if let Some(forward) = forward {
+            forward.wake_waiting();
+        }
         ops.into_iter().for_each(Op::discard);
         drop(replaced);
     }
@@ -462,10 +488,9 @@ impl OpQueue {
             let ops = if other.is_some() { std::mem::take(&mut state.ops) } else { VecDeque::new() };
             (std::mem::replace(&mut state.forward, other.cloned()), ops)
         };
-        if let Some(old) = old {
+        if let Some(old) = &old {
             old.lock().feeders.retain(|feeder| !std::ptr::eq(feeder.as_ptr(), Arc::as_ptr(self)));
             old.refresh(&mut replaced);
-            replaced.queues.push(old);
         }
         if let Some(other) = other {
             other.lock().feeders.push(Arc::downgrade(self));
@@ -473,7 +498,7 @@ impl OpQueue {
             end.lock().ops.extend(ops);
         }
         self.refresh(&mut replaced);
-        Some(QueueChange { queue: self.clone(), replaced })
+        Some(QueueChange { queue: self.clone(), replaced, former: old })
     }
 
     /// Rebuilds the list of sources, here and along the forwarding.
@@ -550,6 +575,8 @@ pub(crate) fn timeout_of(timeout_ms: c_int) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread::JoinHandle;
+
     use super::*;
 
     fn noop() -> Op {
@@ -620,5 +647,49 @@ mod tests {
             wake(&queue);
             waiting.join().expect("no panic");
         }
+    }
+
+    /// A thread that polls `queue` without a limit, and waits at `end`.
+    fn poll_that_waits(queue: &Arc<OpQueue>, end: &Arc<OpQueue>) -> JoinHandle<bool> {
+        let waiting = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.poll(None).is_some()
+        });
+        while end.lock().waiting == 0 && !waiting.is_finished() {
+            std::thread::yield_now();
+        }
+        waiting
+    }
+
+    /// Returns `true` if the poll returned an operation.
+    fn result_of(waiting: JoinHandle<bool>) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !waiting.is_finished() {
+            assert!(Instant::now() < deadline, "the poll still waits");
+            std::thread::yield_now();
+        }
+        waiting.join().expect("no panic")
+    }
+
+    /// It waited at the end of the forwarding, which stays open: a thread in `rd_kafka_poll` never returned.
+    #[test]
+    fn a_wait_ends_when_the_queue_where_it_began_is_closed() {
+        let (main, application) = (OpQueue::new(), OpQueue::new());
+        main.forward_to(Some(&application));
+        let waiting = poll_that_waits(&main, &application);
+        main.close();
+        assert!(!result_of(waiting));
+    }
+
+    /// It stayed at the former end, where nothing arrived any more.
+    #[test]
+    fn a_wait_follows_a_change_of_the_forwarding() {
+        let [main, consumer, first, second] = [(); 4].map(|()| OpQueue::new());
+        main.forward_to(Some(&consumer));
+        consumer.forward_to(Some(&first));
+        let waiting = poll_that_waits(&main, &first);
+        consumer.forward_to(Some(&second));
+        main.push(noop());
+        assert!(result_of(waiting));
     }
 }
