@@ -120,7 +120,9 @@ impl<T: 'static> SlotTable<T> {
         if mark.is_none() {
             slot.counted.fetch_add(1, Ordering::SeqCst);
         }
-        if slot.handle.load(Ordering::SeqCst) == handle
+        // NULL is no handle, and empty slots have it.
+        if handle != 0
+            && slot.handle.load(Ordering::SeqCst) == handle
             && let Some(object) = NonNull::new(slot.object.load(Ordering::Relaxed))
         {
             return Some(InUse { object, slot, mark });
@@ -131,7 +133,7 @@ impl<T: 'static> SlotTable<T> {
 
     /// Ends a handle. Its object is dropped when no call uses it. Returns `false` if the handle was stale before.
     pub(crate) fn retire(&'static self, handle: u64) -> bool {
-        let Some(slot) = self.slot(handle) else { return false };
+        let Some(slot) = self.slot(handle).filter(|_| handle != 0) else { return false };
         if slot.handle.compare_exchange(handle, 0, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return false;
         }
@@ -302,6 +304,21 @@ mod tests {
             assert!(table.retire(handle));
             assert!(!table.retire(handle), "a second time");
         }
+    }
+
+    /// An empty first slot has the handle 0: NULL found its object while a call used it, and the end of NULL freed it.
+    #[test]
+    fn null_is_no_handle() {
+        static ENDED: AtomicUsize = AtomicUsize::new(0);
+        let table = table();
+        let first = insert(table, Noted(&ENDED));
+        let used = table.find(first).expect("it is there");
+        assert!(table.retire(first));
+        assert!(table.find(0).is_none() && !table.retire(0));
+        assert_eq!(ENDED.load(Ordering::SeqCst), 0, "a call uses it");
+        drop(used);
+        assert_eq!(ENDED.load(Ordering::SeqCst), 1);
+        assert!(table.find(0).is_none() && !table.retire(0));
     }
 
     #[test]
