@@ -246,6 +246,20 @@ fn a_record_limit_is_exact() {
     assert_eq!(a.fetch(), [(6, 9, 1)]);
 }
 
+/// The time of a lock that has ended was never looked at, and the request took the serving thread's time until its own wait ended.
+#[test]
+fn a_fetch_without_room_for_bytes_does_not_wait() {
+    let broker = start_group(&MemStorage::new(), 0);
+    produce(&broker, 1);
+    let mut member = Member::join(&broker, "a");
+    member.wait_ms = 600_000;
+    let first = member.request(Vec::new());
+    assert!(!member.send(&first).responses.is_empty());
+    let request = ShareFetchRequest { max_bytes: 0, ..member.request(Vec::new()) };
+    let answer = member.send(&request);
+    assert_eq!(answer.error_code, ErrorCode::None);
+}
+
 /// librdkafka's test 0180. One byte is room for a batch, none is not.
 #[test]
 fn a_fetch_without_room_for_bytes_has_no_records() {

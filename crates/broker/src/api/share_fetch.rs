@@ -367,7 +367,7 @@ impl Fetch<'_> {
     }
 
     fn wants_nothing(&self) -> bool {
-        self.request.max_records <= 0
+        self.request.max_records <= 0 || self.request.max_bytes <= 0
     }
 
     /// Reads and acquires what there is, if it has enough bytes or the request does not wait longer.
