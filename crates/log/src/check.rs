@@ -59,7 +59,10 @@ impl Checker<'_> {
             let found = check_records(&header, batch, max, found).map_err(|source| self.invalid(source))?;
             self.after_records(&header, found)?
         } else {
-            self.header_times(&header)?;
+            // The records of trusted batches were looked at, and a header can have a base timestamp that no record has.
+            if self.options.check == Check::Checksum {
+                self.header_times(&header)?;
+            }
             None
         };
         if let Some(latest) = latest {

@@ -229,6 +229,17 @@ fn timestamps_are_checked_put_right_or_replaced() {
     assert_eq!(values(&mut log), [b"x"]);
 }
 
+/// A compressed batch was refused for a base timestamp that none of its records has, although its records had been looked at.
+#[test]
+fn the_base_timestamp_of_a_checked_batch_is_no_time_of_a_record() {
+    let config = LogConfig { timestamp_before_max_ms: 1000, ..LogConfig::default() };
+    let (mut log, _) = open(&MemStorage::new(), &config);
+    let mut checked = batch(NOW, &[b"x"]);
+    checked[27..35].copy_from_slice(&0_i64.to_be_bytes());
+    let options = AppendOptions { check: Check::Trusted, ..AppendOptions::default() };
+    log.append(NOW, checked, options).expect("appended");
+}
+
 #[test]
 fn offsets_are_found_by_time() {
     for reopen in [false, true] {
