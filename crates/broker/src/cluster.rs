@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use ottla_log::storage::Storage;
 use ottla_log::storage::faulty::{DiskFaults, FaultyStorage};
-use ottla_log::{Journal, JournalConfig, JournalError, LogError, PendingSync, ProducerTotal};
+use ottla_log::{CacheTotal, Journal, JournalConfig, JournalError, LogError, PendingSync, ProducerTotal};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -73,6 +73,8 @@ pub(crate) const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
 const PRODUCER_ID_BLOCK: i64 = 1000;
 /// The part of `memory.max.bytes` that producers may use beside the budget: the numbers of their last batches, for each partition.
 const PRODUCERS_PART: usize = 16;
+/// The part of `memory.max.bytes` that the tail caches of all logs have, beside it.
+const CACHES_PART: usize = 8;
 
 /// The replaceable parts of a cluster: storage, clock, syncs and random numbers.
 #[derive(Clone, Debug)]
@@ -122,6 +124,7 @@ pub struct Cluster {
     background: BackgroundThreads,
     /// The partition whose files were looked at last for closing them.
     file_hand: Mutex<usize>,
+    cache_hand: Mutex<usize>,
     producer_ids: Mutex<ProducerIds>,
     /// Leaders that move without anything being appended leave no trace in the logs; a client that has seen their
     /// epochs would take the leaders after a restart for older ones, and never follow.
@@ -139,6 +142,7 @@ pub struct Cluster {
     pub(crate) quota_use: QuotaUse,
     /// The producers that all logs remember together.
     pub(crate) producer_total: ProducerTotal,
+    pub(crate) cache_total: CacheTotal,
     pub(crate) scram_credentials: ScramCredentials,
     /// The super users and the ACLs; `None` if every client may do everything.
     pub(crate) authorizer: Option<Authorizer>,
@@ -241,6 +245,7 @@ impl Cluster {
             quota_use: QuotaUse::of(&config),
             client_metrics: ClientMetrics::new(config.memory_bytes_max),
             producer_total: ProducerTotal::of_bytes(config.memory_bytes_max / PRODUCERS_PART),
+            cache_total: CacheTotal::of_bytes(config.memory_bytes_max / CACHES_PART),
             config,
             clock,
             syncer,
@@ -260,6 +265,7 @@ impl Cluster {
             turns: Turns::default(),
             background: BackgroundThreads::default(),
             file_hand: Mutex::new(0),
+            cache_hand: Mutex::new(0),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
             leader_epochs: LeaderEpochs::new(first_epoch),
             compactions: Compactions::default(),

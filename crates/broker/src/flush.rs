@@ -19,6 +19,7 @@ impl Cluster {
     pub(crate) fn start_sync(&self, partition: &Arc<Partition>, has_closed: bool) {
         // A sync opens files that were closed since the append.
         self.make_room_for_files();
+        self.make_room_in_caches();
         partition.start_sync(self.config.durability, has_closed, self.syncer, &self.metrics, &self.syncs);
     }
 

@@ -254,6 +254,7 @@ impl Cluster {
         let mut log_config = config.log_config(&self.topic_defaults(), self.config.durability);
         internal_topics::limit_memory(topic, &mut log_config);
         log_config.producer_total = self.producer_total.clone();
+        log_config.cache_total = self.cache_total.clone();
         log_config
     }
 

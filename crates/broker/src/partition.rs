@@ -66,6 +66,8 @@ pub(crate) struct Partition {
     compaction: Mutex<()>,
     /// True if its files were used since [`Partition::close_idle_files`] last looked.
     used: AtomicBool,
+    /// True if its records were read or written since [`Partition::empty_idle_cache`] last looked.
+    used_lately: AtomicBool,
 }
 
 /// A partition's topic, number and offset floor.
@@ -102,6 +104,7 @@ impl Partition {
             deletion: Mutex::new(()),
             compaction: Mutex::new(()),
             used: AtomicBool::new(false),
+            used_lately: AtomicBool::new(false),
         })
     }
 
@@ -128,7 +131,19 @@ impl Partition {
     /// The log. Its files stay open for a while.
     pub(crate) fn log_in_use(&self) -> MutexGuard<'_, Log> {
         self.used.store(true, Ordering::Relaxed);
+        self.used_lately.store(true, Ordering::Relaxed);
         self.log()
+    }
+
+    /// Drops the recent batches that its log has in memory if it was not used since the last call.
+    pub(crate) fn empty_idle_cache(&self) {
+        if self.used_lately.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        // A log that is locked is in use.
+        if let Ok(mut log) = self.log.try_lock() {
+            log.trim_cache(0);
+        }
     }
 
     /// Closes the files of its log if they were not used since the last call, and are synced if they have to be. Returns

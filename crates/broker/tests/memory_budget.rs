@@ -36,7 +36,7 @@ use ottla_protocol::messages::offset_fetch::{
 };
 use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use ottla_protocol::{ErrorCode, Uuid};
-use ottla_wire::Seal;
+use ottla_wire::{Chain, Seal};
 
 /// The budget of the brokers here.
 const BUDGET_MIB: u64 = 16;
@@ -71,6 +71,62 @@ fn send_what_is_taken(address: SocketAddr, bytes: &[u8], within: Duration) -> Tc
         }
     }
     stream
+}
+
+/// A produce request for partitions of the topics.
+fn produced(parts: &[(&str, i32, &[u8])]) -> Vec<u8> {
+    let topic_data = parts.iter().map(|(topic, index, records)| {
+        let records = Some(Chain::from(bytes::Bytes::copy_from_slice(records)));
+        let partition_data = vec![PartitionProduceData { index: *index, records }];
+        TopicProduceData { name: (*topic).into(), partition_data, ..Default::default() }
+    });
+    let topic_data = topic_data.collect();
+    framed(12, &ProduceRequest { acks: -1, timeout_ms: 10_000, topic_data, ..Default::default() })
+}
+
+/// Each partition kept its last 8 MiB, which nothing but its own next records took away: a thousand partitions had 8 GiB.
+#[test]
+fn partitions_share_the_memory_for_their_last_records() {
+    const PARTITIONS: i32 = 40;
+    const REQUESTS: usize = 64;
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let builder = Broker::builder().data_dir(dir.path()).topic("orders", PARTITIONS);
+    let configured = builder.configure(|config| {
+        config.durability = Durability::Os;
+        config.memory_bytes_max = (BUDGET_MIB << 20) as usize;
+    });
+    let broker = configured.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[&vec![b'x'; 64 << 10]], &Seal::default());
+    let growth = Growth::start();
+    for partition in 0..PARTITIONS {
+        let request = produced(&[("orders", partition, &records)]);
+        for _ in 0..REQUESTS {
+            connection.send(&request);
+            assert!(connection.answer_to::<ProduceRequest>(12).is_some());
+        }
+    }
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "the last records of many partitions");
+}
+
+/// A small batch of a large request kept the request in memory, and counted its own bytes only.
+#[test]
+fn small_parts_of_large_requests_keep_no_more_than_the_budget() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let small = batch(&[&vec![b'x'; 5000]], &Seal::default());
+    let large = batch(&[&vec![b'x'; 1 << 20]], &Seal::default());
+    let request = produced(&[("orders", 0, &small), ("no-such-topic", 0, &large)]);
+    let growth = Growth::start();
+    for _ in 0..150 {
+        connection.send(&request);
+        let answer = connection.answer_to::<ProduceRequest>(12).expect("an answer");
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    }
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "small parts of large requests");
 }
 
 /// 200 connections with unfinished frames of 5 MB held 929 MB.

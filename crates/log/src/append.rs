@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::append_options::{AppendOptions, Origin};
 use crate::cache::Span;
+use crate::cache_total::SharedBuffer;
 use crate::check::Checker;
 use crate::config::Visible;
 use crate::epochs;
@@ -58,8 +59,19 @@ impl Log {
     pub fn append(
         &mut self,
         now_ms: i64,
+        batches: BytesMut,
+        options: AppendOptions,
+    ) -> Result<Appended, AppendError> {
+        self.append_part(now_ms, batches, options, None)
+    }
+
+    /// [`Log::append`] of batches that are a part of a larger buffer: while they are cached, the buffer stays.
+    pub fn append_part(
+        &mut self,
+        now_ms: i64,
         mut batches: BytesMut,
         options: AppendOptions,
+        buffer: Option<SharedBuffer>,
     ) -> Result<Appended, AppendError> {
         if let Some(reason) = &self.offline {
             return Err(AppendError::Offline { dir: self.dir.to_string(), reason: reason.clone() });
@@ -108,7 +120,7 @@ impl Log {
         if let Some(ring) = &self.ring {
             ring.push(base_offset, end_offset, &batches);
         }
-        self.cache.push(span, batches);
+        self.cache.push(span, batches, buffer);
         self.tail.set_end(end_offset);
         if self.config.visible == Visible::End {
             self.tail.advance_visible(end_offset);

@@ -9,6 +9,8 @@ use bytes::{Bytes, BytesMut};
 use ottla_wire::batch::BatchHeader;
 use ottla_wire::{Chain, Piece};
 
+use crate::cache_total::{CacheCount, CacheTotal, SharedBuffer};
+
 /// Up to this size, copying a batch costs less than keeping its buffer.
 const SMALL_BYTES: usize = 4096;
 const BLOCK_BYTES_MIN: usize = 4096;
@@ -27,6 +29,9 @@ pub(crate) struct TailCache {
     open: Option<Span>,
     block_bytes: usize,
     budget: usize,
+    /// The bytes of the runs whose buffers count elsewhere.
+    shared_bytes: usize,
+    count: CacheCount,
 }
 
 /// The offsets of bytes, and their position in the files of the log.
@@ -44,6 +49,8 @@ pub(crate) struct Span {
 struct Run {
     span: Span,
     bytes: Bytes,
+    /// The buffer of which it is a part, if batches of other logs are parts of it as well.
+    buffer: Option<SharedBuffer>,
 }
 
 /// The result of a read from memory.
@@ -54,7 +61,7 @@ pub(crate) struct CachedRead {
 }
 
 impl TailCache {
-    pub(crate) fn new(budget: usize) -> Self {
+    pub(crate) fn new(budget: usize, total: CacheTotal) -> Self {
         Self {
             runs: VecDeque::new(),
             sealed_bytes: 0,
@@ -62,6 +69,8 @@ impl TailCache {
             open: None,
             block_bytes: BLOCK_BYTES_MIN,
             budget,
+            shared_bytes: 0,
+            count: CacheCount::new(total),
         }
     }
 
@@ -80,9 +89,9 @@ impl TailCache {
         self.runs.front().map(|run| run.span.base_offset).or(self.open.map(|span| span.base_offset))
     }
 
-    /// Adds the batches of an append, which are at `span`.
+    /// Adds the batches of an append, which are at `span`, and can be a part of a shared buffer.
     #[inline]
-    pub(crate) fn push(&mut self, span: Span, bytes: BytesMut) {
+    pub(crate) fn push(&mut self, span: Span, bytes: BytesMut, buffer: Option<SharedBuffer>) {
         if bytes.len() > self.budget {
             // The batches exceed the budget: they would evict all others and themselves.
             self.clear();
@@ -90,14 +99,40 @@ impl TailCache {
         }
         if bytes.len() > SMALL_BYTES {
             self.seal();
-            self.sealed_bytes += bytes.len();
-            self.runs.push_back(Run { span, bytes: bytes.freeze() });
+            self.add(Run { span, bytes: bytes.freeze(), buffer });
         } else {
             self.push_small(span, &bytes);
         }
         if self.bytes() > self.budget {
             self.evict(self.budget);
         }
+        self.set_count();
+        if self.count.is_far_exceeded() {
+            self.clear();
+        }
+    }
+
+    fn add(&mut self, run: Run) {
+        self.sealed_bytes += run.bytes.len();
+        if run.buffer.is_some() {
+            self.shared_bytes += run.bytes.len();
+        }
+        self.runs.push_back(run);
+    }
+
+    /// Drops the oldest run; returns `false` if there is none.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(run) = self.runs.pop_front() else { return false };
+        self.sealed_bytes -= run.bytes.len();
+        if run.buffer.is_some() {
+            self.shared_bytes -= run.bytes.len();
+        }
+        true
+    }
+
+    #[inline]
+    fn set_count(&mut self) {
+        self.count.set(self.bytes() - self.shared_bytes);
     }
 
     #[inline]
@@ -121,45 +156,44 @@ impl TailCache {
     fn seal(&mut self) {
         if let Some(span) = self.open.take() {
             let bytes = self.block.split().freeze();
-            self.sealed_bytes += bytes.len();
-            self.runs.push_back(Run { span, bytes });
+            self.add(Run { span, bytes, buffer: None });
         }
     }
 
     /// Drops the oldest batches until at most `budget` bytes are left. Returns the remaining size.
     pub(crate) fn evict(&mut self, budget: usize) -> usize {
         while self.bytes() > budget {
-            if let Some(run) = self.runs.pop_front() {
-                self.sealed_bytes -= run.bytes.len();
-            } else {
+            if !self.drop_oldest() {
                 self.clear();
             }
         }
+        self.set_count();
         self.bytes()
     }
 
     /// Drops all batches and resets the block size.
     pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.budget);
+        self.runs = VecDeque::new();
+        (self.block, self.open, self.block_bytes) = (BytesMut::new(), None, BLOCK_BYTES_MIN);
+        (self.sealed_bytes, self.shared_bytes) = (0, 0);
+        self.set_count();
     }
 
     /// Drops the batches that end below `offset`.
     pub(crate) fn drop_before(&mut self, offset: i64) {
         while self.runs.front().is_some_and(|run| run.span.end_offset <= offset) {
-            if let Some(run) = self.runs.pop_front() {
-                self.sealed_bytes -= run.bytes.len();
-            }
+            self.drop_oldest();
         }
+        self.set_count();
     }
 
     /// Drops the batches that begin below `offset`, and those in one run with them.
     pub(crate) fn drop_up_to(&mut self, offset: i64) {
         self.seal();
         while self.runs.front().is_some_and(|run| run.span.base_offset < offset) {
-            if let Some(run) = self.runs.pop_front() {
-                self.sealed_bytes -= run.bytes.len();
-            }
+            self.drop_oldest();
         }
+        self.set_count();
     }
 
     /// Returns segment and position of the batch with `offset`, if it is cached.
@@ -291,7 +325,7 @@ mod tests {
         let span =
             Span { base_offset, end_offset: base_offset + records as i64, segment: 0, position: *position };
         *position += bytes.len() as u64;
-        cache.push(span, bytes);
+        cache.push(span, bytes, None);
     }
 
     fn offsets(chain: &Chain) -> Vec<i64> {
@@ -301,7 +335,7 @@ mod tests {
 
     #[test]
     fn an_idle_cache_takes_no_memory_and_a_busy_one_its_budget() {
-        let mut cache = TailCache::new(100_000);
+        let mut cache = TailCache::new(100_000, CacheTotal::default());
         assert_eq!(cache.bytes(), 0);
         let mut position = 0;
         for n in 0..10_000 {
@@ -311,14 +345,14 @@ mod tests {
         assert!(cache.bytes() > 30_000 && cache.start() > Some(9800), "{cache:?}");
         assert_eq!(cache.evict(0), 0);
         assert_eq!(cache.start(), None);
-        let mut off = TailCache::new(0);
+        let mut off = TailCache::new(0, CacheTotal::default());
         push(&mut off, 0, 1, 1, &mut position);
         assert_eq!((off.bytes(), off.start()), (0, None));
     }
 
     #[test]
     fn reads_keep_to_batches_bytes_and_offsets() {
-        let mut cache = TailCache::new(1 << 20);
+        let mut cache = TailCache::new(1 << 20, CacheTotal::default());
         let mut position = 0;
         for n in 0..50 {
             push(&mut cache, n * 2, 2, if n == 30 { 5000 } else { 10 }, &mut position);
@@ -344,7 +378,7 @@ mod tests {
 
     #[test]
     fn many_small_pieces_are_merged_for_a_slow_reader() {
-        let mut cache = TailCache::new(1 << 20);
+        let mut cache = TailCache::new(1 << 20, CacheTotal::default());
         let mut position = 0;
         for n in 0..1000 {
             push(&mut cache, n, 1, 10, &mut position);
@@ -354,5 +388,47 @@ mod tests {
         let read = cache.read(0, usize::MAX, i64::MAX, true).expect("held");
         assert_eq!(offsets(&read.chain).len(), 1000);
         assert!(read.chain.pieces().len() <= 3);
+    }
+
+    /// Each log had its own limit only: a broker with a thousand partitions kept eight gigabytes.
+    #[test]
+    fn caches_count_together_until_they_are_dropped() {
+        let total = CacheTotal::of_bytes(100_000);
+        let mut caches = [0, 1].map(|_| TailCache::new(1 << 20, total.clone()));
+        let mut positions = [0, 0];
+        for offset in 0..4 {
+            for (cache, position) in caches.iter_mut().zip(&mut positions) {
+                push(cache, offset, 1, 10_000, position);
+            }
+        }
+        assert_eq!(total.bytes(), caches.iter().map(TailCache::bytes).sum());
+        assert!(!total.is_exceeded());
+        let [mut first, second] = caches;
+        for offset in 4..8 {
+            push(&mut first, offset, 1, 10_000, &mut positions[0]);
+        }
+        assert_eq!(first.bytes(), 0, "nothing else has made room");
+        assert_eq!(total.bytes(), second.bytes());
+        drop(second);
+        assert_eq!(total.bytes(), 0);
+    }
+
+    /// A cached batch of a large request kept the whole request in memory, and counted its own bytes only.
+    #[test]
+    fn a_shared_buffer_counts_until_no_cache_has_a_part_of_it() {
+        let total = CacheTotal::of_bytes(1 << 20);
+        let mut caches = [0, 1].map(|_| TailCache::new(1 << 20, total.clone()));
+        let buffer = total.count_buffer(300_000);
+        for cache in &mut caches {
+            let bytes = batch(0, 1, 10_000);
+            let span = Span { base_offset: 0, end_offset: 1, segment: 0, position: 0 };
+            cache.push(span, bytes, Some(buffer.clone()));
+        }
+        drop(buffer);
+        assert_eq!(total.bytes(), 300_000);
+        caches[0].evict(0);
+        assert_eq!(total.bytes(), 300_000);
+        caches[1].clear();
+        assert_eq!(total.bytes(), 0);
     }
 }

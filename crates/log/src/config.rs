@@ -2,6 +2,7 @@
 
 use ottla_wire::{Compression, TimestampType};
 
+use crate::cache_total::CacheTotal;
 use crate::producer_total::ProducerTotal;
 
 /// Settings of one log. Plain fields; [`LogConfig::default`] has Kafka's defaults.
@@ -64,6 +65,8 @@ pub struct LogConfig {
     /// Recent batches kept in memory for readers at the tail; nothing is allocated before the first append. Default 8
     /// MiB.
     pub tail_cache_bytes: usize,
+    /// The recent batches that all logs with this total may keep in memory together. Default any.
+    pub cache_total: CacheTotal,
     /// The offsets that wake readers waiting for growth.
     pub visible: Visible,
 }
@@ -97,6 +100,7 @@ impl Default for LogConfig {
             producers_max: 100_000,
             producer_total: ProducerTotal::default(),
             tail_cache_bytes: 8 << 20,
+            cache_total: CacheTotal::default(),
             visible: Visible::End,
         }
     }

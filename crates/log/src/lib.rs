@@ -57,6 +57,7 @@ mod append;
 mod append_options;
 mod bad_range;
 mod cache;
+mod cache_total;
 mod check;
 mod checkpoint;
 mod close;
@@ -104,6 +105,7 @@ mod verify;
 pub use append::Appended;
 pub use append_options::{AppendOptions, Check, Origin, Transactional};
 pub use bad_range::BadRange;
+pub use cache_total::{CacheTotal, SharedBuffer};
 pub use check::{BatchesCheck, check_batches};
 pub use compaction::{
     Cleanable, CleanedGroup, Compaction, CompactionError, CompactionOptions, CompactionReport,

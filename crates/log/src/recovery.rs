@@ -140,7 +140,7 @@ pub(crate) fn unopened(
     Log {
         storage,
         dir: dir.into(),
-        cache: TailCache::new(config.tail_cache_bytes),
+        cache: TailCache::new(config.tail_cache_bytes, config.cache_total.clone()),
         producer_count: ProducerCount::new(config.producer_total.clone()),
         config,
         segments: segments_of(&directory.segments, &directory.aborted, now_ms),

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
-use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Log, Transactional};
+use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Log, SharedBuffer, Transactional};
 use ottla_protocol::messages::produce::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceResponse,
@@ -45,6 +45,8 @@ struct Part {
     range: Option<(usize, usize)>,
     /// Its records, once they were taken from the frame.
     records: BytesMut,
+    /// The frame, if other parts share it: caches that have a part keep it as a whole.
+    buffer: Option<SharedBuffer>,
     /// The header of their first batch, if it can be read. The append reports one that cannot.
     header: Option<BatchHeader>,
     /// The checks that the append makes.
@@ -288,13 +290,14 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
                 Some(bytes) => (bytes.as_ptr() as usize - frame_at, bytes.len()),
                 None => (0, 0),
             });
-            let (records, header, check) = (BytesMut::new(), None, Check::Records);
+            let (records, buffer, header, check) = (BytesMut::new(), None, None, Check::Records);
             let (refused, denied, transactional) = (None, None, Transactional::Refused);
             Part {
                 index: data.index,
                 partition,
                 range,
                 records,
+                buffer,
                 header,
                 check,
                 refused,
@@ -309,10 +312,16 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
     }
     // If other frames share the read buffer, the small batches of this one are copied.
     let mut rest = Rest { at: 0, frame: Frame::new(frame) };
+    let whole = rest.owned_bytes();
+    let mut buffer = None;
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
         if let Some((at, len)) = part.range {
             part.records = rest.cut(at, len);
             part.header = BatchHeader::parse(&part.records).ok();
+            if part.records.len() < whole / 2 {
+                part.buffer =
+                    Some(buffer.get_or_insert_with(|| cluster.cache_total.count_buffer(whole)).clone());
+            }
         }
     }
     topics
@@ -350,7 +359,7 @@ async fn check(context: &RequestContext, now_ms: i64, part: &mut Part) {
 }
 
 fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Done {
-    let Part { index, partition, range, records, check, refused, transactional, denied, .. } = part;
+    let Part { index, partition, range, records, buffer, check, refused, transactional, denied, .. } = part;
     // A partition that another broker leads is kept: the response names its leader.
     let led = denied.map_or(Ok(()), Err).and_then(|()| {
         partition
@@ -375,7 +384,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
             Err(refused) => (Err(refused), Pending::default()),
             Ok(log) => {
                 let (result, pending) =
-                    append_one(cluster, partition, log, now_ms, records, check, transactional);
+                    append_one(cluster, partition, log, now_ms, (records, buffer), check, transactional);
                 rejected = result.as_ref().err().map(RejectedRecords::of).unwrap_or_default();
                 (result.map_err(|error| refusal_of(partition, &error)), pending)
             }
@@ -419,13 +428,13 @@ fn append_one(
     partition: &Partition,
     mut log: MutexGuard<'_, Log>,
     now_ms: i64,
-    records: BytesMut,
+    (records, buffer): (BytesMut, Option<SharedBuffer>),
     check: Check,
     transactional: Transactional,
 ) -> (Result<Appended, AppendError>, Pending) {
     let leader_epoch = partition.leader_epoch();
     let options = AppendOptions { leader_epoch, check, transactional, ..AppendOptions::default() };
-    let appended = log.append(now_ms, records, options);
+    let appended = log.append_part(now_ms, records, options, buffer);
     if let Ok(Appended { records, bytes, duplicate: false, .. }) = &appended {
         cluster.metrics.appended(*records, *bytes);
     }
@@ -451,8 +460,15 @@ fn append_later(
     let later = async move {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         let log = cluster_then.log_with_files(&partition);
-        let (_, pending) =
-            append_one(&cluster_then, &partition, log, now_ms, records, check, Transactional::Refused);
+        let (_, pending) = append_one(
+            &cluster_then,
+            &partition,
+            log,
+            now_ms,
+            (records, None),
+            check,
+            Transactional::Refused,
+        );
         cluster_then.start_sync(&partition, pending.has_closed);
     };
     cluster.syncs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).spawn(later);
@@ -534,6 +550,14 @@ struct Rest {
 }
 
 impl Rest {
+    /// The memory that each part keeps, if parts are not copied.
+    fn owned_bytes(&self) -> usize {
+        match &self.frame {
+            Frame::Ours(frame) => frame.capacity(),
+            Frame::Shared(_) => 0,
+        }
+    }
+
     /// Returns the bytes at `at` for changes. Parts must be taken in the order of the frame.
     fn cut(&mut self, at: usize, len: usize) -> BytesMut {
         match &mut self.frame {

@@ -1,4 +1,4 @@
-//! The open files of all partitions: those that are not used are closed before too many are open.
+//! The open files and the tail caches of all partitions: those that are not used are closed or emptied before there are too many.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -39,6 +39,25 @@ impl Cluster {
             *hand = (*hand + 1) % partitions.len();
             partitions[*hand].close_idle_files(self.config.durability);
             if self.storage.files_left() >= FILES_LEFT_AFTER {
+                return;
+            }
+        }
+    }
+
+    /// Empties the caches of partitions that were not used for a while, if all together have too much.
+    pub(crate) fn make_room_in_caches(&self) {
+        if !self.cache_total.is_exceeded() {
+            return;
+        }
+        let enough = self.cache_total.max() / 4 * 3;
+        let topics = self.topics();
+        let partitions: Vec<&Arc<Partition>> = topics.iter().flat_map(|topic| &topic.partitions).collect();
+        let mut hand = lock(&self.cache_hand);
+        // The second round empties what was used before the first.
+        for _ in 0..2 * partitions.len() {
+            *hand = (*hand + 1) % partitions.len();
+            partitions[*hand].empty_idle_cache();
+            if self.cache_total.bytes() <= enough {
                 return;
             }
         }

@@ -137,6 +137,7 @@ impl Cluster {
             ("decoders", self.decoder_memory.used_bytes(), limits.decoders),
             ("fetch_sessions", sessions.0, sessions.1),
             ("groups", self.groups.memory().used_bytes(), limits.groups),
+            ("tail_caches", self.cache_total.bytes(), self.cache_total.max()),
         ];
         text.family(metric::MEMORY_USED);
         for (part, used, _) in &parts {
