@@ -1091,8 +1091,8 @@ RD_EXPORT rd_kafka_t *rd_kafka_new(
 
 /**
  * Closes the consumer if that was not done, and frees the client when its last work is done.
- * Messages not delivered by then are lost: rd_kafka_flush() first. Destroy queues, topics,
- * messages and events of the client before.
+ * A close that has begun is awaited, for 11 seconds at most. Messages not delivered by then are
+ * lost: rd_kafka_flush() first. Destroy queues, topics, messages and events of the client before.
  */
 RD_EXPORT void rd_kafka_destroy(rd_kafka_t *rk);
 

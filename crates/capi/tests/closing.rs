@@ -5,11 +5,11 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
 #![allow(clippy::wildcard_imports, reason = "C's names")]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
@@ -18,9 +18,11 @@ use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
 
-use crate::common::{conf, new, subscribe, until};
+use crate::common::{conf, new, produce, read, subscribe, until};
 
 /// Longer than a close takes that does not wait.
 const LATER: Duration = Duration::from_millis(300);
@@ -156,4 +158,104 @@ fn a_closing_consumer_commits_until_it_has_given_up_its_partitions() {
     unsafe { rd_kafka_destroy(rk) };
     assert_eq!(commits.before.load(Ordering::SeqCst), RD_KAFKA_RESP_ERR_NO_ERROR);
     assert_eq!(commits.after.load(Ordering::SeqCst), RD_KAFKA_RESP_ERR__DESTROY);
+}
+
+/// A consumer of the group. Without its LeaveGroup, the coordinator keeps it for two minutes.
+fn member(broker: &BrokerThread, set: impl FnOnce(*mut rd_kafka_conf_t)) -> *mut rd_kafka_t {
+    let conf = conf(&[
+        ("bootstrap.servers", &broker.bootstrap_servers()),
+        ("group.id", "billing"),
+        ("auto.offset.reset", "earliest"),
+        ("auto.commit.interval.ms", "3600000"),
+        ("heartbeat.interval.ms", "100"),
+        ("session.timeout.ms", "120000"),
+    ]);
+    set(conf);
+    let rk = new(RD_KAFKA_CONSUMER, conf);
+    subscribe(rk, c"orders");
+    rk
+}
+
+/// Polls until the consumer has both partitions, and destroys it.
+fn end_with_all_partitions(rk: *mut rd_kafka_t) {
+    poll_until(rk, || assigned_count(rk) == 2);
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+fn assigned_count(rk: *mut rd_kafka_t) -> c_int {
+    let mut partitions = std::ptr::null_mut();
+    assert_eq!(unsafe { rd_kafka_assignment(rk, &raw mut partitions) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    let count = unsafe { (*partitions).cnt };
+    unsafe { rd_kafka_topic_partition_list_destroy(partitions) };
+    count
+}
+
+/// The end of the client cut the close off: the last commit and the LeaveGroup were lost.
+#[test]
+fn a_destroy_waits_for_the_close_that_a_queue_serves() {
+    let broker = broker();
+    let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", &broker.bootstrap_servers())]));
+    for _ in 0..5 {
+        produce(producer, c"orders", 0, "value", std::ptr::null_mut());
+    }
+    assert_eq!(unsafe { rd_kafka_flush(producer, 60_000) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    unsafe { rd_kafka_destroy(producer) };
+
+    let rk = member(&broker, |_| {});
+    assert_eq!(read(rk, 5).len(), 5);
+    let cluster = broker.cluster();
+    assert_eq!(cluster.requests(ApiKey::OffsetCommit), 0);
+    cluster.intercept(ApiKey::OffsetCommit, None, 1, Fault::Delay(LATER));
+    unsafe {
+        let queue = rd_kafka_queue_new(rk);
+        assert!(rd_kafka_consumer_close_queue(rk, queue).is_null());
+        until("the commit", || cluster.requests(ApiKey::OffsetCommit) > 0);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(cluster.committed_offset("billing", "orders", 0), Some(5));
+    end_with_all_partitions(member(&broker, |_| {}));
+}
+
+/// The rebalances of an application that destroys its consumer in a revocation, and gives nothing up before.
+#[derive(Default)]
+struct Destroying {
+    assigned: AtomicUsize,
+    revoked: AtomicUsize,
+}
+
+impl Destroying {
+    fn set(&self, conf: *mut rd_kafka_conf_t) {
+        unsafe {
+            rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance_with_destroy));
+            rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(self).cast_mut().cast());
+        }
+    }
+}
+
+unsafe extern "C" fn on_rebalance_with_destroy(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let steps = unsafe { &*opaque.cast::<Destroying>() };
+    if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+        unsafe { rd_kafka_assign(rk, partitions) };
+        steps.assigned.fetch_add(1, Ordering::SeqCst);
+        return;
+    }
+    steps.revoked.fetch_add(1, Ordering::SeqCst);
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+/// The client ended without a LeaveGroup: the close that runs the function was counted as done.
+#[test]
+fn a_destroy_in_the_revocation_of_a_close_leaves_the_group() {
+    let (broker, steps) = (broker(), Destroying::default());
+    let rk = member(&broker, |conf| steps.set(conf));
+    poll_until(rk, || steps.assigned.load(Ordering::SeqCst) == 1);
+    assert_eq!(unsafe { rd_kafka_consumer_close(rk) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    assert_eq!(steps.revoked.load(Ordering::SeqCst), 1, "revocations");
+    end_with_all_partitions(member(&broker, |_| {}));
 }

@@ -32,6 +32,7 @@ pub(crate) enum Held {
     Reports(Box<ReportCursor>),
     List {
         _list: OwnedList,
+        of_rebalance: bool,
     },
     Text {
         _text: CString,
@@ -87,6 +88,11 @@ impl Held {
         Some(1)
     }
 
+    /// Returns `true` for the arguments of a rebalance callback.
+    pub(crate) fn is_of_rebalance(&self) -> bool {
+        matches!(self, Self::List { of_rebalance: true, .. })
+    }
+
     /// Takes the delivery reports that have no callback yet.
     pub(crate) fn take_rest(&mut self) -> Option<Op> {
         match self {
@@ -140,7 +146,7 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
             }
             if let Some(function) = callbacks.rebalance {
                 let list = OwnedList(list_conversion::bare(&partitions));
-                partitions_callback(state, err, list, function as *const c_void)
+                partitions_callback(state, err, list, function as *const c_void, true)
             } else {
                 // An application that reads events and did not read this one loses its assignment.
                 assign_nothing(handle);
@@ -157,7 +163,7 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
                 (None, None) => return Prepared::Served(0),
             };
             let list = OwnedList(list_conversion::with_offsets(&offsets, err));
-            partitions_callback(state, err, list, function)
+            partitions_callback(state, err, list, function, false)
         }
         Op::Error { code, text, .. } => {
             let Some(function) = callbacks.error else { return Prepared::Served(0) };
@@ -230,10 +236,11 @@ fn partitions_callback(
     err: rd_kafka_resp_err_t,
     list: OwnedList,
     function: *const c_void,
+    of_rebalance: bool,
 ) -> Prepared {
     state.number = err;
     state.pointer = list.0.cast();
-    callback(state, CallbackKind::Partitions, function, Held::List { _list: list })
+    callback(state, CallbackKind::Partitions, function, Held::List { _list: list, of_rebalance })
 }
 
 fn text_callback(

@@ -186,6 +186,15 @@ pub(crate) fn yield_innermost() -> bool {
     }
 }
 
+/// Returns `true` if this thread is inside a rebalance callback of the client.
+pub(crate) fn is_in_rebalance(handle: &Arc<Handle>) -> bool {
+    let client = Arc::as_ptr(handle).addr();
+    let is_inside = |calls: &RefCell<Calls>| {
+        calls.borrow().iter().any(|call| call.client == client && call.held.is_of_rebalance())
+    };
+    RUNNING.try_with(is_inside).unwrap_or(false)
+}
+
 /// A flush takes over the reports that the client's calls in this thread have not made: one of them may have been left.
 pub(crate) fn take_over_reports(handle: &Arc<Handle>) {
     for op in take_reports(handle) {

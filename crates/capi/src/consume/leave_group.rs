@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ottla_client::Error;
 
+use crate::callbacks::running_calls;
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::consume::consumer_state::ConsumerState;
@@ -17,7 +18,10 @@ use crate::queue::op::Op;
 
 /// Closes a consumer.
 pub(crate) enum Close {
+    /// For a destroy: it waits for the close that another call has begun.
     GiveUp,
+    /// For a close: it returns if another call has begun to close.
+    GiveUpOnce,
     /// The application has given up the partitions that the group revoked before.
     GiveUpRest,
     /// The application's function was called for the last revocation. Another thread may give the partitions up later: an addon of
@@ -34,8 +38,8 @@ pub(crate) enum CloseStep {
 
 impl Close {
     pub(crate) fn next(&mut self, handle: &Arc<Handle>, consumer: &ConsumerState) -> CloseStep {
-        if matches!(self, Self::GiveUp) {
-            if !consumer.begin_close() {
+        if matches!(self, Self::GiveUp | Self::GiveUpOnce) {
+            if !consumer.begin_close() && !self.awaits_other_close(handle, consumer) {
                 return CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR);
             }
             *self = Self::GiveUpRest;
@@ -58,8 +62,25 @@ impl Close {
             *self = Self::Leave;
             consumer.await_given_up();
         }
-        consumer.finish_close(&Arc::downgrade(handle));
+        // A destroy inside the callback of this close has ended it.
+        if !consumer.is_closed() {
+            consumer.finish_close(&Arc::downgrade(handle));
+        }
         CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR)
+    }
+
+    /// Waits for the close of another call, if a destroy would lose its commit and its LeaveGroup otherwise. Returns `true` if this
+    /// call closes instead.
+    fn awaits_other_close(&self, handle: &Arc<Handle>, consumer: &ConsumerState) -> bool {
+        if matches!(self, Self::GiveUpOnce) || consumer.is_closed() {
+            return false;
+        }
+        if running_calls::is_in_rebalance(handle) {
+            // The other close may wait for this callback.
+            consumer.finish_close(&Arc::downgrade(handle));
+            return false;
+        }
+        consumer.await_other_close()
     }
 }
 
@@ -150,5 +171,5 @@ unsafe extern "C" fn begin_consumer_close(state: *mut CallbackLoop, rk: *mut rd_
     if handle.fatal.get().is_some() {
         return state.returns(Returns::code(RD_KAFKA_RESP_ERR__FATAL));
     }
-    start(state, handle, Close::GiveUp);
+    start(state, handle, Close::GiveUpOnce);
 }

@@ -11,6 +11,9 @@ use crate::client::handle::{CLOSE_TIMEOUT, Handle, LOG_WARNING};
 use crate::ffi::*;
 use crate::queue::op::Op;
 
+/// The additional time for the engine's answer to a close that takes the whole [`CLOSE_TIMEOUT`].
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
 impl ConsumerState {
     /// Returns the revocation of the whole assignment, if the application applies assignments itself.
     pub(crate) fn revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
@@ -37,6 +40,19 @@ impl ConsumerState {
         !self.closing.swap(true, Ordering::AcqRel)
     }
 
+    /// Waits for the close that another call has begun, at most as long as a close takes. Returns `true` if that close was
+    /// cancelled: this call has begun one then.
+    pub(crate) fn await_other_close(&self) -> bool {
+        let deadline = Instant::now() + CLOSE_TIMEOUT + ANSWER_TIMEOUT;
+        while !self.is_closed() && Instant::now() < deadline {
+            if self.begin_close() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
     /// Handles a rebalance callback of a close that did not return: a later call closes.
     pub(crate) fn cancel_close(&self) {
         self.closing.store(false, Ordering::Release);
@@ -45,18 +61,19 @@ impl ConsumerState {
     /// Waits until the application has given up its partitions, at most [`CLOSE_TIMEOUT`]: it frees what they belong to after the
     /// close.
     pub(crate) fn await_given_up(&self) {
-        Self::await_none(|| !self.control.assignment().is_empty());
+        self.await_none(|| !self.control.assignment().is_empty());
     }
 
     /// The same for the partitions whose revocation the application has received before the close.
     pub(crate) fn await_earlier_revocations(&self) {
         let received = lock(&self.received_revocations).clone();
-        Self::await_none(|| self.control.assignment().iter().any(|at| received.contains(at)));
+        self.await_none(|| self.control.assignment().iter().any(|at| received.contains(at)));
     }
 
-    fn await_none(is_any_left: impl Fn() -> bool) {
+    /// Waits until nothing is left, or until a destroy inside the callback of this close has closed the consumer.
+    fn await_none(&self, is_any_left: impl Fn() -> bool) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        while is_any_left() && Instant::now() < deadline {
+        while is_any_left() && !self.is_closed() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -64,7 +81,7 @@ impl ConsumerState {
     /// Leaves the group, ends the assignment, and waits until both are done. As in the original, a last commit that fails is
     /// logged, and the close succeeds. The client may end meanwhile.
     pub(crate) fn finish_close(&self, handle: &Weak<Handle>) {
-        let closed = self.control.close(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
+        let closed = self.control.close(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + ANSWER_TIMEOUT);
         self.closed.store(true, Ordering::Release);
         self.has_protocol.store(false, Ordering::Relaxed);
         // A poll that waits is woken: nothing will come.
