@@ -6,8 +6,8 @@
 #![allow(clippy::wildcard_imports, reason = "C's names")]
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use rdkafka::client::handle::*;
@@ -222,6 +222,7 @@ fn a_destroy_waits_for_the_close_that_a_queue_serves() {
 struct Destroying {
     assigned: AtomicUsize,
     revoked: AtomicUsize,
+    destroyed_within_ms: AtomicU64,
 }
 
 impl Destroying {
@@ -246,7 +247,10 @@ unsafe extern "C" fn on_rebalance_with_destroy(
         return;
     }
     steps.revoked.fetch_add(1, Ordering::SeqCst);
+    let begun = Instant::now();
     unsafe { rd_kafka_destroy(rk) };
+    let took_ms = u64::try_from(begun.elapsed().as_millis()).expect("a short time");
+    steps.destroyed_within_ms.fetch_max(took_ms, Ordering::SeqCst);
 }
 
 /// The client ended without a LeaveGroup: the close that runs the function was counted as done.
@@ -258,4 +262,18 @@ fn a_destroy_in_the_revocation_of_a_close_leaves_the_group() {
     assert_eq!(unsafe { rd_kafka_consumer_close(rk) }, RD_KAFKA_RESP_ERR_NO_ERROR);
     assert_eq!(steps.revoked.load(Ordering::SeqCst), 1, "revocations");
     end_with_all_partitions(member(&broker, |_| {}));
+}
+
+/// The destroy waited ten seconds for the callback around it, and revoked the partitions again.
+#[test]
+fn a_destroy_in_a_revocation_does_not_wait_for_its_own_callback() {
+    let (broker, steps) = (broker(), Destroying::default());
+    let first = member(&broker, |conf| steps.set(conf));
+    poll_until(first, || steps.assigned.load(Ordering::SeqCst) == 1);
+    let second = member(&broker, |_| {});
+    poll_until(first, || steps.revoked.load(Ordering::SeqCst) > 0);
+    assert_eq!(steps.revoked.load(Ordering::SeqCst), 1, "revocations");
+    let took_ms = steps.destroyed_within_ms.load(Ordering::SeqCst);
+    assert!(took_ms < 10_000, "{took_ms} ms");
+    end_with_all_partitions(second);
 }

@@ -48,24 +48,32 @@ impl Close {
                 return CloseStep::Op(op);
             }
         }
+        // A destroy inside the callback of this close has ended it.
+        if consumer.is_closed() {
+            return CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR);
+        }
         if matches!(self, Self::GiveUpRest) {
-            *self = Self::Leave;
+            // A rebalance callback of this thread returns after the close: the partitions that it gives up cannot be awaited.
+            let awaits = !running_calls::is_in_rebalance(handle);
+            *self = if awaits { Self::AwaitGivenUp } else { Self::Leave };
             // The application has received the revocation of some partitions and may give them up in another thread: they are not
             // revoked again.
-            consumer.await_earlier_revocations();
-            if let Some(op) = consumer.revocation(handle).filter(|_| consumer.has_protocol()) {
-                *self = Self::AwaitGivenUp;
+            let revocation = if awaits {
+                consumer.await_earlier_revocations();
+                consumer.revocation(handle)
+            } else {
+                consumer.revocation_of_rest(handle)
+            };
+            if let Some(op) = revocation.filter(|_| consumer.has_protocol()) {
                 return CloseStep::Op(op);
             }
+            *self = Self::Leave;
         }
         if matches!(self, Self::AwaitGivenUp) {
             *self = Self::Leave;
             consumer.await_given_up();
         }
-        // A destroy inside the callback of this close has ended it.
-        if !consumer.is_closed() {
-            consumer.finish_close(&Arc::downgrade(handle));
-        }
+        consumer.finish_close(&Arc::downgrade(handle));
         CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR)
     }
 

@@ -20,6 +20,13 @@ impl ConsumerState {
         Self::revocation_of(handle, self.control.assignment())
     }
 
+    /// Returns the revocation of the assignment without the partitions whose revocation the application has received.
+    pub(crate) fn revocation_of_rest(&self, handle: &Arc<Handle>) -> Option<Op> {
+        let received = lock(&self.received_revocations).clone();
+        let assigned = self.control.assignment().into_iter();
+        Self::revocation_of(handle, assigned.filter(|at| !received.contains(at)).collect())
+    }
+
     /// Returns the revocation that the group has decided and no poll has returned.
     pub(crate) fn unseen_revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
         let unseen = self.control.unseen_revocations();
