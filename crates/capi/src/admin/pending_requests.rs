@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -47,15 +47,22 @@ struct Task {
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        self.woken.store(true, Ordering::Release);
-        while self.woken.load(Ordering::Acquire) {
+        // An exchange, not a store: the poll sees the events before each wake, and not only those before the last.
+        self.woken.swap(true, Ordering::AcqRel);
+        loop {
+            // This thread marks the task and then tries the lock. The thread that polls unlocks and then reads the mark. The fences
+            // of both ensure that one of them sees the other.
+            fence(Ordering::SeqCst);
+            if !self.woken.load(Ordering::Acquire) {
+                return;
+            }
             let mut work = match self.work.try_lock() {
                 Ok(work) => work,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 // The thread that polls the task polls it again.
                 Err(TryLockError::WouldBlock) => return,
             };
-            self.woken.store(false, Ordering::Release);
+            self.woken.swap(false, Ordering::AcqRel);
             let Some(future) = work.as_mut() else { return };
             let cancelled = self.cancelled.load(Ordering::Acquire);
             let waker = Waker::from(self.clone());
@@ -115,5 +122,37 @@ mod tests {
         assert!(heard.try_recv().is_err(), "it waits for whoever has its waker");
         tasks.cancel();
         assert_eq!(heard.try_recv(), Ok("dropped"));
+    }
+
+    /// Release and acquire did not order the mark of a wake before its look at the lock: both threads could miss the other.
+    #[test]
+    fn no_wake_is_lost_while_another_thread_polls() {
+        for _ in 0..500 {
+            let (told, heard) = std::sync::mpsc::channel();
+            let kept: Arc<Mutex<Option<Waker>>> = Arc::default();
+            let came = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+            let (gone, keep, seen) = (Told(told), kept.clone(), came.clone());
+            let tasks = PendingRequests::default();
+            tasks.start(async move {
+                let _gone = gone;
+                std::future::poll_fn(|context| {
+                    *keep.lock().expect("unpoisoned") = Some(context.waker().clone());
+                    let all = seen.iter().all(|one| one.load(Ordering::Relaxed));
+                    if all { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+            });
+            let waker = kept.lock().expect("unpoisoned").clone().expect("the task waits");
+            std::thread::scope(|scope| {
+                for one in &*came {
+                    let waker = waker.clone();
+                    scope.spawn(move || {
+                        one.store(true, Ordering::Relaxed);
+                        waker.wake();
+                    });
+                }
+            });
+            assert_eq!(heard.try_recv(), Ok("dropped"));
+        }
     }
 }

@@ -71,7 +71,7 @@ pub(crate) struct InUse<T: 'static> {
 unsafe impl<T: Send + Sync> Sync for SlotTable<T> {}
 
 impl<T: 'static> SlotTable<T> {
-    /// `kind`: 1 to 7.
+    /// `kind`: 1 to 15, in four bits.
     pub(crate) const fn new(kind: u64) -> Self {
         Self {
             kind,
