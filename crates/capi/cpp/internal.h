@@ -159,6 +159,8 @@ class TopicSlot {
   void remove(TopicImpl *topic);
   /** The oldest Topic: a known topic keeps its configuration. NULL if all are deleted. */
   Topic *topic();
+  /** The same for the opaque of a C topic. NULL for an opaque that the application has set. */
+  static Topic *topic_of(void *opaque);
 
   /** The partitioner of C's topic: that of the oldest Topic, or the default one. */
   static int32_t partition(const rd_kafka_topic_t *rkt, const void *key, size_t key_len, int32_t partition_cnt,

@@ -107,7 +107,7 @@ Message *MessageImpl::of_consume(Topic *topic, rd_kafka_message_t *message) {
 
 Topic *MessageImpl::topic_of(const rd_kafka_message_t *message) {
   void *opaque = message->rkt != NULL ? rd_kafka_topic_opaque(message->rkt) : NULL;
-  return opaque != NULL ? static_cast<TopicSlot *>(opaque)->topic() : NULL;
+  return opaque != NULL ? TopicSlot::topic_of(opaque) : NULL;
 }
 
 std::string MessageImpl::errstr() const {

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <set>
 
 namespace RdKafka {
 
@@ -47,6 +48,22 @@ void TopicPartition::destroy(std::vector<TopicPartition *> &partitions) {
 
 namespace hidden {
 
+namespace {
+
+/** The slots that exist. A C topic without a Topic may have an opaque of the application, of which nothing is known. */
+struct LivingSlots {
+  std::mutex lock;
+  std::set<const TopicSlot *> slots;
+};
+
+LivingSlots &living_slots() {
+  // Never destroyed: a client with static storage may end after all other objects.
+  static LivingSlots *slots = new LivingSlots;
+  return *slots;
+}
+
+}  // namespace
+
 /** A call of a partitioner, which keeps its Topic. It ends also if the partitioner throws. */
 class TopicSlot::Call {
  public:
@@ -74,9 +91,17 @@ class TopicSlot::Call {
 };
 
 TopicSlot::TopicSlot() : calls_(0) {
+  LivingSlots &living = living_slots();
+  std::lock_guard<std::mutex> guard(living.lock);
+  living.slots.insert(this);
 }
 
 TopicSlot::~TopicSlot() {
+  {
+    LivingSlots &living = living_slots();
+    std::lock_guard<std::mutex> guard(living.lock);
+    living.slots.erase(this);
+  }
   for (size_t i = 0; i < topics_.size(); i++)
     topics_[i]->forget_slot();
 }
@@ -100,6 +125,13 @@ void TopicSlot::remove(TopicImpl *topic) {
 Topic *TopicSlot::topic() {
   std::lock_guard<std::mutex> guard(lock_);
   return topics_.empty() ? NULL : topics_.front();
+}
+
+Topic *TopicSlot::topic_of(void *opaque) {
+  TopicSlot *slot     = static_cast<TopicSlot *>(opaque);
+  LivingSlots &living = living_slots();
+  std::lock_guard<std::mutex> guard(living.lock);
+  return living.slots.count(slot) != 0 ? slot->topic() : NULL;
 }
 
 int32_t TopicSlot::partition(const rd_kafka_topic_t *rkt, const void *key, size_t key_len, int32_t partition_cnt,

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The partitioner of a new Topic was that of the deleted one, and messages had the deleted Topic.
+/// The partitioner of a new Topic was that of the deleted one, and messages had the deleted Topic. A topic's opaque that the
+/// program had set was used as an object of the library.
 #[test]
 fn a_topic_that_is_created_again_has_its_own_partitioner_and_messages() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "rdkafkacpp.h"
 
@@ -134,6 +135,35 @@ static void messages(const char *servers) {
   delete second;
 }
 
+/* Consumes a message of a topic without a Topic, whose opaque is the program's own. */
+static void own_opaque(const char *servers) {
+  void *own                 = reinterpret_cast<void *>(0x10);
+  RdKafka::Conf *topic_conf = RdKafka::Conf::create(RdKafka::Conf::CONF_TOPIC);
+  rd_kafka_topic_conf_set_opaque(topic_conf->c_ptr_topic(), own);
+  RdKafka::Conf *conf = RdKafka::Conf::create(RdKafka::Conf::CONF_GLOBAL);
+  conf->set("bootstrap.servers", servers, errstr);
+  conf->set("group.id", "readers", errstr);
+  conf->set("enable.auto.commit", "false", errstr);
+  expect(conf->set("default_topic_conf", topic_conf, errstr) == RdKafka::Conf::CONF_OK, "the configuration of topics");
+  RdKafka::KafkaConsumer *consumer = RdKafka::KafkaConsumer::create(conf, errstr);
+  expect(consumer != NULL, errstr.c_str());
+  delete topic_conf;
+  delete conf;
+
+  std::vector<RdKafka::TopicPartition *> partitions;
+  partitions.push_back(RdKafka::TopicPartition::create("orders", 0, 0));
+  expect(consumer->assign(partitions) == RdKafka::ERR_NO_ERROR, "the partition is assigned");
+  RdKafka::Message *message = consumer->consume(60000);
+  expect(message->err() == RdKafka::ERR_NO_ERROR, message->errstr().c_str());
+  expect(rd_kafka_topic_opaque(message->c_ptr()->rkt) == own, "the opaque of the message's topic");
+  expect(message->topic() == NULL, "the message has no Topic");
+  expect(message->topic_name() == "orders", "the name of the message's topic");
+  delete message;
+  RdKafka::TopicPartition::destroy(partitions);
+  consumer->close();
+  delete consumer;
+}
+
 int main() {
   RdKafka::Conf *conf = RdKafka::Conf::create(RdKafka::Conf::CONF_GLOBAL);
   conf->set("test.mock.num.brokers", "1", errstr);
@@ -142,7 +172,9 @@ int main() {
   expect(producer != NULL, errstr.c_str());
   delete conf;
   partitioners(producer);
-  messages(rd_kafka_mock_cluster_bootstraps(rd_kafka_handle_mock_cluster(producer->c_ptr())));
+  const char *servers = rd_kafka_mock_cluster_bootstraps(rd_kafka_handle_mock_cluster(producer->c_ptr()));
+  messages(servers);
+  own_opaque(servers);
   delete producer;
   return 0;
 }
