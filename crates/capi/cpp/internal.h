@@ -155,7 +155,7 @@ class TopicSlot {
   ~TopicSlot();
 
   void add(TopicImpl *topic);
-  /** Waits until partitioners return, which therefore must not delete their topic. */
+  /** Waits until the topic's own partitioner returns, which therefore must not delete its topic. */
   void remove(TopicImpl *topic);
   /** The oldest Topic: a known topic keeps its configuration. NULL if all are deleted. */
   Topic *topic();
@@ -174,8 +174,8 @@ class TopicSlot {
 
   std::mutex lock_;
   std::vector<TopicImpl *> topics_;
-  /** The number of partitioners that are running. */
-  int calls_;
+  /** The topics whose partitioners are running, once for each call. */
+  std::vector<const TopicImpl *> called_;
 };
 
 /** The base of producers and consumers. Its destructor destroys the C handle. */

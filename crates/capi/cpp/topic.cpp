@@ -70,12 +70,12 @@ class TopicSlot::Call {
   explicit Call(TopicSlot *slot) : slot_(slot) {
     std::lock_guard<std::mutex> guard(slot_->lock_);
     topic_ = slot_->topics_.empty() ? NULL : slot_->topics_.front();
-    slot_->calls_++;
+    slot_->called_.push_back(topic_);
   }
 
   ~Call() {
     std::lock_guard<std::mutex> guard(slot_->lock_);
-    slot_->calls_--;
+    slot_->called_.erase(std::find(slot_->called_.begin(), slot_->called_.end(), topic_));
   }
 
   const TopicImpl *topic() const {
@@ -90,7 +90,7 @@ class TopicSlot::Call {
   const TopicImpl *topic_;
 };
 
-TopicSlot::TopicSlot() : calls_(0) {
+TopicSlot::TopicSlot() {
   LivingSlots &living = living_slots();
   std::lock_guard<std::mutex> guard(living.lock);
   living.slots.insert(this);
@@ -115,7 +115,7 @@ void TopicSlot::remove(TopicImpl *topic) {
   std::unique_lock<std::mutex> guard(lock_);
   topics_.erase(std::remove(topics_.begin(), topics_.end(), topic), topics_.end());
   // Not a condition variable, which needs a newer libstdc++ than programs may have.
-  while (calls_ > 0) {
+  while (std::find(called_.begin(), called_.end(), topic) != called_.end()) {
     guard.unlock();
     sched_yield();
     guard.lock();

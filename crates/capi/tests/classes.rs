@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The partitioner of a new Topic was that of the deleted one, and messages had the deleted Topic. A topic's opaque that the
-/// program had set was used as an object of the library.
+/// program had set was used as an object of the library. The deletion of a Topic waited for partitioners of other Topics.
 #[test]
 fn a_topic_that_is_created_again_has_its_own_partitioner_and_messages() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include "rdkafkacpp.h"
 
 #include "rdkafka.h"
@@ -106,6 +108,30 @@ static void partitioners(RdKafka::Producer *producer) {
   delete third;
 }
 
+/* A partitioner that deletes another Topic of the same name. */
+class Deleting : public RdKafka::PartitionerCb {
+ public:
+  Deleting() : other(NULL) {
+  }
+
+  int32_t partitioner_cb(const Topic *, const std::string *, int32_t, void *) {
+    delete other;
+    other = NULL;
+    return 1;
+  }
+
+  Topic *other;
+};
+
+static void deletion_in_a_partitioner(RdKafka::Producer *producer) {
+  Deleting deleting;
+  Fixed to_first(0);
+  Topic *first   = create(producer, &deleting);
+  deleting.other = create(producer, &to_first);
+  expect(send(producer, first) == 1 && deleting.other == NULL, "the other topic is deleted");
+  delete first;
+}
+
 /* Returns the topic of the next message. */
 static Topic *next(RdKafka::Consumer *consumer, RdKafka::Queue *queue) {
   RdKafka::Message *message = consumer->consume(queue, 60000);
@@ -165,6 +191,8 @@ static void own_opaque(const char *servers) {
 }
 
 int main() {
+  /* A call that does not return ends the program. */
+  alarm(300);
   RdKafka::Conf *conf = RdKafka::Conf::create(RdKafka::Conf::CONF_GLOBAL);
   conf->set("test.mock.num.brokers", "1", errstr);
   conf->set("dr_cb", &reports, errstr);
@@ -172,6 +200,7 @@ int main() {
   expect(producer != NULL, errstr.c_str());
   delete conf;
   partitioners(producer);
+  deletion_in_a_partitioner(producer);
   const char *servers = rd_kafka_mock_cluster_bootstraps(rd_kafka_handle_mock_cluster(producer->c_ptr()));
   messages(servers);
   own_opaque(servers);
