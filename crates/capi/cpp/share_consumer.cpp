@@ -1,6 +1,8 @@
 /* The consumer of share groups. */
 #include "internal.h"
 
+#include <atomic>
+
 namespace RdKafka {
 
 MessageBatch::~MessageBatch() {
@@ -48,15 +50,44 @@ class MessageBatchImpl : public MessageBatch {
   std::vector<Message *> messages_;
 };
 
-/** The handle that callbacks of the client get. It has no C client of its own: the share consumer's functions take its place. */
+/**
+ * The handle that callbacks of the client get. It has no C client of its own: the share consumer's functions take its place. It outlives
+ * a ShareConsumer that is deleted during a call, because C destroys no share consumer that is in use.
+ */
 class ShareHandle : public HandleImpl {
  public:
-  ShareHandle() : share_(NULL) {
+  /** A call of the application, which keeps the handle. It ends also if a callback throws. */
+  class Call {
+   public:
+    explicit Call(ShareHandle *handle) : handle_(handle) {
+      handle_->uses_.fetch_add(1, std::memory_order_relaxed);
+    }
+
+    ~Call() {
+      handle_->release();
+    }
+
+   private:
+    Call(const Call &);
+    Call &operator=(const Call &);
+
+    ShareHandle *handle_;
+  };
+
+  ShareHandle() : share_(NULL), uses_(1) {
   }
 
-  ~ShareHandle() {
-    if (share_ != NULL)
-      delete ErrorImpl::of(rd_kafka_share_destroy(share_));
+  /** The end of a call or of the ShareConsumer. The last one destroys the share consumer. */
+  void release() {
+    if (uses_.fetch_sub(1, std::memory_order_acq_rel) > 1)
+      return;
+    rd_kafka_error_t *refused = share_ != NULL ? rd_kafka_share_destroy(share_) : NULL;
+    if (refused == NULL) {
+      delete this;
+      return;
+    }
+    // A call of C's functions runs. The share consumer stays, and its callbacks need this object.
+    rd_kafka_error_destroy(refused);
   }
 
   bool open_share(const Conf *conf, std::string &errstr) {
@@ -105,6 +136,13 @@ class ShareHandle : public HandleImpl {
   }
 
   rd_kafka_share_t *share_;
+
+ private:
+  ~ShareHandle() {
+  }
+
+  /** The number of calls, and one for the ShareConsumer. */
+  std::atomic<int> uses_;
 };
 
 void acknowledged(rd_kafka_share_t *, rd_kafka_share_partition_offsets_list_t *partitions, rd_kafka_resp_err_t err,
@@ -119,31 +157,42 @@ void acknowledged(rd_kafka_share_t *, rd_kafka_share_partition_offsets_list_t *p
   }
 }
 
+/** A callback may delete this object: after a call of C, its methods use only their arguments. */
 class ShareConsumerImpl : public ShareConsumer {
  public:
+  ShareConsumerImpl() : handle_(new ShareHandle) {
+  }
+
+  ~ShareConsumerImpl() {
+    handle_->release();
+  }
+
   bool open(const Conf *conf, std::string &errstr) {
     std::string group;
     if (conf == NULL || conf->get("group.id", group) != Conf::CONF_OK || group.empty()) {
       errstr = "\"group.id\" must be configured";
       return false;
     }
-    return handle_.open_share(conf, errstr);
+    return handle_->open_share(conf, errstr);
   }
 
   ErrorCode subscribe(const std::vector<std::string> &topics) {
+    ShareHandle::Call call(handle_);
     PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(topics.size())));
     for (size_t i = 0; i < topics.size(); i++)
       rd_kafka_topic_partition_list_add(list.get(), topics[i].c_str(), RD_KAFKA_PARTITION_UA);
-    return code(rd_kafka_share_subscribe(handle_.share_, list.get()));
+    return code(rd_kafka_share_subscribe(handle_->share_, list.get()));
   }
 
   ErrorCode unsubscribe() {
-    return code(rd_kafka_share_unsubscribe(handle_.share_));
+    ShareHandle::Call call(handle_);
+    return code(rd_kafka_share_unsubscribe(handle_->share_));
   }
 
   ErrorCode subscription(std::vector<std::string> &topics) {
+    ShareHandle::Call call(handle_);
     rd_kafka_topic_partition_list_t *list = NULL;
-    rd_kafka_resp_err_t err               = rd_kafka_share_subscription(handle_.share_, &list);
+    rd_kafka_resp_err_t err               = rd_kafka_share_subscription(handle_->share_, &list);
     if (err != RD_KAFKA_RESP_ERR_NO_ERROR)
       return code(err);
     PartitionList owned(list);
@@ -154,25 +203,29 @@ class ShareConsumerImpl : public ShareConsumer {
   }
 
   Error *poll(int timeout_ms, MessageBatch *&batch) {
+    ShareHandle::Call call(handle_);
     rd_kafka_messages_t *messages = NULL;
-    rd_kafka_error_t *error       = rd_kafka_share_poll(handle_.share_, timeout_ms, &messages);
+    rd_kafka_error_t *error       = rd_kafka_share_poll(handle_->share_, timeout_ms, &messages);
     batch                         = messages != NULL ? new MessageBatchImpl(messages) : NULL;
     return ErrorImpl::of(error);
   }
 
   ErrorCode acknowledge(Message *message, AcknowledgeType type) {
-    return code(rd_kafka_share_acknowledge_type(handle_.share_, message != NULL ? message->c_ptr() : NULL,
+    ShareHandle::Call call(handle_);
+    return code(rd_kafka_share_acknowledge_type(handle_->share_, message != NULL ? message->c_ptr() : NULL,
                                                 static_cast<rd_kafka_share_AcknowledgeType_t>(type)));
   }
 
   ErrorCode acknowledge(const std::string &topic, int32_t partition, int64_t offset, AcknowledgeType type) {
-    return code(rd_kafka_share_acknowledge_offset(handle_.share_, topic.c_str(), partition, offset,
+    ShareHandle::Call call(handle_);
+    return code(rd_kafka_share_acknowledge_offset(handle_->share_, topic.c_str(), partition, offset,
                                                   static_cast<rd_kafka_share_AcknowledgeType_t>(type)));
   }
 
   Error *commitSync(int timeout_ms, std::vector<TopicPartition *> &results) {
+    ShareHandle::Call call(handle_);
     rd_kafka_topic_partition_list_t *list = NULL;
-    rd_kafka_error_t *error               = rd_kafka_share_commit_sync(handle_.share_, timeout_ms, &list);
+    rd_kafka_error_t *error               = rd_kafka_share_commit_sync(handle_->share_, timeout_ms, &list);
     PartitionList owned(list);
     results.clear();
     if (list != NULL)
@@ -181,58 +234,72 @@ class ShareConsumerImpl : public ShareConsumer {
   }
 
   Error *commitAsync() {
-    return ErrorImpl::of(rd_kafka_share_commit_async(handle_.share_));
+    ShareHandle::Call call(handle_);
+    return ErrorImpl::of(rd_kafka_share_commit_async(handle_->share_));
   }
 
   Error *set_acknowledgement_commit_cb(AcknowledgementCommitCb *cb) {
+    ShareHandle::Call call(handle_);
     return ErrorImpl::of(
-        rd_kafka_share_set_acknowledgement_commit_cb(handle_.share_, cb != NULL ? acknowledged : NULL, cb));
+        rd_kafka_share_set_acknowledgement_commit_cb(handle_->share_, cb != NULL ? acknowledged : NULL, cb));
   }
 
   Error *close() {
-    return ErrorImpl::of(rd_kafka_share_consumer_close(handle_.share_));
+    ShareHandle::Call call(handle_);
+    return ErrorImpl::of(rd_kafka_share_consumer_close(handle_->share_));
   }
 
   Error *close(Queue *queue) {
-    return ErrorImpl::of(rd_kafka_share_consumer_close_queue(handle_.share_, QueueImpl::c_ptr(queue)));
+    ShareHandle::Call call(handle_);
+    return ErrorImpl::of(rd_kafka_share_consumer_close_queue(handle_->share_, QueueImpl::c_ptr(queue)));
   }
 
   bool closed() {
-    return rd_kafka_share_consumer_closed(handle_.share_) != 0;
+    ShareHandle::Call call(handle_);
+    return rd_kafka_share_consumer_closed(handle_->share_) != 0;
   }
 
   Error *set_log_queue(Queue *queue) {
-    return ErrorImpl::of(rd_kafka_share_set_log_queue(handle_.share_, QueueImpl::c_ptr(queue)));
+    ShareHandle::Call call(handle_);
+    return ErrorImpl::of(rd_kafka_share_set_log_queue(handle_->share_, QueueImpl::c_ptr(queue)));
   }
 
   Error *sasl_set_credentials(const std::string &username, const std::string &password) {
-    return handle_.sasl_set_credentials(username, password);
+    ShareHandle::Call call(handle_);
+    return handle_->sasl_set_credentials(username, password);
   }
 
   Error *sasl_background_callbacks_enable() {
-    return handle_.sasl_background_callbacks_enable();
+    ShareHandle::Call call(handle_);
+    return handle_->sasl_background_callbacks_enable();
   }
 
   Queue *get_sasl_queue() {
-    return handle_.get_sasl_queue();
+    ShareHandle::Call call(handle_);
+    return handle_->get_sasl_queue();
   }
 
   ErrorCode oauthbearer_set_token(const std::string &token_value, int64_t md_lifetime_ms,
                                   const std::string &md_principal_name, const std::list<std::string> &extensions,
                                   std::string &errstr) {
-    return handle_.oauthbearer_set_token(token_value, md_lifetime_ms, md_principal_name, extensions, errstr);
+    ShareHandle::Call call(handle_);
+    return handle_->oauthbearer_set_token(token_value, md_lifetime_ms, md_principal_name, extensions, errstr);
   }
 
   ErrorCode oauthbearer_set_token_failure(const std::string &errstr) {
-    return handle_.oauthbearer_set_token_failure(errstr);
+    ShareHandle::Call call(handle_);
+    return handle_->oauthbearer_set_token_failure(errstr);
   }
 
   struct rd_kafka_share_s *c_ptr() {
-    return handle_.share_;
+    return handle_->share_;
   }
 
  private:
-  ShareHandle handle_;
+  ShareConsumerImpl(const ShareConsumerImpl &);
+  ShareConsumerImpl &operator=(const ShareConsumerImpl &);
+
+  ShareHandle *handle_;
 };
 
 }  // namespace

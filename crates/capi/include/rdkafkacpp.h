@@ -915,7 +915,7 @@ class RD_EXPORT AcknowledgementCommitCb {
  public:
   /**
    * These offsets of `partition` are acknowledged, or failed with `err`. A call of poll(), commitSync(), commitAsync(), close() or
-   * the destructor makes it, in its thread. Functions of the consumer return ERR__STATE inside.
+   * the destructor makes it, in its thread. Functions of the consumer return ERR__STATE inside. The consumer can be deleted inside.
    */
   virtual void acknowledgement_commit_cb(const TopicPartition &partition,
                                          const std::vector<int64_t> &offsets,
@@ -952,7 +952,11 @@ class RD_EXPORT ShareConsumer {
   /** Creates a share consumer; NULL with the reason in `errstr`. `conf` must name a `group.id`. */
   static ShareConsumer *create(const Conf *conf, std::string &errstr);
 
-  /** Closes the consumer if that was not done. Batches can be deleted later. */
+  /**
+   * Closes the consumer if that was not done. Batches can be deleted later. During another call, of a callback or of another thread,
+   * the destructor returns at once, and the consumer ends when that call returns. The objects for callbacks must live until then.
+   * Calls of the C interface are not known here: a consumer that one of them uses meanwhile is not destroyed.
+   */
   virtual ~ShareConsumer() = 0;
 
   /** Replaces the subscription, by names of topics. */
