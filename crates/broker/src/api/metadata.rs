@@ -1,7 +1,6 @@
 //! Metadata: brokers, topics, and who leads which partition.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::messages::metadata::{

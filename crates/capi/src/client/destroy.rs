@@ -49,7 +49,7 @@ impl Task for Destroy {
 
     /// The rebalance function did not return. The consumer leaves its group nevertheless.
     fn abandon(&mut self, handle: &Arc<Handle>) {
-        if let (Some(Close::AwaitGivenUp | Close::Leave), Some(consumer)) =
+        if let (Some(Close::GiveUpRest | Close::AwaitGivenUp | Close::Leave), Some(consumer)) =
             (self.close.take(), handle.consumer_state())
         {
             consumer.finish_close(&Arc::downgrade(handle));
