@@ -165,6 +165,9 @@ impl TopicConfig {
             // Checked when it was set.
             let _ = apply(&mut config, name, value);
         }
+        // A batch that is accepted without a codec is accepted with one.
+        let message_bytes_max = config.message_bytes_max as usize;
+        config.decompressed_bytes_max = config.decompressed_bytes_max.max(message_bytes_max);
         config
     }
 }
@@ -261,5 +264,23 @@ fn ratio(name: &str, value: &str) -> Result<f64, String> {
     match value.trim().parse::<f64>() {
         Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
         _ => Err(format!("{name}=`{value}`: not a number from 0 to 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A compressed batch of more than 64 MiB was refused although `max.message.bytes` was larger.
+    #[test]
+    fn a_batch_may_be_as_large_as_a_message_also_with_a_codec() {
+        let bytes_of = |value: Option<&str>| {
+            let mut config = TopicConfig::default();
+            if let Some(value) = value {
+                config.set("max.message.bytes", value).expect("a setting");
+            }
+            config.log_config(&TopicConfig::default(), Durability::Disk).decompressed_bytes_max
+        };
+        assert_eq!((bytes_of(None), bytes_of(Some("104857600"))), (64 << 20, 100 << 20));
     }
 }
