@@ -513,6 +513,11 @@ impl<T: Transport> Connection<T> {
         {
             return Err(Closed::Peer(reason));
         }
+        if let Some(server) = &self.context.listener.sasl
+            && let Some(reason) = server.refusal_of_size(api, frame.len())
+        {
+            return Err(Closed::Peer(reason));
+        }
         let mut admission = None;
         if has_large_response(api, frame.len()) {
             let memory = &self.context.cluster.memory;

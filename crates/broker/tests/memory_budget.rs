@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::memory::{Growth, alone};
 use common::{PATIENCE, Raw, batch, framed, produce_request};
-use ottla_broker::{Broker, BrokerThread, Durability};
+use ottla_broker::{Broker, BrokerThread, Durability, Listener, SaslMechanism, SaslSettings};
 use ottla_client::{Config, Producer, Record};
 use ottla_protocol::messages::add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
 use ottla_protocol::messages::consumer_group_heartbeat::{self, ConsumerGroupHeartbeatRequest};
@@ -35,6 +35,8 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
+use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
 use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::{Chain, Seal};
 
@@ -636,4 +638,27 @@ fn fetches_of_many_partitions_of_a_session_wait_for_memory() {
     growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "300 fetches of a session");
     let mut last = held.pop().expect("one of them");
     assert!(matches!(last.hear(), common::Heard::Answer(_)), "it is served when the earlier ones are");
+}
+
+/// The broker kept three copies of each nonce until the proof came: 200 strangers held 300 MB.
+#[test]
+fn nonces_of_strangers_are_limited() {
+    let _alone = alone();
+    let mut sasl = SaslSettings::new([SaslMechanism::ScramSha256]);
+    sasl.failure_delay = Duration::ZERO;
+    let listener = Listener::new("SECURE", SocketAddr::from(([127, 0, 0, 1], 0))).sasl(sasl);
+    let broker = Broker::builder().memory().listener(listener).spawn().expect("a broker");
+    let handshake = SaslHandshakeRequest { mechanism: "SCRAM-SHA-256".to_owned() };
+    let token = format!("n,,n=alice,r={}", "x".repeat(500_000));
+    let first = SaslAuthenticateRequest { auth_bytes: token.into() };
+    let growth = Growth::start();
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.ask(1, &handshake).expect("an answer");
+        let answer = connection.ask(2, &first).expect("an answer");
+        assert_eq!(answer.error_code, ErrorCode::SaslAuthenticationFailed);
+        held.push(connection);
+    }
+    growth.assert_at_most(ABOVE_MIB, "200 nonces of 500 kB");
 }

@@ -372,6 +372,19 @@ fn large_requests_and_other_protocols_end_the_connection() {
     }
 }
 
+/// The limit held for the first login only: a client that had logged in could send tokens of 100 MiB.
+#[test]
+fn a_large_token_ends_the_connection_after_the_login_too() {
+    let sasl = sasl().session_max(PATIENCE);
+    let limit = sasl.receive_bytes_max;
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl));
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    log_in(&mut raw, "\0alice\0canary-password");
+    raw.ask(1, &SaslHandshakeRequest { mechanism: "PLAIN".to_owned() }).expect("an answer");
+    raw.send(&framed(2, &SaslAuthenticateRequest { auth_bytes: vec![b'x'; limit + 1].into() }));
+    assert!(matches!(raw.hear(), Heard::Closed));
+}
+
 #[tokio::test]
 async fn idle_connections_keep_no_client_out() {
     let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl()));

@@ -201,7 +201,7 @@ pub struct SaslSettings {
     pub session_max: BTreeMap<SaslMechanism, Duration>,
     /// `connection.failed.authentication.delay.ms`: the time until a failed login is answered. 100 ms by default.
     pub failure_delay: Duration,
-    /// `sasl.server.max.receive.size`: the largest request before authentication. 512 KiB by default.
+    /// `sasl.server.max.receive.size`: the largest request before authentication, and the largest token after it. 512 KiB by default.
     pub receive_bytes_max: usize,
 }
 

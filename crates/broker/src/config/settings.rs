@@ -323,7 +323,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
         "The issuer's keys: an `https` URL, or a file as `file:///PATH`, which is read again when it changes.",
     ),
     ("sasl.oauthbearer.sub.claim.name", "The claim that names the user."),
-    ("sasl.server.max.receive.size", "The largest request before authentication."),
+    (
+        "sasl.server.max.receive.size",
+        "The largest request before authentication, and the largest token after it.",
+    ),
     ("ssl.client.auth", "Requests for client certificates."),
     ("ssl.key.password", "The password of an encrypted private key (PKCS#8)."),
     ("ssl.keystore.certificate.chain", "The server's certificates, in PEM."),

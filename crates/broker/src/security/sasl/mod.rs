@@ -60,9 +60,17 @@ impl SaslServer {
         self.settings.mechanisms.iter().map(|mechanism| mechanism.name().to_owned()).collect()
     }
 
-    /// The largest request before authentication.
+    /// The largest request before authentication, and the largest SaslAuthenticate after it.
     pub(crate) fn receive_bytes_max(&self) -> usize {
         self.settings.receive_bytes_max
+    }
+
+    /// Returns the reason to close the connection instead of starting a request of this size, if there is one. Before the login, no
+    /// request is larger; after it, a token is not either.
+    pub(crate) fn refusal_of_size(&self, api: ApiKey, bytes: usize) -> Option<String> {
+        let max = self.settings.receive_bytes_max;
+        (api == ApiKey::SaslAuthenticate && bytes > max)
+            .then(|| format!("a {api} of {bytes} bytes; at most {max} (sasl.server.max.receive.size)"))
     }
 
     /// The time until a failed login is answered.

@@ -11,6 +11,9 @@ use crate::security::scram_credentials::{ScramCredential, ScramCredentials, Scra
 
 /// The random bytes of a nonce, before encoding.
 pub(super) const NONCE_BYTES: usize = 24;
+/// The longest first message of a client. Parts of it are kept until the proof comes. A user's name has 255 bytes, and three times
+/// as many with escapes, twice if it is the authorization id too; nonces have less than 100.
+const FIRST_MESSAGE_BYTES_MAX: usize = 2 << 10;
 
 const DOUBLED_NONCE: &str = "the client's nonce is doubled, as by librdkafka before 2.6.1: use a newer one";
 
@@ -50,7 +53,10 @@ impl ScramExchange {
             SaslMechanism::ScramSha512 => ScramMechanism::Sha512,
             _ => ScramMechanism::Sha256,
         };
-        let Some(first) = std::str::from_utf8(token).ok().and_then(ClientFirst::parse) else {
+        let token = Some(token).filter(|token| token.len() <= FIRST_MESSAGE_BYTES_MAX);
+        let Some(first) =
+            token.and_then(|token| std::str::from_utf8(token).ok()).and_then(ClientFirst::parse)
+        else {
             return Outcome::Failed(None);
         };
         if !first.authorization_id.is_empty() && first.authorization_id != first.user {
@@ -235,6 +241,20 @@ mod tests {
         let proof = PROOF.replace("r=rOpr", "r=abcrOpr");
         let outcome = rfc_7677().finish(&Bytes::copy_from_slice(proof.as_bytes()));
         assert!(matches!(outcome, Outcome::FailedFor(DOUBLED_NONCE, user) if user == "user"));
+    }
+
+    /// The exchange kept three copies of a first message of any size until the proof came.
+    #[test]
+    fn a_first_message_above_the_limit_is_refused() {
+        let credentials = ScramCredentials::default();
+        let begin = |bytes: usize| {
+            let token = Bytes::from(format!("{:x<bytes$}", "n,,n=user,r="));
+            assert_eq!(token.len(), bytes);
+            ScramExchange::begin_with(&credentials, SaslMechanism::ScramSha256, &token, [7; NONCE_BYTES])
+        };
+        assert!(matches!(begin(FIRST_MESSAGE_BYTES_MAX), Outcome::Continue(..)));
+        assert!(matches!(begin(FIRST_MESSAGE_BYTES_MAX + 1), Outcome::Failed(None)));
+        assert!(matches!(begin(500_000), Outcome::Failed(None)));
     }
 
     #[test]
