@@ -9,6 +9,7 @@ mod secure;
 mod snapshot;
 mod thread;
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -142,6 +143,8 @@ pub struct Broker {
     /// The nodes and the restores that requests of [`Control`] ask for.
     asks: mpsc::UnboundedReceiver<Ask>,
     _lock: Option<DirLock>,
+    /// The lock on the directory of [`BrokerBuilder::secure`].
+    _secure_lock: Option<Arc<File>>,
 }
 
 impl Broker {

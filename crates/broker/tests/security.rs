@@ -398,6 +398,26 @@ async fn idle_connections_keep_no_client_out() {
     assert_eq!(std::io::Read::read(oldest, &mut [0]).expect("closed"), 0);
 }
 
+/// The second start replaced the certificate before it found that another broker had the data, and clients that connected later to that
+/// broker did not find the name that it advertised.
+#[test]
+fn a_start_that_fails_leaves_the_certificate_of_the_running_broker() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (data, other) = (scratch.path().join("data"), scratch.path().join("other"));
+    let secure = scratch.path().join("secure");
+    let builder = |data: &Path| Broker::builder().data_dir(data).secure(&secure);
+    let certificate = || std::fs::read_to_string(secure.join("server.pem")).expect("readable");
+    let broker = builder(&data).advertise("name.test").spawn().expect("a broker");
+    let before = certificate();
+    for data in [&data, &other] {
+        let error = builder(data).spawn().expect_err("refused").to_string();
+        assert!(error.contains("in use by another"), "{error}");
+        assert_eq!(certificate(), before);
+    }
+    broker.stop();
+    builder(&data).spawn().expect("free again").stop();
+}
+
 /// They had no effect: the broker listened in plaintext, without a login.
 #[test]
 fn properties_of_listeners_have_an_effect_in_the_builder() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ottla_log::storage::Storage;
-use ottla_log::storage::fs::{FsStorage, lock};
+use ottla_log::storage::fs::{DirLock, FsStorage, lock};
 use ottla_log::storage::mem::MemStorage;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -118,7 +118,7 @@ impl BrokerBuilder {
     /// - `client.properties`, `client-java.properties`, `client_franz.go` and the same for `admin`: configurations of clients with
     ///   the addresses of this start.
     ///
-    /// Only the owner can read the files.
+    /// Only the owner can read the files. One broker at a time uses the directory.
     ///
     /// ```
     /// use ottla_broker::Broker;
@@ -233,24 +233,31 @@ impl BrokerBuilder {
         }
     }
 
+    /// Takes the data directory; `None` if the data is elsewhere.
+    fn own_data_dir(&self) -> Result<Option<OwnedDir>, StartError> {
+        let is_elsewhere = self.storage.is_some() || self.config.durability == Durability::Memory;
+        let Some(dir) = self.data_dir.as_ref().filter(|_| !is_elsewhere) else { return Ok(None) };
+        let storage =
+            FsStorage::new(dir).map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
+        Ok(Some(OwnedDir { dir: dir.clone(), storage, lock: lock(dir)? }))
+    }
+
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
         self.check_log_dirs()?;
+        // A start that cannot have the data must not replace the certificate of the broker that has it.
+        let owned = self.secure.as_ref().map_or(Ok(None), |_| self.own_data_dir())?;
         let secure = self.secure_dir()?;
         let listeners = self.active_listeners(secure.as_ref())?;
-        let Self { data_dir, storage, copy, nodes, mut config, topics, clock, syncer, seed, .. } = self;
+        let owned = owned.map_or_else(|| self.own_data_dir(), |owned| Ok(Some(owned)))?;
+        let Self { storage, copy, nodes, mut config, topics, clock, syncer, seed, .. } = self;
         if secure.is_some() {
             secure::configure(&mut config)?;
         }
-        let mut dir_lock = None;
-        let mut root = None;
-        let mut disk = None;
-        let mut waiting_max = None;
-        let storage: Arc<dyn Storage> = match (storage, data_dir) {
+        let (mut dir_lock, mut root, mut disk, mut waiting_max) = (None, None, None, None);
+        let storage: Arc<dyn Storage> = match (storage, owned) {
             (Some(storage), _) => storage,
-            (None, Some(dir)) if config.durability != Durability::Memory => {
-                let opened = FsStorage::new(&dir)
-                    .map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
+            (None, Some(owned)) => {
                 let files = FileLimits::of_process(config.connections_max, nodes, listeners.len());
                 config.connections_max = files.connections_max;
                 config.connections_possible = files.connections_possible;
@@ -258,11 +265,11 @@ impl BrokerBuilder {
                     listener.unauthenticated.limit_to(files.waiting_max);
                 }
                 waiting_max = Some(files.waiting_max);
-                dir_lock = Some(lock(&dir)?);
-                root = Some(dir);
-                Arc::new(opened.with_files_max(files.files_max))
+                dir_lock = Some(owned.lock);
+                root = Some(owned.dir);
+                Arc::new(owned.storage.with_files_max(files.files_max))
             }
-            (None, _) => {
+            (None, None) => {
                 config.durability = Durability::Memory;
                 // This disk never crashes: it need not remember which bytes a crash would lose.
                 let copied = copy.as_ref().map(|(disk, _)| disk.clone());
@@ -306,6 +313,7 @@ impl BrokerBuilder {
             servers: JoinSet::new(),
             asks,
             _lock: dir_lock,
+            _secure_lock: secure.as_ref().map(|secure| secure.lock.clone()),
         };
         broker.serve_all(|first, node, _| nth_address(first, node), |_| Advertised::HostAndPort).await?;
         if let Some(secure) = &secure {
@@ -313,6 +321,13 @@ impl BrokerBuilder {
         }
         Ok(broker)
     }
+}
+
+/// A data directory that no other process uses.
+struct OwnedDir {
+    dir: PathBuf,
+    storage: FsStorage,
+    lock: DirLock,
 }
 
 fn create_missing(cluster: &Cluster, topics: Vec<NewTopic>) -> Result<(), StartError> {

@@ -1,10 +1,12 @@
 //! A directory with everything that a secure broker and its clients need: authority, certificate, users, client configurations.
 
 use std::fmt::Write as _;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -19,6 +21,8 @@ use crate::config::{Pem, SaslMechanism, SaslSettings, TlsSettings};
 
 /// The name of the only listener.
 const LISTENER: &str = "SECURE";
+/// The file that a broker locks as long as it uses the directory.
+const LOCK_NAME: &str = ".lock";
 /// The user that may do everything.
 pub(crate) const ADMIN: &str = "admin";
 /// The user of applications.
@@ -41,6 +45,8 @@ pub(crate) struct SecureDir {
     pub(crate) is_new: bool,
     /// The users with their passwords: the super user first.
     pub(crate) users: [(&'static str, Password); 2],
+    /// The exclusive lock on the directory. It is released when it is dropped.
+    pub(crate) lock: Arc<File>,
 }
 
 impl SecureDir {
@@ -52,6 +58,7 @@ impl SecureDir {
         let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
+        let lock = Arc::new(locked(&path)?);
         let is_new = !path.join("passwords").exists();
         if is_new {
             let text = [ADMIN, CLIENT].map(|user| Ok(format!("{user}:{}\n", random_password()?.expose())));
@@ -65,7 +72,7 @@ impl SecureDir {
             found.ok_or_else(|| format!("{}: no password of {user}", path.join("passwords").display()))
         };
         let users = [password_of(ADMIN)?, password_of(CLIENT)?];
-        let directory = Self { path, is_new, users };
+        let directory = Self { path, is_new, users, lock };
         directory.make_certificates(hosts, now_ms)?;
         Ok(directory)
     }
@@ -167,6 +174,20 @@ pub(crate) fn hosts_of(listen: IpAddr, advertise: Option<&str>) -> Vec<String> {
         }
     }
     hosts
+}
+
+/// Takes the lock on a directory: another start must not replace the certificate of the broker that uses it.
+fn locked(dir: &Path) -> Result<File, String> {
+    let path = dir.join(LOCK_NAME);
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = opened.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(format!("{} is in use by another broker", dir.display())),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
 }
 
 fn random_password() -> Result<Password, String> {
