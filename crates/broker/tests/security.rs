@@ -418,6 +418,31 @@ fn a_start_that_fails_leaves_the_certificate_of_the_running_broker() {
     builder(&data).spawn().expect("free again").stop();
 }
 
+/// The first start wrote the passwords and failed before it stored them: later starts did not store them either, because the directory was
+/// not new, and the data had the users with the passwords of another directory.
+#[tokio::test]
+async fn the_passwords_of_a_directory_work_after_a_start_that_failed() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (data, secure) = (scratch.path().join("data"), scratch.path().join("secure"));
+    let builder = || Broker::builder().data_dir(&data).secure(&secure);
+    builder().spawn().expect("a broker").stop();
+    std::fs::remove_dir_all(&secure).expect("removed");
+    let error = builder().topic("no/topic", 1).spawn().expect_err("refused").to_string();
+    assert!(error.contains("no/topic"), "{error}");
+    assert!(!secure.join("passwords").exists(), "they are not stored");
+    let broker = builder().spawn().expect("a broker");
+    let read = |name: &str| std::fs::read_to_string(secure.join(name)).expect("readable");
+    let passwords = read("passwords");
+    for user in ["admin", "client"] {
+        let line = passwords.lines().find_map(|line| line.strip_prefix(user)?.strip_prefix(':'));
+        let login = Some((Mechanism::ScramSha512, user, line.expect("a password")));
+        let mut config = config(&broker, None, login);
+        config.security.protocol = SecurityProtocol::SaslSsl;
+        config.security.tls.ca_pem = Some(read("ca.pem"));
+        Admin::new(config).expect("a client").describe_cluster().await.expect("logged in");
+    }
+}
+
 /// They had no effect: the broker listened in plaintext, without a login.
 #[test]
 fn properties_of_listeners_have_an_effect_in_the_builder() {

@@ -28,14 +28,21 @@ pub(super) fn configure(config: &mut BrokerConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Stores the users of a new directory, and those that the data does not have yet. The user `client` gets its rights when its
-/// password is first stored, so that rights that were taken away stay away.
+/// Stores the users of a new directory, and those that the data does not have yet. The user `client` gets its rights before its
+/// password is first stored, so that rights that were taken away stay away, and a start that fails in between gives them again.
 pub(super) fn store(cluster: &Cluster, secure: &SecureDir) -> Result<(), StartError> {
     let is_known = cluster.scram_credentials.users().iter().any(|user| user == CLIENT);
+    if !is_known {
+        store_rights(cluster)?;
+    }
     for (user, password) in &secure.users {
         cluster.set_password(user, password.expose(), secure.is_new).map_err(StartError::Secure)?;
     }
-    let Some(authorizer) = cluster.authorizer.as_ref().filter(|_| !is_known) else { return Ok(()) };
+    secure.keep_passwords().map_err(StartError::Secure)
+}
+
+fn store_rights(cluster: &Cluster) -> Result<(), StartError> {
+    let Some(authorizer) = &cluster.authorizer else { return Ok(()) };
     let acls = RIGHTS.iter().map(|(resource_type, name, operation)| {
         let name = (*name).to_owned();
         Ok(Acl {

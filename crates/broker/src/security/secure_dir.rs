@@ -23,6 +23,10 @@ use crate::config::{Pem, SaslMechanism, SaslSettings, TlsSettings};
 const LISTENER: &str = "SECURE";
 /// The file that a broker locks as long as it uses the directory.
 const LOCK_NAME: &str = ".lock";
+/// The file of the passwords that the broker's data has.
+const PASSWORDS: &str = "passwords";
+/// The file of new passwords until the broker's data has them: a start that fails before is repeated with others.
+const NEW_PASSWORDS: &str = "passwords.new";
 /// The user that may do everything.
 pub(crate) const ADMIN: &str = "admin";
 /// The user of applications.
@@ -41,7 +45,7 @@ const PASSWORD_BYTES: usize = 24;
 #[derive(Debug)]
 pub(crate) struct SecureDir {
     path: PathBuf,
-    /// `true` if this start has created the directory's passwords.
+    /// `true` if this start has made passwords: [`SecureDir::keep_passwords`] keeps them.
     pub(crate) is_new: bool,
     /// The users with their passwords: the super user first.
     pub(crate) users: [(&'static str, Password); 2],
@@ -59,17 +63,18 @@ impl SecureDir {
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
         let lock = Arc::new(locked(&path)?);
-        let is_new = !path.join("passwords").exists();
+        let is_new = !path.join(PASSWORDS).exists();
+        let file = path.join(if is_new { NEW_PASSWORDS } else { PASSWORDS });
         if is_new {
             let text = [ADMIN, CLIENT].map(|user| Ok(format!("{user}:{}\n", random_password()?.expose())));
             let text: Result<String, String> = text.into_iter().collect();
-            write_secret(&path, "passwords", &text?)?;
+            write_secret(&path, NEW_PASSWORDS, &text?)?;
         }
-        let passwords = read(&path.join("passwords"))?;
+        let passwords = read(&file)?;
         let password_of = |user: &'static str| {
             let line = passwords.lines().find_map(|line| line.strip_prefix(user)?.strip_prefix(':'));
             let found = line.map(|password| (user, Password::from(password.trim())));
-            found.ok_or_else(|| format!("{}: no password of {user}", path.join("passwords").display()))
+            found.ok_or_else(|| format!("{}: no password of {user}", file.display()))
         };
         let users = [password_of(ADMIN)?, password_of(CLIENT)?];
         let directory = Self { path, is_new, users, lock };
@@ -111,6 +116,19 @@ impl SecureDir {
         let certificate = server.signed_by(&key, &issuer).map_err(failed)?;
         let key = Password::from(key.serialize_pem());
         write_secret(&self.path, "server.pem", &format!("{}{}", certificate.pem(), key.expose()))
+    }
+
+    /// The broker's data has the passwords: later starts use them.
+    ///
+    /// # Errors
+    /// A sentence that names the file.
+    pub(crate) fn keep_passwords(&self) -> Result<(), String> {
+        if !self.is_new {
+            return Ok(());
+        }
+        let path = self.path.join(PASSWORDS);
+        let renamed = std::fs::rename(self.path.join(NEW_PASSWORDS), &path);
+        renamed.map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// The listener: SASL_SSL with SCRAM.
