@@ -29,8 +29,10 @@ use crate::config::BrokerConfig;
 use crate::keyed_map::KeyedMap;
 use crate::peer::java_address;
 
-/// Clients, and rates, that are remembered. More than these are forgotten, the idle ones first.
+/// Clients that are remembered, and uses of entities to which a default quota applies: clients choose the names of those.
 const CLIENTS_MAX: usize = 10_000;
+/// Recent uses of entities with quotas of their own. 10,000 entities can have quotas; uses of entities that have lost theirs count too.
+const NAMED_MAX: usize = 10_000 * QUOTAS.len();
 /// Bytes of a client's id that are kept.
 const CLIENT_ID_BYTES_MAX: usize = 256;
 
@@ -77,6 +79,17 @@ enum Usage {
     Tokens(TokenBucket),
 }
 
+impl Usage {
+    fn of(quota: Quota) -> Self {
+        match quota {
+            Quota::ControllerMutation => Self::Tokens(TokenBucket::default()),
+            Quota::Produce | Quota::Fetch | Quota::Request | Quota::ConnectionCreation => {
+                Self::Rate(Rate::default())
+            }
+        }
+    }
+}
+
 /// A quota of a client: its limit, and the use that all clients of the entity share.
 #[derive(Clone, Debug)]
 struct Limit {
@@ -95,13 +108,56 @@ struct ClientLimits {
 /// The entity whose clients share a use: a user, a client id, both, or an address.
 type Sharers = (Quota, Option<String>, Option<String>);
 
-#[derive(Debug, Default)]
+/// Uses of entities. When the recent ones are too many, they become the older ones, and the ones that were older are forgotten: those of
+/// clients that were not seen since the last time.
+#[derive(Debug)]
+struct Uses {
+    recent: KeyedMap<Sharers, Limit>,
+    older: KeyedMap<Sharers, Limit>,
+    recent_max: usize,
+}
+
+impl Uses {
+    fn new(recent_max: usize) -> Self {
+        Self { recent: KeyedMap::default(), older: KeyedMap::default(), recent_max }
+    }
+
+    fn take(&mut self, sharers: &Sharers) -> Option<Limit> {
+        self.recent.remove(sharers).or_else(|| self.older.remove(sharers))
+    }
+
+    /// Returns `true` if older uses were forgotten.
+    fn insert(&mut self, sharers: Sharers, limit: Limit) -> bool {
+        let is_full = self.recent.len() >= self.recent_max;
+        if is_full {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(sharers, limit);
+        is_full
+    }
+}
+
+#[derive(Debug)]
 struct State {
     /// By user and client id.
     clients: KeyedMap<String, KeyedMap<String, ClientLimits>>,
     /// The number of clients of all users.
     clients_len: usize,
-    usages: KeyedMap<Sharers, Limit>,
+    /// The uses of entities with quotas of their own. Clients cannot make others of them forgotten.
+    named: Uses,
+    /// The uses of entities to which a default applies.
+    by_default: Uses,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            clients: KeyedMap::default(),
+            clients_len: 0,
+            named: Uses::new(NAMED_MAX),
+            by_default: Uses::new(CLIENTS_MAX / 2),
+        }
+    }
 }
 
 impl State {
@@ -110,24 +166,26 @@ impl State {
         self.clients_len = 0;
     }
 
-    /// The use that the clients of an entity share.
-    fn shared(&mut self, sharers: Sharers, per_second: f64) -> Limit {
-        if let Some(limit) = self.usages.get_mut(&sharers) {
+    /// The use that the clients of an entity share. `is_named` says that the entity has the quota itself.
+    fn shared(&mut self, (sharers, is_named): (Sharers, bool), per_second: f64) -> Limit {
+        let (uses, others) = if is_named {
+            (&mut self.named, &mut self.by_default)
+        } else {
+            (&mut self.by_default, &mut self.named)
+        };
+        if let Some(limit) = uses.recent.get_mut(&sharers) {
             limit.per_second = per_second;
             return limit.clone();
         }
-        let usage = match sharers.0 {
-            Quota::ControllerMutation => Usage::Tokens(TokenBucket::default()),
-            _ => Usage::Rate(Rate::default()),
-        };
-        let limit = Limit { per_second, usage: Arc::new(Mutex::new(usage)) };
-        self.usages.insert(sharers, limit.clone());
+        // Quotas that have changed can make an entity one of the others.
+        let known = uses.older.remove(&sharers).or_else(|| others.take(&sharers));
+        let usage = known.map_or_else(|| Arc::new(Mutex::new(Usage::of(sharers.0))), |known| known.usage);
+        let limit = Limit { per_second, usage };
+        if uses.insert(sharers, limit.clone()) {
+            // They have uses that the other clients of their entities would not share any more.
+            self.forget_clients();
+        }
         limit
-    }
-
-    /// Returns `true` if there is no room for the uses of one more client.
-    fn is_full(&self) -> bool {
-        self.usages.len() + QUOTAS.len() > CLIENTS_MAX
     }
 }
 
@@ -202,33 +260,15 @@ impl QuotaUse {
         if state.clients_len >= CLIENTS_MAX {
             state.forget_clients();
         }
-        self.make_room(&mut state);
         let limits = QUOTAS.map(|quota| {
-            let (per_second, sharers) = resolve(quotas, quota, user, client_id)?;
-            Some(state.shared(sharers, per_second))
+            let (per_second, entity) = resolve(quotas, quota, user, client_id)?;
+            Some(state.shared(entity, per_second))
         });
         let limit = limits[quota as usize].clone();
         let of_user = state.clients.entry(user.to_owned()).or_default();
         let is_new = of_user.insert(client_id.to_owned(), ClientLimits { version, limits }).is_none();
         state.clients_len += usize::from(is_new);
         limit
-    }
-
-    /// Forgets uses if they are too many, the idle ones first.
-    fn make_room(&self, state: &mut State) {
-        if !state.is_full() {
-            return;
-        }
-        let now = Instant::now();
-        state.usages.retain(|(quota, ..), limit| match &mut *lock(&limit.usage) {
-            Usage::Rate(rate) => !rate.is_idle(self.windows(*quota), now),
-            Usage::Tokens(bucket) => !bucket.is_idle(now, limit.per_second),
-        });
-        if state.is_full() {
-            state.usages.clear();
-        }
-        // They have uses that the other clients of their entities would not share any more.
-        state.forget_clients();
     }
 
     /// Counts what a client has used, and returns the time for which it has to pause.
@@ -321,13 +361,7 @@ impl QuotaUse {
             return Duration::ZERO;
         };
         let sharers = (quota, Some(address), None);
-        let limit = {
-            let mut state = lock(&self.state);
-            if !state.usages.contains_key(&sharers) {
-                self.make_room(&mut state);
-            }
-            state.shared(sharers, per_second)
-        };
+        let limit = lock(&self.state).shared((sharers, of_address.is_some()), per_second);
         // A connection that is refused does not count.
         let windows = self.windows(quota);
         // As in Kafka: after a quota was lowered, the pause would be hours.
@@ -365,8 +399,14 @@ impl Limit {
     }
 }
 
-/// The quota of a user with a client id by Kafka's precedence, and the entity that shares it.
-fn resolve(quotas: &ClientQuotas, quota: Quota, user: &str, client_id: &str) -> Option<(f64, Sharers)> {
+/// The quota of a user with a client id by Kafka's precedence, and the entity that shares it, with `true` if the entity has the quota
+/// itself.
+fn resolve(
+    quotas: &ClientQuotas,
+    quota: Quota,
+    user: &str,
+    client_id: &str,
+) -> Option<(f64, (Sharers, bool))> {
     if quota == Quota::ConnectionCreation {
         return None;
     }
@@ -387,7 +427,8 @@ fn resolve(quotas: &ClientQuotas, quota: Quota, user: &str, client_id: &str) -> 
         let per_second = quotas.value(&entity, quota.name())?;
         // Each user, or client id, to which a default applies has a rate of its own.
         let sharers = (quota, of_user.map(|_| user.to_owned()), of_client.map(|_| client_id.to_owned()));
-        Some((per_second, sharers))
+        let is_named = of_user != Some(None) && of_client != Some(None);
+        Some((per_second, (sharers, is_named)))
     })
 }
 
@@ -494,6 +535,45 @@ mod tests {
         }
         let of = |client_id| usage.limit(&stored, Quota::Produce, "anna", client_id).expect("a quota").usage;
         assert!(Arc::ptr_eq(&of("a"), &of("b")));
+    }
+
+    /// The uses of a user with a quota of its own and of others, in windows that do not end during the test.
+    fn with_a_quota_of_alice() -> (QuotaUse, ClientQuotas) {
+        let windows = Windows { count: 11, size: Duration::from_secs(3600) };
+        let usage = QuotaUse::new(windows, windows);
+        let stored = quotas(&[(Some(Some("alice")), None, 100.0), (None, Some(None), 100.0)]);
+        usage.update(&stored);
+        (usage, stored)
+    }
+
+    /// All rates were forgotten when they were too many: a user with many client ids ended the pauses of the others.
+    #[test]
+    fn a_user_with_a_quota_is_throttled_while_another_has_many_client_ids() {
+        let (usage, stored) = with_a_quota_of_alice();
+        let record = |client: (&str, &str), bytes| usage.record(&stored, Quota::Produce, client, bytes);
+        assert!(!record(("alice", "a"), 1e9).is_zero());
+        for number in 0..=CLIENTS_MAX {
+            let client_id = number.to_string();
+            assert!(record(("bob", client_id.as_str()), 1.0).is_zero());
+        }
+        assert!(!record(("alice", "a"), 1.0).is_zero());
+        let state = lock(&usage.state);
+        assert_eq!((state.named.recent.len(), state.named.older.len()), (1, 0));
+        assert!(state.by_default.recent.len() + state.by_default.older.len() <= CLIENTS_MAX);
+    }
+
+    #[test]
+    fn a_client_that_comes_back_is_throttled_while_its_user_has_many_client_ids() {
+        let (usage, stored) = with_a_quota_of_alice();
+        let record =
+            |client_id: &str, bytes| usage.record(&stored, Quota::Produce, ("bob", client_id), bytes);
+        assert!(!record("hog", 1e9).is_zero());
+        for number in 0..=3 * CLIENTS_MAX {
+            record(number.to_string().as_str(), 1.0);
+            if number % (CLIENTS_MAX / 4) == 0 {
+                assert!(!record("hog", 1.0).is_zero(), "after {number} others");
+            }
+        }
     }
 
     #[test]

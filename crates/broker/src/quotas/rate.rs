@@ -67,11 +67,6 @@ impl Rate {
         seconds((rate - limit) / limit * elapsed.as_secs_f64())
     }
 
-    pub(super) fn is_idle(&mut self, windows: Windows, now: Instant) -> bool {
-        self.expire(windows, now);
-        self.samples.is_empty()
-    }
-
     fn expire(&mut self, windows: Windows, now: Instant) {
         while self.samples.front().is_some_and(|(start, _)| now.duration_since(*start) >= windows.span()) {
             self.samples.pop_front();
@@ -106,11 +101,6 @@ impl TokenBucket {
         let size = per_second * windows.span().as_secs_f64();
         seconds((self.used - size) / per_second)
     }
-
-    pub(super) fn is_idle(&mut self, now: Instant, per_second: f64) -> bool {
-        self.refill(now, per_second);
-        self.used == 0.0
-    }
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -139,7 +129,7 @@ mod tests {
         // 600 bytes per second, against 500: a fifth of 10.5 seconds.
         assert_eq!(rate.throttle(WINDOWS, at, 500.0).as_millis(), 2100);
         assert_eq!(rate.throttle(WINDOWS, at + Duration::from_secs(12), 500.0), Duration::ZERO);
-        assert!(rate.is_idle(WINDOWS, at + Duration::from_secs(12)));
+        assert!(rate.samples.is_empty());
     }
 
     #[test]
@@ -161,7 +151,9 @@ mod tests {
         bucket.take(now, 10.0, 50.0);
         assert_eq!(bucket.throttle(WINDOWS, now, 10.0), Duration::from_secs(5));
         assert_eq!(bucket.throttle(WINDOWS, now + Duration::from_secs(5), 10.0), Duration::ZERO);
-        assert!(!bucket.is_idle(now + Duration::from_secs(15), 10.0));
-        assert!(bucket.is_idle(now + Duration::from_secs(16), 10.0));
+        bucket.refill(now + Duration::from_secs(15), 10.0);
+        assert!(bucket.used > 0.0);
+        bucket.refill(now + Duration::from_secs(16), 10.0);
+        assert!(bucket.used <= 0.0);
     }
 }
