@@ -205,6 +205,19 @@ fn acls_are_created_described_deleted_and_survive_a_restart() {
     );
 }
 
+/// A description is made in steps of a thousand ACLs, and the end of a step can be within a resource.
+#[test]
+fn each_resource_is_described_once_with_all_its_acls() {
+    let (_broker, mut connection) = start(&MemStorage::new(), &[("super.users", EVERYONE)]);
+    let names = (0..1000).map(|number| format!("topic-{number}"));
+    let of = |name: String| [READ, WRITE, DESCRIBE].map(|it| acl(TOPICS, LITERAL, &name, it, ALLOW));
+    let created = create(&mut connection, names.flat_map(of).collect());
+    assert_eq!(created, [ErrorCode::None; 3000]);
+    let described = selected(&mut connection, &filter(ANY, ANY, None));
+    assert_eq!(described.len(), 1000);
+    assert!(described.iter().all(|(_, _, acls)| *acls == 3), "{described:?}");
+}
+
 #[test]
 fn acls_that_kafka_refuses_are_refused() {
     let (_broker, mut connection) = start(&MemStorage::new(), &[("super.users", EVERYONE)]);

@@ -13,11 +13,13 @@ use ottla_protocol::messages::describe_acls::{
 
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
-use crate::security::Authorizer;
-use crate::security::acl::{Acl, RawAcl, RawFilter};
+use crate::security::acl::{Acl, AclFilter, RawAcl, RawFilter};
 
 const NO_AUTHORIZER: &str =
     "this broker has no authorizer: it has no ACLs, and every client may do everything";
+
+/// ACLs that are looked at under one lock.
+const ACLS_PER_STEP: usize = 1000;
 
 fn disabled() -> Refusal {
     (ErrorCode::SecurityDisabled, NO_AUTHORIZER.to_owned())
@@ -25,12 +27,18 @@ fn disabled() -> Refusal {
 
 impl Api for DescribeAclsRequest {
     async fn handle(self, context: RequestContext) -> DescribeAclsResponse {
-        let described = match &context.cluster().authorizer {
-            Some(authorizer) => describe(self, authorizer),
+        let cluster = context.cluster();
+        let filter = match &cluster.authorizer {
+            Some(_) => described_filter(self).parse(),
             None => Err(disabled()),
         };
-        match described {
-            Ok(resources) => DescribeAclsResponse { resources, ..Default::default() },
+        match filter {
+            Ok(filter) => {
+                let turn = cluster.take_list_turn(context.connection.client_host()).await;
+                let listing = move |cluster: &Cluster| describe(cluster, &filter);
+                let resources = cluster.run_listing(turn, listing).await;
+                DescribeAclsResponse { resources, ..Default::default() }
+            }
             Err((error_code, reason)) => {
                 DescribeAclsResponse { error_code, error_message: Some(reason), ..Default::default() }
             }
@@ -43,11 +51,8 @@ impl Api for DescribeAclsRequest {
     }
 }
 
-fn describe(
-    request: DescribeAclsRequest,
-    authorizer: &Authorizer,
-) -> Result<Vec<DescribeAclsResource>, Refusal> {
-    let raw = RawFilter {
+fn described_filter(request: DescribeAclsRequest) -> RawFilter {
+    RawFilter {
         resource_type: request.resource_type_filter,
         resource_name: request.resource_name_filter,
         pattern_type: request.pattern_type_filter,
@@ -55,36 +60,52 @@ fn describe(
         host: request.host_filter,
         operation: request.operation,
         permission: request.permission_type,
-    };
-    let filter = raw.parse()?;
-    let mut resources: Vec<DescribeAclsResource> = Vec::new();
-    // The ACLs of one pattern are next to each other.
-    for Acl { pattern, principal, host, operation, permission } in
-        authorizer.acls().iter().filter(|acl| filter.selects(acl))
-    {
-        let (resource_type, pattern_type) = (pattern.resource_type as i8, pattern.pattern_type as i8);
-        let described = AclDescription {
-            principal: principal.clone(),
-            host: host.clone(),
-            operation: *operation as i8,
-            permission_type: *permission as i8,
-        };
-        let is_of = |last: &&mut DescribeAclsResource| {
-            last.resource_type == resource_type
-                && last.pattern_type == pattern_type
-                && last.resource_name == pattern.name
-        };
-        match resources.last_mut().filter(is_of) {
-            Some(last) => last.acls.push(described),
-            None => resources.push(DescribeAclsResource {
-                resource_type,
-                resource_name: pattern.name.clone(),
-                pattern_type,
-                acls: vec![described],
-            }),
-        }
     }
-    Ok(resources)
+}
+
+/// The ACLs that a filter selects. Requests check their rights between the steps: a change that waits for the lock holds them up.
+fn describe(cluster: &Cluster, filter: &AclFilter) -> Vec<DescribeAclsResource> {
+    let mut resources = Vec::new();
+    let Some(authorizer) = &cluster.authorizer else { return resources };
+    let mut last: Option<Acl> = None;
+    loop {
+        let acls = authorizer.acls();
+        let mut seen = None;
+        for acl in acls.after(last.as_ref()).take(ACLS_PER_STEP) {
+            if filter.selects(acl) {
+                add_described(&mut resources, acl);
+            }
+            seen = Some(acl);
+        }
+        let Some(seen) = seen else { return resources };
+        last = Some(seen.clone());
+    }
+}
+
+/// Adds an ACL. Those of one pattern are next to each other.
+fn add_described(resources: &mut Vec<DescribeAclsResource>, acl: &Acl) {
+    let Acl { pattern, principal, host, operation, permission } = acl;
+    let (resource_type, pattern_type) = (pattern.resource_type as i8, pattern.pattern_type as i8);
+    let described = AclDescription {
+        principal: principal.clone(),
+        host: host.clone(),
+        operation: *operation as i8,
+        permission_type: *permission as i8,
+    };
+    let is_of = |last: &&mut DescribeAclsResource| {
+        last.resource_type == resource_type
+            && last.pattern_type == pattern_type
+            && last.resource_name == pattern.name
+    };
+    match resources.last_mut().filter(is_of) {
+        Some(last) => last.acls.push(described),
+        None => resources.push(DescribeAclsResource {
+            resource_type,
+            resource_name: pattern.name.clone(),
+            pattern_type,
+            acls: vec![described],
+        }),
+    }
 }
 
 impl Api for CreateAclsRequest {

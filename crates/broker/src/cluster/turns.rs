@@ -206,6 +206,9 @@ mod tests {
     use std::time::Duration;
 
     use ottla_log::storage::mem::MemStorage;
+    use ottla_protocol::frame;
+    use ottla_protocol::messages::describe_acls::DescribeAclsRequest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::task::JoinHandle;
     use tokio::time::timeout;
 
@@ -213,11 +216,13 @@ mod tests {
     use crate::broker::Broker;
     use crate::clock::Clock;
     use crate::cluster::Seams;
-    use crate::config::BrokerConfig;
+    use crate::config::{BrokerConfig, STANDARD_AUTHORIZER};
     use crate::partition::Syncer;
 
     /// Only a defect exhausts it.
     const PATIENCE: Duration = Duration::from_secs(30);
+    /// Kafka's number for any type, operation or permission.
+    const ANY: i8 = 1;
 
     fn cluster() -> Arc<Cluster> {
         let (storage, clock) = (Arc::new(MemStorage::new()), Clock::System);
@@ -275,6 +280,34 @@ mod tests {
         drop(timeout(PATIENCE, cluster.turns.lists.take(host(2))).await.expect("the turn is free"));
         drop(unsent);
         drop(timeout(PATIENCE, waits).await.expect("there is room"));
+    }
+
+    /// The thread that serves clients made the whole answer at once, of up to 100,000 ACLs.
+    #[tokio::test]
+    async fn a_description_of_acls_waits_for_the_turn_of_long_answers() {
+        let builder = Broker::builder().memory().configure(|config| {
+            config.set("authorizer.class.name", STANDARD_AUTHORIZER).expect("a property");
+            config.set("super.users", "User:ANONYMOUS").expect("a property");
+        });
+        let mut broker = builder.start().await.expect("a broker in memory");
+        let turn = timeout(PATIENCE, broker.cluster().take_list_turn(host(1))).await.expect("the turn");
+        let request = DescribeAclsRequest {
+            resource_type_filter: ANY,
+            pattern_type_filter: ANY,
+            operation: ANY,
+            permission_type: ANY,
+            ..Default::default()
+        };
+        let request = frame::encode_request(1, None, 3, &request).expect("a request");
+        let request = request.to_bytes().expect("in memory");
+        let mut connection = broker.connect(1);
+        connection.write_all(&request).await.expect("sent");
+        let mut size = [0; 4];
+        let mut answer = Box::pin(connection.read_exact(&mut size));
+        assert!(timeout(Duration::from_millis(200), answer.as_mut()).await.is_err(), "it waits");
+        drop(turn);
+        timeout(PATIENCE, answer).await.expect("in time").expect("an answer");
+        broker.stop().await;
     }
 
     /// Each took sixty megabytes of the memory for decompression before its turn, and produced batches waited for that memory.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::iter::{once, successors};
+use std::ops::Bound;
 
 use rustc_hash::FxHashMap;
 
@@ -120,6 +121,12 @@ impl AclIndex {
     /// All ACLs, those of one pattern next to each other.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Acl> {
         self.acls.iter()
+    }
+
+    /// The ACLs after one of them in the order of [`Self::iter`], from the first one without it.
+    pub(crate) fn after<'a>(&'a self, acl: Option<&Acl>) -> impl Iterator<Item = &'a Acl> {
+        let from = acl.map_or(Bound::Unbounded, Bound::Excluded);
+        self.acls.range::<Acl, _>((from, Bound::Unbounded))
     }
 
     /// Adds ACLs that [`Acl::check`] accepts. Adding one again changes nothing.
