@@ -129,7 +129,8 @@ pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     serve_at(io, cluster, node, ActiveListener::plaintext(), None).await;
 }
 
-/// Serves one connection of a listener. `principal` is the client's certificate.
+/// Serves one connection of a listener. `principal` is the client's certificate. With TLS, the quota of its address was checked before
+/// the handshake.
 pub(crate) async fn serve_at<T: Transport>(
     io: T,
     cluster: Arc<Cluster>,
@@ -138,7 +139,7 @@ pub(crate) async fn serve_at<T: Transport>(
     principal: Option<Principal>,
 ) {
     let Some(state) = cluster.node(node) else { return };
-    let pause = quota_pause(&io, &cluster);
+    let pause = if listener.tls.is_some() { Duration::ZERO } else { quota_pause(&io, &cluster) };
     if !pause.is_zero() {
         // Boxed: other connections do not need its memory. It does not count: a quota must not fill `max.connections`.
         Box::pin(refuse(io, &cluster, pause)).await;
@@ -167,7 +168,7 @@ pub(crate) async fn serve_at<T: Transport>(
 }
 
 /// The time after which the connection is closed because its address has too many new ones (KIP-612); zero if it is served.
-fn quota_pause<T: Transport>(io: &T, cluster: &Cluster) -> Duration {
+pub(crate) fn quota_pause<T: Transport>(io: &T, cluster: &Cluster) -> Duration {
     let address = Peer::new(io.peer_address()).ip();
     address.map_or(Duration::ZERO, |address| {
         cluster.quota_use.record_connection(&cluster.client_quotas, address)
@@ -175,7 +176,7 @@ fn quota_pause<T: Transport>(io: &T, cluster: &Cluster) -> Duration {
 }
 
 /// Ends a connection after its pause, or when its client has closed it, or if too many others pause.
-async fn refuse<T: Transport>(mut io: T, cluster: &Cluster, pause: Duration) {
+pub(crate) async fn refuse<T: Transport>(mut io: T, cluster: &Cluster, pause: Duration) {
     let place = cluster.shares.refused.enter();
     tokio::select! {
         () = tokio::time::sleep(pause) => {}

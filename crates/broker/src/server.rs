@@ -17,7 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::connection::{AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, serve_at};
+use crate::connection::{
+    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, quota_pause, refuse, serve_at,
+};
 use crate::places::too_large;
 use crate::port::Port;
 use crate::security::active_listener::ActiveListener;
@@ -164,6 +166,12 @@ async fn serve_tls(
     serving: u64,
 ) {
     let Some(tls) = &security.tls else { return };
+    // A handshake costs as much as many requests, and a client need not finish it.
+    let pause = quota_pause(&stream, &cluster);
+    if !pause.is_zero() {
+        Box::pin(refuse(stream, &cluster, pause)).await;
+        return;
+    }
     // Boxed: an established connection needs no memory for this step. Its own thread: a handshake takes as long as many requests.
     let shaking = security.clone();
     let shaken = Box::pin(cluster.run_handshake(async move { handshake(stream, &shaking).await }));

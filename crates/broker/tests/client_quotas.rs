@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{Broker, BrokerThread, Listener};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_client_quotas::{
@@ -18,6 +18,7 @@ use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_wire::Seal;
 
 use crate::common::{Heard, PATIENCE, Raw, batch, framed, metadata_of, produce_request};
+use crate::security;
 
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;
@@ -364,6 +365,28 @@ fn an_address_with_too_many_new_connections_is_refused_some() {
     let served = (0..8).filter(|_| Raw::connect(broker.addresses()[0]).is_served()).count();
     assert!((3..8).contains(&served), "{served} connections are served");
     assert!(throttles(&broker, "connection_creation_rate") >= 1);
+}
+
+/// Connections were counted after their TLS handshake. Those that did not finish it were not counted at all.
+#[test]
+fn connections_that_do_not_finish_their_tls_handshake_count_for_the_quota() {
+    let settings = security::tls(crate::tls::certificate());
+    let broker = security::broker(Listener::new("TLS", security::any_port()).tls(settings));
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let quota = entry(&[("ip", None)], &[("connection_creation_rate", Some(1.0))]);
+    assert_eq!(alter(&mut connection, vec![quota], false), [ErrorCode::None]);
+    let address = security::address(&broker, "TLS");
+    let connect = |_| {
+        let mut raw = Raw::connect(address);
+        raw.send(&[0]);
+        raw
+    };
+    let _unfinished: Vec<Raw> = (0..30).map(connect).collect();
+    let deadline = Instant::now() + PATIENCE;
+    while throttles(&broker, "connection_creation_rate") == 0 {
+        assert!(Instant::now() < deadline, "no connection counts");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
