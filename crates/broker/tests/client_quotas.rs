@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Listener};
+use ottla_broker::{Broker, BrokerThread, Listener, SaslMechanism, SaslSettings};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_client_quotas::{
     AlterClientQuotasRequest, EntityData, EntryData, OpData,
 };
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use ottla_protocol::messages::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -356,6 +357,27 @@ fn a_client_above_its_share_of_the_processor_pauses() {
     let began = Instant::now();
     while throttles(&broker, "request_percentage") == 0 {
         assert!(connection.is_served() && began.elapsed() < PATIENCE);
+    }
+}
+
+/// They were charged to `User:ANONYMOUS`: a stranger that did not log in made the logins of all clients pause.
+#[test]
+fn requests_before_the_login_have_no_quota() {
+    let sasl = SaslSettings::new([SaslMechanism::Plain]).user("alice", "secret");
+    let broker = security::broker(Listener::new("SECURE", security::any_port()).sasl(sasl));
+    let mut anonymous = Raw::connect(broker.addresses()[0]);
+    let quota = entry(&[("user", None)], &[("request_percentage", Some(0.001))]);
+    assert_eq!(alter(&mut anonymous, vec![quota], false), [ErrorCode::None]);
+    let began = Instant::now();
+    while throttles(&broker, "request_percentage") == 0 {
+        assert!(anonymous.is_served() && began.elapsed() < PATIENCE);
+    }
+    let mut stranger = Raw::connect(security::address(&broker, "SECURE"));
+    let request =
+        ApiVersionsRequest { client_software_name: "a".into(), client_software_version: "1".into() };
+    for _ in 0..10 {
+        let versions = stranger.ask(3, &request).expect("an answer");
+        assert_eq!(versions.throttle_time_ms, 0);
     }
 }
 

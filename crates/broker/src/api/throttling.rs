@@ -89,12 +89,13 @@ struct Meter {
 }
 
 impl Meter {
-    /// `None` if no client has a quota for requests or producers.
+    /// `None` if no client has a quota for requests or producers, and for the requests of a login: their user is not known yet.
     fn of(context: &RequestContext) -> Option<Self> {
-        let usage = &context.cluster().quota_use;
-        let is_measured = usage.has(Quota::Request) || usage.has(Quota::Produce);
+        let (usage, connection) = (&context.cluster().quota_use, &context.connection);
+        let is_login = connection.sasl.is_some() && connection.principal.get().is_none();
+        let is_measured = !is_login && (usage.has(Quota::Request) || usage.has(Quota::Produce));
         is_measured.then(|| Self {
-            connection: context.connection.clone(),
+            connection: connection.clone(),
             client_id: context.client_id.clone(),
             api: context.api,
             request_bytes: context.frame.len(),
