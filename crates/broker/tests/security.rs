@@ -222,8 +222,15 @@ async fn a_session_is_renewed_by_the_same_user_or_ends() {
     let mut raw = Raw::connect(address(&broker, "SECURE"));
     assert_eq!(log_in(&mut raw, "\0alice\0canary-password"), (ErrorCode::None, 2_000));
     assert!(raw.is_served());
+    let began = Instant::now();
     assert_eq!(log_in(&mut raw, "\0alice\0canary-password"), (ErrorCode::None, 2_000), "renewed");
     assert!(raw.is_served());
+    let handshake = SaslHandshakeRequest { mechanism: "PLAIN".to_owned() };
+    let answer = raw.ask(1, &handshake).expect("an answer");
+    if began.elapsed() < Duration::from_secs(1) {
+        assert_eq!(answer.error_code, ErrorCode::IllegalSaslState, "once a second at most");
+        assert!(raw.is_served());
+    }
     assert_eq!(log_in(&mut raw, "\0bob\0other").0, ErrorCode::SaslAuthenticationFailed, "another user");
     assert!(matches!(raw.hear(), Heard::Closed));
     let mut raw = Raw::connect(address(&broker, "SECURE"));
@@ -263,11 +270,34 @@ async fn a_client_that_has_logged_in_gets_the_error_of_a_broker_without_tokens()
     assert_eq!((created.error_code, described.error_code), (disabled, disabled));
 }
 
-/// Logs in with PLAIN: the error and the lifetime of the session.
+/// The handshake was accepted, as often as the client liked. Kafka refuses it.
+#[test]
+fn a_session_that_does_not_end_is_not_renewed() {
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl()));
+    let mut raw = Raw::connect(address(&broker, "SECURE"));
+    assert_eq!(log_in(&mut raw, "\0alice\0canary-password"), (ErrorCode::None, 0));
+    let answer = raw.ask(1, &SaslHandshakeRequest { mechanism: "PLAIN".to_owned() }).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::IllegalSaslState);
+    assert!(answer.mechanisms.is_empty());
+    let token = SaslAuthenticateRequest { auth_bytes: "\0alice\0canary-password".into() };
+    let answer = raw.ask(2, &token).expect("an answer");
+    assert_eq!(answer.error_code, ErrorCode::IllegalSaslState);
+    assert!(raw.is_served());
+}
+
+/// Logs in with PLAIN: the error and the lifetime of the session. A renewal waits until the last one was a second ago.
 fn log_in(raw: &mut Raw, token: &'static str) -> (ErrorCode, i64) {
     let handshake = SaslHandshakeRequest { mechanism: "PLAIN".to_owned() };
-    let accepted = raw.ask(1, &handshake).expect("an answer");
-    assert_eq!(accepted.error_code, ErrorCode::None);
+    let began = Instant::now();
+    loop {
+        let answer = raw.ask(1, &handshake).expect("an answer");
+        if answer.error_code == ErrorCode::None {
+            break;
+        }
+        assert_eq!(answer.error_code, ErrorCode::IllegalSaslState);
+        assert!(began.elapsed() < PATIENCE, "the handshake is refused");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let request = SaslAuthenticateRequest { auth_bytes: token.as_bytes().into() };
     let response = raw.ask(2, &request).expect("an answer");
     (response.error_code, response.session_lifetime_ms)

@@ -18,6 +18,7 @@ impl Api for SaslHandshakeRequest {
         };
         let error_code = match sasl.handshake(server, &self.mechanism, context.version) {
             Handshake::Accepted => ErrorCode::None,
+            Handshake::IllegalState => return self.refuse(&context, ErrorCode::IllegalSaslState),
             Handshake::UnsupportedMechanism => {
                 tokio::time::sleep(server.failure_delay()).await;
                 ErrorCode::UnsupportedSaslMechanism
@@ -51,10 +52,16 @@ impl Api for SaslAuthenticateRequest {
                 error_message: Some(text),
                 ..Default::default()
             },
-            Step::IllegalState => SaslAuthenticateResponse {
-                error_message: Some("SaslAuthenticate request received without a SaslHandshake".to_owned()),
-                ..self.refuse(&context, ErrorCode::IllegalSaslState)
-            },
+            Step::IllegalState => {
+                let text = match context.connection.principal.get() {
+                    Some(_) => "SaslAuthenticate request received after successful authentication",
+                    None => "SaslAuthenticate request received without a SaslHandshake",
+                };
+                SaslAuthenticateResponse {
+                    error_message: Some(text.to_owned()),
+                    ..self.refuse(&context, ErrorCode::IllegalSaslState)
+                }
+            }
         }
     }
 

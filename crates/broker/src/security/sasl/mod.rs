@@ -29,6 +29,9 @@ use super::Principal;
 use super::scram_credentials::ScramCredentials;
 use crate::config::{SaslMechanism, SaslSettings};
 
+/// The least time between two renewals of a session: as in Kafka, which refuses a handshake that comes earlier.
+const RENEWAL_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
 /// The SASL of a listener.
 #[derive(Debug)]
 pub(crate) struct SaslServer {
@@ -94,6 +97,17 @@ struct State {
     authenticated: Option<SaslMechanism>,
     /// Requests after this time end the connection (KIP-368).
     session_end: Option<Instant>,
+    /// The time of the last handshake that renews the session.
+    renewal_began: Option<Instant>,
+}
+
+impl State {
+    /// Returns `true` if a handshake may begin now: the first one, or one that renews a session that ends.
+    fn may_begin(&self, now: Instant) -> bool {
+        let is_early =
+            self.renewal_began.is_some_and(|began| now.duration_since(began) < RENEWAL_INTERVAL_MIN);
+        self.authenticated.is_none() || (self.session_end.is_some() && !is_early)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +130,8 @@ enum Stage {
 pub(crate) enum Handshake {
     Accepted,
     UnsupportedMechanism,
+    /// The session does not end, or was renewed just before.
+    IllegalState,
 }
 
 /// The outcome of a client's token.
@@ -177,6 +193,11 @@ impl SaslConnection {
     pub(crate) fn handshake(&self, server: &SaslServer, mechanism: &str, version: i16) -> Handshake {
         let mechanism = SaslMechanism::of_name(mechanism);
         let mut state = self.state();
+        let now = Instant::now();
+        if !state.may_begin(now) {
+            return Handshake::IllegalState;
+        }
+        state.renewal_began = state.authenticated.map(|_| now);
         let known = mechanism.filter(|mechanism| server.settings.mechanisms.contains(mechanism));
         let Some(mechanism) = known else {
             state.stage = Stage::Failed;
