@@ -120,9 +120,9 @@ impl<T: 'static> SlotTable<T> {
         if mark.is_none() {
             slot.counted.fetch_add(1, Ordering::SeqCst);
         }
-        // NULL is no handle, and empty slots have it.
-        if handle != 0
-            && slot.handle.load(Ordering::SeqCst) == handle
+        if slot.handle.load(Ordering::SeqCst) == handle
+            // NULL is no handle, and empty slots have it.
+            && handle != 0
             && let Some(object) = NonNull::new(slot.object.load(Ordering::Relaxed))
         {
             return Some(InUse { object, slot, mark });
