@@ -35,7 +35,6 @@ use rdkafka::produce::flush::*;
 use crate::common::*;
 
 const PRODUCE: i16 = 0;
-const FETCH: i16 = 1;
 const LIST_OFFSETS: i16 = 2;
 const FIND_COORDINATOR: i16 = 10;
 const JOIN_GROUP: i16 = 11;
