@@ -323,7 +323,7 @@ fn cold_records_are_read_in_parts_for_clients_that_do_not_read() {
     let response = ottla_protocol::frame::decode_response::<FetchRequest>(answer, 12).expect("a response").1;
     let data = &response.responses[0].partitions[0];
     assert_eq!(data.error_code, ErrorCode::None);
-    let bytes = data.records.as_ref().map_or(0, ottla_wire::Chain::len);
+    let bytes = data.records.as_ref().map_or(0, Chain::len);
     assert!((50 << 20..=55 << 20).contains(&bytes), "{bytes} bytes of fetch.max.bytes");
 }
 
