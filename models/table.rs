@@ -547,22 +547,22 @@ pub(crate) const MODELS: &[Model] = &[
             },
             Weakened {
                 name: "without_a_look_at_the_rings",
-                from: "if state.rings != rings {",
+                from: "if state.rings != rings || state.forward.is_some() {",
                 to: "if false {",
             },
             Weakened {
                 name: "with_a_forwarding_that_wakes_no_poll",
-                from: "drop(self.replaced);\n        self.queue.ring();\n    }",
-                to: "drop(self.replaced);\n    }",
+                from: "drop(self.replaced);\n        self.queue.ring();\n",
+                to: "drop(self.replaced);\n",
             },
             Weakened {
                 name: "with_a_close_that_wakes_no_poll",
-                from: "self.ring();\n        ops.into_iter()",
-                to: "ops.into_iter()",
+                from: "self.ring();\n        // Threads that wait for this queue are there.",
+                to: "// Threads that wait for this queue are there.",
             },
             Weakened {
                 name: "with_a_poll_that_stays",
-                from: "if state.forward.is_some() {\n                drop(state);\n                queue = self.end();\n                continue;\n            }",
+                from: "let end = self.end();\n            if !Arc::ptr_eq(&end, &queue) {\n                queue = end;\n                continue;\n            }",
                 to: "",
             },
         ],
