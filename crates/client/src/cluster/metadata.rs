@@ -12,6 +12,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// More partitions than a topic can have: metadata has a place for each, also for those that a response does not list.
 const PARTITIONS_MAX: i32 = 1 << 20;
 
+/// The number of responses in a row with another id that replace a topic in use. One broker with old metadata may answer several of them,
+/// because clients prefer open connections.
+const RESPONSES_TO_REPLACE: u32 = 10;
+/// The same for a topic whose leader has refused requests: it is more likely to be another one.
+const RESPONSES_TO_REPLACE_REFUSED: u32 = 2;
+
 /// The cluster metadata, merged from the latest responses.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
@@ -30,6 +36,8 @@ pub(crate) struct TopicLayout {
     pub(crate) error: ErrorCode,
     /// Zero if the brokers do not report it.
     pub(crate) id: Uuid,
+    /// The number of last responses in a row that had another id, and were not applied.
+    other_ids: u32,
     /// `true` for internal topics, such as committed offsets.
     internal: bool,
     /// By partition number.
@@ -67,7 +75,10 @@ pub(crate) enum LayoutState {
 }
 
 impl Layout {
-    pub(crate) fn merge(&mut self, response: MetadataResponse) {
+    /// Applies a response. A `protected` topic is replaced by another one of its name only if several responses agree: a broker with old
+    /// metadata may still report a topic that was deleted. Returns `true` if more responses are needed.
+    pub(crate) fn merge(&mut self, response: MetadataResponse, protected: &BTreeSet<Arc<str>>) -> bool {
+        let mut needs_more = false;
         self.controller = (response.controller_id >= 0).then_some(response.controller_id);
         for broker in &response.brokers {
             match &broker.rack {
@@ -77,6 +88,12 @@ impl Layout {
         }
         for mut topic in response.topics {
             let Some(name) = topic.name else { continue };
+            let known = self.topics.get_mut(name.as_str()).filter(|_| protected.contains(name.as_str()));
+            if known.is_some_and(|known| known.doubts(topic.topic_id)) {
+                tracing::debug!(topic = %name, id = %topic.topic_id, "another topic id, perhaps from old metadata");
+                needs_more = true;
+                continue;
+            }
             topic.partitions.retain(|partition| (0..PARTITIONS_MAX).contains(&partition.partition_index));
             // A topic that was recreated under the same name shares no state with the old one.
             let old = self.topics.get(name.as_str());
@@ -126,12 +143,19 @@ impl Layout {
             let layout = TopicLayout {
                 error: topic.error_code,
                 id,
+                other_ids: 0,
                 internal: topic.is_internal,
                 partitions: Arc::new(partitions),
                 racks,
             };
             self.topics.insert(name.into(), layout);
         }
+        needs_more
+    }
+
+    /// `true` if the last response had another id for the topic, and was not applied.
+    pub(crate) fn is_in_doubt(&self, topic: &str) -> bool {
+        self.topics.get(topic).is_some_and(|known| known.other_ids > 0)
     }
 
     /// Removes the topics that a response with all topics does not list. A wanted one stays: the response then reports it
@@ -198,7 +222,11 @@ impl Layout {
 
 /// `true` for a topic's errors that do not mean that the topic is missing or forbidden.
 fn is_temporary(code: ErrorCode) -> bool {
-    code.is_retriable() && !matches!(code, ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)
+    code.is_retriable() && !is_missing(code)
+}
+
+const fn is_missing(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)
 }
 
 impl TopicLayout {
@@ -238,6 +266,23 @@ impl TopicLayout {
             }
         }
         news
+    }
+
+    /// Counts a response with this id. Returns `true` if it must not replace the topic yet. A topic that was seen to be missing may be
+    /// replaced at once.
+    fn doubts(&mut self, id: Uuid) -> bool {
+        if id == self.id || id.is_zero() || self.id.is_zero() || is_missing(self.error) {
+            return false;
+        }
+        self.other_ids += 1;
+        let has_refused =
+            |partition: &PartitionLayout| partition.leader.is_none() && partition.last_leader.is_some();
+        let enough = if self.partitions.iter().any(has_refused) {
+            RESPONSES_TO_REPLACE_REFUSED
+        } else {
+            RESPONSES_TO_REPLACE
+        };
+        self.other_ids < enough
     }
 
     /// Returns `true` if a subscription pattern may match the topic.
@@ -303,8 +348,28 @@ mod tests {
     ) -> TopicLayout {
         let name = Some("orders".to_owned());
         let topic = MetadataResponseTopic { error_code, name, topic_id, partitions, ..Default::default() };
-        layout.merge(MetadataResponse { topics: vec![topic], ..Default::default() });
+        layout.merge(MetadataResponse { topics: vec![topic], ..Default::default() }, &BTreeSet::new());
         layout.topics["orders"].clone()
+    }
+
+    /// A response with so many partitions of a topic in use. Returns whether more responses are needed.
+    fn reports(layout: &mut Layout, topic_id: Uuid, count: i32) -> bool {
+        let partition = |partition_index| MetadataResponsePartition {
+            partition_index,
+            leader_id: 1,
+            leader_epoch: 0,
+            ..Default::default()
+        };
+        let partitions = (0..count).map(partition).collect();
+        let topic =
+            MetadataResponseTopic { name: Some("orders".into()), topic_id, partitions, ..Default::default() };
+        let response = MetadataResponse { topics: vec![topic], ..Default::default() };
+        layout.merge(response, &BTreeSet::from(["orders".into()]))
+    }
+
+    fn known(layout: &Layout) -> (Uuid, usize) {
+        let topic = &layout.topics["orders"];
+        (topic.id, topic.partitions.len())
     }
 
     #[test]
@@ -321,7 +386,7 @@ mod tests {
     fn a_partition_number_that_no_topic_can_have_is_left_out() {
         let mut layout = Layout::default();
         let broker = MetadataResponseBroker { node_id: 1, rack: Some("a".into()), ..Default::default() };
-        layout.merge(MetadataResponse { brokers: vec![broker], ..Default::default() });
+        layout.merge(MetadataResponse { brokers: vec![broker], ..Default::default() }, &BTreeSet::new());
         let partition = |partition_index| MetadataResponsePartition {
             partition_index,
             leader_id: 1,
@@ -365,5 +430,44 @@ mod tests {
             assert_eq!((topic.id, topic.leader(0), topic.leader_epoch(0)), (after, Some(2), Some(0)));
             layout = Layout::default();
         }
+    }
+
+    /// One response of a broker with old metadata sent a consumer of the new topic to the start, and failed a producer's records for
+    /// partitions that the old topic did not have.
+    #[test]
+    fn a_response_with_the_id_of_a_deleted_topic_does_not_replace_the_new_one() {
+        let mut layout = Layout::default();
+        assert!(!reports(&mut layout, NEW, 2));
+        for _ in 0..2 * RESPONSES_TO_REPLACE {
+            assert!(reports(&mut layout, OLD, 1));
+            assert!(layout.is_in_doubt("orders"));
+            assert_eq!(known(&layout), (NEW, 2));
+            assert!(!reports(&mut layout, NEW, 2));
+            assert!(!layout.is_in_doubt("orders"));
+        }
+        layout.topics.get_mut("orders").expect("it is known").forget_leader(0);
+        assert!(reports(&mut layout, OLD, 1), "the leader may only have moved");
+        assert_eq!(known(&layout), (NEW, 2));
+    }
+
+    #[test]
+    fn a_topic_is_created_again_if_several_responses_agree() {
+        let mut layout = Layout::default();
+        reports(&mut layout, OLD, 1);
+        for _ in 1..RESPONSES_TO_REPLACE {
+            assert!(reports(&mut layout, NEW, 2));
+            assert_eq!(known(&layout), (OLD, 1));
+        }
+        assert!(!reports(&mut layout, NEW, 2));
+        assert_eq!(known(&layout), (NEW, 2));
+        // Its leader does not know the topic.
+        layout.topics.get_mut("orders").expect("it is known").forget_leader(1);
+        assert!(reports(&mut layout, OLD, 3));
+        assert!(!reports(&mut layout, OLD, 3));
+        assert_eq!(known(&layout), (OLD, 3));
+        // It was seen to be missing.
+        is_gone(&mut layout);
+        assert!(!reports(&mut layout, NEW, 2));
+        assert_eq!(known(&layout), (NEW, 2));
     }
 }

@@ -300,7 +300,8 @@ impl Cluster {
     }
 
     /// Compares known topics with a response to the application's own request. One with other partitions is taken from it, as the
-    /// application uses what it has read; another error leads to a refresh. Returns once the other tasks know the partitions.
+    /// application uses what it has read. About another id, a second response decides. Another error leads to a refresh. Returns once the
+    /// other tasks know the partitions.
     pub(crate) async fn compare(&self, response: &MetadataResponse) {
         let (mut other, mut has_other_error) = (Vec::new(), false);
         for topic in &response.topics {
@@ -323,10 +324,27 @@ impl Cluster {
         }
         if !other.is_empty() {
             let (brokers, controller_id) = (response.brokers.clone(), response.controller_id);
+            let names: Vec<_> = other.iter().filter_map(|topic| topic.name.clone()).collect();
             self.merge(MetadataResponse { brokers, controller_id, topics: other, ..Default::default() });
+            self.compare_again(&names).await;
             self.changed.raise();
             // The tasks that wait for changes run before this one continues.
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Requests those of the topics again whose ids are in doubt. The application has seen the new ones, so the second response decides.
+    async fn compare_again(&self, topics: &[String]) {
+        let in_doubt = |topic: &&str| self.layout.borrow().is_in_doubt(topic);
+        let names: Vec<&str> = topics.iter().map(String::as_str).filter(in_doubt).collect();
+        if names.is_empty() {
+            return;
+        }
+        let second = tokio::time::timeout(SECOND_RESPONSE_MAX, self.describe(Some(&names))).await;
+        if let Ok(Ok(second)) = second
+            && second.error_code == ErrorCode::None
+        {
+            self.apply(second, true);
         }
     }
 
@@ -506,7 +524,8 @@ impl Cluster {
             ids.iter().copied().filter(|id| self.topic_named_by(*id).is_none()).collect();
         if !unknown.is_empty() {
             let described = self.describe_ids(&unknown).await?;
-            self.merge(described);
+            // The coordinator knows the ids too.
+            self.apply(described, true);
         }
         let name = |id: &Uuid| {
             let unknown =
@@ -599,15 +618,28 @@ impl Cluster {
         }
     }
 
-    /// Applies a response; topics that it does not contain are kept.
+    /// Applies a response; topics that it does not contain are kept. A topic in use is replaced by another one of its name only after more
+    /// responses, which are requested.
     pub(crate) fn merge(&self, response: MetadataResponse) {
+        if self.apply(response, false) {
+            self.refresh();
+        }
+    }
+
+    /// Applies a response. Its topic ids are `confirmed` if two sources agree about them. Returns `true` if more responses are needed.
+    fn apply(&self, response: MetadataResponse, confirmed: bool) -> bool {
         self.observer.learned_topics(response.topics.iter().filter_map(|topic| topic.name.as_deref()));
         self.merge_brokers(&response);
         let before = self.observer.log.is_on(Context::Topic).then(|| self.layout.borrow().topics.clone());
-        self.layout.borrow_mut().merge(response);
+        let none = BTreeSet::new();
+        let wanted = self.wanted.borrow();
+        let protected = if confirmed { &none } else { &*wanted };
+        let needs_more = self.layout.borrow_mut().merge(response, protected);
+        drop(wanted);
         if let Some(before) = before {
             self.log_changes(&before);
         }
+        needs_more
     }
 
     /// Logs the changes of topics, by name.
@@ -639,5 +671,7 @@ impl Cluster {
 }
 
 const METADATA_VERSION_MAX: i16 = 13;
+/// The time that a second response about a topic may take while the application waits for the first.
+const SECOND_RESPONSE_MAX: Duration = Duration::from_millis(500);
 /// The time after which a topic is not in use any more: `metadata.max.idle.ms` of Java's producer.
 const IDLE_AFTER: Duration = Duration::from_secs(5 * 60);
