@@ -16,9 +16,9 @@ use crate::log::Context;
 use crate::record::Record;
 use crate::types::partitioner::{Availability, Choice, Chosen};
 
-/// The number of times that one topic may grow while a client lives. Each growth leaves a list of pointers behind, so
-/// that a push reads the newest list without a lock. Partitions are added by hand, hardly 32 times.
-const GROWTHS_MAX: usize = 32;
+/// The number of different partition counts that one topic may have while a client lives. Each leaves a list of pointers
+/// behind, so that a push reads the current list without a lock. Partitions are added by hand, hardly 32 times.
+const LISTS_MAX: usize = 32;
 
 /// A topic that is produced to.
 #[derive(Debug)]
@@ -28,10 +28,10 @@ pub(crate) struct Topic {
     pub(crate) config: Arc<Config>,
     /// Records that wait for the topic's metadata.
     pub(crate) unassigned: Arc<Queue>,
-    /// By partition number, once for each time the topic has grown; a push reads the last one without a lock.
-    grown: [OnceLock<Box<[Arc<Queue>]>>; GROWTHS_MAX],
-    /// The number of entries of `grown` that are set.
-    growths: AtomicUsize,
+    /// By partition number, once for each number of partitions that the topic has had. All lists share their queues.
+    lists: [OnceLock<Box<[Arc<Queue>]>>; LISTS_MAX],
+    /// The index in `lists` of the current one, plus one; 0 until the topic has metadata. A push reads it without a lock.
+    current: AtomicUsize,
     closed: AtomicBool,
     /// A broker has forbidden the topic.
     forbidden: AtomicBool,
@@ -60,8 +60,8 @@ impl Topic {
             unassigned: Queue::new(name.clone(), -1, config.clone()),
             name,
             config,
-            grown: [const { OnceLock::new() }; GROWTHS_MAX],
-            growths: AtomicUsize::new(0),
+            lists: [const { OnceLock::new() }; LISTS_MAX],
+            current: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             forbidden: AtomicBool::new(false),
             sticky: AtomicU64::new(seed | 1),
@@ -132,8 +132,8 @@ impl Topic {
     /// The known partitions; empty until the topic has metadata.
     #[inline]
     fn partitions(&self) -> &[Arc<Queue>] {
-        let growths = self.growths.load(Ordering::Acquire);
-        growths.checked_sub(1).and_then(|last| self.grown[last].get()).map_or(&[], |partitions| partitions)
+        let current = self.current.load(Ordering::Acquire);
+        current.checked_sub(1).and_then(|at| self.lists[at].get()).map_or(&[], |partitions| partitions)
     }
 
     /// Encodes a record into the queue of one of these partitions.
@@ -224,16 +224,15 @@ impl Topic {
     /// Creates queues for new partitions. Unassigned records move to the first ones before any thread can push behind
     /// them. Only the engine calls this.
     pub(crate) fn grow(&self, count: usize, produce: &Produce) {
-        if count <= self.partitions().len() {
+        if count <= self.partitions().len() || self.reuse(count) {
             return;
         }
-        let growths = self.growths.load(Ordering::Acquire);
-        let Some(slot) = self.grown.get(growths) else {
+        let Some(free) = self.free_list() else {
             tracing::warn!(topic = %self.name, count, "the topic has grown too often: the producer does not use its newest partitions");
             return;
         };
         // A topic that was created again with fewer partitions still has its earlier queues.
-        let most = self.grown[..growths].iter().filter_map(OnceLock::get).max_by_key(|all| all.len());
+        let most = self.lists.iter().filter_map(OnceLock::get).max_by_key(|all| all.len());
         let known = most.map_or(&[][..], |all| &all[..count.min(all.len())]);
         let new = (known.len()..count)
             .map(|partition| Queue::new(self.name.clone(), partition as i32, self.config.clone()));
@@ -246,21 +245,40 @@ impl Topic {
                 break;
             }
         }
-        if slot.set(partitions).is_ok() {
-            self.growths.store(growths + 1, Ordering::Release);
-        }
+        self.publish(free, partitions);
     }
 
     /// The topic was created again with fewer partitions: no record may go to the others. Only the engine calls this.
     pub(crate) fn shrink(&self, count: usize) {
         let known = self.partitions();
-        let growths = self.growths.load(Ordering::Acquire);
-        if count == 0 || count >= known.len() {
+        if count == 0 || count >= known.len() || self.reuse(count) {
             return;
         }
         let fewer: Box<[Arc<Queue>]> = known[..count].into();
-        if self.grown.get(growths).is_some_and(|slot| slot.set(fewer).is_ok()) {
-            self.growths.store(growths + 1, Ordering::Release);
+        if let Some(free) = self.free_list() {
+            self.publish(free, fewer);
+        }
+    }
+
+    /// Makes the list with so many partitions the current one, if the topic had so many before.
+    fn reuse(&self, count: usize) -> bool {
+        let has_count = |list: &OnceLock<Box<[Arc<Queue>]>>| list.get().is_some_and(|all| all.len() == count);
+        let earlier = self.lists.iter().position(has_count);
+        if let Some(at) = earlier {
+            self.current.store(at + 1, Ordering::Release);
+        }
+        earlier.is_some()
+    }
+
+    /// The index of a list that is not set.
+    fn free_list(&self) -> Option<usize> {
+        self.lists.iter().position(|list| list.get().is_none())
+    }
+
+    /// Sets the list at this index, and makes it the current one.
+    fn publish(&self, free: usize, partitions: Box<[Arc<Queue>]>) {
+        if self.lists[free].set(partitions).is_ok() {
+            self.current.store(free + 1, Ordering::Release);
         }
     }
 
@@ -402,5 +420,36 @@ impl Topics {
 impl Availability for &[Arc<Queue>] {
     fn has_leader(&self, partition: u32) -> bool {
         self.get(partition as usize).is_some_and(|queue| queue.is_available())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Observer;
+
+    /// Each change took one of 32 lists. After the last, the topic kept its partition count for the life of the producer.
+    #[test]
+    fn a_topic_that_is_often_created_again_takes_records_for_all_its_partitions() {
+        let config = Arc::new(Config::default());
+        let observer = Observer::new(&config, 1);
+        let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
+        let (topic, _) = produce.topics.get("orders");
+        let push = || {
+            let record = Record::to("orders").partition(3).value("x");
+            topic.push(&produce.queues, &record, false, Push::Normal).map(drop)
+        };
+        topic.grow(4, &produce);
+        let queue = topic.partitions()[3].clone();
+        for _ in 0..20 {
+            topic.shrink(1);
+            assert_eq!(push(), Err(RecordRefused::NoSuchPartition(3, 1)));
+            topic.grow(4, &produce);
+            assert_eq!(push(), Ok(()));
+        }
+        assert!(Arc::ptr_eq(&queue, &topic.partitions()[3]), "its records are in one queue");
+        topic.grow(6, &produce);
+        assert_eq!((push(), topic.partitions().len()), (Ok(()), 6));
+        assert!(Arc::ptr_eq(&queue, &topic.partitions()[3]));
     }
 }
