@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -299,6 +300,57 @@ fn bootstrap_servers_are_asked_again_after_the_trigger() {
         hosts.wait_for(5);
         assert_eq!(hosts.count("127.0.0.1") == 0, forgotten, "trigger {trigger}: {:?}", hosts.1);
     }
+}
+
+/// The idle time since the last metadata counted for the trigger: after one failed request, the known nodes were discarded. If the
+/// bootstrap servers were gone, the client was never connected again.
+#[test]
+fn one_failed_metadata_request_after_an_idle_time_keeps_the_known_nodes() {
+    struct Hosts {
+        port: u16,
+        is_gone: Arc<AtomicBool>,
+        tcp: TcpConnector,
+    }
+    impl Connector for Hosts {
+        fn connect<'a>(&'a self, host: &'a str, _: u16) -> Connecting<'a> {
+            if host == "bootstrap.test" && self.is_gone.load(Ordering::SeqCst) {
+                return Box::pin(async { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) });
+            }
+            self.tcp.connect("127.0.0.1", self.port)
+        }
+    }
+    let broker = broker(1);
+    let address: std::net::SocketAddr = broker.bootstrap_servers().parse().expect("one address");
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let hosts = Hosts { port: address.port(), is_gone: is_gone.clone(), tcp: TcpConnector::default() };
+    let mut config = Config::new("bootstrap.test");
+    config
+        .set_all([
+            ("metadata.recovery.rebootstrap.trigger.ms", "2000"),
+            ("metadata.max.age.ms", "3000"),
+            ("retry.backoff.ms", "10"),
+            ("retry.backoff.max.ms", "20"),
+            ("reconnect.backoff.ms", "10"),
+            ("reconnect.backoff.max.ms", "20"),
+        ])
+        .expect("valid properties");
+    let client = Client::with_connector(config, Arc::new(hosts)).expect("a client");
+    let producer = client.producer();
+    send(&producer, "known");
+    is_gone.store(true, Ordering::SeqCst);
+    let cluster = broker.cluster();
+    cluster.intercept(ApiKey::Metadata, Some(1), 1, Fault::Cut);
+    let wait_until = |what: &str, is_met: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_met() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_until("no request fails", &|| cluster.intercepts_left(ApiKey::Metadata, 1) == 0);
+    let failed = cluster.requests(ApiKey::Metadata);
+    wait_until("the known node is not asked again", &|| cluster.requests(ApiKey::Metadata) > failed);
+    send(&producer, "still known");
 }
 
 #[test]

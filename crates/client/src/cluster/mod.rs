@@ -108,7 +108,8 @@ impl Cluster {
         let mut failures = 0;
         // Responses in a row after which a wanted topic is unknown or has no leader.
         let mut incomplete = 0;
-        let mut fresh_at = Instant::now();
+        // The start of the first failed attempt in a row: the idle time before it does not count, as in KIP-1102.
+        let mut failing_since = None;
         // The first request waits for the first use. A topic that another request has brought ages from now on.
         tokio::select! {
             biased;
@@ -124,13 +125,13 @@ impl Cluster {
             match self.fetch_layout().await {
                 Ok(()) => {
                     failures = 0;
-                    fresh_at = Instant::now();
+                    failing_since = None;
                     self.changed.raise();
                 }
                 Err(error) => {
                     failures += 1;
                     self.observer.not_learned(&error, failures);
-                    self.rebootstrap_if_lost(&error, &mut fresh_at);
+                    self.rebootstrap_if_lost(&error, failing_since.get_or_insert(asked_at));
                 }
             }
             // Wanted topics without leaders are requested again after the backoff, others at their maximum age.
@@ -169,16 +170,16 @@ impl Cluster {
         }
     }
 
-    /// Returns to the bootstrap servers if no broker has returned metadata for too long, or if a broker reports that
+    /// Returns to the bootstrap servers if requests for metadata have failed for too long, or if a broker reports that
     /// it belongs to another cluster.
-    fn rebootstrap_if_lost(&self, error: &Error, fresh_at: &mut Instant) {
+    fn rebootstrap_if_lost(&self, error: &Error, failing_since: &mut Instant) {
         let is_required = matches!(error, Error::Broker { code: ErrorCode::RebootstrapRequired, .. });
         if self.config.net.rebootstrap
-            && (is_required || fresh_at.elapsed() >= self.config.net.rebootstrap_after)
+            && (is_required || failing_since.elapsed() >= self.config.net.rebootstrap_after)
         {
             tracing::info!(%error, "starting from the bootstrap servers again");
             self.brokers.rebootstrap();
-            *fresh_at = Instant::now();
+            *failing_since = Instant::now();
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Property] = &[
             choice!(net.rebootstrap, [("none", false), ("rebootstrap", true)]),
         ),
     Property::int("metadata.recovery.rebootstrap.trigger.ms", 0, 2_147_483_647, "300000")
-        .text("The time without metadata after which the client returns to the bootstrap servers.")
+        .text("The time for which requests for metadata fail before the client returns to the bootstrap servers.")
         .effective("bootstrap_servers_are_asked_again_after_the_trigger", millis!(net.rebootstrap_after)),
     Property::bool("allow.auto.create.topics", "true")
         .librdkafka("false")
