@@ -5,6 +5,8 @@ pub(super) mod action;
 #[cfg(test)]
 mod created_again;
 #[cfg(test)]
+mod damaged;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod model;

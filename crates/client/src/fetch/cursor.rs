@@ -301,7 +301,7 @@ impl Cursor {
     }
 }
 
-/// The complete batches at the front of an answer.
+/// The complete batches at the front of an answer, before the first damaged one.
 struct CompleteBatches {
     bytes: usize,
     /// The offset after them.
@@ -325,6 +325,8 @@ fn complete_batches(records: &[u8], from: i64) -> Result<CompleteBatches, BatchE
                 complete.count += wanted as u64;
             }
             Ok(_) | Err(BatchError::Truncated { .. }) => return Ok(complete),
+            // The next fetch begins with the damaged batch, and reports its offset.
+            Err(_) if complete.bytes > 0 => return Ok(complete),
             Err(error) => return Err(error),
         }
     }
@@ -345,12 +347,15 @@ fn upgrade(records: Bytes, cap: usize) -> Result<Bytes, String> {
         if out.len() >= UPGRADED_BYTES_MAX {
             return Ok(out.freeze());
         }
-        match legacy::to_v2(rest, cap).map_err(|error| error.to_string())? {
-            Some((batch, consumed)) => {
+        match legacy::to_v2(rest, cap) {
+            Ok(Some((batch, consumed))) => {
                 out.extend_from_slice(&batch);
                 rest = &rest[consumed..];
             }
-            None => return Ok(out.freeze()),
+            Ok(None) => return Ok(out.freeze()),
+            // The next fetch begins with the damaged message, and reports its offset.
+            Err(_) if !out.is_empty() => return Ok(out.freeze()),
+            Err(error) => return Err(error.to_string()),
         }
     }
     out.extend_from_slice(rest);
