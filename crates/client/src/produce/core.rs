@@ -11,6 +11,8 @@ mod expiry;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod missing;
+#[cfg(test)]
 mod model;
 mod replaced;
 #[cfg(test)]
@@ -284,6 +286,10 @@ impl ProduceCore {
         active.retain(|index| {
             let partition = &mut self.partitions[*index];
             partition.is_active = !partition.is_idle() || !environment.unlist_if_empty(*index);
+            if !partition.is_active {
+                // The next record waits for the topic as the first one did.
+                (partition.unknown_since, partition.missing_since) = (None, None);
+            }
             partition.is_active
         });
         self.active = active;

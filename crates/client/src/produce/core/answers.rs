@@ -125,12 +125,14 @@ impl ProduceCore {
         response: &mut Response<'_>,
     ) {
         let is_of_old_topic = response.id < self.partitions[index].since_request;
+        if answer.error_code != ErrorCode::UnknownTopicOrPartition && !is_of_old_topic {
+            self.partitions[index].unknown_since = None;
+        }
         match answer.error_code {
             // A duplicate was written by an earlier attempt whose response was lost.
             ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
                 if !is_of_old_topic {
                     self.partitions[index].numbering.acknowledged();
-                    self.partitions[index].unknown_since = None;
                     self.partitions[index].prove_earlier(&batch);
                     self.settle_out_of_order(index, &batch, response.actions);
                 }

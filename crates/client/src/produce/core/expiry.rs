@@ -102,9 +102,10 @@ impl ProduceCore {
             Ok(number) => error == ErrorCode::None && number >= partitions,
         };
         if !is_unknown {
+            self.partitions[index].missing_since = None;
             return;
         }
-        let since = *self.partitions[index].unknown_since.get_or_insert(now);
+        let since = *self.partitions[index].missing_since.get_or_insert(now);
         let is_gone = self.partitions[index].is_gone;
         if is_gone || now >= since + self.config.topic_metadata_propagation_max {
             let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
