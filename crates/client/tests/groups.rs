@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault, FaultRule};
 use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
 use ottla_client::{
     Admin, Config, Consumer, Error, ErrorCode, Event, GroupHabits, NewTopic, Polled, Producer, Record,
@@ -292,6 +292,31 @@ fn a_group_keeps_a_topic_that_is_missing_for_a_moment() {
     produce(&broker, "orders", 2, 2);
     seats.drive("records", |seats| seats.seen.len() == 2);
     assert_eq!(cluster.requests(ApiKey::JoinGroup), joins);
+}
+
+/// The leader of a group took one answer without the topic for its number of partitions: the members lost all of them.
+#[test]
+fn an_answer_without_the_topic_takes_no_partitions_from_a_group() {
+    let broker = broker("orders", 4);
+    let config = |name| {
+        let own = [("client.id", name), ("metadata.max.age.ms", "60000")];
+        let mut config = member(&broker, &own);
+        config.set("partition.assignment.strategy", "cooperative-sticky").expect("a known property");
+        config
+    };
+    let mut seats = Seats::default();
+    seats.join("a", config("a"), &["orders"]);
+    seats.settle("one member owns all", 4);
+    let cluster = broker.cluster();
+    let missing = Fault::Fail(ErrorCode::UnknownTopicOrPartition);
+    let rule = FaultRule::new(ApiKey::Metadata, missing).client_id("a").topic("orders");
+    cluster.add_fault(rule).expect("a sound rule");
+    seats.join("b", config("b"), &["orders"]);
+    seats.settle("two share", 4);
+    assert!(cluster.faults().is_empty(), "the leader has not asked for the topic");
+    let events = &seats.list[0].events;
+    assert_eq!(revoked(events), 2, "{events:?}");
+    assert!(!events.iter().any(|event| matches!(event, Event::Lost(_))), "{events:?}");
 }
 
 #[test]

@@ -139,6 +139,11 @@ impl Layout {
                         partition.leader_epoch = -1;
                     }
                 }
+            } else if let Some(old) = old
+                && old.id == topic.topic_id
+                && !old.id.is_zero()
+            {
+                keep_tail(old, &mut partitions, &mut racks);
             }
             let layout = TopicLayout {
                 error: topic.error_code,
@@ -217,6 +222,21 @@ impl Layout {
             }
         }
         state
+    }
+}
+
+/// Adds the known partitions behind the last one of a response. A topic has no fewer partitions than before: the broker lags behind.
+fn keep_tail(
+    known: &TopicLayout,
+    partitions: &mut Vec<PartitionLayout>,
+    racks: &mut Option<Arc<PartitionRacks>>,
+) {
+    partitions.extend_from_slice(known.partitions.get(partitions.len()..).unwrap_or_default());
+    if let Some(racks) = racks {
+        let racks = Arc::make_mut(racks);
+        let known = known.racks.as_ref().and_then(|known| known.get(racks.len()..));
+        racks.extend_from_slice(known.unwrap_or_default());
+        racks.resize_with(partitions.len(), BTreeSet::new);
     }
 }
 
@@ -397,6 +417,41 @@ mod tests {
         let topic = merged(&mut layout, OLD, ErrorCode::None, numbers.to_vec());
         assert_eq!((topic.partitions.len(), topic.racks.as_ref().map(|racks| racks.len())), (2, Some(2)));
         assert_eq!((topic.leader(0), topic.leader(1)), (Some(1), Some(1)));
+    }
+
+    /// A response of a broker that lags behind took the newest partitions from their readers.
+    #[test]
+    fn a_topic_keeps_the_partitions_that_a_response_leaves_out() {
+        let mut layout = Layout::default();
+        let broker = MetadataResponseBroker { node_id: 1, rack: Some("a".into()), ..Default::default() };
+        layout.merge(MetadataResponse { brokers: vec![broker], ..Default::default() });
+        let partitions = |count: i32, leader_epoch: i32| -> Vec<_> {
+            let partition = |partition_index| MetadataResponsePartition {
+                partition_index,
+                leader_id: 1,
+                leader_epoch,
+                replica_nodes: vec![1],
+                ..Default::default()
+            };
+            (0..count).map(partition).collect()
+        };
+        let whole = merged(&mut layout, OLD, ErrorCode::None, partitions(4, 5));
+        for count in [2, 0] {
+            let topic = merged(&mut layout, OLD, ErrorCode::None, partitions(count, 6));
+            assert_eq!(
+                (topic.partitions.len(), topic.leader(3), topic.leader_epoch(3)),
+                (4, Some(1), Some(5))
+            );
+            assert_eq!(topic.racks, whole.racks, "{count} partitions");
+        }
+        assert_eq!(layout.topics["orders"].leader_epoch(1), Some(6));
+        assert_eq!(merged(&mut layout, NEW, ErrorCode::None, partitions(2, 0)).partitions.len(), 2);
+        // Without ids, the topic may be another one of the same name.
+        let mut layout = Layout::default();
+        for count in [4, 2] {
+            let topic = merged(&mut layout, Uuid::ZERO, ErrorCode::None, partitions(count, 0));
+            assert_eq!(topic.partitions.len(), count as usize);
+        }
     }
 
     /// librdkafka's test 0146 waited for its delivery reports until `message.timeout.ms`.

@@ -38,6 +38,8 @@ pub(crate) struct Cluster {
     pub(crate) brokers: Brokers,
     pub(crate) observer: Arc<Observer>,
     layout: RefCell<Layout>,
+    /// The topics that the last responses about them reported as unknown, with the time of the first of those.
+    missing_since: RefCell<FxHashMap<Arc<str>, Instant>>,
     /// Topics in use by producers and consumers.
     wanted: RefCell<BTreeSet<Arc<str>>>,
     /// The last use of each.
@@ -89,6 +91,7 @@ impl Cluster {
             config,
             observer,
             layout: RefCell::default(),
+            missing_since: RefCell::default(),
             wanted: RefCell::default(),
             used_at: RefCell::default(),
             uncreated: RefCell::default(),
@@ -298,6 +301,11 @@ impl Cluster {
             Some(layout) => layout.lasting_error(),
             None => self.lists_all.get().then_some(ErrorCode::UnknownTopicOrPartition),
         }
+    }
+
+    /// The time for which responses have reported a topic as unknown; zero if the last one has not.
+    pub(crate) fn missing_for(&self, topic: &str) -> Duration {
+        self.missing_since.borrow().get(topic).map_or(Duration::ZERO, Instant::elapsed)
     }
 
     /// Compares known topics with a response to the application's own request. One with other partitions is taken from it, as the
@@ -631,6 +639,7 @@ impl Cluster {
     fn apply(&self, response: MetadataResponse, confirmed: bool) -> bool {
         self.observer.learned_topics(response.topics.iter().filter_map(|topic| topic.name.as_deref()));
         self.merge_brokers(&response);
+        self.note_missing(&response);
         let before = self.observer.log.is_on(Context::Topic).then(|| self.layout.borrow().topics.clone());
         let none = BTreeSet::new();
         let wanted = self.wanted.borrow();
@@ -641,6 +650,19 @@ impl Cluster {
             self.log_changes(&before);
         }
         needs_more
+    }
+
+    /// Records the time since which topics are unknown.
+    fn note_missing(&self, response: &MetadataResponse) {
+        let mut missing_since = self.missing_since.borrow_mut();
+        for topic in &response.topics {
+            let Some(name) = topic.name.as_deref() else { continue };
+            if topic.error_code == ErrorCode::UnknownTopicOrPartition {
+                missing_since.entry(name.into()).or_insert_with(Instant::now);
+            } else {
+                missing_since.remove(name);
+            }
+        }
     }
 
     /// Logs the changes of topics, by name.

@@ -25,7 +25,7 @@ use super::{Shared, first_join, unavailable_topics};
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
-use crate::cluster::metadata::PartitionRacks;
+use crate::cluster::metadata::{PartitionRacks, TopicLayout};
 use crate::config::{Config, GroupHabits, Rebalance};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
@@ -348,7 +348,8 @@ impl Member {
         Ok((assignments, AssignedTopics { topics, uses_racks }))
     }
 
-    /// The partitions of all subscribed topics. A topic that does not exist has no partitions yet.
+    /// The partitions of all subscribed topics. A topic that does not exist has no partitions yet, and one that is missing for a moment
+    /// keeps its own.
     async fn describe(&self, members: &BTreeMap<String, GroupMember>) -> Result<Topics, Error> {
         let mut topics: Topics = members
             .values()
@@ -363,15 +364,18 @@ impl Member {
             return Ok(topics);
         }
         let described = self.shared.cluster.describe(Some(&names)).await?;
-        let counts: Vec<_> = (described.topics.iter())
-            .filter_map(|topic| Some((Arc::<str>::from(topic.name.as_deref()?), topic.partitions.len())))
-            .collect();
         self.shared.cluster.merge(described);
-        for (topic, count) in counts {
-            let Some(partitions) = topics.get_mut(&topic) else { continue };
-            let racks = self.shared.cluster.topic(&topic).and_then(|layout| layout.racks);
-            partitions.clone_from(racks.as_deref().unwrap_or(&Vec::new()));
-            partitions.resize_with(count, BTreeSet::new);
+        // The merged metadata keeps the partitions of a topic with an error.
+        for (topic, partitions) in &mut topics {
+            let Some(layout) = self.shared.cluster.topic(topic) else { continue };
+            if layout.error != ErrorCode::None {
+                self.shared.cluster.refresh();
+            }
+            if is_given_up(&self.shared, topic, &layout) {
+                continue;
+            }
+            partitions.clone_from(layout.racks.as_deref().unwrap_or(&Vec::new()));
+            partitions.resize_with(layout.partitions.len(), BTreeSet::new);
         }
         Ok(topics)
     }
@@ -560,7 +564,7 @@ async fn partitions_change(shared: &Shared, assigned: &AssignedTopics) {
 enum Difference {
     #[default]
     None,
-    /// Topics are missing. A broker that lags behind may not know them.
+    /// Topics or partitions are missing. A broker that lags behind may not know them.
     Missing,
     Present,
 }
@@ -568,10 +572,24 @@ enum Difference {
 /// The longest time for which a topic is missing before the group gives it up.
 const MISSING_MAX: Duration = Duration::from_secs(5);
 
+fn missing_max(config: &Config) -> Duration {
+    MISSING_MAX.min(config.metadata_max_age).min(config.topic_metadata_refresh_interval)
+}
+
+/// Returns `true` if the group assigns no partition of the topic: it may not be read, or has been missing for too long.
+fn is_given_up(shared: &Shared, topic: &str, layout: &TopicLayout) -> bool {
+    match layout.lasting_error() {
+        None => false,
+        Some(ErrorCode::UnknownTopicOrPartition) => {
+            shared.cluster.missing_for(topic) >= missing_max(&shared.cluster.config)
+        }
+        Some(_) => true,
+    }
+}
+
 /// Returns when the metadata differs. Topics must be missing for the maximum age of metadata, or for [`MISSING_MAX`].
 async fn change(shared: &Shared, difference: impl Fn() -> Difference) {
-    let config = &shared.cluster.config;
-    let missing_max = MISSING_MAX.min(config.metadata_max_age).min(config.topic_metadata_refresh_interval);
+    let missing_max = missing_max(&shared.cluster.config);
     let mut changes = shared.cluster.changes();
     let mut given_up_at = None;
     loop {
@@ -595,6 +613,10 @@ fn differs(shared: &Shared, topic: &str, assigned: &PartitionRacks, uses_racks: 
     let Some(layout) = shared.cluster.topic(topic) else { return Difference::None };
     match layout.error {
         ErrorCode::None => {
+            // With an id, the metadata keeps all partitions of the topic.
+            if layout.id.is_zero() && layout.partitions.len() < assigned.len() {
+                return Difference::Missing;
+            }
             let racks = layout.racks.as_deref().filter(|_| uses_racks);
             if layout.partitions.len() != assigned.len() || racks.is_some_and(|racks| racks != assigned) {
                 return Difference::Present;
