@@ -169,6 +169,23 @@ fn a_new_leader_is_asked_whether_its_log_is_the_one_that_was_read() {
     assert!(consumer.next_record_blocking(Duration::from_millis(50)).expect("no error").is_none());
 }
 
+/// Kafka 2.1 and 2.2 answer the question only if the client has a right on the cluster: without it, reading stopped when a leader changed.
+#[test]
+fn a_leader_that_wants_rights_on_the_cluster_is_fetched_from_without_the_question() {
+    let broker = broker(1);
+    assert!(broker.cluster().set_versions(ApiKey::OffsetForLeaderEpoch, Some((0, 2))));
+    let (client, recorder) = recorded(&broker);
+    let mut consumer = reader(&client, 1);
+    produce(&client, 0, 5);
+    assert_eq!(offsets(&mut consumer, 5), [0, 1, 2, 3, 4]);
+    for (node, next) in [(2, 5), (1, 6)] {
+        assert!(broker.cluster().set_leader("orders", 0, node));
+        produce(&client, 0, 1);
+        assert_eq!(offsets(&mut consumer, 1), [next]);
+    }
+    assert_eq!(recorder.count(OffsetForLeaderEpochRequest::KEY), 0);
+}
+
 /// Fetches wait for records for longer than the time limit, so requests must not queue behind them.
 #[test]
 fn nobody_waits_for_a_fetch_that_waits_for_records() {

@@ -13,6 +13,8 @@ use crate::cluster::brokers::Lane;
 use crate::error::Error;
 
 const OFFSET_FOR_LEADER_EPOCH_VERSION_MAX: i16 = 4;
+/// Before this version, the request needs a right on the cluster, which consumers do not have (KIP-320).
+const OFFSET_FOR_LEADER_EPOCH_VERSION_MIN: i16 = 3;
 /// The replica id of a consumer.
 const NO_REPLICA: i32 = -1;
 
@@ -21,7 +23,8 @@ pub(super) async fn end_of_epoch(cluster: &Rc<Cluster>, question: &EpochQuestion
     let EpochQuestion { leader, leader_epoch, epoch, .. } = *question;
     let at = &question.cursor.progress.at;
     let connection = cluster.brokers.connection(leader, Lane::Control).await?;
-    if connection.version_of::<OffsetForLeaderEpochRequest>(OFFSET_FOR_LEADER_EPOCH_VERSION_MAX).is_err() {
+    let version = connection.version_of::<OffsetForLeaderEpochRequest>(OFFSET_FOR_LEADER_EPOCH_VERSION_MAX);
+    if !version.is_ok_and(|version| version >= OFFSET_FOR_LEADER_EPOCH_VERSION_MIN) {
         return Ok(EpochEnd::Unsupported);
     }
     let request = |_| OffsetForLeaderEpochRequest {

@@ -85,7 +85,7 @@ pub(in crate::fetch) enum EpochEnd {
     At(i64),
     /// The leader has no records of the epoch and none of a later one: its log is older than what was read.
     Undefined,
-    /// The leader does not support the request: it is taken for one that confirms the position.
+    /// The leader does not support a version for consumers: it is taken for one that confirms the position.
     Unsupported,
 }
 

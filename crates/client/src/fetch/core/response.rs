@@ -480,7 +480,9 @@ impl FetchCore {
             return;
         }
         cursor.position = Position::At(offset);
-        cursor.last_error = result.as_ref().err().map(StallReason::of);
+        let reason = result.as_ref().err().map(StallReason::of);
+        let cause = reason.as_ref().map(|reason| reason.cause);
+        let last_error = std::mem::replace(&mut cursor.last_error, reason);
         match result {
             Ok(EpochEnd::At(end)) if end < offset => self.on_truncated(cursor, offset, Some(end), view),
             Ok(EpochEnd::Undefined) => self.on_truncated(cursor, offset, None, view),
@@ -488,6 +490,13 @@ impl FetchCore {
             Err(error) => {
                 tracing::debug!(%error, at = %cursor.progress.at, "offset for leader epoch");
                 self.settings.block(cursor, now);
+                // The question is repeated, as permissions can change. The application learns of the first of several such errors.
+                let is_new = last_error.map(|last| last.cause) != cause;
+                if is_new && error.is_security() {
+                    self.actions.push_back(Action::ReportError(error));
+                } else if is_new && !error.is_retriable() {
+                    self.fail(cursor, error);
+                }
             }
         }
     }

@@ -475,6 +475,23 @@ fn a_leader_without_support_for_epochs_is_fetched_from() {
     assert!(harness.fetches().iter().any(|spec| spec.node == TWO && named(spec) == [(0, 10)]));
 }
 
+/// The question was repeated for ever, and the application did not learn why it got no records.
+#[test]
+fn a_refusal_to_confirm_the_log_is_reported_once() {
+    let mut harness = Harness::new(&[at(0)]);
+    let mut question = question_of_next_leader(&mut harness);
+    assert_eq!(harness.poll_all().len(), 1, "the records");
+    let mut reported = 0;
+    for _ in 0..3 {
+        let code = ErrorCode::TopicAuthorizationFailed;
+        harness.answer_epoch_end(&question, Err(Error::Broker { what: "an epoch".into(), code }));
+        reported += harness.poll_all().len();
+        harness.pass(Duration::from_secs(2));
+        question = take_epoch_question(&mut harness);
+    }
+    assert_eq!(reported, 1);
+}
+
 #[test]
 fn a_paused_partition_leaves_the_session_and_comes_back() {
     let (mut harness, spec) = waiting(&[at(0), at(0)]);
