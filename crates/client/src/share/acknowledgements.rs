@@ -1,6 +1,7 @@
 //! Acknowledgements of acquired records, as ranges of offsets.
 
 use ottla_protocol::Uuid;
+use tokio::time::Instant;
 
 use crate::types::{AcknowledgeType, TopicPartition};
 
@@ -65,8 +66,10 @@ pub(crate) struct PartitionAcks {
     pub(crate) at: TopicPartition,
     pub(crate) node: i32,
     pub(crate) ranges: Vec<AckRange>,
-    /// Requests that had them and were refused as a whole.
+    /// Responses that refused them with an error that may pass.
     pub(crate) attempts: u32,
+    /// The time from which they are not sent again: the locks of their records have ended. `None` before the first response.
+    pub(crate) give_up_at: Option<Instant>,
 }
 
 impl PartitionAcks {
@@ -95,7 +98,15 @@ mod tests {
 
     fn acks(ranges: Vec<AckRange>) -> PartitionAcks {
         let key = TopicIdPartition { topic_id: Uuid::ONE, partition: 0 };
-        PartitionAcks { id: 1, key, at: TopicPartition::new("orders", 0), node: 1, ranges, attempts: 0 }
+        PartitionAcks {
+            id: 1,
+            key,
+            at: TopicPartition::new("orders", 0),
+            node: 1,
+            ranges,
+            attempts: 0,
+            give_up_at: None,
+        }
     }
 
     #[test]

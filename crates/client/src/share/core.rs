@@ -20,8 +20,8 @@ use crate::watchdog::cause::StallReason;
 
 /// The most bytes of one response. Whole batches of `max.poll.records` records are usually far below it.
 const FETCH_BYTES_MAX: usize = 1 << 20;
-/// Requests that are refused as a whole before their acknowledgements fail.
-const ATTEMPTS_MAX: u32 = 3;
+/// The duration of acquisition locks until a response has it: the default of brokers.
+const LOCK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// Bounds of the pause after a failed request, which doubles.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -150,6 +150,8 @@ pub(super) struct ShareCore {
     closes: bool,
     /// In the mode `record_limit`, the leader that was fetched from last.
     last_fetched: Option<i32>,
+    /// The duration of acquisition locks.
+    lock_timeout: Duration,
     wake_at: Option<Instant>,
 }
 
@@ -164,6 +166,7 @@ impl ShareCore {
             commits: false,
             closes: false,
             last_fetched: None,
+            lock_timeout: LOCK_TIMEOUT_DEFAULT,
             wake_at: None,
         }
     }

@@ -142,7 +142,15 @@ impl DeliveredBatch {
         let accept =
             |run: DeliveredRun| AckRange::uniform(run.first, run.last, AcknowledgeType::Accept.code());
         let ranges = self.runs.into_iter().map(accept).collect();
-        PartitionAcks { id, key: self.key, at: self.at, node: self.node, ranges, attempts: 0 }
+        PartitionAcks {
+            id,
+            key: self.key,
+            at: self.at,
+            node: self.node,
+            ranges,
+            attempts: 0,
+            give_up_at: None,
+        }
     }
 
     /// Takes the acknowledgements since the last call; `None` if there are none.
@@ -162,7 +170,15 @@ impl DeliveredBatch {
             }
         }
         let (key, at, node) = (self.key, self.at.clone(), self.node);
-        (!ranges.is_empty()).then_some(PartitionAcks { id, key, at, node, ranges, attempts: 0 })
+        (!ranges.is_empty()).then_some(PartitionAcks {
+            id,
+            key,
+            at,
+            node,
+            ranges,
+            attempts: 0,
+            give_up_at: None,
+        })
     }
 }
 

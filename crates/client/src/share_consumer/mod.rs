@@ -632,7 +632,7 @@ impl ShareConsumer {
             ShareCounters::add(&counters.corrupt, corrupt);
             let id = self.next_id;
             self.next_id += 1;
-            let acks = PartitionAcks { id, key, at, node, ranges: unreadable, attempts: 0 };
+            let acks = PartitionAcks { id, key, at, node, ranges: unreadable, attempts: 0, give_up_at: None };
             self.links.queue.acknowledge(vec![acks]);
         }
         self.last_leader = Some(node);

@@ -7,7 +7,7 @@ use ottla_protocol::messages::share_acknowledge::ShareAcknowledgeResponse;
 use ottla_protocol::messages::share_fetch::{PartitionData, ShareFetchResponse};
 use tokio::time::Instant;
 
-use super::{ATTEMPTS_MAX, InFlight, ShareAction, ShareCore, settled, without_session};
+use super::{InFlight, ShareAction, ShareCore, settled, without_session};
 use crate::error::Error;
 use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
 use crate::share::queue::{AcquiredChunk, AcquiredRange};
@@ -40,6 +40,7 @@ impl ShareCore {
         let due = in_flight.due;
         let mut unsettled = in_flight.acks;
         let locked_until = lock_end(now, response.acquisition_lock_timeout_ms);
+        self.note_lock_timeout(response.acquisition_lock_timeout_ms);
         let mut chunks = Vec::new();
         let mut with_error = false;
         for topic in response.responses {
@@ -47,7 +48,7 @@ impl ShareCore {
                 let key = TopicIdPartition { topic_id: topic.topic_id, partition: partition.partition_index };
                 let (code, message) =
                     (partition.acknowledge_error_code, partition.acknowledge_error_message.clone());
-                self.settle_partition(key, code, message, &mut unsettled);
+                self.settle_partition(key, code, message, &mut unsettled, now);
                 if partition.error_code != ErrorCode::None {
                     with_error = true;
                     self.on_partition_error(node, key, &partition);
@@ -84,6 +85,7 @@ impl ShareCore {
             Err(error) => return self.on_request_failed(node, in_flight, error, now),
         };
         self.on_request_done(node);
+        self.note_lock_timeout(response.acquisition_lock_timeout_ms);
         let mut unsettled = in_flight.acks;
         for topic in response.responses {
             for partition in topic.partitions {
@@ -92,7 +94,8 @@ impl ShareCore {
                 if partition.error_code.needs_metadata_refresh() {
                     self.learn_leader(node, key, leader);
                 }
-                self.settle_partition(key, partition.error_code, partition.error_message, &mut unsettled);
+                let (code, message) = (partition.error_code, partition.error_message);
+                self.settle_partition(key, code, message, &mut unsettled, now);
             }
         }
         self.settle_unmentioned(unsettled);
@@ -103,6 +106,12 @@ impl ShareCore {
 
     fn take_in_flight(&mut self, node: i32) -> Option<InFlight> {
         self.leaders.get_mut(&node)?.in_flight.take()
+    }
+
+    fn note_lock_timeout(&mut self, timeout_ms: i32) {
+        if let Some(timeout) = lock_timeout(timeout_ms) {
+            self.lock_timeout = timeout;
+        }
     }
 
     fn on_request_done(&mut self, node: i32) {
@@ -190,27 +199,32 @@ impl ShareCore {
         }
     }
 
-    /// Settles the acknowledgements of one partition with its result.
+    /// Settles the acknowledgements of one partition with its result. If the coordinator of the share group's state is moving, they are
+    /// sent again after a pause, until the locks of the records have ended.
     fn settle_partition(
         &mut self,
         key: TopicIdPartition,
         code: ErrorCode,
         message: Option<String>,
         unsettled: &mut Vec<PartitionAcks>,
+        now: Instant,
     ) {
         let (of_it, others) = std::mem::take(unsettled).into_iter().partition(|acks| acks.key == key);
         *unsettled = others;
         for mut acks in of_it {
-            // The coordinator of the share group's state may be moving.
-            acks.attempts += 1;
             let may_pass = matches!(
                 code,
                 ErrorCode::CoordinatorLoadInProgress
                     | ErrorCode::CoordinatorNotAvailable
                     | ErrorCode::NotCoordinator
             );
-            if may_pass && acks.attempts < ATTEMPTS_MAX && !self.closes {
-                self.leaders.entry(acks.node).or_default().pending.push(acks);
+            let give_up_at = *acks.give_up_at.get_or_insert(now + self.lock_timeout);
+            if may_pass && now < give_up_at && !self.closes {
+                let pause = self.settings.pause(acks.attempts);
+                acks.attempts += 1;
+                let leader = self.leaders.entry(acks.node).or_default();
+                leader.blocked_until = leader.blocked_until.max(Some(now + pause));
+                leader.pending.push(acks);
                 continue;
             }
             let what = format!("acknowledging records of {}", acks.at);
@@ -245,7 +259,8 @@ impl ShareCore {
             return;
         }
         if leader.useless_responses > 0 {
-            leader.blocked_until = Some(now + settings.pause(leader.useless_responses - 1));
+            let until = now + settings.pause(leader.useless_responses - 1);
+            leader.blocked_until = leader.blocked_until.max(Some(until));
         }
         leader.useless_responses += 1;
     }
@@ -270,8 +285,12 @@ fn refusal(node: i32, request: &str, code: ErrorCode, message: Option<String>) -
 
 /// The end of the acquisition locks of a response; `None` if the broker reports no timeout.
 fn lock_end(now: Instant, timeout_ms: i32) -> Option<Instant> {
+    now.checked_add(lock_timeout(timeout_ms)?)
+}
+
+fn lock_timeout(timeout_ms: i32) -> Option<Duration> {
     let timeout = u64::try_from(timeout_ms).ok().filter(|timeout| *timeout > 0)?;
-    now.checked_add(Duration::from_millis(timeout))
+    Some(Duration::from_millis(timeout))
 }
 
 /// The records of a partition's answer; `None` if it acquired none.

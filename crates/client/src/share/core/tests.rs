@@ -68,7 +68,7 @@ impl Story {
         self.ids += 1;
         let (at, ranges) =
             (TopicPartition::new("orders", key.partition), vec![AckRange::uniform(0, 4, code)]);
-        PartitionAcks { id: self.ids, key, at, node, ranges, attempts: 0 }
+        PartitionAcks { id: self.ids, key, at, node, ranges, attempts: 0, give_up_at: None }
     }
 
     /// The leader answers the fetch with records, or with none.
@@ -170,6 +170,36 @@ fn acknowledgements_without_a_fetch_go_alone() {
     assert_eq!((request.session.epoch, request.renews), (1, false));
     let results = story.acknowledged(1, KEY, ErrorCode::InvalidRecordState);
     assert_eq!(settled(&results), [Some(ErrorCode::InvalidRecordState)]);
+}
+
+/// The acknowledgements failed after three attempts without a pause, although their records were still locked.
+#[test]
+fn acknowledgements_are_repeated_with_pauses_while_the_coordinator_moves() {
+    let mut story = Story::new(ShareAcquireMode::RecordLimit, &[KEY]);
+    story.open(1, KEY);
+    let mut acks = vec![story.acks(1, KEY, 1)];
+    for attempt in 1..=6 {
+        let actions = story.round(false, &[], std::mem::take(&mut acks));
+        assert!(acknowledge(&actions).is_some(), "attempt {attempt}");
+        assert!(settled(&story.acknowledged(1, KEY, ErrorCode::NotCoordinator)).is_empty());
+        assert!(story.round(false, &[], Vec::new()).is_empty(), "no pause after attempt {attempt}");
+        story.now = story.core.wake_at().expect("the end of the pause");
+    }
+    assert!(acknowledge(&story.round(false, &[], Vec::new())).is_some());
+    assert_eq!(settled(&story.acknowledged(1, KEY, ErrorCode::None)), [None]);
+}
+
+#[test]
+fn acknowledgements_fail_when_the_locks_have_ended_and_the_coordinator_still_moves() {
+    let mut story = Story::new(ShareAcquireMode::RecordLimit, &[KEY]);
+    story.open(1, KEY);
+    let acks = story.acks(1, KEY, 1);
+    story.round(false, &[], vec![acks]);
+    assert!(settled(&story.acknowledged(1, KEY, ErrorCode::NotCoordinator)).is_empty());
+    story.now += LOCK_TIMEOUT_DEFAULT;
+    assert!(acknowledge(&story.round(false, &[], Vec::new())).is_some());
+    let results = story.acknowledged(1, KEY, ErrorCode::NotCoordinator);
+    assert_eq!(settled(&results), [Some(ErrorCode::NotCoordinator)]);
 }
 
 #[test]
