@@ -424,7 +424,7 @@ mod tests {
     fn a_topic_keeps_the_partitions_that_a_response_leaves_out() {
         let mut layout = Layout::default();
         let broker = MetadataResponseBroker { node_id: 1, rack: Some("a".into()), ..Default::default() };
-        layout.merge(MetadataResponse { brokers: vec![broker], ..Default::default() });
+        layout.merge(MetadataResponse { brokers: vec![broker], ..Default::default() }, &BTreeSet::new());
         let partitions = |count: i32, leader_epoch: i32| -> Vec<_> {
             let partition = |partition_index| MetadataResponsePartition {
                 partition_index,
