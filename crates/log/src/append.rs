@@ -3,7 +3,6 @@
 use bytes::BytesMut;
 use ottla_wire::TimestampType;
 use ottla_wire::batch::{self, BatchHeader};
-use rustc_hash::FxHashMap;
 
 use crate::append_options::{AppendOptions, Origin};
 use crate::cache::Span;
@@ -14,6 +13,7 @@ use crate::epochs;
 use crate::error::{AppendError, LogError};
 use crate::log::{Log, Unsynced};
 use crate::marker::{Completed, Control, TransactionOutcome};
+use crate::producer_map::ProducerMap;
 use crate::producers::{Producer, Verdict, Written, judge};
 use crate::txn_index::AbortedTransaction;
 
@@ -150,7 +150,7 @@ impl Log {
             control: None,
         };
         // Producers as this buffer leaves them: only a buffer of several batches needs to know.
-        let mut staged: FxHashMap<i64, Producer> = FxHashMap::default();
+        let mut staged: ProducerMap<Producer> = ProducerMap::default();
         let mut at = 0;
         while at < batches.len() {
             let left = batches.len() - at;
@@ -207,7 +207,7 @@ impl Log {
         &self,
         header: &BatchHeader,
         options: AppendOptions,
-        staged: &FxHashMap<i64, Producer>,
+        staged: &ProducerMap<Producer>,
     ) -> Result<Option<Written>, AppendError> {
         // As in Kafka, only clients' batches are compared with their producer's last ones.
         let is_ordered = options.origin == Origin::Client;

@@ -76,6 +76,7 @@ mod index;
 mod journal;
 mod log;
 mod marker;
+mod producer_map;
 mod producer_recovery;
 mod producer_total;
 mod producers;

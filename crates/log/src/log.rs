@@ -8,7 +8,6 @@ use std::io;
 use std::sync::Arc;
 
 use ottla_wire::BatchHeader;
-use rustc_hash::FxHashMap;
 
 use crate::bad_range::BadRange;
 use crate::cache::TailCache;
@@ -18,6 +17,7 @@ use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::examine::{Checkpoints, Directory};
 use crate::marker::Completed;
+use crate::producer_map::ProducerMap;
 use crate::producer_total::ProducerCount;
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, How, RecoveryReport};
@@ -46,7 +46,7 @@ pub struct Log {
     /// Ended transactions whose markers may be above the high watermark.
     pub(crate) completed: Vec<Completed>,
     /// The guards of transactions whose coordinators are being asked, by producer.
-    pub(crate) verifications: FxHashMap<i64, Verification>,
+    pub(crate) verifications: ProducerMap<Verification>,
     pub(crate) guards_created: u64,
     pub(crate) epochs: Epochs,
     pub(crate) cache: TailCache,

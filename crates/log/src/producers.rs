@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use ottla_wire::batch::BatchHeader;
-use rustc_hash::FxHashMap;
 
 use crate::deliberate::{DeliberateFault, has_deliberate_fault};
+use crate::producer_map::ProducerMap;
 
 /// Kafka's clients have at most five requests in flight, so that a retry can be that far behind.
 pub(crate) const WINDOW: usize = 5;
@@ -212,7 +212,7 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
 /// All producers of a log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Producers {
-    map: FxHashMap<i64, Producer>,
+    map: ProducerMap<Producer>,
     /// The producers of open transactions by the first offset.
     open: BTreeMap<i64, i64>,
     /// The wall clock when it was last looked at.
@@ -356,7 +356,7 @@ impl Producers {
     }
 
     /// The last batch of each producer.
-    pub(crate) fn last_batches(&self) -> FxHashMap<i64, LastBatch> {
+    pub(crate) fn last_batches(&self) -> ProducerMap<LastBatch> {
         let last = |producer: &Producer| LastBatch {
             epoch: producer.epoch,
             offset: producer.last().map(|last| last.last_offset),
@@ -427,7 +427,7 @@ impl Producers {
             return None;
         }
         let mut ids = Vec::with_capacity(count);
-        let mut map = FxHashMap::default();
+        let mut map = ProducerMap::default();
         let mut open = BTreeMap::new();
         for _ in 0..count {
             let (id, epoch) = (input.i64()?, input.i16()?);

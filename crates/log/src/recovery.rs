@@ -16,6 +16,7 @@ use crate::epochs::{self, Epochs};
 use crate::error::{LogError, Loss, is_no_space};
 use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
+use crate::producer_map::ProducerMap;
 use crate::producer_total::ProducerCount;
 use crate::producers::Producers;
 use crate::scan::{SCAN_CHUNK_BYTES, Scanned};
@@ -24,7 +25,6 @@ use crate::storage::{File, Storage};
 use crate::swap;
 use crate::synced::{Found, SyncedFile};
 use crate::tail::Tail;
-use rustc_hash::FxHashMap;
 
 /// The result of opening a log.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -147,7 +147,7 @@ pub(crate) fn unopened(
         start_offset,
         producers: Producers::default(),
         completed: Vec::new(),
-        verifications: FxHashMap::default(),
+        verifications: ProducerMap::default(),
         guards_created: 0,
         epochs: Epochs::default(),
         tail: Tail::new(0, 0),

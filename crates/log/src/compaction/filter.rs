@@ -15,7 +15,6 @@ use ottla_wire::compress::{CompressError, compress, decompress};
 use ottla_wire::crc::crc32c;
 use ottla_wire::reader::{RecordError, RecordIter};
 use ottla_wire::varint::{put_signed, read_i32, signed_len};
-use rustc_hash::FxHashMap;
 
 use super::key_hash::KeyHash;
 use super::newest::NewestOffsets;
@@ -23,6 +22,7 @@ use super::offset_map::OffsetMap;
 use super::transactions::Transactions;
 use crate::deliberate::{DeliberateFault, has_deliberate_fault};
 use crate::marker::Control;
+use crate::producer_map::ProducerMap;
 use crate::producers::LastBatch;
 
 /// Records whose keys are looked up together: the processor then waits for several entries of the map at a time.
@@ -41,7 +41,7 @@ pub(crate) struct Rules {
     pub(crate) now_ms: i64,
     pub(crate) delete_retention_ms: i64,
     /// The last batch of each active producer.
-    pub(crate) producers: FxHashMap<i64, LastBatch>,
+    pub(crate) producers: ProducerMap<LastBatch>,
     /// The offsets of these batches' last records, in their order.
     pub(crate) last_offsets: Vec<i64>,
     pub(crate) decompressed_bytes_max: usize,

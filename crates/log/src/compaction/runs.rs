@@ -110,6 +110,7 @@ mod tests {
     use crate::compaction::key_hash::KeyHasher;
     use crate::compaction::newest::NewestOffsets;
     use crate::compaction::offset_map::OffsetMap;
+    use crate::producer_map::ProducerMap;
 
     fn header(base_offset: i64, epoch: i32) -> BatchHeader {
         let mut batch = BatchBuilder::new();
@@ -127,7 +128,7 @@ mod tests {
             latest: 999,
             now_ms: 0,
             delete_retention_ms: 0,
-            producers: rustc_hash::FxHashMap::default(),
+            producers: ProducerMap::default(),
             last_offsets,
             decompressed_bytes_max: 0,
         }

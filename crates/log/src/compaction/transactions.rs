@@ -1,9 +1,9 @@
 //! The transactions of a log while a pass walks over its batches: which data was aborted, and which markers can go.
 
 use ottla_wire::BatchHeader;
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::marker::{Control, TransactionOutcome};
+use crate::producer_map::{ProducerMap, ProducerSet};
 use crate::txn_index::AbortedTransaction;
 
 /// The transactions that are open at the position of a walk.
@@ -12,9 +12,9 @@ pub(crate) struct Transactions {
     /// Aborted transactions that begin later, the next one last.
     later: Vec<AbortedTransaction>,
     /// By producer, and whether the walk has seen data of the transaction.
-    aborted: FxHashMap<i64, (AbortedTransaction, bool)>,
+    aborted: ProducerMap<(AbortedTransaction, bool)>,
     /// Producers of which the walk has seen transactional data since the last marker.
-    with_data: FxHashSet<i64>,
+    with_data: ProducerSet,
     /// Aborted transactions whose marker the walk has passed and whose data the log still has.
     retained: Vec<AbortedTransaction>,
 }
@@ -24,8 +24,8 @@ impl Transactions {
         aborted.sort_by_key(|transaction| std::cmp::Reverse(transaction.first_offset));
         Self {
             later: aborted,
-            aborted: FxHashMap::default(),
-            with_data: FxHashSet::default(),
+            aborted: ProducerMap::default(),
+            with_data: ProducerSet::default(),
             retained: Vec::new(),
         }
     }
