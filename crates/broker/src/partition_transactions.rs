@@ -23,6 +23,11 @@ impl Partition {
         self.log().verification_guard(first, now_ms)
     }
 
+    /// Forgets a guard whose batch the coordinator has denied for good.
+    pub(crate) fn discard_transaction_guard(&self, first: FirstBatch, guard: VerificationGuard) {
+        self.log().discard_verification_guard(first, guard);
+    }
+
     /// Appends the marker that ends a producer's transaction here, and starts its sync. The log decides whether the
     /// marker is late: see [`ottla_log::Log::append_marker`].
     pub(crate) fn append_marker(

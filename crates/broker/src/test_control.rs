@@ -448,6 +448,11 @@ impl Cluster {
         Some(self.partition(topic, partition)?.last_stable_offset())
     }
 
+    /// Returns the number of producers, and of guards of transactions, that all partitions remember together.
+    pub fn remembered_producers(&self) -> usize {
+        self.producer_total.count()
+    }
+
     /// Returns log start offset and log end offset of a partition, including records that are not yet visible.
     pub fn offsets_of(&self, topic: &str, partition: i32) -> Option<(i64, i64)> {
         let partition = self.partition(topic, partition)?;

@@ -138,6 +138,20 @@ fn transactional_records_that_no_coordinator_approves_are_refused() {
     assert_eq!(latest(&mut connection, 0), 0);
 }
 
+/// The guard of a denied batch was kept. A client that made up producer ids filled the memory of the broker, with 100,000 guards for each
+/// partition.
+#[test]
+fn the_guards_of_denied_transactions_are_not_kept() {
+    let broker = broker();
+    broker.cluster().set_transactions_approved(false);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let before = broker.cluster().remembered_producers();
+    for producer in 0..1000 {
+        assert_eq!(send(&mut connection, producer, 0), (ErrorCode::InvalidProducerIdMapping, -1));
+    }
+    assert_eq!(broker.cluster().remembered_producers(), before);
+}
+
 #[test]
 fn transactional_records_without_a_transactional_id_are_refused() {
     let broker = broker();

@@ -333,7 +333,7 @@ impl Log {
     #[cold]
     fn book_transactions(&mut self, headers: &[BatchHeader], control: Option<Control>) {
         for header in headers.iter().filter(|header| header.is_transactional() || header.is_control()) {
-            self.verifications.remove(&header.producer_id);
+            self.verifications.remove(header.producer_id);
         }
         let (Some(Control::Marker { coordinator_epoch, .. }), [header]) = (control, headers) else { return };
         if let Some(first_offset) = self.producers.end_transaction(header.producer_id, coordinator_epoch) {

@@ -60,7 +60,7 @@ pub struct LogConfig {
     pub producer_expiration_ms: i64,
     /// The most producers remembered; above it the longest idle ones are forgotten. Default 100 000, about 30 MB.
     pub producers_max: usize,
-    /// The producers that all logs with this total may remember together. Default any.
+    /// The producers and the guards of transactions that all logs with this total may remember together. Default any.
     pub producer_total: ProducerTotal,
     /// Recent batches kept in memory for readers at the tail; nothing is allocated before the first append. Default 8
     /// MiB.

@@ -17,7 +17,6 @@ use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::examine::{Checkpoints, Directory};
 use crate::marker::Completed;
-use crate::producer_map::ProducerMap;
 use crate::producer_total::ProducerCount;
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, How, RecoveryReport};
@@ -27,7 +26,7 @@ use crate::storage::{File, Storage};
 use crate::sync_turn::SyncTurn;
 use crate::synced::{Note, SyncedFile};
 use crate::tail::Tail;
-use crate::verification::Verification;
+use crate::verification::Verifications;
 
 /// A durable sequence of record batches in one directory, in Apache Kafka's on-disk format.
 ///
@@ -46,8 +45,7 @@ pub struct Log {
     /// Ended transactions whose markers may be above the high watermark.
     pub(crate) completed: Vec<Completed>,
     /// The guards of transactions whose coordinators are being asked, by producer.
-    pub(crate) verifications: ProducerMap<Verification>,
-    pub(crate) guards_created: u64,
+    pub(crate) verifications: Verifications,
     pub(crate) epochs: Epochs,
     pub(crate) cache: TailCache,
     pub(crate) tail: Tail,
@@ -222,10 +220,11 @@ impl Log {
         self.producers.describe()
     }
 
-    /// Forgets producers that were idle for `producer.id.expiration.ms`.
+    /// Forgets producers that were idle for `producer.id.expiration.ms`, and guards of transactions that are as old.
     pub fn expire_producers(&mut self, now_ms: i64) {
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
         self.producer_count.set(self.producers.len());
+        self.verifications.expire(now_ms, self.config.producer_expiration_ms);
     }
 
     /// Returns the leader epoch of the last batch that has one.

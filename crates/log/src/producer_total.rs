@@ -1,4 +1,4 @@
-//! The number of producers that all logs of a broker remember together.
+//! The number of producers, and of guards of transactions, that all logs of a broker remember together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ const KEPT_MIN: usize = 64;
 
 /// A limit for the producers of several logs together: a client can make up as many ids as it likes.
 ///
-/// A log that gets another producer while the total is reached forgets its own longest idle ones, down to 64. The default has no
-/// limit.
+/// A log that gets another producer while the total is reached forgets its own longest idle ones, down to 64. The guards of transactions
+/// count like producers: a log that needs another one forgets its own oldest ones, down to 64. The default has no limit.
 #[derive(Clone, Debug)]
 pub struct ProducerTotal {
     count: Arc<AtomicUsize>,
@@ -24,7 +24,7 @@ impl ProducerTotal {
         Self { count: Arc::default(), max: bytes / PRODUCER_BYTES }
     }
 
-    /// The producers that are remembered now.
+    /// The producers and the guards of transactions that are remembered now.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -43,7 +43,7 @@ impl PartialEq for ProducerTotal {
     }
 }
 
-/// The part of one log in the total.
+/// The part of one log in the total: its producers, or its guards.
 #[derive(Debug, Default)]
 pub(crate) struct ProducerCount {
     total: ProducerTotal,
@@ -55,13 +55,13 @@ impl ProducerCount {
         Self { total, own: 0 }
     }
 
-    /// The most producers that the log may have now, of at most `max`.
+    /// The most that the log may have now, of at most `max`.
     #[inline]
     pub(crate) fn max(&self, max: usize) -> usize {
         if self.total.count() < self.total.max { max } else { max.min(self.own.max(KEPT_MIN)) }
     }
 
-    /// Counts the producers that the log has now.
+    /// Counts those that the log has now.
     #[inline]
     pub(crate) fn set(&mut self, own: usize) {
         if own > self.own {

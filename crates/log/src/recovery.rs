@@ -16,7 +16,6 @@ use crate::epochs::{self, Epochs};
 use crate::error::{LogError, Loss, is_no_space};
 use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
-use crate::producer_map::ProducerMap;
 use crate::producer_total::ProducerCount;
 use crate::producers::Producers;
 use crate::scan::{SCAN_CHUNK_BYTES, Scanned};
@@ -25,6 +24,7 @@ use crate::storage::{File, Storage};
 use crate::swap;
 use crate::synced::{Found, SyncedFile};
 use crate::tail::Tail;
+use crate::verification::Verifications;
 
 /// The result of opening a log.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -142,13 +142,12 @@ pub(crate) fn unopened(
         dir: dir.into(),
         cache: TailCache::new(config.tail_cache_bytes, config.cache_total.clone()),
         producer_count: ProducerCount::new(config.producer_total.clone()),
+        verifications: Verifications::new(config.producer_total.clone()),
         config,
         segments: segments_of(&directory.segments, &directory.aborted, now_ms),
         start_offset,
         producers: Producers::default(),
         completed: Vec::new(),
-        verifications: ProducerMap::default(),
-        guards_created: 0,
         epochs: Epochs::default(),
         tail: Tail::new(0, 0),
         bad: found.bad.clone(),

@@ -195,8 +195,7 @@ impl Log {
     /// created first; if that fails, the others still go.
     pub fn plan_retention(&mut self, now_ms: i64) -> Result<RetentionStep, LogError> {
         self.check_online()?;
-        self.producers.expire(now_ms, self.config.producer_expiration_ms);
-        self.producer_count.set(self.producers.len());
+        self.expire_producers(now_ms);
         let last = self.segments.len() - 1;
         let mut left = self.size_bytes();
         let mut count = 0;

@@ -128,8 +128,7 @@ impl Log {
         if let Some(note) = &self.sync.note {
             note.set_due();
         }
-        self.producers.expire(now_ms, self.config.producer_expiration_ms);
-        self.producer_count.set(self.producers.len());
+        self.expire_producers(now_ms);
         if let Err(error) = self.write_snapshot(end, false) {
             // An older snapshot and the batches since say the same.
             tracing::warn!(dir = &*self.dir, %error, "cannot write a snapshot of the producers");

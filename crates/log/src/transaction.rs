@@ -23,7 +23,7 @@ use crate::marker::{Completed, EndMarker, marker_batch};
 use crate::producers::Producer;
 use crate::read::ReadResult;
 use crate::txn_index::AbortedTransaction;
-use crate::verification::{FirstBatch, Verification, VerificationGuard};
+use crate::verification::{FirstBatch, VerificationGuard};
 
 /// The transaction version whose markers have a new epoch (KIP-890).
 const EPOCH_BUMP_VERSION: i16 = 2;
@@ -139,42 +139,14 @@ impl Log {
         if self.has_open_transaction(first.producer_id, first.producer_epoch) {
             return None;
         }
-        if let Some(known) = self.verifications.get_mut(&first.producer_id) {
-            // Batches may come out of order while the coordinator is asked: the lowest sequence is the next one.
-            if first.producer_epoch > known.producer_epoch {
-                known.producer_epoch = first.producer_epoch;
-                known.lowest_sequence = first.base_sequence;
-            } else if first.producer_epoch == known.producer_epoch {
-                known.lowest_sequence = known.lowest_sequence.min(first.base_sequence);
-            }
-            return Some(known.guard);
-        }
-        if self.verifications.len() >= self.config.producers_max {
-            self.forget_verifications(now_ms);
-        }
-        self.guards_created += 1;
-        let guard = VerificationGuard(self.guards_created);
-        self.verifications.insert(
-            first.producer_id,
-            Verification {
-                guard,
-                producer_epoch: first.producer_epoch,
-                lowest_sequence: first.base_sequence,
-                supports_epoch_bump: first.supports_epoch_bump,
-                created_ms: now_ms,
-            },
-        );
-        Some(guard)
+        Some(self.verifications.guard(first, now_ms, self.config.producers_max))
     }
 
-    /// Makes room for another guard: their requests are long over, or will be refused and sent again.
-    #[cold]
-    fn forget_verifications(&mut self, now_ms: i64) {
-        let max_age_ms = self.config.producer_expiration_ms;
-        self.verifications.retain(|_, known| now_ms.saturating_sub(known.created_ms) < max_age_ms);
-        if self.verifications.len() >= self.config.producers_max {
-            self.verifications.clear();
-        }
+    /// Forgets a guard whose batch is not appended, because the coordinator has denied it for good.
+    ///
+    /// The guard stays if it is not the current one of the producer any more, or if a batch with a higher epoch has it, too.
+    pub fn discard_verification_guard(&mut self, first: FirstBatch, guard: VerificationGuard) {
+        self.verifications.discard(first, guard);
     }
 
     /// Checks the epochs of a marker.
@@ -239,7 +211,7 @@ impl Log {
         if is_open {
             return Ok(());
         }
-        let verification = self.verifications.get(&header.producer_id);
+        let verification = self.verifications.get(header.producer_id);
         let Some(verification) = verification.filter(|known| Some(known.guard) == guard) else {
             return Err(refused("a batch that is not part of a transaction that its coordinator knows"));
         };

@@ -1,5 +1,8 @@
 //! The guards of transactions whose coordinators are being asked (KIP-890).
 
+use crate::producer_map::ProducerMap;
+use crate::producer_total::{ProducerCount, ProducerTotal};
+
 /// A proof that a transaction has not ended since the coordinator was asked about it (KIP-890).
 ///
 /// [`Log::verification_guard`](crate::Log::verification_guard) creates it before the coordinator is asked. [`Log::append`](crate::Log::append) accepts the first batch of a
@@ -24,9 +27,111 @@ pub struct FirstBatch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Verification {
     pub(crate) guard: VerificationGuard,
-    pub(crate) producer_epoch: i16,
+    producer_epoch: i16,
     /// A batch with a higher sequence was sent after one that is not in the log yet.
     pub(crate) lowest_sequence: i32,
     pub(crate) supports_epoch_bump: bool,
-    pub(crate) created_ms: i64,
+    created_ms: i64,
+}
+
+/// The guards of a log by producer. They count in the total of the producers of all logs: clients make up the ids.
+#[derive(Debug, Default)]
+pub(crate) struct Verifications {
+    by_producer: ProducerMap<Verification>,
+    count: ProducerCount,
+    /// The number of guards that were created so far.
+    created: u64,
+}
+
+impl Verifications {
+    pub(crate) fn new(total: ProducerTotal) -> Self {
+        Self { count: ProducerCount::new(total), ..Self::default() }
+    }
+
+    pub(crate) fn get(&self, producer_id: i64) -> Option<&Verification> {
+        self.by_producer.get(&producer_id)
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_producer.is_empty()
+    }
+
+    /// Returns the guard of the producer's next transaction, of at most `max` guards.
+    pub(crate) fn guard(&mut self, first: FirstBatch, now_ms: i64, max: usize) -> VerificationGuard {
+        if let Some(known) = self.by_producer.get_mut(&first.producer_id) {
+            // Batches may come out of order while the coordinator is asked: the lowest sequence is the next one.
+            if first.producer_epoch > known.producer_epoch {
+                known.producer_epoch = first.producer_epoch;
+                known.lowest_sequence = first.base_sequence;
+            } else if first.producer_epoch == known.producer_epoch {
+                known.lowest_sequence = known.lowest_sequence.min(first.base_sequence);
+            }
+            return known.guard;
+        }
+        let max = self.count.max(max);
+        if self.by_producer.len() >= max {
+            self.forget_oldest(max);
+        }
+        self.created += 1;
+        let guard = VerificationGuard(self.created);
+        self.by_producer.insert(
+            first.producer_id,
+            Verification {
+                guard,
+                producer_epoch: first.producer_epoch,
+                lowest_sequence: first.base_sequence,
+                supports_epoch_bump: first.supports_epoch_bump,
+                created_ms: now_ms,
+            },
+        );
+        self.recount();
+        guard
+    }
+
+    /// Forgets the guard of a producer whose batch was appended, or whose transaction has ended.
+    pub(crate) fn remove(&mut self, producer_id: i64) {
+        if self.by_producer.remove(&producer_id).is_some() {
+            self.recount();
+        }
+    }
+
+    /// Forgets a guard, unless it is not the current one or serves a later epoch as well.
+    pub(crate) fn discard(&mut self, first: FirstBatch, guard: VerificationGuard) {
+        let is_current =
+            |known: &Verification| known.guard == guard && known.producer_epoch == first.producer_epoch;
+        if self.get(first.producer_id).is_some_and(is_current) {
+            self.remove(first.producer_id);
+        }
+    }
+
+    /// Forgets guards that are as old as a producer that expires: their requests ended long ago.
+    pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
+        if !self.is_empty() {
+            self.by_producer.retain(|_, known| now_ms.saturating_sub(known.created_ms) < expiration_ms);
+            self.recount();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.by_producer.clear();
+        self.recount();
+    }
+
+    /// Makes room for an eighth at once. Their requests ended long ago, or are refused and sent again.
+    #[cold]
+    fn forget_oldest(&mut self, max: usize) {
+        let mut guards: Vec<(u64, i64)> =
+            self.by_producer.iter().map(|(id, known)| (known.guard.0, *id)).collect();
+        guards.sort_unstable();
+        let goes = self.by_producer.len().saturating_sub(max) + (max / 8).max(1);
+        for (_, id) in guards.into_iter().take(goes) {
+            self.by_producer.remove(&id);
+        }
+        self.recount();
+    }
+
+    fn recount(&mut self) {
+        self.count.set(self.by_producer.len());
+    }
 }

@@ -361,6 +361,64 @@ fn logs_with_a_total_remember_no_more_producers_together() {
     assert_eq!(total.count(), 0, "a closed log remembers none");
 }
 
+fn first_of(producer_id: i64) -> FirstBatch {
+    FirstBatch { producer_id, producer_epoch: 0, base_sequence: 0, supports_epoch_bump: false }
+}
+
+/// Guards had no common limit: a client that made up producer ids filled the memory of the broker, with 100,000 for each partition.
+#[test]
+fn logs_with_a_total_keep_no_more_guards_together() {
+    let total = ProducerTotal::of_bytes(200 * 256);
+    let config = LogConfig { producer_total: total.clone(), ..LogConfig::default() };
+    let mut logs: Vec<Log> = (0..3).map(|_| open(&MemStorage::new(), &config)).collect();
+    for producer in 0..1000 {
+        let log = &mut logs[producer % 3];
+        log.verification_guard(first_of(producer as i64), NOW).expect("no transaction is open");
+        assert!(total.count() <= 200 + 3, "{} after {producer}", total.count());
+    }
+    // The newest are kept.
+    let guard = logs[0].verification_guard(first_of(999), NOW);
+    let batch = data(999, 0, 0, true);
+    logs[0].append(NOW, batch, options(Transactional::Verified(guard))).expect("appended");
+    drop(logs);
+    assert_eq!(total.count(), 0, "a closed log keeps none");
+}
+
+/// The guard of a denied batch was kept until its producer appended a batch.
+#[test]
+fn a_guard_that_is_discarded_is_not_kept() {
+    let total = ProducerTotal::of_bytes(1 << 20);
+    let config = LogConfig { producer_total: total.clone(), ..LogConfig::default() };
+    let mut log = open(&MemStorage::new(), &config);
+    for producer in 0..1000 {
+        let guard = log.verification_guard(first_of(producer), NOW).expect("no transaction is open");
+        assert_eq!(total.count(), 1);
+        log.discard_verification_guard(first_of(producer), guard);
+        assert_eq!(total.count(), 0);
+    }
+    let old = log.verification_guard(first_of(7), NOW).expect("no transaction is open");
+    let later = FirstBatch { producer_epoch: 1, ..first_of(7) };
+    let guard = log.verification_guard(later, NOW);
+    log.discard_verification_guard(first_of(7), old);
+    log.append(NOW, data(7, 1, 0, true), options(Transactional::Verified(guard)))
+        .expect("the denied batch had an older epoch");
+}
+
+/// Guards whose requests had ended were kept without a limit of time.
+#[test]
+fn guards_expire_like_producers() {
+    let total = ProducerTotal::of_bytes(1 << 20);
+    let config =
+        LogConfig { producer_total: total.clone(), producer_expiration_ms: 1000, ..LogConfig::default() };
+    let mut log = open(&MemStorage::new(), &config);
+    log.verification_guard(first_of(7), NOW);
+    log.verification_guard(first_of(8), NOW + 600);
+    let _ = log.plan_retention(NOW + 1100).expect("planned");
+    assert_eq!(total.count(), 1);
+    log.expire_producers(NOW + 1600);
+    assert_eq!(total.count(), 0);
+}
+
 #[test]
 fn a_log_with_few_producers_keeps_them_when_others_have_too_many() {
     let config = LogConfig { producer_total: ProducerTotal::of_bytes(100 * 256), ..LogConfig::default() };

@@ -239,10 +239,10 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
             supports_epoch_bump: version >= ADDS_PARTITIONS_FROM,
         };
         let guard = partition.transaction_guard(first, now_ms);
-        if guard.is_some() {
-            part.transactional = Transactional::Verified(guard);
+        if let Some(guard) = guard {
+            part.transactional = Transactional::Verified(Some(guard));
             partitions.push((partition.topic.clone(), part.index));
-            begun.push(part);
+            begun.push((part, first, guard));
         }
     }
     let Some((producer_id, producer_epoch)) = producer.filter(|_| !begun.is_empty()) else { return };
@@ -257,9 +257,19 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
     let approved = cluster.approve_transaction(request).await;
     // A part without a result is denied.
     let results = approved.into_iter().chain(std::iter::repeat(Err(ErrorCode::UnknownServerError)));
-    for (part, result) in begun.into_iter().zip(results) {
+    for ((part, first, guard), result) in begun.into_iter().zip(results) {
         part.denied = result.err();
+        // A batch that is sent again keeps its guard, which knows that later ones have to wait for it.
+        let is_final = part.denied.is_some_and(|code| !is_sent_again(code));
+        if is_final && let Ok(partition) = &part.partition {
+            partition.discard_transaction_guard(first, guard);
+        }
     }
+}
+
+/// Returns `true` for denials after which producers send the same batch again.
+fn is_sent_again(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::NotEnoughReplicas | ErrorCode::ConcurrentTransactions)
 }
 
 /// Takes the parts of a request from its frame.
