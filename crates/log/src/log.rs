@@ -53,6 +53,8 @@ pub struct Log {
     /// Offsets whose loss was accepted: readers continue behind them.
     pub(crate) gaps: Vec<BadRange>,
     pub(crate) sync: SyncState,
+    /// The offsets of the snapshots of producers on disk, rising; `None` before the directory is listed, and after an error.
+    pub(crate) snapshots: Option<Vec<i64>>,
     /// Base offsets of the `.swap` files of a replacement that is under way.
     pub(crate) replacing: Vec<i64>,
     /// The reason why the log is offline, if it is.

@@ -27,16 +27,19 @@ impl Log {
         let mut from = start;
         let mut producers = Producers::default();
         let mut removed = false;
-        for offset in self.snapshots()?.into_iter().rev() {
+        let mut known = self.take_snapshots()?;
+        while let Some(offset) = known.last().copied() {
             let path = self.path(&file_name(offset, SNAPSHOT_SUFFIX));
             let read = if (start..=end).contains(&offset) { read_snapshot(&*storage, &path)? } else { None };
             if let Some(read) = read {
                 (producers, from) = (read, offset);
                 break;
             }
-            storage.remove(&path)?;
+            self.remove_snapshot(offset)?;
+            known.pop();
             removed = true;
         }
+        self.snapshots = Some(known);
         if removed {
             // A stale snapshot that reappears after a crash would contain batches that are not in the log.
             storage.sync_dir(&self.dir)?;
@@ -120,9 +123,11 @@ impl Log {
 }
 
 /// Returns the newest snapshot at or below `offset`, or no producers at the start of the log.
-fn state_before(log: &Log, offset: i64) -> io::Result<(i64, Producers)> {
+fn state_before(log: &mut Log, offset: i64) -> io::Result<(i64, Producers)> {
     let start = log.segments[0].base_offset;
-    for at in log.snapshots()?.into_iter().rev().filter(|at| (start..=offset).contains(at)) {
+    let known = log.take_snapshots()?;
+    log.snapshots = Some(known.clone());
+    for at in known.into_iter().rev().filter(|at| (start..=offset).contains(at)) {
         let path = log.path(&file_name(at, SNAPSHOT_SUFFIX));
         if let Some(read) = read_snapshot(&*log.storage, &path)? {
             return Ok((at, read));

@@ -44,13 +44,7 @@ impl Log {
         });
         opened.map_err(|error| (error, file_name(segment.base_offset, LOG_SUFFIX)))?;
         if fresh {
-            let old = &mut self.segments[..last];
-            let open = old.iter().filter(|segment| segment.is_open()).count();
-            if open > OLD_SEGMENTS_OPEN_MAX
-                && let Some(idle) = old.iter_mut().filter(|s| s.is_open()).min_by_key(|s| s.used)
-            {
-                idle.close();
-            }
+            self.close_idlest();
         }
         Ok(())
     }
@@ -125,6 +119,7 @@ impl Log {
         let unsynced = |file| Unsynced { segment: base_offset, change, file };
         self.sync.older.extend(files.into_iter().map(unsynced));
         self.segments.push(next);
+        self.close_idlest();
         if let Some(note) = &self.sync.note {
             note.set_due();
         }
@@ -142,22 +137,37 @@ impl Log {
         let indexed = self.segments.iter().filter(|segment| !segment.aborted.is_empty());
         self.producers.indexes =
             indexed.map(|segment| (segment.base_offset, segment.aborted.len())).collect();
+        let mut kept = self.take_snapshots()?;
         let file = self.storage.open(&path, Open::Empty)?;
         file.write_at(&self.producers.encode(), 0)?;
         if durably {
             file.sync_data()?;
         }
-        let mut kept = self.snapshots()?;
         kept.retain(|offset| *offset != end);
         while kept.len() >= SNAPSHOTS_KEPT {
-            let oldest = kept.remove(0);
-            self.storage.remove(&self.path(&file_name(oldest, SNAPSHOT_SUFFIX)))?;
+            self.remove_snapshot(kept.remove(0))?;
         }
+        kept.push(end);
+        self.snapshots = Some(kept);
         Ok(())
     }
 
-    /// Offsets of the snapshots on disk, rising.
-    pub(crate) fn snapshots(&self) -> io::Result<Vec<i64>> {
+    /// Removes the snapshots of producers behind the end of the log.
+    pub(crate) fn remove_snapshots_above(&mut self, end: i64) -> io::Result<()> {
+        let mut kept = self.take_snapshots()?;
+        while let Some(offset) = kept.pop_if(|offset| *offset > end) {
+            self.remove_snapshot(offset)?;
+        }
+        self.snapshots = Some(kept);
+        Ok(())
+    }
+
+    /// Takes the offsets of the snapshots on disk, rising. They are listed only if they are not known: the names of thousands of
+    /// segments take long. The caller puts them back once it has made its changes.
+    pub(crate) fn take_snapshots(&mut self) -> io::Result<Vec<i64>> {
+        if let Some(known) = self.snapshots.take() {
+            return Ok(known);
+        }
         let mut offsets: Vec<i64> = self
             .storage
             .list(&self.dir)?
@@ -169,6 +179,25 @@ impl Log {
         offsets.sort_unstable();
         Ok(offsets)
     }
+
+    /// Removes the file of a snapshot; a missing one is no error.
+    pub(crate) fn remove_snapshot(&self, offset: i64) -> io::Result<()> {
+        match self.storage.remove(&self.path(&file_name(offset, SNAPSHOT_SUFFIX))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the files of the old segment that was not used for longest, if too many are open.
+    fn close_idlest(&mut self) {
+        let Some((_, old)) = self.segments.split_last_mut() else { return };
+        let open = old.iter().filter(|segment| segment.is_open()).count();
+        if open > OLD_SEGMENTS_OPEN_MAX
+            && let Some(idle) = old.iter_mut().filter(|s| s.is_open()).min_by_key(|s| s.used)
+        {
+            idle.close();
+        }
+    }
 }
 
 fn read_first_timestamp(segment: &mut Segment) -> io::Result<()> {
@@ -179,4 +208,85 @@ fn read_first_timestamp(segment: &mut Segment) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ottla_wire::{BatchBuilder, Seal};
+
+    use super::*;
+    use crate::append_options::AppendOptions;
+    use crate::config::LogConfig;
+    use crate::storage::mem::{Fault, MemStorage, OpKind};
+
+    fn append_and_roll(log: &mut Log, sequence: i32) {
+        let mut builder = BatchBuilder::new();
+        builder.push(0, None, Some(b"value"), &[]);
+        let seal = Seal { producer_id: 7, producer_epoch: 0, base_sequence: sequence, ..Seal::default() };
+        let bytes = builder.seal(&seal).expect("sealed").to_bytes();
+        log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        log.roll(0).expect("rolled");
+    }
+
+    fn snapshots_of(disk: &MemStorage) -> usize {
+        disk.paths().iter().filter(|path| path.ends_with(SNAPSHOT_SUFFIX)).count()
+    }
+
+    /// Each segment that was started listed the directory of the partition, in the thread that serves clients.
+    #[test]
+    fn a_new_segment_does_not_list_the_directory() {
+        let disk = MemStorage::new();
+        let opened = Log::open(Arc::new(disk.clone()), "orders-0", LogConfig::default(), 0);
+        let (mut log, _) = opened.expect("opened");
+        let lists = Arc::new(AtomicUsize::new(0));
+        let seen = lists.clone();
+        disk.inject(move |op| {
+            if op.kind == OpKind::Read && op.path == "orders-0" {
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        });
+        for sequence in 0..100 {
+            append_and_roll(&mut log, sequence);
+        }
+        assert_eq!((lists.load(Ordering::Relaxed), snapshots_of(&disk)), (0, SNAPSHOTS_KEPT));
+        log.truncate_to(50, 0).expect("truncated");
+        append_and_roll(&mut log, 50);
+        assert_eq!((lists.load(Ordering::Relaxed), snapshots_of(&disk)), (0, 1));
+        assert_eq!(log.producers()[0].last_sequence, 50);
+    }
+
+    #[test]
+    fn snapshots_are_listed_again_after_an_error() {
+        let disk = MemStorage::new();
+        let opened = Log::open(Arc::new(disk.clone()), "orders-0", LogConfig::default(), 0);
+        let (mut log, _) = opened.expect("opened");
+        for sequence in 0..4 {
+            append_and_roll(&mut log, sequence);
+        }
+        disk.inject(|op| {
+            let is_write = op.kind == OpKind::Write && op.path.ends_with(SNAPSHOT_SUFFIX);
+            is_write.then_some(Fault::NoSpace)
+        });
+        append_and_roll(&mut log, 4);
+        assert_eq!(snapshots_of(&disk), SNAPSHOTS_KEPT + 1, "an empty one");
+        disk.heal();
+        append_and_roll(&mut log, 5);
+        assert_eq!(snapshots_of(&disk), SNAPSHOTS_KEPT);
+    }
+
+    /// The files of segments stayed open after the next one was started: as many as the partition had segments since its start.
+    #[test]
+    fn few_old_segments_stay_open() {
+        let opened = Log::open(Arc::new(MemStorage::new()), "orders-0", LogConfig::default(), 0);
+        let (mut log, _) = opened.expect("opened");
+        for sequence in 0..20 {
+            append_and_roll(&mut log, sequence);
+            let open = log.segments.iter().filter(|segment| segment.is_open()).count();
+            assert!(open <= OLD_SEGMENTS_OPEN_MAX + 1, "{open} segments are open");
+        }
+    }
 }

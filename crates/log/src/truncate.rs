@@ -5,7 +5,6 @@ use std::io;
 use crate::bad_range::BadRange;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
-use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::synced::Note;
 
 impl Log {
@@ -78,11 +77,7 @@ impl Log {
         self.completed.retain(|completed| completed.last_offset < end);
         self.epochs.truncate(end);
         self.epochs.store(&*self.storage, &self.dir)?.sync_data()?;
-        for offset in self.snapshots()? {
-            if offset > end {
-                self.storage.remove(&self.path(&file_name(offset, SNAPSHOT_SUFFIX)))?;
-            }
-        }
+        self.remove_snapshots_above(end)?;
         self.storage.sync_dir(&self.dir)?;
         self.load_producers(now_ms)
     }
