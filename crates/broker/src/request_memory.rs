@@ -10,6 +10,9 @@ use crate::config::BrokerConfig;
 use crate::memory::Parts;
 use crate::places::Places;
 
+/// The most aborted transactions in a Fetch response. Each has 16 bytes there, and more memory before that. Reads with more end earlier.
+pub(crate) const ABORTED_TRANSACTIONS_MAX: usize = 4_000;
+
 /// The bytes that all connections together may hold without a charge: requests that have arrived in part or wait for their turn, and
 /// responses that their clients do not read.
 const SHARED_BYTES: usize = 4 << 20;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread, Durability};
+use ottla_client::{Config, Consumer, Isolation, Polled, StartAt, TopicPartition};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, ProducerState, TopicRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
@@ -114,6 +115,68 @@ fn a_committed_read_ends_at_the_last_stable_offset_and_names_the_aborted_transac
     assert_eq!(seen(&data), (vec![0, 1, 2, 3, 4], Some(vec![(7, 0), (9, 1)])));
     assert_eq!(seen(&fetch(&mut connection, 1, 4)), (vec![4], Some(vec![(9, 1)])));
     assert_eq!(latest(&mut connection, 1), 5);
+}
+
+/// The values that our client reads from the topic with `isolation.level=read_committed`, up to the value `end`.
+fn values_up_to_end(broker: &BrokerThread) -> Vec<Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.isolation_level = Isolation::ReadCommitted;
+    runtime.block_on(async {
+        let mut consumer = Consumer::new(config).expect("a consumer");
+        let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+        consumer.assign(&start).await.expect("assigned");
+        let mut values: Vec<Vec<u8>> = Vec::new();
+        let reading = async {
+            while values.last().is_none_or(|value| value != b"end") {
+                let polled = consumer.poll(Duration::from_millis(100)).await.expect("a poll without error");
+                if let Some(Polled::Records(batch)) = polled {
+                    let sound = batch.iter().map(|record| record.expect("a sound record"));
+                    values.extend(sound.map(|record| record.value.expect("a value").to_vec()));
+                }
+            }
+        };
+        let done = tokio::time::timeout(PATIENCE * 10, reading).await;
+        assert!(done.is_ok(), "the last value did not arrive");
+        values
+    })
+}
+
+/// The list had all aborted transactions of the records, which are sent from their files: a request of 100 bytes had a response with a
+/// list of 5 MB.
+#[test]
+fn a_response_has_a_limited_list_of_aborted_transactions() {
+    const LIST_MAX: usize = 4_000;
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let producers: Vec<i64> = (0..4_300).collect();
+    for producer in &producers {
+        assert_eq!(send(&mut connection, *producer, 0).0, ErrorCode::None);
+    }
+    for some in producers.chunks(500) {
+        let marker = |producer_id: &i64| {
+            let topics = vec![WritableTxnMarkerTopic { name: "orders".into(), partition_indexes: vec![0] }];
+            WritableTxnMarker { producer_id: *producer_id, topics, ..Default::default() }
+        };
+        let request = WriteTxnMarkersRequest { markers: some.iter().map(marker).collect() };
+        let answer = connection.ask(1, &request).expect("an answer");
+        let mut codes = answer.markers.iter().map(|marker| marker.topics[0].partitions[0].error_code);
+        assert!(codes.all(|code| code == ErrorCode::None));
+    }
+    let answer = connection.produce("orders", -1, &batch(&[b"end"], &Seal::default()));
+    assert_eq!(answer.error_code, ErrorCode::None);
+
+    let end = latest(&mut connection, 1);
+    let (mut from, mut longest) = (0, 0);
+    while from < end {
+        let data = fetch(&mut connection, 1, from);
+        longest = longest.max(data.aborted_transactions.as_ref().expect("a list").len());
+        let bytes = data.records.as_ref().expect("records").to_bytes().expect("in memory");
+        let next = Batches::new(&bytes).map(|found| found.expect("a batch").0.next_offset()).last();
+        from = next.expect("a batch from each offset");
+    }
+    assert_eq!(longest, LIST_MAX);
+    assert_eq!(values_up_to_end(&broker), [b"end"]);
 }
 
 #[test]

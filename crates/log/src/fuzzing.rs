@@ -8,7 +8,7 @@ use crate::segment_name::{TXN_INDEX_SUFFIX, file_name};
 use crate::storage::Storage;
 use crate::storage::mem::MemStorage;
 use crate::synced::{self, Found};
-use crate::txn_index::{AbortedTransaction, TxnIndex};
+use crate::txn_index::{AbortedTransaction, Search, TxnIndex};
 
 const DIR: &str = "d";
 
@@ -52,8 +52,9 @@ pub fn producer_snapshot(bytes: &[u8]) {
 pub fn transaction_index(bytes: &[u8], from: i64, to: i64) {
     let disk = disk_with(&format!("{DIR}/{}", file_name(0, TXN_INDEX_SUFFIX)), bytes);
     let index = TxnIndex::of_len(bytes.len() as u64);
-    let mut found = Vec::new();
-    let searched = index.search(&disk, DIR, 0, from, to, &mut found);
+    let mut search = Search::all_of(from, to);
+    let searched = index.search(&disk, DIR, 0, &mut search);
+    let found = search.found;
     let Some(entries) = index.load(&disk, DIR, 0..i64::MAX).expect("a disk in memory") else { return };
     let written: Vec<u8> = entries.iter().flat_map(AbortedTransaction::encode).collect();
     assert_eq!(written, bytes, "every byte has a meaning");

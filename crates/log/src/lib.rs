@@ -53,6 +53,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod aborted;
 mod append;
 mod append_options;
 mod bad_range;
@@ -103,6 +104,7 @@ mod verification;
 mod verified;
 mod verify;
 
+pub use aborted::CommittedRead;
 pub use append::Appended;
 pub use append_options::{AppendOptions, Check, Origin, Transactional};
 pub use bad_range::BadRange;

@@ -21,8 +21,7 @@ use crate::error::{AppendError, LogError, ReadError};
 use crate::log::Log;
 use crate::marker::{Completed, EndMarker, marker_batch};
 use crate::producers::Producer;
-use crate::read::ReadResult;
-use crate::txn_index::AbortedTransaction;
+use crate::txn_index::{AbortedTransaction, Search};
 use crate::verification::{FirstBatch, VerificationGuard};
 
 /// The transaction version whose markers have a new epoch (KIP-890).
@@ -72,44 +71,27 @@ impl Log {
     /// Returns the aborted transactions with records from `from` to below `to`, by their first offset.
     ///
     /// `to` is at most the last stable offset. A transaction that begins before `from` is included if it ends at or after
-    /// it. Blocks for reads of the transaction indexes of the segments, if they have any entries.
+    /// it. Blocks for reads of the transaction indexes of the segments, if they have any entries. The list can be long: see
+    /// [`Log::aborted_in`] for one that has a limit.
     pub fn aborted_transactions(&self, from: i64, to: i64) -> Result<Vec<AbortedTransaction>, ReadError> {
-        let mut found = Vec::new();
+        let mut search = Search::all_of(from, to);
+        self.search_aborted(&mut search)?;
+        Ok(search.into_sorted())
+    }
+
+    /// Searches the transaction indexes of all segments that can have entries of the range.
+    pub(crate) fn search_aborted(&self, search: &mut Search<'_>) -> Result<(), ReadError> {
+        let from = search.from();
         for segment in &self.segments[self.segment_of(from)..] {
             let is_complete = segment
                 .aborted
-                .search(&*self.storage, &self.dir, segment.base_offset, from, to, &mut found)
+                .search(&*self.storage, &self.dir, segment.base_offset, search)
                 .map_err(|source| self.read_failed(from, source))?;
             if is_complete {
                 break;
             }
         }
-        found.sort_unstable_by_key(|transaction| transaction.first_offset);
-        Ok(found)
-    }
-
-    /// Returns the aborted transactions whose records are in the result of a read at `offset` below the last stable offset
-    /// `stable`, by their first offset.
-    pub fn aborted_in(
-        &mut self,
-        offset: i64,
-        read: &ReadResult,
-        stable: i64,
-    ) -> Result<Vec<AbortedTransaction>, ReadError> {
-        if read.chain.is_empty() || !self.has_aborted_transactions() {
-            return Ok(Vec::new());
-        }
-        let end = match (read.next_offset, read.file_end) {
-            (Some(next_offset), _) => next_offset,
-            (None, Some((segment, position))) => {
-                let number = self.segment_of(segment);
-                self.open_segment(number).map_err(|(source, _)| self.read_failed(offset, source))?;
-                let end = self.segments[number].view(&self.bad).offset_at(position);
-                end.map_err(|source| self.read_failed(offset, source))?
-            }
-            (None, None) => stable,
-        };
-        self.aborted_transactions(offset, end.min(stable))
+        Ok(())
     }
 
     /// Returns the aborted transactions of the log that begin below `end`: for a compaction.

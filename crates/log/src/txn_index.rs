@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ottla_wire::BatchHeader;
 
+use crate::producer_map::ProducerSet;
 use crate::producers::Producers;
 use crate::segment_name::{TXN_INDEX_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
@@ -201,20 +202,19 @@ impl TxnIndex {
         Ok(Some(all))
     }
 
-    /// Adds the transactions with records in `from..to` to `found`. Returns `true` if later segments have no others.
+    /// Adds the transactions that are searched for. Returns `true` if later segments have no others.
     pub(crate) fn search(
         self,
         storage: &dyn Storage,
         dir: &str,
         base_offset: i64,
-        from: i64,
-        to: i64,
-        found: &mut Vec<AbortedTransaction>,
+        search: &mut Search<'_>,
     ) -> io::Result<bool> {
         if self.entries == 0 {
             return Ok(false);
         }
         let file = storage.open(&path(dir, base_offset), Open::Existing)?;
+        let from = search.from;
         // The first entry whose marker is at `from` or above.
         let (mut low, mut high) = (0, self.entries);
         while high - low > CHUNK_ENTRIES {
@@ -229,10 +229,9 @@ impl TxnIndex {
             let chunk = read_chunk(&*file, low, self.entries)?;
             for bytes in chunk.chunks_exact(ENTRY_BYTES) {
                 let entry = AbortedTransaction::decode(bytes).ok_or_else(|| damaged(dir, base_offset))?;
-                if entry.last_offset >= from && entry.first_offset < to {
-                    found.push(entry);
-                }
-                if entry.last_stable_offset >= to {
+                search.add(entry);
+                // Later markers end transactions that begin there or above.
+                if entry.last_stable_offset >= search.to {
                     return Ok(true);
                 }
             }
@@ -243,6 +242,69 @@ impl TxnIndex {
 
     fn len_bytes(self) -> u64 {
         self.entries * ENTRY_BYTES as u64
+    }
+}
+
+/// A search for aborted transactions with records in a range of offsets.
+#[derive(Debug)]
+pub(crate) struct Search<'a> {
+    from: i64,
+    /// The range ends earlier once a transaction that begins there is not searched for any more.
+    to: i64,
+    /// The most transactions, of those that begin first.
+    max: usize,
+    /// Only transactions of these producers.
+    producers: Option<&'a ProducerSet>,
+    /// The transactions, in the order of their markers or of their first offsets.
+    pub(crate) found: Vec<AbortedTransaction>,
+}
+
+impl<'a> Search<'a> {
+    /// All transactions with records from `from` to below `to`.
+    pub(crate) fn all_of(from: i64, to: i64) -> Self {
+        Self { from, to, max: usize::MAX, producers: None, found: Vec::new() }
+    }
+
+    /// At most `max` of them, which is not 0: those that begin first.
+    pub(crate) fn first_of(from: i64, to: i64, max: usize) -> Self {
+        Self { max, ..Self::all_of(from, to) }
+    }
+
+    /// Those of these producers.
+    pub(crate) fn of_producers(from: i64, to: i64, producers: &'a ProducerSet) -> Self {
+        Self { producers: Some(producers), ..Self::all_of(from, to) }
+    }
+
+    pub(crate) fn from(&self) -> i64 {
+        self.from
+    }
+
+    /// The transactions that were found, by their first offset.
+    pub(crate) fn into_sorted(mut self) -> Vec<AbortedTransaction> {
+        self.shorten();
+        self.found
+    }
+
+    fn add(&mut self, entry: AbortedTransaction) {
+        let is_inside = entry.last_offset >= self.from && entry.first_offset < self.to;
+        if is_inside && self.producers.is_none_or(|producers| producers.contains(&entry.producer_id)) {
+            self.found.push(entry);
+            // A sort for each entry would be dear.
+            if self.found.len() / 2 >= self.max {
+                self.shorten();
+            }
+        }
+    }
+
+    /// Drops those that begin last, and ends the range with the last that stays.
+    fn shorten(&mut self) {
+        self.found.sort_unstable_by_key(|transaction| transaction.first_offset);
+        self.found.truncate(self.max);
+        if self.found.len() == self.max
+            && let Some(last) = self.found.last()
+        {
+            self.to = self.to.min(last.first_offset);
+        }
     }
 }
 
@@ -346,12 +408,20 @@ mod tests {
         for (from, to) in
             [(0, 1), (0, 30_000), (7_777, 7_778), (9_995, 10_020), (19_999, 20_005), (30_000, 30_001)]
         {
-            let mut found = Vec::new();
-            let is_complete = index.search(&disk, "d", 0, from, to, &mut found).expect("searched");
+            let mut search = Search::all_of(from, to);
+            let is_complete = index.search(&disk, "d", 0, &mut search).expect("searched");
+            let found = search.found;
             let overlaps = |entry: &&AbortedTransaction| entry.last_offset >= from && entry.first_offset < to;
             let expected: Vec<_> = entries.iter().filter(overlaps).copied().collect();
             assert_eq!(found, expected, "{from}..{to}");
             assert_eq!(is_complete, to <= 19_990, "{from}..{to}");
+        }
+        for max in [1, 10, 700] {
+            let mut search = Search::first_of(7_777, 30_000, max);
+            let is_complete = index.search(&disk, "d", 0, &mut search).expect("searched");
+            let ends_inside = entries.iter().filter(|entry| entry.last_offset >= 7_777);
+            let first: Vec<AbortedTransaction> = ends_inside.take(max).copied().collect();
+            assert_eq!((search.into_sorted(), is_complete), (first, max < 700), "{max}");
         }
         assert_eq!(index.load(&disk, "d", 0..30_000).expect("read").map(|all| all.len()), Some(2000));
         assert_eq!(index.load(&disk, "d", 0..20_000).expect("read"), None, "a marker behind the segment");

@@ -1,14 +1,15 @@
 //! Transactions in a log: markers, the last stable offset, the transaction index, and the guard of the first batch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_log::{
-    AbortedTransaction, AppendError, AppendOptions, EndMarker, FirstBatch, Log, LogConfig, ProducerTotal,
-    TransactionOutcome, Transactional,
+    AbortedTransaction, AppendError, AppendOptions, CommittedRead, EndMarker, FirstBatch, Log, LogConfig,
+    ProducerTotal, TransactionOutcome, Transactional,
 };
-use ottla_wire::{BatchBuilder, BatchHeader, Seal};
+use ottla_wire::{BatchBuilder, BatchHeader, Batches, Seal};
 
 use crate::common;
 use crate::common::{DIR, NOW};
@@ -453,5 +454,112 @@ fn a_log_that_was_not_closed_opens_on_a_full_disk_without_writing_its_transactio
     for _ in 0..2 {
         let log = open(&disk, &LogConfig::default());
         assert_eq!(log.aborted_transactions(0, 100).expect("read"), before);
+    }
+}
+
+/// Reads like a consumer with `isolation.level=read_committed`. Returns the offsets of the batches that it delivers, and the length of the
+/// longest list of aborted transactions.
+fn read_committed(log: &mut Log, bytes_max: usize, entries_max: usize) -> (Vec<i64>, usize) {
+    let (mut delivered, mut longest) = (Vec::new(), 0);
+    let stable = stable(log);
+    let mut from = log.start_offset();
+    while from < stable {
+        let read = log.read(from, bytes_max, stable, true).expect("read");
+        let listed = log.aborted_in(from, read, stable, entries_max, true).expect("listed");
+        let CommittedRead { read, aborted } = listed;
+        longest = longest.max(aborted.len());
+        let mut later = aborted.into_iter().peekable();
+        let mut open = BTreeSet::new();
+        let bytes = read.chain.to_bytes().expect("bytes");
+        let before = from;
+        for batch in Batches::new(&bytes) {
+            let (header, _) = batch.expect("a batch");
+            while let Some(begun) = later.next_if(|begun| begun.first_offset <= header.last_offset()) {
+                open.insert(begun.producer_id);
+            }
+            if header.is_control() {
+                open.remove(&header.producer_id);
+            } else if !(header.is_transactional() && open.contains(&header.producer_id)) {
+                delivered.push(header.base_offset);
+            }
+            from = header.next_offset();
+        }
+        assert!(from > before, "no progress at {from}");
+    }
+    (delivered, longest)
+}
+
+/// Reads with all limits, from memory and from the files.
+fn assert_delivered(disk: &MemStorage, mut log: Log, expected: &[i64]) {
+    let (_, longest) = read_committed(&mut log, 1 << 20, usize::MAX);
+    assert!(longest > 20, "a read without a limit has a long list");
+    for from_files in [false, true] {
+        if from_files {
+            log.close().expect("closed");
+            log = open(disk, &LogConfig { tail_cache_bytes: 0, ..LogConfig::default() });
+        }
+        for (bytes_max, entries_max) in [(1 << 20, 1), (1 << 20, 10), (1 << 20, 11), (1000, 10), (1, 10)] {
+            let (delivered, longest) = read_committed(&mut log, bytes_max, entries_max);
+            assert_eq!(delivered, expected, "{bytes_max} bytes, {entries_max} entries");
+            assert!(longest <= entries_max, "{longest} entries instead of {entries_max}");
+        }
+    }
+}
+
+/// The list of a read of 45 MB had 300,000 transactions, which a request of 100 bytes made the broker keep in memory.
+#[test]
+fn a_read_with_many_aborted_transactions_ends_where_the_list_is_full() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk, &LogConfig::default());
+    let mut expected = Vec::new();
+    for producer in 0..50 {
+        send(&mut log, producer, 0, 0);
+        send(&mut log, producer, 0, 1);
+        abort(&mut log, producer, 0);
+        expected.push(plain(&mut log));
+        expected.push(send(&mut log, 1000, 0, i32::try_from(producer).expect("small")));
+        commit(&mut log, 1000, 0);
+    }
+    assert_delivered(&disk, log, &expected);
+}
+
+/// The list had all transactions that were open at the offset, however short the read was.
+#[test]
+fn a_read_among_many_open_transactions_lists_those_of_its_own_batches() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk, &LogConfig::default());
+    let mut expected = Vec::new();
+    for sequence in 0..2 {
+        for producer in 0..50 {
+            let offset = send(&mut log, producer, 0, sequence);
+            if producer % 10 == 9 {
+                expected.push(offset);
+                expected.push(plain(&mut log));
+            }
+        }
+    }
+    log.roll(NOW).expect("rolled");
+    for producer in 0..50 {
+        if producer % 10 == 9 {
+            commit(&mut log, producer, 0);
+        } else {
+            abort(&mut log, producer, 0);
+        }
+        expected.push(plain(&mut log));
+    }
+    assert_delivered(&disk, log, &expected);
+}
+
+/// Without room for a batch, the read of another partition in the same response becomes empty.
+#[test]
+fn a_read_that_may_be_empty_is_empty_without_room_in_the_list() {
+    let mut log = fresh();
+    send(&mut log, 7, 0, 0);
+    abort(&mut log, 7, 0);
+    let end = log.end_offset();
+    for (min_one_batch, is_empty) in [(false, true), (true, false)] {
+        let read = log.read(0, 1 << 20, end, true).expect("read");
+        let listed = log.aborted_in(0, read, end, 0, min_one_batch).expect("listed");
+        assert_eq!((listed.read.chain.is_empty(), listed.aborted.is_empty()), (is_empty, is_empty));
     }
 }

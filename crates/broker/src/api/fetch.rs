@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ottla_log::{ColdRead, Grown, Log, ReadError, ReadPlan};
+use ottla_log::{ColdRead, CommittedRead, Grown, Log, ReadError, ReadPlan};
 use ottla_protocol::messages::fetch::{
     AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchableTopicResponse,
     LeaderIdAndEpoch, NodeEndpoint, PartitionData,
@@ -20,7 +20,7 @@ use crate::fetch_sessions::{FetchSessions, Name, Said, Selected, TopicName, Want
 use crate::memory::Charge;
 use crate::partition::{Partition, Syncer};
 use crate::quotas::Throttled;
-use crate::request_memory::is_charged;
+use crate::request_memory::{ABORTED_TRANSACTIONS_MAX, is_charged};
 use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::topics::Topic;
 
@@ -367,13 +367,15 @@ fn read_all(
     unchecked: &mut Unchecked,
 ) -> (Vec<PartitionData>, usize, bool) {
     let (mut bytes, mut left) = (0, bytes_max);
+    let mut aborted_left = ABORTED_TRANSACTIONS_MAX;
     let mut urgent = false;
     let answers = targets
         .iter()
         .map(|target| {
             let data = match &target.partition {
                 Ok(partition) => {
-                    let room = Room { bytes: left, is_first: bytes == 0 };
+                    let (is_first, aborted_transactions) = (bytes == 0, aborted_left);
+                    let room = Room { bytes: left, is_first, aborted_transactions };
                     read_one(context, partition, target, isolation, room, unchecked)
                 }
                 Err(code) => failed(target.name.partition, *code),
@@ -381,6 +383,8 @@ fn read_all(
             let read = data.records.as_ref().map_or(0, Chain::len);
             bytes += read;
             left = left.saturating_sub(read);
+            let aborted = data.aborted_transactions.as_ref().map_or(0, Vec::len);
+            aborted_left = aborted_left.saturating_sub(aborted);
             // The next batch is too large for what is left, and to look for a smaller one in each of the other
             // partitions would cost more than it brings.
             let want = &target.wanted.requested;
@@ -392,7 +396,9 @@ fn read_all(
             if stopped {
                 left = 0;
             }
-            urgent |= data.error_code != ErrorCode::None
+            // A read that was cut for the list has no more bytes to wait for.
+            urgent |= aborted_left == 0
+                || data.error_code != ErrorCode::None
                 || data.diverging_epoch.end_offset >= 0
                 || data.preferred_read_replica >= 0;
             data
@@ -407,6 +413,8 @@ struct Room {
     bytes: usize,
     /// `true` if the answer has no records yet: one batch has room then, however large it is.
     is_first: bool,
+    /// Entries in the lists of aborted transactions.
+    aborted_transactions: usize,
 }
 
 fn read_one(
@@ -517,10 +525,12 @@ fn read_records(
         (Err(error), _) => Err(error),
     };
     let read = read.and_then(|read| {
-        if isolation == Isolation::Committed {
-            let aborted = log.aborted_in(want.fetch_offset, &read, end)?;
-            data.aborted_transactions = Some(aborted.iter().map(aborted_transaction).collect());
+        if isolation == Isolation::Uncommitted {
+            return Ok(read);
         }
+        let CommittedRead { read, aborted } =
+            log.aborted_in(want.fetch_offset, read, end, room.aborted_transactions, first)?;
+        data.aborted_transactions = Some(aborted.iter().map(aborted_transaction).collect());
         Ok(read)
     });
     match read {

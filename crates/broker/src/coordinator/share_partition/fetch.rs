@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ottla_log::{ColdRead, ReadError, ReadPlan};
+use ottla_log::{ColdRead, CommittedRead, ReadError, ReadPlan};
 use ottla_protocol::ErrorCode;
 use ottla_wire::Chain;
 use tokio::time::Instant;
@@ -13,6 +13,7 @@ use super::leader::LedPartition;
 use super::settings::ShareSettings;
 use crate::cluster::{Cluster, lock};
 use crate::partition::Partition;
+use crate::request_memory::ABORTED_TRANSACTIONS_MAX;
 
 /// Reads in a row that find no record for a consumer. The next request continues.
 const EMPTY_READS_MAX: usize = 100;
@@ -102,10 +103,12 @@ impl LedPartition {
                 }
             };
             let found = found.map_err(|error| code_of(&error))?;
-            let aborted = if settings.is_committed {
-                log.aborted_in(offset, &found, end).map_err(|error| code_of(&error))?
+            let (found, aborted) = if settings.is_committed {
+                let listed = log.aborted_in(offset, found, end, ABORTED_TRANSACTIONS_MAX, true);
+                let CommittedRead { read, aborted } = listed.map_err(|error| code_of(&error))?;
+                (read, aborted)
             } else {
-                Vec::new()
+                (found, Vec::new())
             };
             drop(log);
             let wanted = window.last_wanted(acquirer, &settings.limits);
