@@ -144,8 +144,8 @@ impl ShareGroup {
     }
 
     /// The topics that members subscribe to.
-    pub(super) fn subscribed_names(&self) -> BTreeSet<String> {
-        self.members.values().flat_map(|member| member.profile.names.iter().cloned()).collect()
+    pub(super) fn subscribed_names(&self) -> BTreeSet<&str> {
+        self.members.values().flat_map(|member| member.profile.names.iter().map(String::as_str)).collect()
     }
 
     /// Handles a heartbeat.
@@ -162,6 +162,9 @@ impl ShareGroup {
         }
         self.admit(now, beat, settings)?;
         let has_new_subscription = self.update(now, beat)?;
+        if has_new_subscription {
+            self.state_partitions.end_pause();
+        }
         if has_new_subscription || self.seen_topics != Some(lookup.version()) {
             self.seen_topics = Some(lookup.version());
             let hash = self.hash_of_topics(lookup);
@@ -247,15 +250,15 @@ impl ShareGroup {
         let id = &beat.member_id;
         let member = self.members.get_mut(id).ok_or_else(|| unknown_member(id))?;
         member.heard_at = now;
+        if beat.repeats(&member.profile) {
+            return Ok(false);
+        }
         let profile = ShareProfile {
             rack_id: beat.rack_id.clone().or_else(|| member.profile.rack_id.clone()),
             client_id: beat.client_id.clone(),
             client_host: beat.client_host.clone(),
             names: beat.names.clone().unwrap_or_else(|| member.profile.names.clone()),
         };
-        if profile == member.profile {
-            return Ok(false);
-        }
         let (before, after) = (bytes_of(id, &member.profile), bytes_of(id, &profile));
         let refused = if after > MEMBER_BYTES_MAX {
             Some(too_large(after))
@@ -369,7 +372,7 @@ impl ShareGroup {
                 hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
             }
         };
-        for (id, partitions) in self.subscribed_names().iter().filter_map(|name| lookup.by_name(name)) {
+        for (id, partitions) in self.subscribed_names().into_iter().filter_map(|name| lookup.by_name(name)) {
             add(&id.0);
             add(&partitions.to_be_bytes());
         }
@@ -380,6 +383,16 @@ impl ShareGroup {
     pub(super) fn adopt(&mut self, id: String, profile: ShareProfile, now: Instant) -> &mut ShareMember {
         let kept = self.memory.keep_known(bytes_of(&id, &profile));
         self.members.entry(id).or_insert_with(|| ShareMember::new(profile, now, kept))
+    }
+}
+
+impl ShareBeat {
+    /// Returns whether the heartbeat reports the member's profile as it is.
+    fn repeats(&self, profile: &ShareProfile) -> bool {
+        self.client_id == profile.client_id
+            && self.client_host == profile.client_host
+            && (self.rack_id.is_none() || self.rack_id == profile.rack_id)
+            && self.names.as_ref().is_none_or(|names| *names == profile.names)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stories of one share group, without a broker.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -15,11 +16,14 @@ use crate::memory::KeptMemory;
 
 const ORDERS: Uuid = Uuid([1; 16]);
 const REFUNDS: Uuid = Uuid([2; 16]);
+const BILLS: Uuid = Uuid([3; 16]);
 
 /// Topics by name.
 #[derive(Default)]
 struct Topics {
     version: u64,
+    /// The number of names that were looked up.
+    lookups: Cell<usize>,
     all: BTreeMap<&'static str, (Uuid, i32)>,
 }
 
@@ -36,6 +40,7 @@ impl TopicLookup for Topics {
     }
 
     fn by_name(&self, name: &str) -> Option<(Uuid, i32)> {
+        self.lookups.set(self.lookups.get() + 1);
         self.all.get(name).copied()
     }
 
@@ -166,6 +171,29 @@ fn a_member_gets_partitions_when_their_state_is_initialized() {
     assert_eq!(story.beat("m1", 2, None).expect("a heartbeat").assignment, None);
     assert_eq!(story.log.len(), before, "a heartbeat without news costs no record");
     assert_eq!(story.group.state(), "Stable");
+}
+
+/// Each heartbeat copied the names of all members and looked each of them up.
+#[test]
+fn a_heartbeat_without_news_looks_up_no_topic() {
+    let mut story = Story::new();
+    story.topics.put("refunds", REFUNDS, 2);
+    story.join("m1", &["orders", "refunds"]);
+    story.join("m2", &["orders", "refunds"]);
+    story.settle_all();
+    let epoch = story.group.members["m1"].epoch;
+    story.topics.lookups.set(0);
+    story.beat("m1", epoch, None).expect("a heartbeat");
+    assert_eq!(story.topics.lookups.get(), 0);
+    // A new partition is found nevertheless.
+    story.topics.put("refunds", REFUNDS, 3);
+    story.settle_all();
+    assert_eq!(story.group.initialized()[&REFUNDS].len(), 3);
+    // So is the topic of a new subscription.
+    story.topics.put("bills", BILLS, 1);
+    story.settle_all();
+    story.join("m2", &["bills"]);
+    assert_eq!(story.group.initialized()[&BILLS].len(), 1);
 }
 
 /// After an import without `__share_group_state`, members were given partitions that they could never fetch.
@@ -330,7 +358,7 @@ fn every_partition_is_assigned_after_any_history() {
         let assigned: BTreeSet<Place> =
             story.group.members.values().flat_map(|member| member.assigned.iter().copied()).collect();
         for name in story.group.subscribed_names() {
-            let (id, count) = story.topics.all[&*name];
+            let (id, count) = story.topics.all[name];
             for index in 0..count {
                 assert!(assigned.contains(&(id, index)), "seed {seed}: {name}-{index}");
             }

@@ -32,11 +32,32 @@ pub(super) struct StatePartitions {
     pub(super) deleting: BTreeMap<Uuid, String>,
     /// The start of each initialization that is under way.
     under_way: BTreeMap<Place, Instant>,
+    /// Present since the last look at all subscribed topics.
+    pause: Option<Pause>,
     /// Partitions were initialized since the last target assignment.
     pub(super) has_news: bool,
 }
 
+/// The time for which no partition is to be initialized, unless a subscription or the topics change.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    /// The version of the topics.
+    topics: u64,
+    /// An initialization without a result is tried again at this time; `None` if there is none.
+    until: Option<Instant>,
+}
+
 impl StatePartitions {
+    /// A subscription has changed, or a partition has no state any more: the next heartbeat looks at all subscribed topics.
+    pub(super) fn end_pause(&mut self) {
+        self.pause = None;
+    }
+
+    fn is_paused(&self, now: Instant, topics: u64) -> bool {
+        let holds = |pause: Pause| pause.topics == topics && pause.until.is_none_or(|until| now < until);
+        self.pause.is_some_and(holds)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.initializing.is_empty() && self.initialized.is_empty() && self.deleting.is_empty()
     }
@@ -63,26 +84,59 @@ impl StatePartitions {
     }
 }
 
+/// The partitions of a topic to initialize.
+struct OpenTopic {
+    id: Uuid,
+    name: String,
+    partitions: Vec<i32>,
+}
+
 impl ShareGroup {
     /// Notes the subscribed partitions whose state is to be initialized now, and returns them.
     pub(super) fn begin_initializing(&mut self, now: Instant, lookup: &dyn TopicLookup) -> Vec<Place> {
+        let version = lookup.version();
+        if self.state_partitions.is_paused(now, version) {
+            return Vec::new();
+        }
+        let (open, mut until) = self.open_partitions(now, lookup);
         let mut begun = Vec::new();
+        for OpenTopic { id, name, partitions } in open {
+            begun.extend(partitions.iter().map(|index| (id, *index)));
+            self.note_initializing(now, (id, &name), partitions);
+        }
+        if !begun.is_empty() {
+            // Those that began before have the earlier time.
+            until = until.or(Some(now + INITIALIZE_RETRY));
+        }
+        self.state_partitions.pause = Some(Pause { topics: version, until });
+        begun
+    }
+
+    /// The subscribed partitions whose state is neither initialized nor being initialized, and the time at which the first
+    /// initialization that is under way is tried again.
+    fn open_partitions(&self, now: Instant, lookup: &dyn TopicLookup) -> (Vec<OpenTopic>, Option<Instant>) {
+        let states = &self.state_partitions;
+        let (mut open, mut first_retry) = (Vec::new(), None::<Instant>);
         for name in self.subscribed_names() {
-            let Some((id, count)) = lookup.by_name(&name) else { continue };
-            let done = self.state_partitions.initialized.get(&id);
-            if done.is_some_and(|done| done.partitions.len() >= count.max(0) as usize) {
+            let Some((id, count)) = lookup.by_name(name) else { continue };
+            let done = states.initialized.get(&id).map(|topic| &topic.partitions);
+            if done.is_some_and(|done| done.len() >= count.max(0) as usize) {
                 continue;
             }
-            let is_done = |index: &i32| done.is_some_and(|done| done.partitions.contains(index));
-            let is_under_way = |index: &i32| {
-                let since = self.state_partitions.under_way.get(&(id, *index));
-                since.is_some_and(|since| now < *since + INITIALIZE_RETRY)
-            };
-            let open: Vec<i32> = (0..count).filter(|index| !is_done(index) && !is_under_way(index)).collect();
-            begun.extend(open.iter().map(|index| (id, *index)));
-            self.note_initializing(now, (id, &name), open);
+            let mut partitions = Vec::new();
+            for index in (0..count).filter(|index| done.is_none_or(|done| !done.contains(index))) {
+                match states.under_way.get(&(id, index)).map(|since| *since + INITIALIZE_RETRY) {
+                    Some(retry) if now < retry => {
+                        first_retry = Some(first_retry.map_or(retry, |first| first.min(retry)));
+                    }
+                    _ => partitions.push(index),
+                }
+            }
+            if !partitions.is_empty() {
+                open.push(OpenTopic { id, name: name.to_owned(), partitions });
+            }
         }
-        begun
+        (open, first_retry)
     }
 
     /// Notes that the states of these partitions of a topic are being initialized.
@@ -114,6 +168,7 @@ impl ShareGroup {
         }
         for place in failed {
             self.state_partitions.under_way.remove(place);
+            self.state_partitions.end_pause();
         }
     }
 
@@ -121,6 +176,7 @@ impl ShareGroup {
     /// the states, and a repair can lose it.
     pub(super) fn initialize_again(&mut self, is_lost: impl Fn(Place) -> bool) {
         let states = &mut self.state_partitions;
+        states.end_pause();
         for (id, topic) in &mut states.initialized {
             let lost = topic.partitions.iter().copied().filter(|index| is_lost((*id, *index)));
             let lost: BTreeSet<i32> = lost.collect();
@@ -151,6 +207,7 @@ impl ShareGroup {
             return None;
         }
         states.under_way.retain(|(id, _), _| *id != topic);
+        states.end_pause();
         self.changed.insert(Change::StatePartitions);
         Some(places)
     }
@@ -165,6 +222,7 @@ impl ShareGroup {
     pub(super) fn forget_topic(&mut self, topic: Uuid) -> bool {
         let states = &mut self.state_partitions;
         states.under_way.retain(|(id, _), _| *id != topic);
+        states.end_pause();
         let known = [
             states.initializing.remove(&topic).is_some(),
             states.initialized.remove(&topic).is_some(),
