@@ -156,7 +156,8 @@ fn document() -> String {
          protocol. Patterns have the syntax of RE2.\n\n\
          Share groups (KIP-932) are in `__consumer_offsets`, and the states of their partitions in `__share_group_state`, which is\n\
          pruned as in Kafka. A member gets its partitions with the first heartbeat: their states are initialized before it is\n\
-         answered.\n\n\
+         answered. An initialization that fails, for instance because `memory.max.bytes` has no room, is tried again 30 seconds after\n\
+         its start.\n\n\
          ApiVersions announces a finalized feature only if clients can rely on it. `metadata.version` is missing: it is the level of the records in KRaft's\n\
          metadata log, and this broker has no such log. Java's clients of 4.3 decide by `transaction.version` alone; for\n\
          everything else they read the versions of the APIs.\n\n\

@@ -105,7 +105,8 @@ pub(crate) struct ShareGroup {
     /// The version of the topics that `metadata_hash` was computed from.
     seen_topics: Option<u64>,
     memory: KeptMemory,
-    _kept: Kept,
+    /// The memory of the group and of its state partitions.
+    pub(super) kept: Kept,
 }
 
 impl ShareGroup {
@@ -123,7 +124,7 @@ impl ShareGroup {
             changed: BTreeSet::new(),
             seen_topics: None,
             memory,
-            _kept: kept,
+            kept,
         }
     }
 

@@ -104,8 +104,8 @@ impl Story {
         match outcome? {
             Outcome::Answer(answer) => Ok(answer),
             Outcome::Initialize { places, is_news } => {
-                let (done, failed) = if self.fails { (vec![], places) } else { (places, vec![]) };
-                self.group.finish_initializing(&done, &failed);
+                let done = if self.fails { vec![] } else { places };
+                self.group.finish_initializing(&done);
                 let answer = self.group.settle(self.now_ms, id, is_news, &self.settings, &self.topics);
                 self.save();
                 answer
@@ -161,7 +161,7 @@ fn a_member_gets_partitions_when_their_state_is_initialized() {
     let answer = story.join("m1", &["orders"]);
     assert_eq!((answer.epoch, answer.assignment), (1, Some(BTreeSet::new())));
     story.fails = false;
-    story.wait(5);
+    story.wait(30);
     let answer = story.beat("m1", 1, None).expect("a heartbeat");
     assert_eq!(answer.epoch, 2);
     assert_eq!(answer.assignment, Some((0..4).map(|index| (ORDERS, index)).collect()));
@@ -301,6 +301,46 @@ fn an_initialization_without_a_result_is_tried_again_later() {
     assert!(matches!(heartbeat(&mut story), Ok(Outcome::Initialize { places, .. }) if places.len() == 4));
 }
 
+/// Each heartbeat began the initializations again that `memory.max.bytes` had no room for, and wrote a record of all partitions.
+#[test]
+fn an_initialization_that_fails_is_not_tried_again_with_each_heartbeat() {
+    let mut story = Story::new();
+    story.fails = true;
+    let epoch = story.join("m1", &["orders"]).epoch;
+    story.wait(5);
+    let written = story.log.len();
+    let beat = ShareBeat { member_id: "m1".into(), epoch, ..ShareBeat::default() };
+    let heartbeat = |story: &mut Story| {
+        story.group.heartbeat(story.now, story.now_ms, &beat, &story.settings, &story.topics)
+    };
+    assert!(matches!(heartbeat(&mut story), Ok(Outcome::Answer(_))), "no initialization begins");
+    story.save();
+    assert_eq!(story.log.len(), written, "no record");
+    // The second attempt is no news for the record.
+    story.wait(25);
+    assert!(matches!(heartbeat(&mut story), Ok(Outcome::Initialize { places, .. }) if places.len() == 4));
+    story.save();
+    assert_eq!(story.log.len(), written, "no record");
+}
+
+/// The partitions were not counted, and 10,000 groups could note 10,000 each.
+#[test]
+fn partitions_of_a_group_are_counted_and_wait_until_there_is_room() {
+    let mut story = Story::new();
+    let used = story.memory.used_bytes();
+    story.topics.put("orders", ORDERS, 50_000);
+    let answer = story.join("m1", &["orders"]);
+    assert_eq!(answer.assignment, Some(BTreeSet::new()));
+    assert!(story.group.state_partitions.is_empty());
+    assert!(story.memory.used_bytes() < used + 10_000);
+    story.topics.put("orders", ORDERS, 100);
+    story.settle_all();
+    assert_eq!(story.group.initialized()[&ORDERS].len(), 100);
+    let counted = story.memory.used_bytes();
+    assert!(story.group.forget_topic(ORDERS));
+    assert!(story.memory.used_bytes() < counted);
+}
+
 #[test]
 fn a_group_continues_after_a_restart() {
     let mut story = Story::new();
@@ -316,7 +356,7 @@ fn a_group_continues_after_a_restart() {
     assert_eq!((answer.epoch, answer.assignment), (epoch, None));
     story.settle_all();
     assert_eq!(story.group.members["m1"].epoch, epoch, "no new assignment");
-    // The next start repeats an initialization that was under way.
+    // The next start repeats an initialization that was under way or has failed.
     story.topics.put("refunds", REFUNDS, 2);
     story.fails = true;
     story.join("m1", &["orders", "refunds"]);

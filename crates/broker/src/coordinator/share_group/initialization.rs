@@ -7,14 +7,19 @@ use ottla_protocol::ErrorCode;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
 
+use super::group::Change;
 use super::registry::ShareGroups;
 use crate::cluster::{Cluster, lock};
 use crate::coordinator::consumer_group::member::Place;
 use crate::coordinator::share_state::SharePartitionKey;
+use crate::internal_topics::InternalTopic;
 
 /// The turn to change states of a group's partitions. A state is begun or deleted in one turn, so none begins after its deletion. A
 /// later group of the same name has another one.
 pub(super) type StateTurn = Arc<Mutex<()>>;
+
+/// The most states of a group that are initialized at a time: each has a task.
+const INITIALIZING_MAX: usize = 100;
 
 /// States to initialize.
 pub(super) struct Initialization {
@@ -30,6 +35,8 @@ pub(super) struct Initialization {
 struct Ended {
     done: Vec<Place>,
     failed: BTreeMap<Place, ErrorCode>,
+    /// The group's note about the initializations may not be stored.
+    is_note_lost: bool,
 }
 
 impl ShareGroups {
@@ -64,23 +71,25 @@ impl ShareGroups {
         // The group's note that these states may exist is durable before one of them does: a deletion of the group finds them.
         let noted = self.await_stored(cluster, &group_id).await;
         let mut writes = JoinSet::new();
-        let mut ended = Ended::default();
-        let group: Arc<str> = group_id.as_str().into();
-        for (place, start) in starts {
-            let checked = noted.and_then(|()| self.check_initializing(&group_id, &turn, place));
-            if let Err(code) = checked {
-                ended.failed.insert(place, code);
-                continue;
-            }
-            let cluster = cluster.clone();
-            let key = SharePartitionKey { group: group.clone(), topic: place.0, partition: place.1 };
-            // All are appended at once: they share the syncs of their logs.
-            writes.spawn(async move {
-                (place, cluster.share_states.initialize(&cluster, &key, state_epoch, start).await)
-            });
-        }
+        let mut ended = Ended { is_note_lost: noted.is_err(), ..Ended::default() };
+        let mut starts = by_log(cluster, &group_id, starts).into_iter();
         let mut failed = BTreeMap::new();
         loop {
+            while writes.len() < INITIALIZING_MAX
+                && let Some((key, start)) = starts.next()
+            {
+                let place = (key.topic, key.partition);
+                let checked = noted.and_then(|()| self.check_initializing(&group_id, &turn, place));
+                if let Err(code) = checked {
+                    ended.failed.insert(place, code);
+                    continue;
+                }
+                let cluster = cluster.clone();
+                // Those of one log that are appended at once share its syncs.
+                writes.spawn(async move {
+                    (place, cluster.share_states.initialize(&cluster, &key, state_epoch, start).await)
+                });
+            }
             self.finish_initializing(cluster, &group_id, &turn, &ended);
             failed.append(&mut ended.failed);
             let Some(first) = writes.join_next().await else { break };
@@ -113,8 +122,10 @@ impl ShareGroups {
         let mut state = self.lock();
         let entry = state.by_id.get_mut(group_id).filter(|entry| Arc::ptr_eq(&entry.turn, turn));
         if let Some(entry) = entry {
-            let failed: Vec<Place> = ended.failed.keys().copied().collect();
-            entry.group.finish_initializing(&ended.done, &failed);
+            entry.group.finish_initializing(&ended.done);
+            if ended.is_note_lost {
+                entry.group.changed.insert(Change::StatePartitions);
+            }
             entry.save(cluster, group_id);
         }
     }
@@ -142,4 +153,16 @@ impl ShareGroups {
     pub(crate) fn abort(&self) {
         lock(&self.tasks).abort_all();
     }
+}
+
+/// The states in the order of their logs.
+fn by_log(cluster: &Cluster, group_id: &str, starts: BTreeMap<Place, i64>) -> Vec<(SharePartitionKey, i64)> {
+    let group: Arc<str> = group_id.into();
+    let key = |(topic, partition)| SharePartitionKey { group: group.clone(), topic, partition };
+    let mut states: Vec<_> = starts.into_iter().map(|(place, start)| (key(place), start)).collect();
+    states.sort_by_cached_key(|(key, _)| {
+        let log = cluster.internal_partition(InternalTopic::ShareGroupState, &key.coordinator_key());
+        log.map(|log| log.index)
+    });
+    states
 }

@@ -24,7 +24,8 @@ impl ShareGroups {
     /// that failed.
     ///
     /// # Errors
-    /// GROUP_ID_NOT_FOUND if the group is not a share group; NON_EMPTY_GROUP if it has members.
+    /// GROUP_ID_NOT_FOUND if the group is not a share group; NON_EMPTY_GROUP if it has members; GROUP_MAX_SIZE_REACHED if
+    /// `memory.max.bytes` has no room for the partitions.
     pub(crate) async fn alter_offsets(
         &self,
         cluster: &Arc<Cluster>,
@@ -38,10 +39,22 @@ impl ShareGroups {
             }
             let entry = state.by_id.get_mut(group_id).ok_or_else(|| not_found(group_id))?;
             check_empty(&entry.group, group_id)?;
+            let mut has_room = true;
+            for ((_, name), partitions) in &starts {
+                has_room = has_room && entry.group.reserve_states(name, partitions.len());
+            }
+            if !has_room {
+                entry.group.count_states();
+                if entry.is_new() {
+                    state.remove(group_id);
+                }
+                return Err(no_room());
+            }
             for ((id, name), partitions) in &starts {
                 let now = Instant::now();
                 entry.group.note_initializing(now, (*id, name), partitions.keys().copied());
             }
+            entry.group.count_states();
             entry.save(cluster, group_id);
             if entry.is_new() {
                 // Every topic is unknown.
@@ -171,6 +184,11 @@ async fn delete_states(cluster: &Arc<Cluster>, group_id: &str, places: &[Place])
         cluster.share_states.delete(cluster, &key).await?;
     }
     Ok(())
+}
+
+fn no_room() -> Refusal {
+    let message = "memory.max.bytes has no room for the partitions of the group".to_owned();
+    Refusal::new(ErrorCode::GroupMaxSizeReached, message)
 }
 
 fn check_empty(group: &ShareGroup, group_id: &str) -> Result<(), Refusal> {

@@ -112,6 +112,7 @@ impl ShareGroup {
             let deleting = value.deleting_topics.into_iter();
             group.state_partitions.deleting =
                 deleting.map(|topic| (topic.topic_id, topic.topic_name)).collect();
+            group.count_states();
         }
         let mut current = stored.current;
         for (id, value) in stored.members {

@@ -17,6 +17,12 @@ use crate::coordinator::consumer_group::member::Place;
 /// `group.share.initialize.retry.interval.ms`, which is internal there.
 const INITIALIZE_RETRY: Duration = Duration::from_secs(30);
 
+/// The memory of a topic, of the number of a partition, and of an initialization: the nodes of their trees are at least five
+/// elevenths full.
+const TOPIC_BYTES: usize = 3 * size_of::<(Uuid, TopicPartitions)>();
+const INDEX_BYTES: usize = 3 * size_of::<i32>();
+const UNDER_WAY_BYTES: usize = 3 * size_of::<(Place, Instant)>();
+
 /// The partitions of a topic.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct TopicPartitions {
@@ -30,10 +36,12 @@ pub(super) struct StatePartitions {
     pub(super) initializing: BTreeMap<Uuid, TopicPartitions>,
     pub(super) initialized: BTreeMap<Uuid, TopicPartitions>,
     pub(super) deleting: BTreeMap<Uuid, String>,
-    /// The start of each initialization that is under way.
+    /// The start of each initialization that is under way or has failed.
     under_way: BTreeMap<Place, Instant>,
     /// Present since the last look at all subscribed topics.
     pause: Option<Pause>,
+    /// The bytes of the group's memory that are counted for all this.
+    counted_bytes: usize,
     /// Partitions were initialized since the last target assignment.
     pub(super) has_news: bool,
 }
@@ -60,6 +68,14 @@ impl StatePartitions {
 
     pub(super) fn is_empty(&self) -> bool {
         self.initializing.is_empty() && self.initialized.is_empty() && self.deleting.is_empty()
+    }
+
+    fn bytes(&self) -> usize {
+        let topics = self.initializing.values().chain(self.initialized.values());
+        let topic =
+            |topic: &TopicPartitions| TOPIC_BYTES + topic.name.len() + topic.partitions.len() * INDEX_BYTES;
+        let deleting = self.deleting.values().map(|name| TOPIC_BYTES + name.len());
+        topics.map(topic).chain(deleting).sum::<usize>() + self.under_way.len() * UNDER_WAY_BYTES
     }
 
     /// Every partition that may have a state.
@@ -99,15 +115,23 @@ impl ShareGroup {
             return Vec::new();
         }
         let (open, mut until) = self.open_partitions(now, lookup);
-        let mut begun = Vec::new();
-        for OpenTopic { id, name, partitions } in open {
-            begun.extend(partitions.iter().map(|index| (id, *index)));
-            self.note_initializing(now, (id, &name), partitions);
-        }
-        if !begun.is_empty() {
+        if !open.is_empty() {
             // Those that began before have the earlier time.
             until = until.or(Some(now + INITIALIZE_RETRY));
         }
+        let mut begun = Vec::new();
+        for OpenTopic { id, name, partitions } in open {
+            if !self.reserve_states(&name, partitions.len()) {
+                tracing::warn!(
+                    topic = name,
+                    "memory.max.bytes has no room for the partitions of a share group"
+                );
+                continue;
+            }
+            begun.extend(partitions.iter().map(|index| (id, *index)));
+            self.note_initializing(now, (id, &name), partitions);
+        }
+        self.count_states();
         self.state_partitions.pause = Some(Pause { topics: version, until });
         begun
     }
@@ -139,7 +163,26 @@ impl ShareGroup {
         (open, first_retry)
     }
 
-    /// Notes that the states of these partitions of a topic are being initialized.
+    /// Counts the memory for so many partitions of a topic until [`ShareGroup::count_states`] has the exact number. Returns `false`,
+    /// and counts nothing, if it does not fit.
+    pub(super) fn reserve_states(&mut self, topic: &str, partitions: usize) -> bool {
+        let bytes = TOPIC_BYTES + topic.len() + partitions * (INDEX_BYTES + UNDER_WAY_BYTES);
+        let fits = self.kept.grow(bytes);
+        if fits {
+            self.state_partitions.counted_bytes += bytes;
+        }
+        fits
+    }
+
+    /// Counts the memory of the partitions as they are.
+    pub(super) fn count_states(&mut self) {
+        let after = self.state_partitions.bytes();
+        let before = std::mem::replace(&mut self.state_partitions.counted_bytes, after);
+        self.kept.add(after.saturating_sub(before));
+        self.kept.release(before.saturating_sub(after));
+    }
+
+    /// Notes that the states of these partitions of a topic are being initialized. Their memory is reserved.
     pub(super) fn note_initializing(
         &mut self,
         now: Instant,
@@ -149,14 +192,15 @@ impl ShareGroup {
         for index in partitions {
             let topic = self.state_partitions.initializing.entry(id).or_default();
             name.clone_into(&mut topic.name);
-            topic.partitions.insert(index);
+            if topic.partitions.insert(index) {
+                self.changed.insert(Change::StatePartitions);
+            }
             self.state_partitions.under_way.insert((id, index), now);
-            self.changed.insert(Change::StatePartitions);
         }
     }
 
-    /// Takes the result of initializations. Those that failed are tried again with the next heartbeat.
-    pub(super) fn finish_initializing(&mut self, initialized: &[Place], failed: &[Place]) {
+    /// Takes the results of initializations. Those that failed are tried again as those without a result.
+    pub(super) fn finish_initializing(&mut self, initialized: &[Place]) {
         for place in initialized {
             // The topic may be deleted by now.
             let Some(name) = self.state_partitions.remove_initializing(*place) else { continue };
@@ -166,10 +210,7 @@ impl ShareGroup {
             self.state_partitions.has_news = true;
             self.changed.insert(Change::StatePartitions);
         }
-        for place in failed {
-            self.state_partitions.under_way.remove(place);
-            self.state_partitions.end_pause();
-        }
+        self.count_states();
     }
 
     /// Moves initialized partitions without a state back: the next heartbeat initializes them. An import can leave out the topic of
@@ -190,6 +231,7 @@ impl ShareGroup {
             self.changed.insert(Change::StatePartitions);
         }
         states.initialized.retain(|_, topic| !topic.partitions.is_empty());
+        self.count_states();
     }
 
     /// Notes that the state of a topic's partitions is deleted, and returns the partitions; `None` if there are none.
@@ -208,6 +250,7 @@ impl ShareGroup {
         }
         states.under_way.retain(|(id, _), _| *id != topic);
         states.end_pause();
+        self.count_states();
         self.changed.insert(Change::StatePartitions);
         Some(places)
     }
@@ -230,6 +273,7 @@ impl ShareGroup {
         ];
         let is_known = known.contains(&true);
         if is_known {
+            self.count_states();
             self.changed.insert(Change::StatePartitions);
         }
         is_known
