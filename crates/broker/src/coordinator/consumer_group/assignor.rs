@@ -1,6 +1,7 @@
 //! The target assignment of a group: Kafka's assignors `uniform` and `range`, by their results.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ottla_protocol::Uuid;
 
@@ -34,7 +35,8 @@ impl Assignor {
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) instance_id: Option<String>,
-    pub(crate) topics: BTreeSet<Uuid>,
+    /// Members with equal subscriptions share the set.
+    pub(crate) topics: Arc<BTreeSet<Uuid>>,
     /// Its target before.
     pub(crate) before: BTreeSet<Place>,
 }
@@ -85,13 +87,15 @@ fn uniform(members: &[Candidate], topics: &BTreeMap<Uuid, i32>) -> Vec<BTreeSet<
             owners.entry(*place).or_insert(at);
         }
     }
+    let is_same = members.iter().all(|member| member.topics == members[0].topics);
+    // With equal subscriptions, the subscribers of a topic are all members: no list of them is read.
+    let listed = if is_same { 1 } else { members.len() };
     let mut subscribers: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
-    for (at, member) in members.iter().enumerate() {
+    for (at, member) in members.iter().enumerate().take(listed) {
         for topic in member.topics.iter().filter(|topic| topics.contains_key(topic)) {
             subscribers.entry(*topic).or_default().push(at);
         }
     }
-    let is_same = members.iter().all(|member| member.topics == members[0].topics);
     let mut loads = Loads::new(members.len(), &owners);
     // Topics with few subscribers first: their partitions have the least choice.
     let mut order: Vec<(&Uuid, &Vec<usize>)> = subscribers.iter().collect();
@@ -171,7 +175,7 @@ mod tests {
     const TOPICS: [Uuid; 2] = [Uuid([1; 16]), Uuid([2; 16])];
 
     fn candidate(topics: &[Uuid], before: &[Place]) -> Candidate {
-        let topics = topics.iter().copied().collect();
+        let topics = Arc::new(topics.iter().copied().collect());
         Candidate { instance_id: None, topics, before: before.iter().copied().collect() }
     }
 

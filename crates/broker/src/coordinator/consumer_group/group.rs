@@ -9,11 +9,10 @@ use std::time::Duration;
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
-use super::assignor::{Assignor, Candidate, assign};
+use super::assignor::{Assignor, assign};
 use super::member::{ClassicProfile, LEFT, LEFT_FOR_NOW, Member, MemberState, Place, Profile};
 use super::patterns::ResolvedPattern;
 use crate::coordinator::deadlines::is_interval_over;
-use crate::coordinator::subscribed::Subscribed;
 use crate::memory::{Kept, KeptMemory};
 
 /// The memory of a member's texts. Its record has at most as many bytes, and `__consumer_offsets` takes records of twice as many.
@@ -434,24 +433,6 @@ impl ConsumerGroup {
         self.changed.insert(Change::Group);
     }
 
-    /// The names that a member subscribes to, with those that its pattern matches.
-    pub(super) fn subscribed_names<'a>(&'a self, profile: &'a Profile) -> impl Iterator<Item = &'a str> {
-        let pattern = profile.pattern.as_ref().and_then(|pattern| self.patterns.get(pattern));
-        let matched = pattern.into_iter().flat_map(|pattern| &pattern.topics);
-        profile.names.iter().chain(matched).map(String::as_str)
-    }
-
-    /// All names that members subscribe to.
-    pub(crate) fn all_names(&self) -> BTreeSet<&str> {
-        let profiles = self.members.values().map(|member| &member.profile);
-        profiles.flat_map(|profile| self.subscribed_names(profile)).collect()
-    }
-
-    /// The same names, copied.
-    pub(super) fn subscribed(&self) -> Subscribed {
-        Subscribed::To(self.all_names().into_iter().map(str::to_owned).collect())
-    }
-
     /// Replaces the targets of members, and stops the assignor; with `None` it runs again. Names of no members are ignored.
     pub(super) fn fix_targets(&mut self, now_ms: i64, targets: Option<BTreeMap<String, BTreeSet<Place>>>) {
         self.targets_are_fixed = targets.is_some();
@@ -484,17 +465,7 @@ impl ConsumerGroup {
     fn assign(&mut self, settings: &GroupSettings, lookup: &dyn TopicLookup) {
         let preferred = self.preferred_assignor().and_then(Assignor::of_name);
         let assignor = preferred.or_else(|| settings.assignors.first().copied()).unwrap_or(Assignor::Uniform);
-        let mut topics = BTreeMap::new();
-        let mut candidates = Vec::with_capacity(self.members.len());
-        for (id, member) in &self.members {
-            let subscribed = self.subscribed_topics(&member.profile, lookup);
-            candidates.push(Candidate {
-                instance_id: member.profile.instance_id.clone(),
-                topics: subscribed.keys().copied().collect(),
-                before: self.targets.get(id).cloned().unwrap_or_default(),
-            });
-            topics.extend(subscribed);
-        }
+        let (candidates, topics) = self.candidates(lookup);
         let targets = assign(assignor, &candidates, &topics);
         let before = self.target_bytes();
         let ids: Vec<String> = self.members.keys().cloned().collect();

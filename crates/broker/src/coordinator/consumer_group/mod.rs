@@ -22,6 +22,8 @@ pub(crate) mod group;
 pub(crate) mod member;
 pub(crate) mod migration;
 #[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
 mod model_tests;
 pub(crate) mod patterns;
 mod reconcile;

@@ -10,14 +10,14 @@
 //! A member gives up partitions in its old epoch and gets new ones in the next. So a partition never has two owners
 //! (Kafka's `CurrentAssignmentBuilder`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ottla_protocol::{ErrorCode, Uuid};
+use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::group::{Change, ConsumerGroup, Refusal, TopicLookup};
-use super::member::{Assigned, Member, MemberState, Place, Profile};
+use super::member::{Assigned, Member, MemberState, Place};
 
 /// A member's state after a step.
 struct Step {
@@ -151,14 +151,5 @@ impl ConsumerGroup {
         member.revoking = revoking;
         self.changed.insert(Change::Current(member_id.to_owned()));
         has_changed
-    }
-
-    /// The subscribed topics that exist, with their numbers of partitions.
-    pub(super) fn subscribed_topics(
-        &self,
-        profile: &Profile,
-        lookup: &dyn TopicLookup,
-    ) -> BTreeMap<Uuid, i32> {
-        self.subscribed_names(profile).filter_map(|name| lookup.by_name(name)).collect()
     }
 }

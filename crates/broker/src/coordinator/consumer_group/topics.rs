@@ -1,11 +1,76 @@
-//! The topics of a group: those that its patterns match, and a hash that changes with them.
+//! The topics of a group: those that its members name and its patterns match, and a hash that changes with them.
+//!
+//! Members mostly have equal subscriptions: the topics of each subscription are collected once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use ottla_protocol::Uuid;
+
+use super::assignor::Candidate;
 use super::group::{Change, ConsumerGroup, TopicLookup};
+use super::member::Profile;
 use super::patterns::ResolvedPattern;
+use crate::coordinator::subscribed::Subscribed;
 
 impl ConsumerGroup {
+    /// The names that a member subscribes to, with those that its pattern matches.
+    fn subscribed_names<'a>(&'a self, profile: &'a Profile) -> impl Iterator<Item = &'a str> {
+        let pattern = profile.pattern.as_ref().and_then(|pattern| self.patterns.get(pattern));
+        let matched = pattern.into_iter().flat_map(|pattern| &pattern.topics);
+        profile.names.iter().chain(matched).map(String::as_str)
+    }
+
+    /// All names that members subscribe to.
+    pub(super) fn all_names(&self) -> BTreeSet<&str> {
+        let mut lists: BTreeSet<&BTreeSet<String>> = BTreeSet::new();
+        let mut patterns: BTreeSet<&str> = BTreeSet::new();
+        for Profile { names, pattern, .. } in self.members.values().map(|member| &member.profile) {
+            lists.insert(names);
+            patterns.extend(pattern.as_deref());
+        }
+        let matched = patterns.into_iter().filter_map(|pattern| self.patterns.get(pattern));
+        let matched = matched.flat_map(|pattern| &pattern.topics);
+        lists.into_iter().flatten().chain(matched).map(String::as_str).collect()
+    }
+
+    /// The same names, copied.
+    pub(super) fn subscribed(&self) -> Subscribed {
+        Subscribed::To(self.all_names().into_iter().map(str::to_owned).collect())
+    }
+
+    /// The subscribed topics that exist, with their numbers of partitions.
+    pub(super) fn subscribed_topics(
+        &self,
+        profile: &Profile,
+        lookup: &dyn TopicLookup,
+    ) -> BTreeMap<Uuid, i32> {
+        self.subscribed_names(profile).filter_map(|name| lookup.by_name(name)).collect()
+    }
+
+    /// The members for the assignor, in the order of their ids, and the numbers of partitions of all their topics.
+    pub(super) fn candidates(&self, lookup: &dyn TopicLookup) -> (Vec<Candidate>, BTreeMap<Uuid, i32>) {
+        let mut all_topics: BTreeMap<Uuid, i32> = BTreeMap::new();
+        let mut of_subscriptions = BTreeMap::new();
+        let mut candidates = Vec::with_capacity(self.members.len());
+        for (id, member) in &self.members {
+            let profile = &member.profile;
+            let subscription = (&profile.names, profile.pattern.as_deref());
+            let topics = of_subscriptions.entry(subscription).or_insert_with(|| {
+                let topics = self.subscribed_topics(profile, lookup);
+                let ids: BTreeSet<Uuid> = topics.keys().copied().collect();
+                all_topics.extend(topics);
+                Arc::new(ids)
+            });
+            candidates.push(Candidate {
+                instance_id: profile.instance_id.clone(),
+                topics: topics.clone(),
+                before: self.targets.get(id).cloned().unwrap_or_default(),
+            });
+        }
+        (candidates, all_topics)
+    }
+
     /// Takes matched patterns. Returns whether one matches other topics than before.
     pub(super) fn resolve(&mut self, resolved: &BTreeMap<String, ResolvedPattern>) -> bool {
         let mut has_changed = false;

@@ -1,0 +1,145 @@
+//! The steps and the memory of groups with many members, patterns and partitions.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ottla_protocol::Uuid;
+use tokio::time::Instant;
+
+use super::assignor::Assignor;
+use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal, TopicLookup};
+use super::patterns::ResolvedPattern;
+use crate::memory::KeptMemory;
+
+const GROUP: &str = "billing";
+
+/// Topics that count how often one of them is looked up.
+#[derive(Default)]
+struct Topics {
+    version: u64,
+    by_name: BTreeMap<String, (Uuid, i32)>,
+    lookups: Cell<usize>,
+}
+
+impl Topics {
+    fn put(&mut self, name: &str, partitions: i32) {
+        self.version += 1;
+        let id = Uuid((self.by_name.len() as u128 + 1).to_be_bytes());
+        self.by_name.insert(name.to_owned(), (id, partitions));
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.by_name.keys().cloned().collect()
+    }
+}
+
+impl TopicLookup for Topics {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn by_name(&self, name: &str) -> Option<(Uuid, i32)> {
+        self.lookups.set(self.lookups.get() + 1);
+        self.by_name.get(name).copied()
+    }
+
+    fn name_of(&self, id: Uuid) -> Option<String> {
+        self.by_name.iter().find(|(_, (known, _))| *known == id).map(|(name, _)| name.clone())
+    }
+}
+
+fn settings() -> GroupSettings {
+    GroupSettings {
+        session_timeout: Duration::from_secs(45),
+        heartbeat_interval: Duration::from_secs(5),
+        rebalance_heartbeat_interval: Duration::from_secs(1),
+        assignment_interval: Duration::ZERO,
+        members_max: 1_000,
+        assignors: vec![Assignor::Uniform],
+    }
+}
+
+fn new_group(memory: &KeptMemory) -> ConsumerGroup {
+    let kept = memory.keep(ConsumerGroup::bytes(GROUP)).expect("there is room");
+    ConsumerGroup::new(memory.clone(), kept)
+}
+
+/// A member that joins with these names.
+fn join(id: &str, names: &[&str]) -> Beat {
+    Beat {
+        member_id: id.into(),
+        rebalance_timeout_ms: Some(30_000),
+        names: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+        owned: Some(BTreeSet::new()),
+        ..Beat::default()
+    }
+}
+
+fn send(group: &mut ConsumerGroup, now_ms: i64, beat: Beat, topics: &Topics) -> Result<BeatAnswer, Refusal> {
+    group.heartbeat(Instant::now(), now_ms, beat, &settings(), topics)
+}
+
+/// Each join looked up all topics once for every member.
+#[test]
+fn the_topics_of_equal_subscriptions_are_looked_up_once() {
+    let mut topics = Topics::default();
+    for at in 0..500 {
+        topics.put(&format!("t{at}"), 1);
+    }
+    let mut group = new_group(&KeptMemory::new(64 << 20));
+    let resolved = ResolvedPattern { topics: topics.names(), ..Default::default() };
+    let resolved = BTreeMap::from([(".*".to_owned(), resolved)]);
+    let joins = |at: usize| Beat {
+        pattern: Some(".*".into()),
+        resolved: resolved.clone(),
+        ..join(&format!("m{at:03}"), &[])
+    };
+    for at in 0..199 {
+        send(&mut group, 1_000, joins(at), &topics).expect("a member");
+    }
+    topics.lookups.set(0);
+    send(&mut group, 1_000, joins(199), &topics).expect("a member");
+    // For the hash of the topics, for the assignor, and for the step of the member.
+    assert!(topics.lookups.get() <= 3 * 500, "{} lookups", topics.lookups.get());
+    assert_eq!(group.targets.values().map(BTreeSet::len).sum::<usize>(), 500);
+}
+
+/// Names and topics are those that a walk over all members finds.
+#[test]
+fn shared_subscriptions_have_the_topics_of_each_member() {
+    let mut topics = Topics::default();
+    for name in ["a", "b", "c", "d"] {
+        topics.put(name, 2);
+    }
+    let mut group = new_group(&KeptMemory::new(64 << 20));
+    let pattern = |names: &[&str]| ResolvedPattern {
+        topics: names.iter().map(ToString::to_string).collect(),
+        ..Default::default()
+    };
+    let resolved = BTreeMap::from([("[bc]".to_owned(), pattern(&["b", "c"])), ("d".into(), pattern(&["d"]))]);
+    let joins = |id: &str, names: &[&str], pattern: &str| Beat {
+        pattern: Some(pattern.into()),
+        resolved: resolved.clone(),
+        ..join(id, names)
+    };
+    // The pattern of the last one is not matched yet.
+    let members: [(&str, &[&str], &str, &[&str]); 5] = [
+        ("m1", &["a"], "[bc]", &["a", "b", "c"]),
+        ("m2", &["a"], "", &["a"]),
+        ("m3", &["a"], "[bc]", &["a", "b", "c"]),
+        ("m4", &[], "d", &["d"]),
+        ("m5", &["unknown"], "x", &[]),
+    ];
+    for (id, names, pattern, _) in members {
+        send(&mut group, 1_000, joins(id, names, pattern), &topics).expect("a member");
+    }
+    assert_eq!(group.all_names(), BTreeSet::from(["a", "b", "c", "d", "unknown"]));
+    let (candidates, all) = group.candidates(&topics);
+    assert_eq!(all.len(), 4);
+    for ((id, _, _, expected), candidate) in members.iter().zip(&candidates) {
+        let expected: BTreeSet<Uuid> = expected.iter().map(|name| topics.by_name[*name].0).collect();
+        assert_eq!(*candidate.topics, expected, "{id}");
+    }
+    assert!(std::sync::Arc::ptr_eq(&candidates[0].topics, &candidates[2].topics));
+}
