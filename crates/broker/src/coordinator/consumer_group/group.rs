@@ -18,6 +18,9 @@ use crate::memory::{Kept, KeptMemory};
 /// The memory of a member's texts. Its record has at most as many bytes, and `__consumer_offsets` takes records of twice as many.
 pub(in crate::coordinator) const MEMBER_BYTES_MAX: usize = 5 << 20;
 
+/// A target assignment without room in `memory.max.bytes` is computed again after this time: it takes as long as one with room.
+const NO_ROOM_RETRY: Duration = Duration::from_secs(5);
+
 /// The topics of the cluster.
 pub(crate) trait TopicLookup {
     /// A number that changes with every creation, deletion and enlargement of a topic.
@@ -114,6 +117,8 @@ pub(crate) struct ConsumerGroup {
     /// The epoch of the target assignment.
     pub(crate) assignment_epoch: i32,
     pub(super) assigned_at_ms: i64,
+    /// The time at which `memory.max.bytes` had no room for the last target assignment; `None` if it had room.
+    no_room_at_ms: Option<i64>,
     pub(crate) members: BTreeMap<String, Member>,
     pub(super) targets: BTreeMap<String, BTreeSet<Place>>,
     /// A test has set the targets: the assignor does not run.
@@ -143,6 +148,7 @@ impl ConsumerGroup {
             metadata_hash: 0,
             assignment_epoch: 0,
             assigned_at_ms: 0,
+            no_room_at_ms: None,
             members: BTreeMap::new(),
             targets: BTreeMap::new(),
             targets_are_fixed: false,
@@ -253,6 +259,7 @@ impl ConsumerGroup {
         if self.is_assignment_due(now_ms, settings) {
             self.retarget(now_ms, settings, lookup);
         }
+        self.check_room(now_ms, member_id)?;
         let is_other = has_new_subscription || has_new_topics;
         let has_new_partitions = self.reconcile(now, member_id, owned.as_ref(), is_other, lookup)?;
         Ok(Advance { has_new_partitions, has_new_subscription: is_other })
@@ -261,7 +268,21 @@ impl ConsumerGroup {
     /// Returns whether the next heartbeat computes a target assignment.
     pub(super) fn is_assignment_due(&self, now_ms: i64, settings: &GroupSettings) -> bool {
         let is_over = is_interval_over(self.assigned_at_ms, settings.assignment_interval, now_ms);
-        self.assignment_epoch < self.epoch && (is_over || self.assignment_epoch == 0)
+        let waits = self.no_room_at_ms.is_some_and(|at_ms| !is_interval_over(at_ms, NO_ROOM_RETRY, now_ms));
+        self.assignment_epoch < self.epoch && (is_over || self.assignment_epoch == 0) && !waits
+    }
+
+    /// Refuses a member without partitions while there is no room for the group's target assignment. Others keep the partitions that
+    /// they have. A member that has just joined leaves the group.
+    fn check_room(&mut self, now_ms: i64, member_id: &str) -> Result<(), Refusal> {
+        let has_target = self.targets.get(member_id).is_some_and(|target| !target.is_empty());
+        if self.no_room_at_ms.is_none() || has_target {
+            return Ok(());
+        }
+        if self.members.get(member_id).is_some_and(|member| member.epoch == 0) {
+            self.dismiss(now_ms, &[member_id.to_owned()]);
+        }
+        Err(Refusal::new(ErrorCode::GroupMaxSizeReached, no_room()))
     }
 
     /// Finds the member or creates it.
@@ -449,25 +470,35 @@ impl ConsumerGroup {
         self.take_targets(now_ms);
     }
 
+    /// Computes the target assignment. Without room for it, the group keeps the one before.
     fn retarget(&mut self, now_ms: i64, settings: &GroupSettings, lookup: &dyn TopicLookup) {
-        if !self.targets_are_fixed {
-            self.assign(settings, lookup);
+        if self.targets_are_fixed || self.assign(settings, lookup) {
+            self.take_targets(now_ms);
+            return;
         }
-        self.take_targets(now_ms);
+        let epoch = self.epoch;
+        tracing::warn!(epoch, "memory.max.bytes has no room for the target assignment of a consumer group");
+        self.no_room_at_ms = Some(now_ms);
     }
 
     fn take_targets(&mut self, now_ms: i64) {
+        self.no_room_at_ms = None;
         self.assignment_epoch = self.epoch;
         self.assigned_at_ms = now_ms;
         self.changed.insert(Change::TargetEpoch);
     }
 
-    fn assign(&mut self, settings: &GroupSettings, lookup: &dyn TopicLookup) {
+    /// Returns `false`, and changes nothing, if `memory.max.bytes` has no room for the targets.
+    fn assign(&mut self, settings: &GroupSettings, lookup: &dyn TopicLookup) -> bool {
         let preferred = self.preferred_assignor().and_then(Assignor::of_name);
         let assignor = preferred.or_else(|| settings.assignors.first().copied()).unwrap_or(Assignor::Uniform);
         let (candidates, topics) = self.candidates(lookup);
         let targets = assign(assignor, &candidates, &topics);
-        let before = self.target_bytes();
+        let (before, after) = (self.target_bytes(), bytes_of_targets(targets.iter()));
+        if after > before && !self.kept.grow(after - before) {
+            return false;
+        }
+        self.kept.release(before.saturating_sub(after));
         let ids: Vec<String> = self.members.keys().cloned().collect();
         for (id, target) in ids.into_iter().zip(targets) {
             if self.targets.get(&id).is_none_or(|before| *before != target) {
@@ -475,16 +506,14 @@ impl ConsumerGroup {
                 self.changed.insert(Change::Target(id));
             }
         }
-        self.count_targets(before);
+        true
     }
 
-    /// The memory of the target assignment, and as much for the partitions that members have.
     pub(super) fn target_bytes(&self) -> usize {
-        let places: usize = self.targets.values().map(BTreeSet::len).sum();
-        places * 2 * 3 * size_of::<(Place, i32)>()
+        bytes_of_targets(self.targets.values())
     }
 
-    /// Counts the memory of the target assignment. It follows from the members and topics, which have limits of their own.
+    /// Counts the memory of targets that were kept before, or that have fewer partitions now.
     pub(super) fn count_targets(&mut self, before: usize) {
         let after = self.target_bytes();
         self.kept.add(after.saturating_sub(before));
@@ -535,6 +564,7 @@ impl ConsumerGroup {
         self.forget_patterns();
         self.bump();
         if self.members.is_empty() {
+            self.no_room_at_ms = None;
             // KAFKA-20442: nothing is left to assign.
             self.assignment_epoch = self.epoch;
             self.assigned_at_ms = now_ms;
@@ -570,6 +600,12 @@ impl ConsumerGroup {
         }
         self.members.values().map(deadline).min()
     }
+}
+
+/// The memory of a target assignment, and as much for the partitions that members have.
+fn bytes_of_targets<'a>(targets: impl Iterator<Item = &'a BTreeSet<Place>>) -> usize {
+    let places: usize = targets.map(BTreeSet::len).sum();
+    places * 2 * 3 * size_of::<(Place, i32)>()
 }
 
 /// An older epoch is good if the answer with the newer one was lost.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ottla_protocol::Uuid;
+use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
 use super::assignor::Assignor;
@@ -142,4 +142,54 @@ fn shared_subscriptions_have_the_topics_of_each_member() {
         assert_eq!(*candidate.topics, expected, "{id}");
     }
     assert!(std::sync::Arc::ptr_eq(&candidates[0].topics, &candidates[2].topics));
+}
+
+/// 10,000 groups of a topic without partitions yet grew to 11 GB when it was created with 10,000, and no other group had room.
+#[test]
+fn targets_of_new_partitions_are_limited_by_the_memory() {
+    let max = 8 << 20;
+    let memory = KeptMemory::new(max);
+    let mut topics = Topics::default();
+    let mut groups: Vec<ConsumerGroup> = (0..30).map(|_| new_group(&memory)).collect();
+    for group in &mut groups {
+        send(group, 1_000, join("m", &["t"]), &topics).expect("a member");
+    }
+    topics.put("t", 5_000);
+    let beat = |epoch| Beat { member_id: "m".into(), epoch, ..Beat::default() };
+    let mut served = Vec::new();
+    for (at, group) in groups.iter_mut().enumerate() {
+        match send(group, 10_000, beat(2), &topics) {
+            Ok(answer) => {
+                assert_eq!(answer.assignment.map(|places| places.len()), Some(5_000));
+                served.push(at);
+            }
+            Err(refusal) => assert_eq!(refusal.code, ErrorCode::GroupMaxSizeReached),
+        }
+        assert!(memory.used_bytes() <= max, "{} bytes", memory.used_bytes());
+    }
+    assert!((5..20).contains(&served.len()), "{} groups have room", served.len());
+    // The group is tried again when others have gone, after some time.
+    let mut last = groups.pop().expect("a group");
+    groups.clear();
+    assert!(send(&mut last, 14_999, beat(2), &topics).is_err());
+    let answer = send(&mut last, 15_000, beat(2), &topics).expect("there is room");
+    assert_eq!(answer.assignment.map(|places| places.len()), Some(5_000));
+}
+
+/// A member that has partitions does not lose them because a new topic has no room.
+#[test]
+fn a_group_keeps_its_targets_if_there_is_no_room_for_new_ones() {
+    let memory = KeptMemory::new(1 << 20);
+    let mut topics = Topics::default();
+    topics.put("t", 4);
+    let mut group = new_group(&memory);
+    send(&mut group, 1_000, join("m1", &["t", "u"]), &topics).expect("a member");
+    topics.put("u", 10_000);
+    let beat = Beat { member_id: "m1".into(), epoch: 2, ..Beat::default() };
+    let answer = send(&mut group, 10_000, beat, &topics).expect("it keeps its partitions");
+    assert_eq!((answer.epoch, answer.assignment), (2, None));
+    let refused = send(&mut group, 10_001, join("m2", &["t", "u"]), &topics);
+    assert_eq!(refused.map_err(|refusal| refusal.code), Err(ErrorCode::GroupMaxSizeReached));
+    assert!(!group.members.contains_key("m2") && group.members.contains_key("m1"));
+    assert_eq!(group.target("m1").count(), 4);
 }
