@@ -180,9 +180,9 @@ async fn resolve(
         let mut topics = BTreeSet::new();
         for first in (0..names.len()).step_by(QUICK_MATCHES_MAX) {
             let (names, compiled) = (names.clone(), compiled.clone());
-            let matching = move |_: &Cluster| -> Vec<String> {
+            let matching = move |_: &Cluster| -> Vec<Arc<str>> {
                 let part = names.iter().skip(first).take(QUICK_MATCHES_MAX);
-                part.filter(|name| compiled.is_match(name)).map(ToString::to_string).collect()
+                part.filter(|name| compiled.is_match(name)).cloned().collect()
             };
             topics.extend(if is_quick {
                 matching(cluster)

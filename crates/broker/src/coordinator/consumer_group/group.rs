@@ -135,8 +135,8 @@ pub(crate) struct ConsumerGroup {
     /// By this time every member has sent a heartbeat in the group's epoch.
     known_to_all_at: Option<Instant>,
     memory: KeptMemory,
-    /// The memory of the group and of its target assignment.
-    kept: Kept,
+    /// The memory of the group, of its target assignment and of the topics of its patterns.
+    pub(super) kept: Kept,
 }
 
 impl ConsumerGroup {
@@ -244,6 +244,7 @@ impl ConsumerGroup {
         let Beat { member_id, owned, resolved, .. } = beat;
         let (has_new_subscription, has_new_assignor) = self.update(now, beat)?;
         let has_new_topics = self.resolve(resolved);
+        self.check_pattern(now_ms, member_id, resolved)?;
         if has_new_subscription || has_new_topics || self.seen_topics != Some(lookup.version()) {
             self.forget_patterns();
             let hash = self.hash_of_topics(lookup);
@@ -279,10 +280,33 @@ impl ConsumerGroup {
         if self.no_room_at_ms.is_none() || has_target {
             return Ok(());
         }
+        Err(self.refuse_without_room(now_ms, member_id))
+    }
+
+    /// Refuses a member with a new pattern if there is no room for the topics that it matches.
+    fn check_pattern(
+        &mut self,
+        now_ms: i64,
+        member_id: &str,
+        resolved: &BTreeMap<String, ResolvedPattern>,
+    ) -> Result<(), Refusal> {
+        let pattern = self.members.get(member_id).and_then(|member| member.profile.pattern.as_ref());
+        let is_refused = pattern
+            .is_some_and(|pattern| resolved.contains_key(pattern) && !self.patterns.contains_key(pattern));
+        if !is_refused {
+            return Ok(());
+        }
+        // The next heartbeat of another member acts on what has changed nevertheless.
+        self.seen_topics = None;
+        self.bump();
+        Err(self.refuse_without_room(now_ms, member_id))
+    }
+
+    fn refuse_without_room(&mut self, now_ms: i64, member_id: &str) -> Refusal {
         if self.members.get(member_id).is_some_and(|member| member.epoch == 0) {
             self.dismiss(now_ms, &[member_id.to_owned()]);
         }
-        Err(Refusal::new(ErrorCode::GroupMaxSizeReached, no_room()))
+        Refusal::new(ErrorCode::GroupMaxSizeReached, no_room())
     }
 
     /// Finds the member or creates it.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::{ErrorCode, Uuid};
@@ -29,8 +30,8 @@ impl Topics {
         self.by_name.insert(name.to_owned(), (id, partitions));
     }
 
-    fn names(&self) -> BTreeSet<String> {
-        self.by_name.keys().cloned().collect()
+    fn names(&self) -> BTreeSet<Arc<str>> {
+        self.by_name.keys().map(|name| Arc::<str>::from(name.as_str())).collect()
     }
 }
 
@@ -114,7 +115,7 @@ fn shared_subscriptions_have_the_topics_of_each_member() {
     }
     let mut group = new_group(&KeptMemory::new(64 << 20));
     let pattern = |names: &[&str]| ResolvedPattern {
-        topics: names.iter().map(ToString::to_string).collect(),
+        topics: names.iter().map(|name| Arc::<str>::from(*name)).collect(),
         ..Default::default()
     };
     let resolved = BTreeMap::from([("[bc]".to_owned(), pattern(&["b", "c"])), ("d".into(), pattern(&["d"]))]);
@@ -141,7 +142,7 @@ fn shared_subscriptions_have_the_topics_of_each_member() {
         let expected: BTreeSet<Uuid> = expected.iter().map(|name| topics.by_name[*name].0).collect();
         assert_eq!(*candidate.topics, expected, "{id}");
     }
-    assert!(std::sync::Arc::ptr_eq(&candidates[0].topics, &candidates[2].topics));
+    assert!(Arc::ptr_eq(&candidates[0].topics, &candidates[2].topics));
 }
 
 /// 10,000 groups of a topic without partitions yet grew to 11 GB when it was created with 10,000, and no other group had room.
@@ -192,4 +193,33 @@ fn a_group_keeps_its_targets_if_there_is_no_room_for_new_ones() {
     assert_eq!(refused.map_err(|refusal| refusal.code), Err(ErrorCode::GroupMaxSizeReached));
     assert!(!group.members.contains_key("m2") && group.members.contains_key("m1"));
     assert_eq!(group.target("m1").count(), 4);
+}
+
+/// The topics that patterns matched were not counted: 1,000 patterns and 5,000 topics took 300 MB.
+#[test]
+fn topics_that_patterns_match_are_limited_by_the_memory() {
+    let memory = KeptMemory::new(256 << 10);
+    let mut topics = Topics::default();
+    let mut group = new_group(&memory);
+    let used = memory.used_bytes();
+    let joins = |id: &str, names: &BTreeSet<Arc<str>>| {
+        let found = ResolvedPattern { topics: names.clone(), ..Default::default() };
+        let resolved = BTreeMap::from([(".*".to_owned(), found)]);
+        Beat { pattern: Some(".*".into()), resolved, ..join(id, &[]) }
+    };
+    let many: BTreeSet<Arc<str>> = (0..10_000).map(|at| Arc::<str>::from(format!("t{at}"))).collect();
+    let refused = send(&mut group, 1_000, joins("m1", &many), &topics);
+    assert_eq!(refused.map_err(|refusal| refusal.code), Err(ErrorCode::GroupMaxSizeReached));
+    assert!(group.members.is_empty() && group.patterns.is_empty());
+    assert_eq!(memory.used_bytes(), used);
+    topics.put("t1", 4);
+    let epoch = send(&mut group, 1_000, joins("m1", &topics.names()), &topics).expect("a member").epoch;
+    let one = memory.used_bytes();
+    // The group keeps the topics that it has if there is no room for more.
+    let beat = Beat { epoch, names: None, owned: None, ..joins("m1", &many) };
+    send(&mut group, 2_000, beat, &topics).expect("a heartbeat");
+    assert_eq!((memory.used_bytes(), group.target("m1").count()), (one, 4));
+    send(&mut group, 3_000, Beat { member_id: "m1".into(), epoch: -1, ..Beat::default() }, &topics)
+        .expect("the member leaves");
+    assert_eq!(memory.used_bytes(), used);
 }

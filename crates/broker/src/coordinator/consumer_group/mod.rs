@@ -19,10 +19,10 @@ pub(crate) mod assignor;
 pub(crate) mod classic;
 mod commits;
 pub(crate) mod group;
-pub(crate) mod member;
-pub(crate) mod migration;
 #[cfg(test)]
 mod limit_tests;
+pub(crate) mod member;
+pub(crate) mod migration;
 #[cfg(test)]
 mod model_tests;
 pub(crate) mod patterns;

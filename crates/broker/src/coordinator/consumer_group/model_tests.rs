@@ -464,7 +464,7 @@ fn heartbeats_are_frequent_until_every_member_has_its_target() {
 fn a_pattern_follows_new_topics() {
     let mut world = world_of_four();
     let resolved = |names: &[&str]| {
-        let topics = names.iter().map(ToString::to_string).collect();
+        let topics = names.iter().map(|name| std::sync::Arc::<str>::from(*name)).collect();
         BTreeMap::from([("o.*".to_owned(), ResolvedPattern { topics, ..Default::default() })])
     };
     let joins =

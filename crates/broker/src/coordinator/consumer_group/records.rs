@@ -5,6 +5,7 @@
 //! (KAFKA-19862).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -109,9 +110,10 @@ impl ConsumerGroup {
             group.set_epoch_seen();
         }
         for (pattern, value) in stored.patterns {
-            let topics = value.topics.into_iter().collect();
+            let topics = value.topics.into_iter().map(Arc::<str>::from).collect();
             // The topics are matched again at the next heartbeat.
             let resolved = ResolvedPattern { topics, version: -1, acls_version: 0, at_ms: value.timestamp };
+            group.kept.add(resolved.bytes(&pattern));
             group.patterns.insert(pattern, resolved);
         }
         let mut current = stored.current;
@@ -237,7 +239,7 @@ impl ConsumerGroup {
             Change::Pattern(pattern) => {
                 let value = self.patterns.get(pattern).map(|resolved| {
                     let value = ConsumerGroupRegularExpressionValue {
-                        topics: resolved.topics.iter().cloned().collect(),
+                        topics: resolved.topics.iter().map(ToString::to_string).collect(),
                         version: resolved.version,
                         timestamp: resolved.at_ms,
                     };

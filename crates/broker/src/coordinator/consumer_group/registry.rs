@@ -1,6 +1,8 @@
 //! The consumer groups of the cluster: their writes, and the task that handles their deadlines.
 
 mod classic_requests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +14,11 @@ use tokio::time::Instant;
 
 use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal, TopicLookup};
 use super::member::Place;
-use super::patterns::PatternVersions;
+use super::patterns::{PatternVersions, ResolvedPattern};
 use super::records::StoredConsumerGroup;
 use super::settings::settings_of;
 use crate::cluster::Cluster;
-use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadline};
+use crate::coordinator::deadlines::{Deadline, Deadlines, is_interval_over, keep_time, move_deadline};
 use crate::coordinator::group::Group;
 use crate::coordinator::group_log::group_record;
 use crate::coordinator::name_locks::{PARTS, part_of};
@@ -25,6 +27,9 @@ use crate::coordinator::offsets::MembersForExpiry;
 use crate::coordinator::subscribed::Subscribed;
 use crate::internal_topics::{InternalRecord, Written};
 use crate::memory::KeptMemory;
+
+/// After this time another heartbeat matches the patterns of a group: the client of the one before may have gone meanwhile.
+const MATCHING_MAX: Duration = Duration::from_secs(30);
 
 /// The consumer groups.
 #[derive(Debug)]
@@ -54,6 +59,8 @@ struct Entry {
     before: Vec<InternalRecord>,
     /// The settings, and the version of the configurations that they were read from.
     settings: Option<(u64, Arc<GroupSettings>)>,
+    /// The time at which a heartbeat began to match the patterns of the group.
+    matching_since_ms: Option<i64>,
 }
 
 impl TopicLookup for Cluster {
@@ -93,6 +100,9 @@ impl ConsumerGroups {
         let Some(entry) = by_id.get_mut(group_id) else { return Err(not_found(group_id)) };
         let settings = entry.settings(cluster, group_id);
         let leaves = beat.epoch < 0;
+        if beat.resolved.keys().any(|pattern| entry.group.patterns.contains_key(pattern)) {
+            entry.matching_since_ms = None;
+        }
         let answer = entry.group.heartbeat(now, now_ms, beat, &settings, &**cluster);
         if answer.is_err() && is_new && entry.group.members.is_empty() {
             by_id.remove(group_id);
@@ -251,8 +261,8 @@ impl ConsumerGroups {
         }
     }
 
-    /// The patterns that must be matched before a heartbeat: those of the group that were matched with older topics or ACLs or
-    /// long ago, and that of the heartbeat if it is new.
+    /// The patterns that must be matched before a heartbeat: that of the heartbeat if it is new, and those of the group that were
+    /// matched with older topics or ACLs or long ago. While another heartbeat matches the latter, the group keeps their topics.
     pub(crate) fn unresolved(
         &self,
         group_id: &str,
@@ -260,16 +270,25 @@ impl ConsumerGroups {
         versions: PatternVersions,
         now_ms: i64,
     ) -> Vec<String> {
-        let state = self.lock(group_id);
-        let known = state.by_id.get(group_id).map(|entry| &entry.group.patterns);
-        let is_current = |pattern: &str| {
-            let resolved = known.and_then(|known| known.get(pattern));
-            resolved.is_some_and(|resolved| resolved.is_current(versions, now_ms))
+        let pattern = pattern.filter(|pattern| !pattern.is_empty());
+        let mut state = self.lock(group_id);
+        let Some(entry) = state.by_id.get_mut(group_id) else {
+            return pattern.map(str::to_owned).into_iter().collect();
         };
-        let mut all: BTreeSet<&str> =
-            known.into_iter().flatten().map(|(pattern, _)| pattern.as_str()).collect();
-        all.extend(pattern.filter(|pattern| !pattern.is_empty()));
-        all.into_iter().filter(|pattern| !is_current(pattern)).map(str::to_owned).collect()
+        let known = &entry.group.patterns;
+        let new = pattern.filter(|pattern| !known.contains_key(*pattern)).map(str::to_owned);
+        let since = entry.matching_since_ms;
+        if since.is_some_and(|since_ms| !is_interval_over(since_ms, MATCHING_MAX, now_ms)) {
+            return new.into_iter().collect();
+        }
+        let is_old = |resolved: &ResolvedPattern| !resolved.is_current(versions, now_ms);
+        let old = known.iter().filter(|(_, resolved)| is_old(resolved)).map(|(pattern, _)| pattern.clone());
+        let mut all: Vec<String> = old.collect();
+        if !all.is_empty() {
+            entry.matching_since_ms = Some(now_ms);
+        }
+        all.extend(new);
+        all
     }
 
     /// Calls `look` with a group, if it is one of this protocol.
@@ -388,7 +407,14 @@ fn lock(shard: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl Entry {
     fn new(group: ConsumerGroup) -> Self {
-        Self { group, deadline: None, written: None, before: Vec::new(), settings: None }
+        Self {
+            group,
+            deadline: None,
+            written: None,
+            before: Vec::new(),
+            settings: None,
+            matching_since_ms: None,
+        }
     }
 
     /// The settings of the group, which are read again after a change of any configuration.

@@ -17,8 +17,8 @@ impl ConsumerGroup {
     /// The names that a member subscribes to, with those that its pattern matches.
     fn subscribed_names<'a>(&'a self, profile: &'a Profile) -> impl Iterator<Item = &'a str> {
         let pattern = profile.pattern.as_ref().and_then(|pattern| self.patterns.get(pattern));
-        let matched = pattern.into_iter().flat_map(|pattern| &pattern.topics);
-        profile.names.iter().chain(matched).map(String::as_str)
+        let matched = pattern.into_iter().flat_map(|pattern| &pattern.topics).map(|name| &**name);
+        profile.names.iter().map(String::as_str).chain(matched)
     }
 
     /// All names that members subscribe to.
@@ -30,8 +30,8 @@ impl ConsumerGroup {
             patterns.extend(pattern.as_deref());
         }
         let matched = patterns.into_iter().filter_map(|pattern| self.patterns.get(pattern));
-        let matched = matched.flat_map(|pattern| &pattern.topics);
-        lists.into_iter().flatten().chain(matched).map(String::as_str).collect()
+        let matched = matched.flat_map(|pattern| &pattern.topics).map(|name| &**name);
+        lists.into_iter().flatten().map(String::as_str).chain(matched).collect()
     }
 
     /// The same names, copied.
@@ -71,19 +71,28 @@ impl ConsumerGroup {
         (candidates, all_topics)
     }
 
-    /// Takes matched patterns. Returns whether one matches other topics than before.
+    /// Takes matched patterns. Returns whether one matches other topics than before. Without room in `memory.max.bytes`, a pattern
+    /// gets no new topics, and a new pattern is not taken.
     pub(super) fn resolve(&mut self, resolved: &BTreeMap<String, ResolvedPattern>) -> bool {
         let mut has_changed = false;
-        for (pattern, topics) in resolved {
-            if let Some(before) = self.patterns.get_mut(pattern).filter(|it| it.topics == topics.topics) {
-                // The record remains: after a restart the pattern is matched again in any case.
-                (before.version, before.acls_version, before.at_ms) =
-                    (topics.version, topics.acls_version, topics.at_ms);
-                continue;
+        for (pattern, found) in resolved {
+            let mut found = found.clone();
+            let known = self.patterns.get(pattern);
+            let (before, mut after) = (known.map_or(0, |known| known.bytes(pattern)), found.bytes(pattern));
+            if after > before && !self.kept.grow(after - before) {
+                tracing::warn!(pattern, "memory.max.bytes has no room for the topics that a pattern matches");
+                let Some(known) = known else { continue };
+                found.topics.retain(|name| known.topics.contains(name));
+                after = found.bytes(pattern);
             }
-            has_changed = true;
-            self.patterns.insert(pattern.clone(), topics.clone());
-            self.changed.insert(Change::Pattern(pattern.clone()));
+            self.kept.release(before.saturating_sub(after));
+            let is_same = known.is_some_and(|known| known.topics == found.topics);
+            self.patterns.insert(pattern.clone(), found);
+            // With the same topics the record remains: after a restart the pattern is matched again in any case.
+            if !is_same {
+                has_changed = true;
+                self.changed.insert(Change::Pattern(pattern.clone()));
+            }
         }
         has_changed
     }
@@ -98,7 +107,9 @@ impl ConsumerGroup {
         let unused: Vec<String> =
             self.patterns.keys().filter(|pattern| !used.contains(pattern.as_str())).cloned().collect();
         for pattern in unused {
-            self.patterns.remove(&pattern);
+            if let Some(known) = self.patterns.remove(&pattern) {
+                self.kept.release(known.bytes(&pattern));
+            }
             self.changed.insert(Change::Pattern(pattern));
         }
     }
