@@ -53,6 +53,7 @@ mod test_overrides;
 mod topics;
 mod transaction_coordinator;
 mod transactions;
+mod txn_offset_commit;
 mod unread_responses;
 mod versions;
 mod wide_requests;

@@ -3,16 +3,16 @@
 //! Version 3 brought the member and its generation (KIP-447), so that a member that has lost its partitions is refused.
 //! Version 5 adds the group's partition to the transaction by itself (KIP-890).
 
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::txn_offset_commit::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
+use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::coordinate;
 use super::offsets::check_offset;
 use super::{Api, RequestContext};
-use crate::coordinator::offsets::Committed;
+use crate::coordinator::offsets::{At, Committed};
 use crate::internal_topics::Producer;
 use crate::partition::Partition;
 use crate::transaction_approval::ApprovalRequest;
@@ -26,7 +26,10 @@ const KNOWS_ABORTABLE_FROM: i16 = 4;
 impl Api for TxnOffsetCommitRequest {
     async fn handle(self, context: RequestContext) -> TxnOffsetCommitResponse {
         match commit(&self, &context).await {
-            Ok(()) => respond(self, |topic, partition| check(&context, topic, partition)),
+            Ok(codes) => {
+                let mut codes = codes.into_iter();
+                respond(self, |_, _| codes.next().unwrap_or(ErrorCode::UnknownServerError))
+            }
             Err(code) => self.refuse(&context, code),
         }
     }
@@ -36,13 +39,44 @@ impl Api for TxnOffsetCommitRequest {
     }
 }
 
-async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> Result<(), ErrorCode> {
-    let TxnOffsetCommitRequest { group_id, generation_id, member_id, group_instance_id, .. } = request;
+/// Commits the offsets that can be committed. Returns the error of each one, in the order of the request.
+async fn commit(
+    request: &TxnOffsetCommitRequest,
+    context: &RequestContext,
+) -> Result<Vec<ErrorCode>, ErrorCode> {
+    let group_id = &request.group_id;
     if group_id.is_empty() {
         return Err(ErrorCode::InvalidGroupId);
     }
     let cluster = context.cluster();
     let partition = coordinate(context, group_id).await?;
+    check_member(request, context)?;
+    let ids_before = topic_ids(request, context);
+    let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
+    approve(request, context, &partition).await?;
+    // Again: the member may have left, and topics may be deleted, since the transaction's coordinator was asked.
+    check_member(request, context)?;
+    let codes = check_all(request, context, &ids_before);
+    let offsets = offsets_of(request, &codes, cluster.clock.now_ms());
+    // Again, under the lock of the log: the transaction may have ended since it was approved.
+    let is_open = || {
+        let at = TopicPartition { topic: partition.topic.clone(), index: partition.index };
+        let identity = ProducerIdentity { id: producer.id, epoch: producer.epoch };
+        cluster.check_open(&request.transactional_id, identity, &at)
+    };
+    match cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets, is_open).await {
+        // There is no room for the offsets: the producer may abort and go on.
+        Err(ErrorCode::PolicyViolation) if context.version >= KNOWS_ABORTABLE_FROM => {
+            Err(ErrorCode::TransactionAbortable)
+        }
+        result => result.map(|()| codes),
+    }
+}
+
+/// Refuses a member that is not in the group's current generation, and a group that has no such offsets.
+fn check_member(request: &TxnOffsetCommitRequest, context: &RequestContext) -> Result<(), ErrorCode> {
+    let TxnOffsetCommitRequest { group_id, generation_id, member_id, group_instance_id, .. } = request;
+    let cluster = context.cluster();
     if cluster.share_groups.contains(group_id) {
         return Err(ErrorCode::GroupIdNotFound);
     }
@@ -56,38 +90,48 @@ async fn commit(request: &TxnOffsetCommitRequest, context: &RequestContext) -> R
         if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, true, places) }
     });
     match checked {
-        Some(checked) => checked.map_err(code_in_transaction)?,
-        None => {
-            cluster.groups.check_commit_in_transaction(group_id, member_id, instance_id, *generation_id)?;
-        }
+        Some(checked) => checked.map_err(code_in_transaction),
+        None => cluster.groups.check_commit_in_transaction(group_id, member_id, instance_id, *generation_id),
     }
-    let now_ms = cluster.clock.now_ms();
-    let mut offsets = Vec::new();
-    for topic in &request.topics {
-        for partition in &topic.partitions {
-            if check(context, &topic.name, partition) == ErrorCode::None {
-                let metadata = partition.committed_metadata.clone().unwrap_or_default();
-                let epoch = partition.committed_leader_epoch;
-                let committed = Committed::new(partition.committed_offset, epoch, metadata, now_ms);
-                offsets.push(((topic.name.clone(), partition.partition_index), committed));
+}
+
+/// The id of each topic, if it exists.
+fn topic_ids(request: &TxnOffsetCommitRequest, context: &RequestContext) -> Vec<Option<Uuid>> {
+    let id = |name: &str| context.cluster().topic(name).map(|topic| topic.id);
+    request.topics.iter().map(|topic| id(&topic.name)).collect()
+}
+
+/// Returns the error of each offset. A topic that has another id than before was deleted meanwhile.
+fn check_all(
+    request: &TxnOffsetCommitRequest,
+    context: &RequestContext,
+    ids_before: &[Option<Uuid>],
+) -> Vec<ErrorCode> {
+    let ids = topic_ids(request, context);
+    let mut codes = Vec::new();
+    for ((topic, id), id_before) in request.topics.iter().zip(ids).zip(ids_before) {
+        codes.extend(topic.partitions.iter().map(|partition| {
+            if id == *id_before {
+                check(context, &topic.name, partition)
+            } else {
+                ErrorCode::UnknownTopicOrPartition
             }
-        }
+        }));
     }
-    let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
-    approve(request, context, &partition).await?;
-    // Again, under the lock of the log: the transaction may have ended since it was approved.
-    let is_open = || {
-        let at = TopicPartition { topic: partition.topic.clone(), index: partition.index };
-        let identity = ProducerIdentity { id: producer.id, epoch: producer.epoch };
-        cluster.check_open(&request.transactional_id, identity, &at)
-    };
-    match cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets, is_open).await {
-        // There is no room for the offsets: the producer may abort and go on.
-        Err(ErrorCode::PolicyViolation) if context.version >= KNOWS_ABORTABLE_FROM => {
-            Err(ErrorCode::TransactionAbortable)
-        }
-        result => result,
-    }
+    codes
+}
+
+/// The offsets without an error.
+fn offsets_of(request: &TxnOffsetCommitRequest, codes: &[ErrorCode], now_ms: i64) -> Vec<(At, Committed)> {
+    let all = request.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(move |partition| {
+            let metadata = partition.committed_metadata.clone().unwrap_or_default();
+            let epoch = partition.committed_leader_epoch;
+            let committed = Committed::new(partition.committed_offset, epoch, metadata, now_ms);
+            ((topic.name.clone(), partition.partition_index), committed)
+        })
+    });
+    all.zip(codes).filter(|(_, code)| **code == ErrorCode::None).map(|(offset, _)| offset).collect()
 }
 
 /// Kafka's code for a member epoch that is not current: producers know the old name of it only, and take others for fatal.
@@ -123,7 +167,7 @@ fn check(context: &RequestContext, topic: &str, partition: &TxnOffsetCommitReque
 
 fn respond(
     request: TxnOffsetCommitRequest,
-    code: impl Fn(&str, &TxnOffsetCommitRequestPartition) -> ErrorCode,
+    mut code: impl FnMut(&str, &TxnOffsetCommitRequestPartition) -> ErrorCode,
 ) -> TxnOffsetCommitResponse {
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| TxnOffsetCommitResponsePartition {
