@@ -116,7 +116,7 @@ impl Cluster {
         if planned.remembered.contains(&name) {
             let reason = format!(
                 "topic `{name}` was deleted, and offsets that groups have committed to it could not be removed: the log names the \
-                 partition that cannot be written; the next creation tries again"
+                 partition that cannot be read or written; the next creation and the next start try again"
             );
             return Err(storage_refusal(&reason));
         }
@@ -403,13 +403,12 @@ impl Cluster {
     /// Removes the coordinators' records of a deleted topic.
     fn forget_deleted(&self, id: Uuid, name: &str) -> Result<(), OpenError> {
         let exists = lock(&self.journal).get(&topic_key(name)).is_some();
-        if !exists {
-            self.forget_topic(name)?;
-        }
-        self.forget_share_topic(id)?;
+        // An error of one stops none of the others.
+        let offsets = if exists { Ok(()) } else { self.forget_topic(name) };
+        let groups = self.forget_share_topic(id);
         self.share_leader.forget_topic(id);
-        self.forget_share_states(id)?;
-        Ok(())
+        let states = self.forget_share_states(id);
+        offsets.and(groups).and(states)
     }
 
     /// Deletes a topic with its data.

@@ -621,3 +621,41 @@ fn offsets_of_a_deleted_topic_do_not_return_if_those_of_one_group_cannot_be_writ
     let (broker, _) = start(&storage);
     assert!(groups.iter().all(|group| of_group(&broker, group).is_none()), "the topic is there again");
 }
+
+/// The deletion was taken for complete while a partition of the offsets was offline, and the next topic of that name began with them.
+#[test]
+fn offsets_of_a_deleted_topic_do_not_return_if_their_partition_was_offline() {
+    let storage = MemStorage::new();
+    let (broker, mut connection) = start(&storage);
+    for group in ["billing", "shipping"] {
+        commit(&mut connection, group, "returns", 7);
+    }
+    let broken = broker.cluster().group_partition("billing");
+    assert_ne!(broken, broker.cluster().group_partition("shipping"));
+    broker.stop();
+    let path = format!("{TOPIC}-{broken}/00000000000000000000.log");
+    let sound = storage.contents(&path).expect("there");
+    let mut damaged = sound.clone();
+    let last = damaged.len() - 3;
+    damaged[last] ^= 1;
+    storage.set_contents(&path, &damaged);
+    let (broker, mut connection) = start(&storage);
+    let request = DeleteTopicsRequest { topic_names: vec!["returns".into()], ..Default::default() };
+    assert_eq!(connection.ask(5, &request).expect("an answer").responses[0].error_code, ErrorCode::None);
+    assert_eq!(broker.cluster().committed_offset("shipping", "returns", 0), None);
+    let topic = CreatableTopic {
+        name: "returns".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
+    let created = connection.ask(7, &request).expect("an answer").topics[0].error_code;
+    assert_eq!(created, ErrorCode::KafkaStorageError);
+    broker.stop();
+    storage.set_contents(&path, &sound);
+    let (broker, mut connection) = start(&storage);
+    assert_eq!(committed(&mut connection, "billing", "returns"), -1, "the topic is there again");
+    commit(&mut connection, "billing", "returns", 1);
+    broker.stop();
+}

@@ -107,12 +107,23 @@ impl Cluster {
 
     /// Removes every group's offsets of a topic, durably: a topic of the same name starts without any. Those of one group that cannot be
     /// written stop no others. Blocks.
+    ///
+    /// # Errors
+    /// The first offset that cannot be removed. Those of an offline partition are not known: a start that can read them removes them.
     pub(crate) fn forget_topic(&self, topic: &str) -> Result<(), OpenError> {
         let mut first_error = Ok(());
         for (group, which) in self.offsets.of_topic(topic) {
             if let Some(partition) = self.internal_partition(TOPIC, &group) {
                 first_error = first_error.and(self.forget_offsets(&partition, &group, &which));
             }
+        }
+        let partitions = self.topic(TOPIC.name()).map(|topic| topic.partitions.clone()).unwrap_or_default();
+        if let Some(partition) = partitions.iter().find(|partition| partition.unavailable().is_some()) {
+            first_error = first_error.and(Err(LogError::Io {
+                dir: format!("{}-{}", partition.topic, partition.index),
+                doing: format!("remove the offsets of topic {topic}"),
+                source: std::io::Error::other("the partition is offline"),
+            }));
         }
         Ok(first_error?)
     }
