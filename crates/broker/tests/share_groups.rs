@@ -20,7 +20,7 @@ use crate::common::{PATIENCE, Raw, batch};
 
 pub(crate) const GROUP: &str = "workers";
 
-fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
+pub(crate) fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
     start_with(storage, |_| {})
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn partitions(response: &ShareGroupHeartbeatResponse) -> usize {
     topics.iter().map(|topic| topic.partitions.len()).sum()
 }
 
-fn topic_id(connection: &mut Raw, name: &str) -> Uuid {
+pub(crate) fn topic_id(connection: &mut Raw, name: &str) -> Uuid {
     let topic = m::metadata::MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
     let request = m::metadata::MetadataRequest { topics: Some(vec![topic]), ..Default::default() };
     connection.ask(12, &request).expect("an answer").topics[0].topic_id
@@ -93,7 +93,7 @@ pub(crate) fn offsets(connection: &mut Raw, topic: Option<&str>) -> Vec<(String,
 }
 
 /// The error of the request, and those of the partitions.
-fn alter(connection: &mut Raw, topic: &str, starts: &[(i32, i64)]) -> (ErrorCode, Vec<ErrorCode>) {
+pub(crate) fn alter(connection: &mut Raw, topic: &str, starts: &[(i32, i64)]) -> (ErrorCode, Vec<ErrorCode>) {
     use m::alter_share_group_offsets as a;
     let partitions =
         starts.iter().map(|(partition_index, start_offset)| a::AlterShareGroupOffsetsRequestPartition {
@@ -117,7 +117,7 @@ fn delete_offsets(connection: &mut Raw, topic: &str) -> (ErrorCode, Vec<ErrorCod
     (answer.error_code, answer.responses.iter().map(|topic| topic.error_code).collect())
 }
 
-fn delete_group(connection: &mut Raw) -> ErrorCode {
+pub(crate) fn delete_group(connection: &mut Raw) -> ErrorCode {
     let request = m::delete_groups::DeleteGroupsRequest { groups_names: vec![GROUP.into()] };
     connection.ask(2, &request).expect("an answer").results[0].error_code
 }
@@ -138,7 +138,7 @@ fn listed(connection: &mut Raw, of_type: &str) -> Vec<[String; 4]> {
     groups.map(|it| [it.group_id, it.group_type, it.protocol_type, it.group_state]).collect()
 }
 
-fn read_state(
+pub(crate) fn read_state(
     connection: &mut Raw,
     topic_id: Uuid,
     leader_epoch: i32,

@@ -34,15 +34,14 @@ impl ShareStates {
     ///
     /// # Errors
     /// INVALID_REQUEST if the state is not initialized; FENCED_LEADER_EPOCH; UNKNOWN_TOPIC_OR_PARTITION;
-    /// COORDINATOR_NOT_AVAILABLE if the log cannot be written.
+    /// COORDINATOR_NOT_AVAILABLE if the log is offline or cannot be written.
     pub(crate) async fn read(
         &self,
         cluster: &Arc<Cluster>,
         key: &SharePartitionKey,
         leader_epoch: i32,
     ) -> Result<ShareState, ErrorCode> {
-        let partition = cluster.internal_partition(TOPIC, &key.coordinator_key());
-        let partition = partition.ok_or(ErrorCode::InvalidRequest)?;
+        let partition = online_partition(cluster, key)?.ok_or(ErrorCode::InvalidRequest)?;
         self.check(cluster, key)?;
         let context = cluster.share_write_context();
         let decide = |table: &ShareTable| {
@@ -73,8 +72,7 @@ impl ShareStates {
         key: &SharePartitionKey,
         change: StateChange,
     ) -> Result<(), ErrorCode> {
-        let partition = cluster.internal_partition(TOPIC, &key.coordinator_key());
-        let partition = partition.ok_or(ErrorCode::InvalidRequest)?;
+        let partition = online_partition(cluster, key)?.ok_or(ErrorCode::InvalidRequest)?;
         self.check(cluster, key)?;
         let context = cluster.share_write_context();
         let decide = |table: &ShareTable| Ok((Some(table.decide_write(key, &change, context)?), ()));
@@ -84,7 +82,7 @@ impl ShareStates {
     /// Begins a state at an offset, which may be [`UNINITIALIZED`]. A state that is there is replaced.
     ///
     /// # Errors
-    /// FENCED_STATE_EPOCH; UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION if `memory.max.bytes` has no room.
+    /// FENCED_STATE_EPOCH; UNKNOWN_TOPIC_OR_PARTITION; COORDINATOR_NOT_AVAILABLE; POLICY_VIOLATION if `memory.max.bytes` has no room.
     pub(crate) async fn initialize(
         &self,
         cluster: &Arc<Cluster>,
@@ -92,13 +90,37 @@ impl ShareStates {
         state_epoch: i32,
         start_offset: i64,
     ) -> Result<(), ErrorCode> {
-        check_partition(cluster, key)?;
-        let partition = cluster.coordinator_partition(TOPIC, &key.coordinator_key()).await?;
+        let now_ms = cluster.clock.now_ms();
+        let decide = |table: &ShareTable| table.decide_initialize(key, (state_epoch, start_offset), now_ms);
+        self.begin(cluster, key, decide).await
+    }
+
+    /// [`ShareStates::initialize`] for the group coordinator: a state of an earlier group with this name is replaced, too, however high
+    /// its epoch is.
+    pub(crate) async fn initialize_for_group(
+        &self,
+        cluster: &Arc<Cluster>,
+        key: &SharePartitionKey,
+        group_epoch: i32,
+        start_offset: i64,
+    ) -> Result<(), ErrorCode> {
         let now_ms = cluster.clock.now_ms();
         let decide = |table: &ShareTable| {
-            Ok((Some(table.decide_initialize(key, (state_epoch, start_offset), now_ms)?), ()))
+            let state_epoch = table.state_epoch_for(key, group_epoch);
+            table.decide_initialize(key, (state_epoch, start_offset), now_ms)
         };
-        self.append(cluster, &partition, key, decide).await?;
+        self.begin(cluster, key, decide).await
+    }
+
+    async fn begin(
+        &self,
+        cluster: &Arc<Cluster>,
+        key: &SharePartitionKey,
+        decide: impl FnOnce(&ShareTable) -> Result<ShareRecord, ErrorCode>,
+    ) -> Result<(), ErrorCode> {
+        check_partition(cluster, key)?;
+        let partition = cluster.coordinator_partition(TOPIC, &key.coordinator_key()).await?;
+        self.append(cluster, &partition, key, |table| Ok((Some(decide(table)?), ()))).await?;
         // The deletion of a topic removes the states that it finds.
         if let Err(code) = check_partition(cluster, key) {
             self.delete(cluster, key).await?;
@@ -110,15 +132,13 @@ impl ShareStates {
     /// Deletes a state. It is no error if there is none.
     ///
     /// # Errors
-    /// COORDINATOR_NOT_AVAILABLE if the log cannot be written.
+    /// COORDINATOR_NOT_AVAILABLE if the log is offline or cannot be written.
     pub(crate) async fn delete(
         &self,
         cluster: &Arc<Cluster>,
         key: &SharePartitionKey,
     ) -> Result<(), ErrorCode> {
-        let Some(partition) = cluster.internal_partition(TOPIC, &key.coordinator_key()) else {
-            return Ok(());
-        };
+        let Some(partition) = online_partition(cluster, key)? else { return Ok(()) };
         let decide = |table: &ShareTable| Ok((table.decide_delete(key), ()));
         self.append(cluster, &partition, key, decide).await
     }
@@ -126,14 +146,14 @@ impl ShareStates {
     /// The state without its batches. A state that was never initialized looks like an uninitialized one.
     ///
     /// # Errors
-    /// UNKNOWN_TOPIC_OR_PARTITION; COORDINATOR_NOT_AVAILABLE if the log cannot be written.
+    /// UNKNOWN_TOPIC_OR_PARTITION; COORDINATOR_NOT_AVAILABLE if the log is offline or cannot be written.
     pub(crate) async fn summary(
         &self,
         cluster: &Arc<Cluster>,
         key: &SharePartitionKey,
     ) -> Result<ShareState, ErrorCode> {
         check_partition(cluster, key)?;
-        let Some(partition) = cluster.internal_partition(TOPIC, &key.coordinator_key()) else {
+        let Some(partition) = online_partition(cluster, key)? else {
             return Ok(lock(&self.table).summary(key));
         };
         self.append(cluster, &partition, key, |table| Ok((None, table.summary(key)))).await
@@ -238,6 +258,18 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// Returns the partition that has a state, if the topic of the states exists.
+///
+/// # Errors
+/// COORDINATOR_NOT_AVAILABLE if the partition is offline: its states are not known.
+fn online_partition(cluster: &Cluster, key: &SharePartitionKey) -> Result<Option<Arc<Partition>>, ErrorCode> {
+    let partition = cluster.internal_partition(TOPIC, &key.coordinator_key());
+    if partition.as_ref().is_some_and(|partition| partition.unavailable().is_some()) {
+        return Err(ErrorCode::CoordinatorNotAvailable);
+    }
+    Ok(partition)
 }
 
 fn check_partition(cluster: &Cluster, key: &SharePartitionKey) -> Result<(), ErrorCode> {

@@ -141,6 +141,12 @@ impl ShareTable {
         }))
     }
 
+    /// The epoch of a state that a group begins: the group's, or one above that of a state which an earlier group of this name has left.
+    pub(super) fn state_epoch_for(&self, key: &SharePartitionKey, group_epoch: i32) -> i32 {
+        let seen = self.entries.get(key).map(|entry| entry.seen_state_epoch);
+        seen.filter(|seen| *seen > group_epoch).map_or(group_epoch, |seen| seen.saturating_add(1))
+    }
+
     /// A number that changes when another state of the share-partition begins.
     pub(super) fn incarnation(&self, key: &SharePartitionKey) -> Option<u64> {
         self.entries.get(key).map(|entry| entry.incarnation)
