@@ -47,6 +47,7 @@ mod security;
 mod share_fetch;
 mod share_groups;
 mod share_initialization;
+mod share_pruning;
 mod share_state_offline;
 mod snapshots;
 mod test_kit;

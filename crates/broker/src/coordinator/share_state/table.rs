@@ -251,22 +251,25 @@ impl ShareTable {
         self.entries.keys().filter(|key| key.topic == topic).cloned().collect()
     }
 
-    /// The snapshots that replace those of states that did not change for `cold_ms`, in one partition of
-    /// `__share_group_state`: without them, the first record of a quiet state would keep all later ones. None if every state
-    /// has one.
-    pub(super) fn cold_snapshots(
-        &self,
-        partition: i32,
-        cold_ms: i64,
-        now_ms: i64,
-    ) -> Vec<(SharePartitionKey, ShareRecord)> {
+    /// The states that did not change for `cold_ms`, in one partition of `__share_group_state`. They need a new snapshot: without it, the
+    /// first record of a quiet state would keep all later ones. None if every state has one.
+    pub(super) fn cold_states(&self, partition: i32, cold_ms: i64, now_ms: i64) -> Vec<SharePartitionKey> {
         let here = || self.entries.iter().filter(|(_, entry)| entry.snapshot_at.0 == partition);
         if here().all(|(_, entry)| entry.created_ms != entry.written_ms) {
             return Vec::new();
         }
-        let is_cold = |entry: &Entry| now_ms - entry.written_ms >= cold_ms;
-        let cold = here().filter(|(_, entry)| is_cold(entry));
-        cold.map(|(key, entry)| (key.clone(), ShareRecord::Snapshot(entry.cold_snapshot(now_ms)))).collect()
+        here().filter(|(_, entry)| entry.is_cold(cold_ms, now_ms)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The snapshot that replaces that of a state, if it did not change for `cold_ms`.
+    pub(super) fn cold_snapshot(
+        &self,
+        key: &SharePartitionKey,
+        cold_ms: i64,
+        now_ms: i64,
+    ) -> Option<ShareRecord> {
+        let entry = self.entries.get(key).filter(|entry| entry.is_cold(cold_ms, now_ms))?;
+        Some(ShareRecord::Snapshot(entry.cold_snapshot(now_ms)))
     }
 
     /// The offset of the first snapshot in a partition of `__share_group_state`: no state needs an earlier record. `None` if
@@ -278,6 +281,10 @@ impl ShareTable {
 }
 
 impl Entry {
+    fn is_cold(&self, cold_ms: i64, now_ms: i64) -> bool {
+        now_ms - self.written_ms >= cold_ms
+    }
+
     /// Returns `true` if a snapshot of the state with this change would be too large for a batch.
     fn has_too_many_with(&self, change: &StateChange) -> bool {
         if self.state.batches.len() + change.batches.len() <= BATCHES_MAX {
@@ -386,6 +393,15 @@ mod tests {
             Ok(state)
         }
 
+        /// The new snapshots of states that did not change for 100 ms.
+        fn cold_snapshots(&self, now_ms: i64) -> Vec<(SharePartitionKey, ShareRecord)> {
+            let snapshot = |key: SharePartitionKey| {
+                let record = self.table.cold_snapshot(&key, 100, now_ms)?;
+                Some((key, record))
+            };
+            self.table.cold_states(0, 100, now_ms).into_iter().filter_map(snapshot).collect()
+        }
+
         /// The state after a start that reads the log from this offset on.
         fn replayed(&self, from: usize) -> ShareTable {
             let mut table = ShareTable::new(KeptMemory::new(1 << 20));
@@ -468,14 +484,14 @@ mod tests {
     fn quiet_states_get_new_snapshots_once() {
         let mut story = Story::new();
         story.initialize(1, 0).expect("a new state");
-        assert!(story.table.cold_snapshots(0, 100, 104).is_empty(), "it is not old");
-        let cold = story.table.cold_snapshots(0, 100, 105);
+        assert!(story.cold_snapshots(104).is_empty(), "it is not old");
+        let cold = story.cold_snapshots(105);
         assert_eq!(cold.len(), 1);
         for (key, record) in cold {
             story.append(&key, record);
         }
         assert_eq!(story.table.first_snapshot(0), Some(1));
-        assert!(story.table.cold_snapshots(0, 100, 900).is_empty(), "every state has one");
+        assert!(story.cold_snapshots(900).is_empty(), "every state has one");
         assert_eq!(story.table.first_snapshot(1), None);
     }
 
