@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::Cluster;
+use crate::internal_topics::InternalTopic;
 use crate::transactions::metadata::{ProducerIdentity, TopicPartition, TransactionVersion};
 
 /// The partitions of a transactional Produce request whose logs have no open transaction of its producer.
@@ -44,7 +45,7 @@ impl Cluster {
             let added = self.add_to_transaction(id, producer, &partitions, TransactionVersion::V2).await;
             return vec![added.map_err(code); partitions.len()];
         }
-        let verify = |partition| self.transactions.verify(id, producer, partition).map_err(code);
+        let verify = |partition| self.verify_in_transaction(id, producer, partition).map_err(code);
         partitions.iter().map(verify).collect()
     }
 }
@@ -60,7 +61,24 @@ impl Cluster {
         if self.overrides.approves_transactions() {
             return Ok(());
         }
-        self.transactions.verify(id, producer, partition).map_err(|code| denial(code, true, true))
+        self.verify_in_transaction(id, producer, partition).map_err(|code| denial(code, true, true))
+    }
+
+    /// Returns `Ok` if the partition belongs to the producer's ongoing transaction.
+    ///
+    /// # Errors
+    /// COORDINATOR_NOT_AVAILABLE if the id's partition of `__transaction_state` is offline: its transactions are not known.
+    pub(crate) fn verify_in_transaction(
+        &self,
+        id: &str,
+        producer: ProducerIdentity,
+        partition: &TopicPartition,
+    ) -> Result<(), ErrorCode> {
+        let coordinated = self.internal_partition(InternalTopic::TransactionState, id);
+        if coordinated.is_some_and(|partition| partition.unavailable().is_some()) {
+            return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        self.transactions.verify(id, producer, partition)
     }
 }
 

@@ -1,4 +1,4 @@
-//! TxnOffsetCommit while the group or its topics change.
+//! TxnOffsetCommit while the group or its topics change, or the transaction's coordinator is not available.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -22,9 +22,9 @@ use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAss
 use ottla_protocol::messages::txn_offset_commit::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
-use ottla_wire::ReadAt;
+use ottla_wire::{ReadAt, Seal};
 
-use crate::common::{PATIENCE, Raw, framed};
+use crate::common::{PATIENCE, Raw, batch, framed, produce_request};
 
 const GROUP: &str = "billing";
 const TOPIC: &str = "orders";
@@ -276,5 +276,42 @@ fn a_topic_that_is_deleted_while_the_transaction_is_approved_gets_no_offsets() {
     assert_eq!(codes, [ErrorCode::UnknownTopicOrPartition, ErrorCode::None]);
     assert_eq!(stable_code(&mut other, "returns"), ErrorCode::None);
     assert_eq!(stable_code(&mut other, TOPIC), ErrorCode::UnstableOffsetCommit);
+    broker.stop();
+}
+
+/// The transactions of the partition were not known, and the answer was INVALID_PRODUCER_ID_MAPPING, which is fatal.
+#[test]
+fn a_producer_retries_while_the_partition_of_its_transactions_is_offline() {
+    let disk = HeldDisk::default();
+    let (broker, mut connection, _) = start(&disk);
+    let request = request(&mut connection, None, &[TOPIC]);
+    broker.stop();
+    let is_log =
+        |path: &String| path.starts_with("__transaction_state-") && path.rsplit('.').next() == Some("log");
+    for path in disk.disk.paths().into_iter().filter(is_log) {
+        let mut bytes = disk.disk.contents(&path).expect("there");
+        if bytes.len() > 3 {
+            let last = bytes.len() - 3;
+            bytes[last] ^= 1;
+            disk.disk.set_contents(&path, &bytes);
+        }
+    }
+    let (broker, mut connection, _) = start(&disk);
+    for version in [4, 5] {
+        let answer = connection.ask(version, &request).expect("an answer");
+        let code = answer.topics[0].partitions[0].error_code;
+        assert_eq!(code, ErrorCode::CoordinatorLoadInProgress, "version {version}");
+    }
+    let seal = Seal {
+        producer_id: request.producer_id,
+        producer_epoch: request.producer_epoch,
+        base_sequence: 0,
+        transactional: true,
+        ..Seal::default()
+    };
+    let mut produce = produce_request(TOPIC, -1, &batch(&[b"x"], &seal));
+    produce.transactional_id = Some(TRANSACTIONAL_ID.into());
+    let answer = connection.ask(11, &produce).expect("an answer");
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::NotEnoughReplicas);
     broker.stop();
 }

@@ -101,7 +101,8 @@ async fn add(
     if transaction.verify_only {
         return results(topics, |topic, index| {
             let partition = TopicPartition { topic: topic.into(), index };
-            let code = cluster.transactions.verify(id, producer, &partition).err().unwrap_or(ErrorCode::None);
+            let code =
+                cluster.verify_in_transaction(id, producer, &partition).err().unwrap_or(ErrorCode::None);
             match code {
                 ErrorCode::TransactionAbortable if context.version < KNOWS_ABORTABLE_FROM => {
                     ErrorCode::InvalidTxnState

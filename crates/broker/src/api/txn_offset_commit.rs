@@ -62,7 +62,7 @@ async fn commit(
     let is_open = || {
         let at = TopicPartition { topic: partition.topic.clone(), index: partition.index };
         let identity = ProducerIdentity { id: producer.id, epoch: producer.epoch };
-        cluster.check_open(&request.transactional_id, identity, &at)
+        cluster.check_open(&request.transactional_id, identity, &at).map_err(code_of_denial)
     };
     match cluster.commit_offsets_in_transaction(&partition, group_id, producer, offsets, is_open).await {
         // There is no room for the offsets: the producer may abort and go on.
@@ -154,11 +154,12 @@ async fn approve(
         knows_abortable: context.version >= KNOWS_ABORTABLE_FROM,
     };
     let approved = context.cluster().approve_transaction(approval).await;
-    match approved.into_iter().next().unwrap_or(Err(ErrorCode::UnknownServerError)) {
-        // The retriable error of this request.
-        Err(ErrorCode::NotEnoughReplicas) => Err(ErrorCode::CoordinatorLoadInProgress),
-        result => result,
-    }
+    approved.into_iter().next().unwrap_or(Err(ErrorCode::UnknownServerError)).map_err(code_of_denial)
+}
+
+/// The retriable error of this request, in the place of that of Produce.
+fn code_of_denial(code: ErrorCode) -> ErrorCode {
+    if code == ErrorCode::NotEnoughReplicas { ErrorCode::CoordinatorLoadInProgress } else { code }
 }
 
 fn check(context: &RequestContext, topic: &str, partition: &TxnOffsetCommitRequestPartition) -> ErrorCode {
