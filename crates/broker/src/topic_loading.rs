@@ -9,6 +9,7 @@ use ottla_protocol::Uuid;
 use crate::cluster::{Cluster, OpenError, lock};
 use crate::config::TopicConfig;
 use crate::data_dir::{self, Format, Metadata};
+use crate::internal_topics;
 use crate::lifecycle::topic_record;
 use crate::offset_floors::floor_of;
 use crate::partition::{Partition, PartitionIdentity};
@@ -34,7 +35,8 @@ impl Cluster {
                 let floor = floor_of(&journal, id, index).unwrap_or(0);
                 (topics.len(), PartitionIdentity { topic: name.clone(), topic_id: id, index, floor })
             }));
-            let config = TopicConfig::from_values(record.configs);
+            let mut config = TopicConfig::from_values(record.configs);
+            internal_topics::add_missing_settings(&name, &mut config);
             let (replication, assignments) = (record.replication, record.replicas);
             topics.push(Topic { name, id, config, replication, assignments, partitions: Vec::new() });
         }

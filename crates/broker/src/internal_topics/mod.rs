@@ -85,9 +85,7 @@ impl InternalTopic {
         ] {
             settings.set(name, &value).expect("the values are allowed: a test creates the topics");
         }
-        if self == Self::ShareGroupState {
-            settings.set("retention.ms", "-1").expect("the value is allowed: a test creates the topic");
-        }
+        add_missing_settings(self.name(), &mut settings);
         settings
     }
 }
@@ -95,6 +93,19 @@ impl InternalTopic {
 /// Returns whether a topic is one of the coordinators'.
 pub(crate) fn is_internal(topic: &str) -> bool {
     InternalTopic::of_name(topic).is_some()
+}
+
+/// Keeps the states of share groups whatever the broker's defaults are: a quiet state has no later record. Earlier versions created the
+/// topic without some of these settings.
+pub(crate) fn add_missing_settings(topic: &str, config: &mut TopicConfig) {
+    if topic != InternalTopic::ShareGroupState.name() {
+        return;
+    }
+    for name in ["retention.bytes", "retention.ms"] {
+        if !config.values().contains_key(name) {
+            config.set(name, "-1").expect("the value is allowed: a test creates the topic");
+        }
+    }
 }
 
 /// Limits the memory of an internal topic's logs: there are 50 of each.
@@ -118,6 +129,7 @@ fn java_hash(text: &str) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Durability;
 
     /// The hashes are from Java.
     #[test]
@@ -140,11 +152,35 @@ mod tests {
             let is_compacted = topic != InternalTopic::ShareGroupState;
             let policy = if is_compacted { "compact" } else { "delete" };
             assert_eq!(settings.values()["cleanup.policy"], policy);
-            let retention = settings.values().get("retention.ms").map(String::as_str);
-            assert_eq!(retention, (!is_compacted).then_some("-1"));
+            for name in ["retention.bytes", "retention.ms"] {
+                let retention = settings.values().get(name).map(String::as_str);
+                assert_eq!(retention, (!is_compacted).then_some("-1"), "{name}");
+            }
             assert_eq!(settings.values()["segment.bytes"], "104857600");
             assert!(is_internal(topic.name()));
         }
         assert!(!is_internal("__consumer_offsets2") && !is_internal("orders"));
+    }
+
+    /// The topic had the broker's `log.retention.bytes`, and the states of quiet share-partitions were deleted.
+    #[test]
+    fn the_states_of_share_groups_are_kept_whatever_the_defaults_are() {
+        let mut defaults = TopicConfig::default();
+        for name in ["retention.bytes", "retention.ms"] {
+            defaults.set(name, "1000").expect("allowed");
+        }
+        // Of an earlier version.
+        let mut config = TopicConfig::default();
+        config.set("retention.ms", "-1").expect("allowed");
+        add_missing_settings("__share_group_state", &mut config);
+        let log_config = config.log_config(&defaults, Durability::Disk);
+        assert_eq!((log_config.retention_bytes, log_config.retention_ms), (None, None));
+        // The choice of an administrator stays.
+        config.set("retention.bytes", "5000").expect("allowed");
+        add_missing_settings("__share_group_state", &mut config);
+        assert_eq!(config.log_config(&defaults, Durability::Disk).retention_bytes, Some(5000));
+        let mut other = TopicConfig::default();
+        add_missing_settings("orders", &mut other);
+        assert!(other.values().is_empty());
     }
 }
