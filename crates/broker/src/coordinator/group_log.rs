@@ -55,7 +55,7 @@ impl Group {
     }
 
     fn must_save(&self) -> bool {
-        // Members that join are still those of the last generation.
+        // While members join, the record has those of the last generation.
         self.stored.is_stale && !matches!(self.state, State::Syncing)
     }
 
@@ -88,9 +88,11 @@ impl Group {
         self.stored.written = Some(written);
     }
 
-    fn to_record(&self, now_ms: i64) -> GroupMetadataValue {
+    pub(super) fn to_record(&self, now_ms: i64) -> GroupMetadataValue {
         let ms = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
-        let members = self.members.iter().map(|(id, member)| GroupMetadataValueMember {
+        // A member with news is left out: after a restart it joins as a new one, which starts a rebalance.
+        let formed = self.members.iter().filter(|(_, member)| !member.has_news);
+        let members = formed.map(|(id, member)| GroupMetadataValueMember {
             member_id: id.to_string(),
             group_instance_id: member.instance_id.clone(),
             client_id: member.client_id.to_string(),
@@ -100,13 +102,14 @@ impl Group {
             subscription: member.metadata(&self.protocol),
             assignment: member.assignment.clone(),
         });
+        let members: Vec<GroupMetadataValueMember> = members.collect();
         GroupMetadataValue {
             protocol_type: self.protocol_type.to_string(),
             generation: self.generation,
-            protocol: Some(self.protocol.to_string()).filter(|_| !self.members.is_empty()),
-            leader: self.leader.as_deref().map(str::to_owned),
+            protocol: Some(self.protocol.to_string()).filter(|_| !members.is_empty()),
+            leader: self.leader.as_deref().map(str::to_owned).filter(|_| !members.is_empty()),
             current_state_timestamp: now_ms,
-            members: members.collect(),
+            members,
         }
     }
 
@@ -137,6 +140,7 @@ impl Group {
                 heard_at: now,
                 number: 0,
                 assignment: Bytes::copy_from_slice(&member.assignment),
+                has_news: false,
                 joining: None,
                 must_sync: false,
                 syncing: None,

@@ -49,6 +49,7 @@ impl Group {
         if let Some(member) = known {
             if !unchanged {
                 member.protocols = protocols;
+                member.has_news = true;
             }
             member.kept = kept;
             member.heard_at = now;
@@ -70,6 +71,7 @@ impl Group {
                 heard_at: now,
                 number: 0,
                 assignment: assignment.unwrap_or_default(),
+                has_news: true,
                 joining: Some(answer),
                 must_sync: false,
                 syncing: None,
@@ -87,6 +89,7 @@ impl Group {
             }
             State::Stable if replaced.is_some() && self.preferred_protocol() == self.protocol => {
                 let joined = self.joined_instead(replaced.as_deref(), &member_id, knows_skip_assignment);
+                self.note_formed(&member_id);
                 self.stored.is_stale = true;
                 self.answer_join(&member_id, Ok(joined));
                 return;
@@ -216,9 +219,17 @@ impl Group {
             if let Some(member) = self.members.get_mut(&member_id) {
                 member.heard_at = now;
                 member.must_sync = true;
+                member.has_news = false;
                 member.assignment = Bytes::new();
             }
             self.answer_join(&member_id, Ok(joined));
+        }
+    }
+
+    /// Notes that a member belongs to the generation as it is.
+    fn note_formed(&mut self, member_id: &str) {
+        if let Some(member) = self.members.get_mut(member_id) {
+            member.has_news = false;
         }
     }
 

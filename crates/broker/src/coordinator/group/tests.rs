@@ -290,3 +290,24 @@ fn a_leader_that_repeats_its_join_before_its_sync_has_the_same_generation() {
     let _joining = story.join(request("a", "range"));
     assert_eq!(story.group.state.name(), "PreparingRebalance");
 }
+
+/// Members that had just joined were in the record: after a restart the same request got the generation, without a partition.
+#[test]
+fn a_record_that_is_written_while_members_join_has_those_of_the_generation() {
+    let mut story = Story::stable(request("a", "range"), request("b", "range"));
+    let _new = story.join(request("c", "range"));
+    let _changed = story.join(changed("b"));
+    assert_eq!((story.group.state.name(), story.ids().len()), ("PreparingRebalance", 3));
+    let record = story.group.to_record(0);
+    let ids: Vec<&str> = record.members.iter().map(|member| member.member_id.as_str()).collect();
+    assert_eq!((ids, record.leader.as_deref()), (vec!["a"], Some("a")));
+    let group = Group::from_record("g", record, story.now, &story.memory, &story.names);
+    let mut later = Story { group, ..Story::new() };
+    let _again = later.join(request("c", "range"));
+    assert_eq!(later.group.state.name(), "PreparingRebalance");
+    // The members of a generation that has formed are all in the record.
+    let answered = later.joined(request("a", "range"));
+    assert_eq!(answered.members.len(), 2);
+    answer(&mut later.sync("a"));
+    assert_eq!(later.group.to_record(0).members.len(), 2);
+}
