@@ -18,6 +18,8 @@ use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
+use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
+use ottla_protocol::messages::list_groups::ListGroupsRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -329,4 +331,38 @@ fn a_group_record_is_written_again_also_if_members_only_send_heartbeats() {
         assert_eq!(beat_classic(&mut connection, &joined, None), ErrorCode::None);
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The record of the classic group was removed before the member was refused: the next generation was one of an earlier group.
+#[test]
+fn a_member_that_is_refused_leaves_an_empty_classic_group() {
+    let storage = MemStorage::new();
+    let broker = builder(2).storage(Arc::new(storage.clone())).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let joined = join(&mut connection, None);
+    assert_eq!(sync(&mut connection, &joined, None), ErrorCode::None);
+    let member = MemberIdentity { member_id: joined.member_id, ..Default::default() };
+    let left = LeaveGroupRequest { group_id: GROUP.into(), members: vec![member], ..Default::default() };
+    assert_eq!(connection.ask(3, &left).expect("an answer").error_code, ErrorCode::None);
+    let large = (0..400).map(|number| format!("{number}{}", "n".repeat(30_000))).collect();
+    let refused = beat(&mut connection, "a", 0, Some(large));
+    assert_eq!(refused.error_code, ErrorCode::GroupMaxSizeReached);
+    let restarted = builder(2).storage(Arc::new(storage.fork())).spawn().expect("a broker");
+    let after_kill = Raw::connect(restarted.addresses()[0]);
+    for mut connection in [connection, after_kill] {
+        let request = DescribeGroupsRequest { groups: vec![GROUP.into()], ..Default::default() };
+        let described = connection.ask(4, &request).expect("an answer").groups.remove(0);
+        assert_eq!((&*described.group_state, &*described.protocol_type), ("Empty", "consumer"));
+        // A member that is accepted replaces it.
+        let accepted = beat(&mut connection, "a", 0, Some(orders()));
+        assert_eq!(accepted.error_code, ErrorCode::None, "{:?}", accepted.error_message);
+        let described = connection.ask(4, &request).expect("an answer").groups.remove(0);
+        assert_ne!(described.group_state, "Empty");
+    }
+    // The record of the classic group is gone.
+    let again = builder(2).storage(Arc::new(storage.fork())).spawn().expect("a broker");
+    let mut connection = Raw::connect(again.addresses()[0]);
+    let groups = connection.ask(5, &ListGroupsRequest::default()).expect("an answer").groups;
+    let types: Vec<&str> = groups.iter().map(|group| group.group_type.as_str()).collect();
+    assert_eq!(types, ["consumer"]);
 }

@@ -432,6 +432,19 @@ impl Groups {
         }
     }
 
+    /// The number of members of a group that has, or had, members.
+    pub(super) fn member_count(&self, group_id: &str) -> Option<usize> {
+        self.lock().by_id.get(group_id).map(|group| group.members.len())
+    }
+
+    /// Forgets a group without members: a group of the new protocol replaces it, and removes its record.
+    pub(super) fn forget_empty(&self, group_id: &str) {
+        let mut table = self.lock();
+        if table.by_id.get(group_id).is_some_and(|group| group.members.is_empty()) {
+            table.remove(group_id);
+        }
+    }
+
     /// Converts a group with members to the new protocol, and asks waiting members to join again. `None` if there is no such
     /// group.
     pub(super) fn upgrade<T, E>(

@@ -108,6 +108,9 @@ impl ConsumerGroups {
             by_id.remove(group_id);
             return answer.map(|answer| (answer, settings.heartbeat_interval));
         }
+        if is_new {
+            cluster.groups.forget_empty(group_id);
+        }
         entry.save(cluster, group_id);
         if let Ok(BeatAnswer { member_id, .. }) = &answer {
             self.watch(entry, deadlines, group_id, member_id, &settings);
@@ -140,7 +143,7 @@ impl ConsumerGroups {
         }
     }
 
-    /// Creates a group for its first member of this protocol.
+    /// Creates a group for its first member of this protocol. A classic group without members stays until the member is accepted.
     fn create(
         &self,
         state: &mut State,
@@ -151,18 +154,18 @@ impl ConsumerGroups {
         if beat.epoch != 0 {
             return Err(not_found(group_id));
         }
-        match cluster.groups.delete(cluster, group_id) {
-            Ok(_) => {}
-            Err(ErrorCode::NonEmptyGroup) => return self.upgrade(state, cluster, group_id),
-            Err(code) => return Err(not_written(group_id, code)),
-        }
+        let before = match cluster.groups.member_count(group_id) {
+            None => Vec::new(),
+            Some(0) => vec![group_record(group_id, None).map_err(|code| not_written(group_id, code))?],
+            Some(_) => return self.upgrade(state, cluster, group_id),
+        };
         let Some(kept) = self.memory.keep(ConsumerGroup::bytes(group_id)) else {
             tracing::warn!(group_id, "a group is refused: memory.max.bytes has no room for it");
             let message = format!("memory.max.bytes has no room for group `{group_id}`");
             return Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message));
         };
         let group = ConsumerGroup::new(self.memory.clone(), kept);
-        state.by_id.insert(group_id.to_owned(), Entry::new(group));
+        state.by_id.insert(group_id.to_owned(), Entry { before, ..Entry::new(group) });
         Ok(())
     }
 
