@@ -10,6 +10,7 @@ use bytes::Bytes;
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock, DiskCall, DiskEffect, DiskFiles, DiskRule};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::consumer_group_describe::ConsumerGroupDescribeRequest;
 use ottla_protocol::messages::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
@@ -17,6 +18,9 @@ use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
+use ottla_protocol::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
 use ottla_protocol::messages::list_groups::ListGroupsRequest;
@@ -365,4 +369,58 @@ fn a_member_that_is_refused_leaves_an_empty_classic_group() {
     let groups = connection.ask(5, &ListGroupsRequest::default()).expect("an answer").groups;
     let types: Vec<&str> = groups.iter().map(|group| group.group_type.as_str()).collect();
     assert_eq!(types, ["consumer"]);
+}
+
+/// The first records of the conversion removed parts of the members. They stayed in memory only, until the next start.
+#[test]
+fn a_group_whose_classic_record_is_too_large_keeps_the_records_of_its_members() {
+    let storage = MemStorage::new();
+    let broker = builder(2).storage(Arc::new(storage.clone())).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    // The key of each record has the name: the records of the conversion need several batches.
+    let group_id = "g".repeat(16_000);
+    let mut member = ConsumerGroupHeartbeatRequest {
+        group_id: group_id.clone(),
+        member_id: "a".into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_names: Some(orders()),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    assert_eq!(connection.ask(1, &member).expect("an answer").error_code, ErrorCode::None);
+    let value = Some("1200000".into());
+    let configs = vec![AlterableConfig { name: "max.message.bytes".into(), value, ..Default::default() }];
+    let resource =
+        AlterConfigsResource { resource_type: 2, resource_name: "__consumer_offsets".into(), configs };
+    let alter = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    assert_eq!(connection.ask(1, &alter).expect("an answer").responses[0].error_code, ErrorCode::None);
+    let subscription = ConsumerProtocolSubscription {
+        topics: orders(),
+        user_data: Some(vec![7_u8; 50_000].into()),
+        ..Default::default()
+    };
+    let metadata = subscription.to_bytes(1).expect("a short name");
+    let classic = JoinGroupRequest {
+        group_id: group_id.clone(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![JoinGroupRequestProtocol { name: "range".into(), metadata }],
+        ..Default::default()
+    };
+    for _ in 0..30 {
+        assert_eq!(connection.ask(3, &classic).expect("an answer").error_code, ErrorCode::None);
+    }
+    (member.member_epoch, member.rebalance_timeout_ms) = (-1, -1);
+    (member.subscribed_topic_names, member.topic_partitions) = (None, None);
+    assert_eq!(connection.ask(1, &member).expect("an answer").error_code, ErrorCode::None);
+    let restarted = builder(2).storage(Arc::new(storage.fork())).spawn().expect("a broker");
+    let mut after_kill = Raw::connect(restarted.addresses()[0]);
+    let [before, after] = [&mut connection, &mut after_kill].map(|connection| {
+        let request =
+            ConsumerGroupDescribeRequest { group_ids: vec![group_id.clone()], ..Default::default() };
+        connection.ask(1, &request).expect("an answer").groups.remove(0)
+    });
+    assert_eq!((before.error_code, before.members.len()), (ErrorCode::None, 30));
+    assert!(after.members == before.members && after.group_epoch == before.group_epoch, "{after:?}");
 }

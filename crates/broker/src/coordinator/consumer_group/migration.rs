@@ -51,6 +51,16 @@ impl ConsumerGroup {
         Ok(group)
     }
 
+    /// Notes that every record must be written again: some may be gone.
+    pub(super) fn note_all(&mut self) {
+        let ids: Vec<String> = self.members.keys().cloned().collect();
+        for id in &ids {
+            self.note_member(id);
+        }
+        self.changed.extend(self.patterns.keys().cloned().map(Change::Pattern));
+        self.changed.extend([Change::Group, Change::TargetEpoch]);
+    }
+
     /// Returns whether all members use the classic protocol.
     pub(crate) fn is_all_classic(&self) -> bool {
         !self.members.is_empty() && self.members.values().all(Member::is_classic)

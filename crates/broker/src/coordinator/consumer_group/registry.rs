@@ -235,6 +235,10 @@ impl ConsumerGroups {
             }
             Err(code) => {
                 tracing::warn!(group_id, %code, "a group keeps the new protocol: its records cannot be written");
+                // The first ones may be written: they remove parts of the group, and the classic one may be among them.
+                entry.before = group_record(group_id, None).into_iter().collect();
+                entry.group.note_all();
+                entry.save(cluster, group_id);
             }
         }
     }
