@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use ottla_protocol::messages::produce::PartitionProduceData;
 use ottla_protocol::{ApiKey, Decoder};
 use ottla_wire::frames::FrameBuffer;
 
@@ -57,6 +58,8 @@ const ITEM_MEMORY: usize = 116;
 const FETCHED_ITEM_MEMORY: usize = 440;
 /// The same for items that are changed, in a record, or refused with a reason in words.
 const CHANGED_ITEM_MEMORY: usize = 360;
+/// The same for the topics and partitions of a Produce request: each has a part of the append, a result and a response.
+const PRODUCED_ITEM_MEMORY: usize = 500;
 /// The copies of a name that a request and its response have, besides the frame.
 const NAME_COPIES: usize = 4;
 /// The number of names in requests that consist of them, which can have one byte each: the description of a group is ten times as large
@@ -161,8 +164,11 @@ pub(crate) fn decoder(frame: &Bytes, config: &BrokerConfig) -> Decoder {
     let is = |key: ApiKey| api == Some(key.code());
     let max = DECODED_BYTES_MAX.min(Parts::of(config.memory_bytes_max).requests / 3 * 2);
     if is(ApiKey::Produce) {
-        // A partition with records is larger on the wire than decoded.
-        return Decoder::with_memory_max(frame.clone(), max.min(SHARE_MAX + frame.len() * 2));
+        // A partition with records is larger on the wire than decoded. The rest is charged once the partitions are counted.
+        let decoded = size_of::<PartitionProduceData>();
+        let items = (SHARE_MAX + frame.len() * 2) / decoded;
+        let max = max.min(items.saturating_mul(decoded + PRODUCED_ITEM_MEMORY));
+        return Decoder::with_memory_max(frame.clone(), max).with_derived_memory(PRODUCED_ITEM_MEMORY, 0);
     }
     let item = if [ApiKey::Fetch, ApiKey::ShareFetch].into_iter().any(is) {
         FETCHED_ITEM_MEMORY
@@ -177,6 +183,13 @@ pub(crate) fn decoder(frame: &Bytes, config: &BrokerConfig) -> Decoder {
         max
     };
     Decoder::with_memory_max(frame.clone(), max).with_derived_memory(item, NAME_COPIES)
+}
+
+/// Returns the memory of the topics and partitions of a Produce request that its frame is not charged for, if there is some. A few
+/// dozen, and those with records of 500 bytes, need none.
+pub(crate) fn memory_of_produced(items: usize, frame_bytes: usize) -> Option<usize> {
+    let uncharged = items.saturating_mul(PRODUCED_ITEM_MEMORY).saturating_sub(SHARE_MAX + frame_bytes);
+    (uncharged > 0).then_some(uncharged)
 }
 
 /// Requests that consist of names.
@@ -204,3 +217,18 @@ const CHANGES: [ApiKey; 18] = [
     ApiKey::UpdateFeatures,
     ApiKey::WriteShareGroupState,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each counted its bytes on the wire only: 6 for a partition without records.
+    #[test]
+    fn small_partitions_of_a_produce_request_count_their_memory() {
+        assert_eq!(memory_of_produced(33, 300), None, "a few dozen");
+        assert_eq!(memory_of_produced(10_000, 10_000 * PRODUCED_ITEM_MEMORY), None, "they have records");
+        let frame_bytes = 6_000;
+        let uncharged = 1_000 * PRODUCED_ITEM_MEMORY - SHARE_MAX - frame_bytes;
+        assert_eq!(memory_of_produced(1_000, frame_bytes), Some(uncharged));
+    }
+}

@@ -25,7 +25,7 @@ use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::topics::Topic;
 
 /// The longest wait of a request that holds memory of the budget.
-const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
+pub(super) const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The longest wait of a fetch for the memory of its session. Clients wait 30 seconds for a response.
 const SESSION_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -16,6 +16,8 @@ use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::BatchHeader;
 use tokio::time::Instant;
 
+use super::fetch::CHARGED_WAIT_MAX;
+use super::pace::Pace;
 use super::produce_rules::{self, RefusedRecords};
 use super::rejected_records::{RECORD_ERRORS_MAX, RejectedRecords, limit_records};
 use super::{Api, RequestContext};
@@ -23,8 +25,10 @@ use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::durable_append::{await_durable, log_with_offsets, offsets_of, refusal, reserve};
+use crate::memory::Charge;
 use crate::partition::Partition;
 use crate::recompression::check_and_recompress;
+use crate::request_memory::memory_of_produced;
 use crate::transaction_approval::ApprovalRequest;
 
 /// The value of `acks` for all in-sync replicas.
@@ -83,11 +87,22 @@ impl Api for ProduceRequest {
         let is_early = has_deliberate_fault(DeliberateFault::AcknowledgeBeforeSync)
             || has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend);
         let wait = acks == ACKS_ALL && cluster.config.durability == Durability::Disk && !is_early;
-        let topics = append_all(self, &mut context).await;
+        let items: usize = self.topic_data.iter().map(|topic| 1 + topic.partition_data.len()).sum();
+        let connection = context.connection.clone();
+        // The next produce requests of the connection append after this one, even if this one waits for memory.
+        let turn = connection.appends.lock().await;
+        let _charge = match charge_items(&context, items).await {
+            Ok(charge) => charge,
+            Err(code) => return self.refuse(&context, code),
+        };
+        let mut pace = Pace::default();
+        let topics = append_all(self, &mut context, &mut pace).await;
+        drop(turn);
 
         let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = ProduceResponse { throttle_time_ms, ..Default::default() };
         for (mut topic, parts) in topics {
+            topic.partition_responses.reserve_exact(parts.len());
             for Done { index, partition, mut result, needs_flush, rejected } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
                     let end = appended.last_offset + 1;
@@ -106,6 +121,7 @@ impl Api for ProduceRequest {
                     hint(&mut response, &context, answer.current_leader.leader_id);
                 }
                 topic.partition_responses.push(answer);
+                pace.step().await;
             }
             response.responses.push(topic);
         }
@@ -147,16 +163,26 @@ impl Api for ProduceRequest {
     }
 }
 
-/// Appends every part, in order. Waits only for earlier requests of the connection, and for expensive checks.
+/// Waits for the memory of the topics and partitions of a request, if its frame is not charged for all of it.
+async fn charge_items(context: &RequestContext, items: usize) -> Result<Option<Charge>, ErrorCode> {
+    let Some(bytes) = memory_of_produced(items, context.frame.len()) else { return Ok(None) };
+    let (memory, client) = (&context.cluster().memory, context.connection.client_host());
+    // Boxed: other requests do not need its memory. The wait is short: others could wait for the memory of the frame.
+    let charged = Box::pin(tokio::time::timeout(CHARGED_WAIT_MAX, memory.charge(client, bytes))).await;
+    charged.map(Some).map_err(|_late| ErrorCode::RequestTimedOut)
+}
+
+/// Appends every part, in order, while no other request of the connection does. Waits only for expensive checks, and lets others have
+/// their turn.
 async fn append_all(
     mut request: ProduceRequest,
     context: &mut RequestContext,
+    pace: &mut Pace,
 ) -> Vec<(TopicProduceResponse, Vec<Done>)> {
     let transactional_id = request.transactional_id.take();
     let mut topics = parts_of(request, context);
     let cluster = context.cluster();
     let now_ms = cluster.clock.now_ms();
-    let _turn = context.connection.appends.lock().await;
     let lacks_id = transactional_id.is_none()
         && topics
             .iter()
@@ -164,6 +190,7 @@ async fn append_all(
             .any(|part| part.header.is_some_and(|header| header.is_transactional()));
     let mut record_errors_left = RECORD_ERRORS_MAX;
     for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
+        pace.step().await;
         if transactional_id.is_some() {
             part.transactional = Transactional::Verified(None);
         }
@@ -180,14 +207,18 @@ async fn append_all(
     }
     // Those of batches that were refused above are in it, too.
     let mut record_errors_left = RECORD_ERRORS_MAX;
-    let mut append = |part: Part| {
-        let mut done = append_part(cluster, context.node(), now_ms, part);
-        done.rejected.limit(&mut record_errors_left);
-        done
-    };
-    let append_parts =
-        |(answer, parts): (_, Vec<Part>)| (answer, parts.into_iter().map(&mut append).collect());
-    topics.into_iter().map(append_parts).collect()
+    let mut appended = Vec::with_capacity(topics.len());
+    for (answer, parts) in topics {
+        let mut of_topic = Vec::with_capacity(parts.len());
+        for part in parts {
+            let mut done = append_part(cluster, context.node(), now_ms, part);
+            done.rejected.limit(&mut record_errors_left);
+            of_topic.push(done);
+            pace.step().await;
+        }
+        appended.push((answer, of_topic));
+    }
+    appended
 }
 
 /// Refuses what Kafka refuses whatever the log holds; with `lacks_id` all: a transaction needs the right to its id.
