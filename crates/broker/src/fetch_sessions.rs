@@ -155,6 +155,15 @@ pub(crate) struct Selected {
 pub(crate) struct Remembered(usize);
 
 impl Remembered {
+    pub(crate) const fn new(partitions: usize) -> Self {
+        Self(partitions)
+    }
+
+    /// Returns `true` if a session that has so many partitions now has more than were charged.
+    pub(crate) fn is_exceeded_by(self, partitions: usize) -> bool {
+        partitions > self.0.max(UNCHARGED_PARTITIONS_MAX)
+    }
+
     /// The memory of a fetch of these partitions, if it must be charged.
     pub(crate) fn charge(self) -> Option<usize> {
         (self.0 > UNCHARGED_PARTITIONS_MAX).then(|| self.0 * FETCHED_BYTES)
@@ -257,7 +266,7 @@ impl FetchSessions {
         if session.by_id != by_id {
             return Err(ErrorCode::FetchSessionTopicIdError);
         }
-        if session.partitions.list.len() > remembered.0.max(UNCHARGED_PARTITIONS_MAX) {
+        if remembered.is_exceeded_by(session.partitions.list.len()) {
             // Another request has added some while this one waited for memory. No client has two at a time: it begins again.
             return Err(ErrorCode::FetchSessionIdNotFound);
         }

@@ -5,12 +5,18 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use common::memory::{Growth, alone};
-use common::{Heard, Raw, batch, framed, produce_request};
+use common::{Heard, PATIENCE, Raw, batch, framed, metadata_of, produce_request};
 use ottla_broker::{Broker, BrokerThread};
-use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::initialize_share_group_state::{
+    InitializeShareGroupStateRequest, InitializeStateData, PartitionData as StateToInitialize,
+};
 use ottla_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use ottla_protocol::messages::share_fetch::{FetchPartition, FetchTopic, ShareFetchRequest};
+use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::{Chain, Seal};
 
 /// Memory above the budget, for buffers of connections, of the requests in progress and of this test.
@@ -60,4 +66,59 @@ fn produce_requests_of_very_many_empty_partitions_are_refused_or_charged() {
     let answer = connection.answer_to::<ProduceRequest>(12).expect("an answer");
     assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::None);
     growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "requests with very many partitions");
+}
+
+/// 300 requests of 60 bytes held the memory of 1,000 share partitions each, for as long as their clients liked.
+#[test]
+fn share_fetches_of_many_partitions_of_a_session_wait_for_memory() {
+    const BUDGET_MIB: u64 = 16;
+    const PARTITIONS: i32 = 1_000;
+    const GROUP: &str = "billing";
+    let _alone = alone();
+    let broker = broker(BUDGET_MIB, PARTITIONS);
+    // Its session ends with it.
+    let mut first = Raw::connect(broker.addresses()[0]);
+    let topic_id = first.ask(12, &metadata_of("orders")).expect("an answer").topics[0].topic_id;
+    let begins = |partition| StateToInitialize { partition, state_epoch: 0, start_offset: 0 };
+    let topics = vec![InitializeStateData { topic_id, partitions: (0..PARTITIONS).map(begins).collect() }];
+    let initialize = InitializeShareGroupStateRequest { group_id: GROUP.into(), topics };
+    let initialized = first.ask(0, &initialize).expect("an answer");
+    assert!(initialized.results[0].partitions.iter().all(|it| it.error_code == ErrorCode::None));
+    let request = |epoch: i32| {
+        let fetched =
+            |partition_index| FetchPartition { partition_index, acknowledgement_batches: Vec::new() };
+        let partitions = (0..PARTITIONS).map(fetched).collect();
+        let topics = if epoch == 0 { vec![FetchTopic { topic_id, partitions }] } else { Vec::new() };
+        ShareFetchRequest {
+            group_id: Some(GROUP.into()),
+            member_id: Some("member".into()),
+            share_session_epoch: epoch,
+            max_wait_ms: if epoch == 0 { 0 } else { i32::MAX },
+            min_bytes: 1,
+            max_bytes: 1 << 20,
+            max_records: 500,
+            batch_size: 500,
+            topics,
+            ..Default::default()
+        }
+    };
+    let begun = first.ask(2, &request(0)).expect("an answer");
+    assert_eq!((begun.error_code, begun.responses[0].partitions.len()), (ErrorCode::None, 1_000));
+    assert!(begun.responses[0].partitions.iter().all(|it| it.error_code == ErrorCode::None));
+    broker.cluster().requests(ApiKey::ShareFetch);
+    let growth = Growth::start();
+    let mut held = Vec::new();
+    for epoch in 1..=300 {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.send(&framed(2, &request(epoch)));
+        let began = Instant::now();
+        while broker.cluster().requests(ApiKey::ShareFetch) < epoch as u64 {
+            assert!(began.elapsed() < PATIENCE, "the request has not arrived");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        held.push(connection);
+    }
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "300 fetches of a share session");
+    let mut last = held.pop().expect("one of them");
+    assert!(matches!(last.hear(), Heard::Answer(_)), "it is served when the earlier ones are");
 }

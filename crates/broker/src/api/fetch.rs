@@ -185,27 +185,31 @@ async fn select(
     let remembered = sessions.remembered(request);
     let charge = match remembered.charge() {
         // Boxed: other requests do not need its memory.
-        Some(bytes) => Some(Box::pin(charge_session(context, bytes)).await?),
+        Some(bytes) => {
+            let charge = Box::pin(charge_session(context, bytes)).await;
+            Some(charge.ok_or(ErrorCode::FetchSessionIdNotFound)?)
+        }
         None => None,
     };
     let selected = sessions.select(request, remembered, context.version, Instant::now())?;
     Ok((selected, charge))
 }
 
-/// Waits for the memory of a fetch, and for room for its response.
+/// Waits for the memory of a fetch of the partitions of a session, and for room for its response. Returns `None` if there is none in
+/// time: the session counts as not found.
 ///
 /// A request that has memory of its own does not wait for more, because others could wait for its part. The client then begins again
 /// with a request that names all partitions.
-async fn charge_session(context: &RequestContext, bytes: usize) -> Result<Charge, ErrorCode> {
+pub(super) async fn charge_session(context: &RequestContext, bytes: usize) -> Option<Charge> {
     let (memory, client) = (&context.cluster().memory, context.connection.client_host());
     let charge = if is_charged(context.frame.len()) {
         memory.try_charge(client, bytes)
     } else {
         tokio::time::timeout(SESSION_WAIT_MAX, memory.charge(client, bytes)).await.ok()
     };
-    let charge = charge.ok_or(ErrorCode::FetchSessionIdNotFound)?;
+    let charge = charge?;
     drop(memory.room_for_response(client).await);
-    Ok(charge)
+    Some(charge)
 }
 
 /// Reads until there are enough bytes, or until the time of the request is over.

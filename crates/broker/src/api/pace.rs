@@ -12,8 +12,13 @@ pub(super) struct Pace {
 impl Pace {
     /// Counts an item, and lets other connections have their turn after each thousand.
     pub(super) async fn step(&mut self) {
-        self.items += 1;
-        if self.items == ITEMS_PER_TURN {
+        self.step_by(1).await;
+    }
+
+    /// The same for an item that takes as long as so many usual ones.
+    pub(super) async fn step_by(&mut self, items: usize) {
+        self.items += items;
+        if self.items >= ITEMS_PER_TURN {
             self.items = 0;
             tokio::task::yield_now().await;
         }

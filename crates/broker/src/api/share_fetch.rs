@@ -17,7 +17,8 @@ use ottla_wire::Chain;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::fetch::{check_elsewhere, wait_max};
+use super::fetch::{charge_session, check_elsewhere, wait_max};
+use super::pace::Pace;
 use super::share_sessions::{
     AckResults, RawAcks, acknowledge, close_session, current_leader, find, is_of_whole_request, open_session,
     session_limits, session_of,
@@ -28,6 +29,7 @@ use crate::coordinator::share_partition::sessions::{FINAL_EPOCH, INITIAL_EPOCH, 
 use crate::coordinator::share_partition::settings::{ShareSettings, settings_of};
 use crate::coordinator::share_partition::{AcquireMode, Acquired, Acquirer, ShareFetched, ShareRead};
 use crate::coordinator::share_state::SharePartitionKey;
+use crate::fetch_sessions::Remembered;
 use crate::partition::{Partition, Syncer};
 use crate::quotas::Throttled;
 use crate::request_memory::is_charged;
@@ -36,6 +38,8 @@ use crate::request_memory::is_charged;
 const RECORD_LIMIT: i8 = 1;
 /// A partition whose state is not available yet is looked at again after this time.
 const LOAD_RETRY_AFTER: Duration = Duration::from_millis(100);
+/// A look at a share partition takes as long as so many usual items of a request.
+const ITEMS_PER_LOOK: usize = 4;
 
 /// A partition of the session.
 struct Target {
@@ -82,7 +86,11 @@ impl Api for ShareFetchRequest {
         let acks = take_acks(&mut self).into_iter().map(|(place, _)| (place, code)).collect();
         let (group, member) = (self.group_id.as_deref(), self.member_id.as_deref());
         let session = session_of(context, group, member, self.share_session_epoch);
-        match session.and_then(|session| select(&self, context, &session)) {
+        let selected = session.and_then(|session| {
+            let remembered = remembered(&self, context, &session);
+            select(&self, context, &session, remembered)
+        });
+        match selected {
             Ok(Selected { places, refused }) => {
                 // librdkafka's mock cluster has the error in both places.
                 let is_mock = context.cluster().overrides.mock_fetches();
@@ -105,7 +113,17 @@ async fn answer(
     let session = session_of(context, request.group_id.as_deref(), request.member_id.as_deref(), epoch)?;
     let acks = take_acks(&mut request);
     check(&request, !acks.is_empty())?;
-    let Selected { places, refused } = select(&request, context, &session)?;
+    // Before the acknowledgements: without memory, the request has no effect, and its client begins again.
+    let remembered = remembered(&request, context, &session);
+    let charge = match remembered.charge() {
+        // Boxed: other requests do not need its memory.
+        Some(bytes) => {
+            let charge = Box::pin(charge_session(context, bytes)).await;
+            Some(charge.ok_or(ErrorCode::ShareSessionNotFound)?)
+        }
+        None => None,
+    };
+    let Selected { places, refused } = select(&request, context, &session, remembered)?;
     let cluster = context.cluster();
     let settings = settings_of(cluster, &session.group);
     let results = acknowledge(context, &session, &settings, acks, request.is_renew_ack).await;
@@ -132,6 +150,7 @@ async fn answer(
         settings: &settings,
         places: &places,
         refused: &refused,
+        is_charged: charge.is_some() || is_charged(context.frame.len()),
     };
     let (targets, mut records) = fetch.read_or_wait().await;
     let bytes = records.iter().map(|records| records.chain.len()).sum();
@@ -197,11 +216,21 @@ struct Selected {
     refused: Vec<(Place, ErrorCode)>,
 }
 
-/// Begins, continues or ends the session.
+/// The partitions of the session that a request continues.
+fn remembered(request: &ShareFetchRequest, context: &RequestContext, session: &SessionKey) -> Remembered {
+    if matches!(request.share_session_epoch, FINAL_EPOCH | INITIAL_EPOCH) {
+        return Remembered::new(0);
+    }
+    let leader = &context.cluster().share_leader;
+    Remembered::new(leader.with_sessions(|sessions| sessions.partitions_of(session)))
+}
+
+/// Begins, continues or ends the session. The memory of `remembered` partitions is charged.
 fn select(
     request: &ShareFetchRequest,
     context: &RequestContext,
     session: &SessionKey,
+    remembered: Remembered,
 ) -> Result<Selected, ErrorCode> {
     let leader = &context.cluster().share_leader;
     let epoch = request.share_session_epoch;
@@ -217,9 +246,13 @@ fn select(
     let forgotten = request.forgotten_topics_data.iter();
     let forgotten: BTreeSet<Place> =
         forgotten.flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index))).collect();
-    let limits = session_limits(context);
+    let (limits, named_count) = (session_limits(context), named.len());
     let places =
         leader.with_sessions(|sessions| sessions.update(session, epoch, named, &forgotten, limits))?;
+    if remembered.is_exceeded_by(places.len().saturating_sub(named_count)) {
+        // Another request has added some while this one waited for memory. No client has two at a time: it begins again.
+        return Err(ErrorCode::ShareSessionNotFound);
+    }
     let mut places = places.to_vec();
     // As in Kafka, each request begins with another partition.
     if !places.is_empty() {
@@ -257,6 +290,8 @@ struct Fetch<'a> {
     settings: &'a ShareSettings,
     places: &'a [Place],
     refused: &'a [(Place, ErrorCode)],
+    /// The request holds memory that others may wait for.
+    is_charged: bool,
 }
 
 /// The result of a look at all partitions.
@@ -291,9 +326,8 @@ struct Manner {
 impl Fetch<'_> {
     /// Reads until there are records, or until the time of the request is over.
     async fn read_or_wait(&self) -> (Targets, Vec<Records>) {
-        let (context, request) = (self.context, self.request);
-        let cluster = context.cluster();
-        let deadline = Instant::now() + wait_max(request.max_wait_ms, is_charged(context.frame.len()));
+        let (request, cluster) = (self.request, self.context.cluster());
+        let deadline = Instant::now() + wait_max(request.max_wait_ms, self.is_charged);
         let checks_first = matches!(cluster.syncer, Syncer::Thread);
         let mut reads_unchecked = !checks_first;
         loop {
@@ -303,7 +337,7 @@ impl Fetch<'_> {
                 // Before the look: a change after it ends the wait.
                 let changes = targets.ready.iter().map(|target| Box::pin(target.led.changed())).collect();
                 let ends = targets.ready.iter().map(end_of).collect();
-                let looked = self.look(&targets, reads_unchecked, is_late);
+                let looked = self.look(&targets, reads_unchecked, is_late).await;
                 reads_unchecked = !checks_first;
                 let is_over =
                     looked.has_news() || !targets.failed.is_empty() || is_late || self.wants_nothing();
@@ -332,7 +366,9 @@ impl Fetch<'_> {
     async fn targets(&self) -> Targets {
         let cluster = self.context.cluster();
         let mut targets = Targets { failed: self.refused.to_vec(), ..Default::default() };
+        let mut pace = Pace::default();
         for place in self.places {
+            pace.step_by(ITEMS_PER_LOOK).await;
             let partition = match find(self.context, *place) {
                 Ok(partition) => partition,
                 Err(code) => {
@@ -371,13 +407,13 @@ impl Fetch<'_> {
     }
 
     /// Reads and acquires what there is, if it has enough bytes or the request does not wait longer.
-    fn look(&self, targets: &Targets, reads_unchecked: bool, is_late: bool) -> Looked {
+    async fn look(&self, targets: &Targets, reads_unchecked: bool, is_late: bool) -> Looked {
         if self.wants_nothing() {
             return Looked::default();
         }
         let min_bytes = self.request.min_bytes.max(0) as usize;
         if min_bytes > 1 && !is_late {
-            let found = self.look_at_all(targets, Manner { reads_unchecked, only_looks: true });
+            let found = self.look_at_all(targets, Manner { reads_unchecked, only_looks: true }).await;
             if !found.failed.is_empty() || !found.unchecked.is_empty() || found.has_closed {
                 return Looked { records: Vec::new(), ..found };
             }
@@ -385,10 +421,11 @@ impl Fetch<'_> {
                 return Looked::default();
             }
         }
-        self.look_at_all(targets, Manner { reads_unchecked, only_looks: false })
+        self.look_at_all(targets, Manner { reads_unchecked, only_looks: false }).await
     }
 
-    fn look_at_all(&self, targets: &Targets, manner: Manner) -> Looked {
+    /// Looks at the partitions in their order. Other connections have their turn meanwhile.
+    async fn look_at_all(&self, targets: &Targets, manner: Manner) -> Looked {
         let (request, cluster) = (self.request, self.context.cluster());
         let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
         let bytes_max = bytes_max.min(self.context.fetch_burst());
@@ -404,7 +441,7 @@ impl Fetch<'_> {
             records_max: i64::from(request.max_records),
             batch_size: i64::from(request.batch_size),
         };
-        let mut looked = Looked::default();
+        let (mut looked, mut pace) = (Looked::default(), Pace::default());
         let now = Instant::now();
         for (at, target) in targets.ready.iter().enumerate() {
             // Without room for bytes there is no first batch, either, as in Kafka.
@@ -430,6 +467,7 @@ impl Fetch<'_> {
                 Ok(ShareFetched::Closed) => looked.has_closed = true,
                 Err(code) => looked.failed.push((target.place, code)),
             }
+            pace.step_by(ITEMS_PER_LOOK).await;
         }
         looked
     }

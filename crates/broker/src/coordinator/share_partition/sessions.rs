@@ -148,6 +148,11 @@ impl ShareSessions {
         self.sessions.contains_key(key)
     }
 
+    /// The number of partitions of a session; 0 without one.
+    pub(crate) fn partitions_of(&self, key: &SessionKey) -> usize {
+        self.sessions.get(key).map_or(0, |session| session.partitions.len())
+    }
+
     /// Ends a session. Returns its partitions, whose records are released.
     pub(crate) fn close(&mut self, key: &SessionKey) -> Result<Places, ErrorCode> {
         self.remove(key).ok_or(ErrorCode::ShareSessionNotFound)
@@ -233,11 +238,13 @@ mod tests {
     fn a_session_continues_with_the_next_epoch_only() {
         let mut sessions = ShareSessions::default();
         assert_eq!(sessions.advance(&key("a"), 1), Err(ErrorCode::ShareSessionNotFound));
+        assert_eq!(sessions.partitions_of(&key("a")), 0);
         sessions.open(key("a"), 7, PLACES.to_vec(), LIMITS).expect("there is room");
         assert_eq!(
             sessions.update(&key("a"), 1, Vec::new(), &BTreeSet::from([PLACES[0]]), LIMITS),
             Ok(PLACES[1..].into())
         );
+        assert_eq!(sessions.partitions_of(&key("a")), 1);
         assert_eq!(sessions.advance(&key("a"), 1), Err(ErrorCode::InvalidShareSessionEpoch));
         sessions.advance(&key("a"), 2).expect("the next epoch");
         assert_eq!(sessions.close(&key("a")), Ok(PLACES[1..].into()));
