@@ -474,6 +474,7 @@ fn principals(value: &str) -> Result<Vec<String>, String> {
 }
 
 fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {
+    settings::check_length_of_number(name, value)?;
     match value.trim().parse::<i64>() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
         _ => Err(format!("{name}=`{value}`: not a whole number from {min} to {max}")),

@@ -301,3 +301,32 @@ fn long_names_and_values_of_settings_are_refused() {
         "the topic has one partition"
     );
 }
+
+/// A number with 4 KiB of zeros was kept as it was written, for each setting of each topic and group.
+#[test]
+fn numbers_and_words_of_very_many_characters_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let mut set = |kind, name: &str, setting: &str, value: &str| {
+        alter(&mut connection, kind, name, &[(SET, setting, value)])
+    };
+    let number = |bytes: usize| format!("{}2000", "0".repeat(bytes - 4));
+    let numbers = [
+        (TOPIC, "orders", "retention.ms"),
+        (TOPIC, "orders", "segment.bytes"),
+        (GROUP, "billing", "streams.session.timeout.ms"),
+    ];
+    for (kind, name, setting) in numbers {
+        assert_eq!(set(kind, name, setting, &number(32)).0, ErrorCode::None, "{setting}");
+        let (code, reason) = set(kind, name, setting, &number(33));
+        assert_eq!(code, ErrorCode::InvalidConfig, "{setting}");
+        assert_eq!(reason, format!("{setting}: the value has 33 bytes, at most 32 are allowed"));
+    }
+    let words = [
+        (TOPIC, "orders", "preallocate", format!("{}true", " ".repeat(100))),
+        (TOPIC, "orders", "cleanup.policy", format!("delete{}", ",".repeat(250))),
+        (GROUP, "billing", "share.auto.offset.reset", format!("{}latest", " ".repeat(250))),
+    ];
+    for (kind, name, setting, value) in words {
+        assert_eq!(set(kind, name, setting, &value).0, ErrorCode::InvalidConfig, "{setting}");
+    }
+}

@@ -17,15 +17,29 @@ const TYPING_ERRORS_MAX: usize = 3;
 /// The longest value of a setting of a topic, a group or a subscription: there can be many of these.
 const VALUE_BYTES_MAX: usize = 4096;
 
+/// The longest number, and the longest of `true` and `false`. Values are kept as they are written: a number could have very many zeros.
+const NUMBER_BYTES_MAX: usize = 32;
+/// The longest list of the words that a setting allows.
+const WORDS_BYTES_MAX: usize = 255;
+
 /// Refuses a value that is too long.
 ///
 /// # Errors
 /// A sentence that names the setting and the lengths.
 pub(crate) fn check_length(name: &str, value: &str) -> Result<(), String> {
-    if value.len() <= VALUE_BYTES_MAX {
+    check_length_below(name, value, VALUE_BYTES_MAX)
+}
+
+/// The same for a number.
+pub(super) fn check_length_of_number(name: &str, value: &str) -> Result<(), String> {
+    check_length_below(name, value, NUMBER_BYTES_MAX)
+}
+
+fn check_length_below(name: &str, value: &str, max: usize) -> Result<(), String> {
+    if value.len() <= max {
         return Ok(());
     }
-    Err(format!("{name}: the value has {} bytes, at most {VALUE_BYTES_MAX} are allowed", value.len()))
+    Err(format!("{name}: the value has {} bytes, at most {max} are allowed", value.len()))
 }
 
 /// The kinds of resources that have settings.
@@ -103,6 +117,7 @@ impl Setting {
     /// # Errors
     /// A sentence that names the setting, the value and the allowed values.
     pub fn check(&self, value: &str) -> Result<(), String> {
+        check_length_below(self.name, value, self.bytes_max())?;
         let (name, value) = (self.name, value.trim());
         let bad = |what: &str| Err(format!("{name}=`{value}`: {what}"));
         if name == "share.auto.offset.reset" {
@@ -154,6 +169,17 @@ impl Setting {
                 }
                 bad(&format!("use {}", words.join(", ")))
             }
+        }
+    }
+
+    /// The longest value. Names, patterns and other lists have limits of their own.
+    fn bytes_max(&self) -> usize {
+        let has_words =
+            matches!(self.allowed, Allowed::Words { .. }) || self.name == "share.auto.offset.reset";
+        match self.kind {
+            Kind::Boolean | Kind::Int | Kind::Short | Kind::Long | Kind::Double => NUMBER_BYTES_MAX,
+            Kind::String | Kind::List | Kind::Class | Kind::Password if has_words => WORDS_BYTES_MAX,
+            Kind::String | Kind::List | Kind::Class | Kind::Password => usize::MAX,
         }
     }
 
