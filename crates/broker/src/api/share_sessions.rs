@@ -15,8 +15,8 @@ use crate::coordinator::share_state::SharePartitionKey;
 use crate::partition::Partition;
 use crate::security::acl::{Operation, ResourceType};
 
-/// The longest id of a member: Kafka's clients use 22 characters.
-const MEMBER_ID_BYTES_MAX: usize = 255;
+/// The longest id of a member, for which Kafka's clients use 22 characters, and the longest name of a group: each session keeps both.
+const NAME_BYTES_MAX: usize = 255;
 
 /// The results of acknowledgements by partition.
 pub(super) type AckResults = BTreeMap<Place, ErrorCode>;
@@ -57,7 +57,8 @@ pub(super) const fn is_of_whole_request(code: ErrorCode) -> bool {
 /// The session that a request names.
 ///
 /// # Errors
-/// INVALID_REQUEST without a group or a member, INVALID_SHARE_SESSION_EPOCH for an epoch that no session has.
+/// INVALID_REQUEST without a group or a member, or if their names are too long; INVALID_SHARE_SESSION_EPOCH for an epoch that no session
+/// has.
 pub(super) fn session_of(
     context: &RequestContext,
     group: Option<&str>,
@@ -65,7 +66,7 @@ pub(super) fn session_of(
     epoch: i32,
 ) -> Result<SessionKey, ErrorCode> {
     let (Some(group), Some(member)) = (group, member) else { return Err(ErrorCode::InvalidRequest) };
-    if group.is_empty() || member.is_empty() || member.len() > MEMBER_ID_BYTES_MAX {
+    if [group, member].iter().any(|name| name.is_empty() || name.len() > NAME_BYTES_MAX) {
         return Err(ErrorCode::InvalidRequest);
     }
     if epoch < FINAL_EPOCH {
