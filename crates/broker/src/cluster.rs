@@ -55,7 +55,7 @@ use crate::coordinator::share_state::ShareStates;
 use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
-use crate::memory::{MemoryBudget, Parts};
+use crate::memory::{KeptMemory, MemoryBudget, Parts, share_records_max};
 use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
@@ -228,15 +228,15 @@ impl Cluster {
             .collect();
         let cleaner_points = CleanerPoints::load(storage.clone());
         let groups = Groups::new(&config, rng.fork());
-        let offsets = Offsets::new(groups.memory().clone());
+        let share_records = KeptMemory::new(share_records_max(config.memory_bytes_max));
         let cluster = Self {
             transactions: TransactionCoordinator::new(&config, groups.memory().clone(), clock.clone()),
             consumer_groups: ConsumerGroups::new(groups.memory().clone()),
             share_groups: ShareGroups::new(groups.memory().clone()),
-            share_states: ShareStates::new(groups.memory().clone()),
-            share_leader: ShareLeader::default(),
+            share_states: ShareStates::new(groups.memory().clone(), share_records.clone()),
+            share_leader: ShareLeader::new(share_records),
+            offsets: Offsets::new(groups.memory().clone()),
             groups,
-            offsets,
             memory: MemoryBudget::new(parts.requests, parts.responses),
             decoder_memory: MemoryBudget::new(parts.decoders, 0),
             shares: Shares::of(config.memory_bytes_max),

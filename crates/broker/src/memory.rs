@@ -51,6 +51,12 @@ impl Parts {
     }
 }
 
+/// The memory of the states of records in flight in share partitions, loaded and stored. It is beside the parts: one share group could
+/// take all that other groups need.
+pub(crate) const fn share_records_max(memory_max: usize) -> usize {
+    memory_max / 16
+}
+
 /// The memory for requests and responses of one cluster.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
@@ -205,6 +211,11 @@ impl KeptMemory {
         self.0.used.load(Ordering::Relaxed)
     }
 
+    /// Returns `true` if no byte fits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.used_bytes() >= self.0.max
+    }
+
     /// Counts so many bytes; `None` if they do not fit.
     pub(crate) fn keep(&self, bytes: usize) -> Option<Kept> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.0.max);
@@ -235,7 +246,6 @@ impl Kept {
         self.bytes -= bytes;
     }
 
-    #[cfg(test)]
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }

@@ -4,7 +4,10 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::archiving::{Archiving, ArchivingStep};
-use super::window::{ChangeId, Lock, NextState, RecordState, Run, RunState, ShareLimits, SharePartition};
+use super::window::{
+    ChangeId, Lock, NextState, RUNS_WITHOUT_MEMORY_MAX, RecordState, Run, RunState, ShareLimits,
+    SharePartition,
+};
 use crate::coordinator::dead_letters::DeadLetterCause;
 use crate::coordinator::share_state::StateBatch;
 
@@ -139,6 +142,16 @@ impl SharePartition {
             }
         }
         Ok((!marked.is_empty()).then(|| self.enqueue(marked)))
+    }
+
+    /// Returns `true` if acknowledgements would split the window into more runs than it may have while there is no memory.
+    pub(super) fn is_split_too_far_by(&self, batches: &[AckBatch]) -> bool {
+        let is_inside = |at: i64| self.runs.range(..at).next_back().is_some_and(|(_, run)| run.last >= at);
+        let ranges = batches.iter().flat_map(AckBatch::ranges);
+        let mut bounds: Vec<i64> = ranges.flat_map(|(first, last, _)| [first, last + 1]).collect();
+        bounds.dedup();
+        let splits = bounds.into_iter().filter(|at| is_inside(*at)).count();
+        splits > 0 && self.runs.len() + splits > RUNS_WITHOUT_MEMORY_MAX
     }
 
     /// Marks all records that a member has acquired as released, as its session ends.

@@ -76,9 +76,10 @@ impl LedPartition {
             state.count(cluster);
             self.notify_changed();
         }
+        let limits = cluster.share_leader.limits_now(settings.limits);
         let window = &mut state.window;
         for _ in 0..EMPTY_READS_MAX {
-            if !window.can_acquire(&settings.limits) {
+            if !window.can_acquire(&limits) {
                 break;
             }
             let high_watermark = partition.high_watermark();
@@ -111,7 +112,7 @@ impl LedPartition {
                 (found, Vec::new())
             };
             drop(log);
-            let wanted = window.last_wanted(acquirer, &settings.limits);
+            let wanted = window.last_wanted(acquirer, &limits);
             let spans = spans(&found.chain, &aborted, wanted).map_err(|error| {
                 tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot read batches");
                 ErrorCode::KafkaStorageError
@@ -123,7 +124,7 @@ impl LedPartition {
                 let chain = found.chain;
                 return Ok(ShareFetched::Records { chain, acquired: Vec::new() });
             }
-            let acquired = window.acquire(now, acquirer, &settings.limits, offset, &spans);
+            let acquired = window.acquire(now, acquirer, &limits, offset, &spans);
             if let (Some(first), Some(last)) = (acquired.first(), acquired.last()) {
                 let begin = spans.iter().find(|span| span.last >= first.first).map_or(0, |span| span.begin);
                 let end = spans.iter().rev().find(|span| span.base <= last.last);

@@ -16,9 +16,10 @@ use super::acquire::Acquired;
 use super::reset::initial_offset;
 use super::sessions::{Place, Places, SessionKey, ShareSessions};
 use super::settings::{ShareSettings, settings_of};
-use super::window::{ChangeId, SharePartition, WindowWrite};
+use super::window::{ChangeId, LOCKS_WITHOUT_MEMORY_MAX, ShareLimits, SharePartition, WindowWrite};
 use crate::cluster::{Cluster, lock};
 use crate::coordinator::share_state::{SharePartitionKey, StateChange};
+use crate::memory::{Kept, KeptMemory};
 use crate::partition::Partition;
 
 /// Writes that the share coordinator cannot serve yet are tried again so often, after this time.
@@ -28,13 +29,15 @@ const WRITE_RETRY_AFTER: Duration = Duration::from_millis(100);
 const ARCHIVING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// All share partitions and sessions of the nodes of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ShareLeader {
     partitions: Mutex<BTreeMap<SharePartitionKey, Arc<Slot>>>,
     sessions: Mutex<ShareSessions>,
     /// The writes under way.
     tasks: Mutex<JoinSet<()>>,
     connections: AtomicU64,
+    /// The memory of the windows of all share partitions, and of their stored states.
+    memory: KeptMemory,
 }
 
 /// A share partition that is loaded once, however many requests wait for it.
@@ -68,6 +71,8 @@ pub(super) struct LedState {
     pub(super) window: SharePartition,
     is_writing: bool,
     pub(super) letters: LettersState,
+    /// The memory of the window.
+    kept: Kept,
     /// The requests that wait for the writes of their changes.
     waiters: Vec<(ChangeId, oneshot::Sender<Result<(), ErrorCode>>)>,
 }
@@ -110,6 +115,25 @@ fn epoch_of(cluster: &Cluster, partition: &Partition) -> i32 {
 }
 
 impl ShareLeader {
+    pub(crate) fn new(memory: KeptMemory) -> Self {
+        Self {
+            partitions: Mutex::default(),
+            sessions: Mutex::default(),
+            tasks: Mutex::default(),
+            connections: AtomicU64::new(0),
+            memory,
+        }
+    }
+
+    /// The limits of a share partition at this moment: while the memory of windows is used up, each has few records in flight.
+    pub(super) fn limits_now(&self, limits: ShareLimits) -> ShareLimits {
+        if !self.memory.is_full() {
+            return limits;
+        }
+        let locks_max = limits.locks_max.min(LOCKS_WITHOUT_MEMORY_MAX);
+        ShareLimits { locks_max, splits_batches: true, ..limits }
+    }
+
     /// A number for a connection that has sessions.
     pub(crate) fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
@@ -367,7 +391,9 @@ async fn read(
     }
     let mut window = SharePartition::new(start_offset, &stored.batches);
     window.set_log_start(log_start);
-    let state = LedState { window, is_writing: false, letters: LettersState::Idle, waiters: Vec::new() };
+    let kept = cluster.share_leader.memory.keep_known(window.memory_bytes());
+    let state =
+        LedState { window, is_writing: false, letters: LettersState::Idle, kept, waiters: Vec::new() };
     Ok(LedPartition {
         key: key.clone(),
         leader_epoch,
@@ -382,6 +408,16 @@ impl LedState {
     /// Moves the counts of the window to the metrics.
     pub(super) fn count(&mut self, cluster: &Cluster) {
         self.window.take_counts().add_to(&cluster.metrics.share);
+    }
+
+    /// Counts the memory of the window. It may exceed the maximum: records that were acquired are kept.
+    fn count_memory(&mut self) {
+        let (before, after) = (self.kept.bytes(), self.window.memory_bytes());
+        if before < after {
+            self.kept.add(after - before);
+        } else if after < before {
+            self.kept.release(before - after);
+        }
     }
 
     /// The wait for a change.
@@ -422,7 +458,13 @@ impl LedPartition {
             if window.expire(now, &settings.limits) {
                 self.changed.notify_waiters();
             }
-            let change = window.acknowledge(now, member, batches, &settings.limits);
+            // The records are delivered again when their locks end.
+            let lacks_memory = cluster.share_leader.memory.is_full() && window.is_split_too_far_by(batches);
+            let change = if lacks_memory {
+                Err(ErrorCode::InvalidRecordState)
+            } else {
+                window.acknowledge(now, member, batches, &settings.limits)
+            };
             if change.is_ok() {
                 self.observe_acknowledged(cluster, member, batches);
             }
@@ -477,6 +519,7 @@ impl LedPartition {
     pub(super) fn start_write(self: &Arc<Self>, cluster: &Arc<Cluster>) {
         {
             let mut state = lock(&self.state);
+            state.count_memory();
             if state.is_writing || !state.window.has_changes() {
                 return;
             }
@@ -500,6 +543,7 @@ impl LedPartition {
             let has_letters = {
                 let mut state = lock(&self.state);
                 let done = state.window.complete_write(stored.is_ok());
+                state.count_memory();
                 let (ended, waiting) =
                     std::mem::take(&mut state.waiters).into_iter().partition(|(id, _)| done.contains(id));
                 state.waiters = waiting;
@@ -570,4 +614,30 @@ fn is_fenced(code: ErrorCode) -> bool {
             | ErrorCode::NotLeaderOrFollower
             | ErrorCode::UnknownTopicOrPartition
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows had no limit of their memory but the number of their records.
+    #[test]
+    fn few_records_are_in_flight_while_the_memory_of_windows_is_used_up() {
+        let memory = KeptMemory::new(100);
+        let leader = ShareLeader::new(memory.clone());
+        let limits = ShareLimits {
+            lock_duration: Duration::from_secs(30),
+            delivery_count_max: 5,
+            locks_max: 2000,
+            renews: true,
+            splits_batches: false,
+            has_dead_letters: false,
+        };
+        let kept = memory.keep_known(100);
+        let short = leader.limits_now(limits);
+        assert_eq!((short.locks_max, short.splits_batches), (LOCKS_WITHOUT_MEMORY_MAX, true));
+        drop(kept);
+        let enough = leader.limits_now(limits);
+        assert_eq!((enough.locks_max, enough.splits_batches), (2000, false));
+    }
 }

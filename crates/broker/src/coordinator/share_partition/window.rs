@@ -162,6 +162,12 @@ pub(crate) struct WindowWrite {
     pub(crate) batches: Vec<StateBatch>,
 }
 
+/// Records in flight in each share partition while the memory of all windows is used up. Windows with more get smaller: their records
+/// are delivered again, and acknowledged.
+pub(super) const LOCKS_WITHOUT_MEMORY_MAX: i64 = 8;
+/// The runs that acknowledgements may make of them.
+pub(super) const RUNS_WITHOUT_MEMORY_MAX: usize = 4;
+
 /// Changes of one write, at most. A change with more batches has a write of its own.
 const WRITE_BATCHES_MAX: usize = 1000;
 
@@ -252,6 +258,11 @@ impl SharePartition {
     /// The offsets of the window.
     pub(crate) fn in_flight(&self) -> i64 {
         if self.runs.is_empty() { 0 } else { self.next - self.start }
+    }
+
+    /// The memory of the window. The nodes of a map are at least half full.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.runs.len() * 2 * size_of::<(i64, Run)>()
     }
 
     /// Takes the numbers of records since the last call.

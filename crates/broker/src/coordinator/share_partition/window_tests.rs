@@ -402,3 +402,20 @@ fn stored_archiving_records_get_their_letters() {
     story.store();
     assert_eq!(story.partition.start_offset(), 10);
 }
+
+/// The runs of a window had no limit: 2,000 acknowledgements of single records made as many.
+#[test]
+fn without_memory_acknowledgements_split_a_window_into_few_runs_only() {
+    let mut story = Story::new();
+    assert_eq!(story.acquire("a", 100), [(0, 99, 1)]);
+    let alternate = [AckType::Accept, AckType::Release].repeat(5);
+    let many = [AckBatch { first: 0, last: 9, types: alternate.clone() }];
+    assert!(story.partition.is_split_too_far_by(&many));
+    let few = [AckBatch { first: 0, last: 1, types: alternate[..2].to_vec() }];
+    assert!(!story.partition.is_split_too_far_by(&few));
+    let whole = [AckBatch { first: 0, last: 99, types: vec![AckType::Accept] }];
+    assert!(!story.partition.is_split_too_far_by(&whole));
+    let one_run = story.partition.memory_bytes();
+    story.partition.acknowledge(story.now, "a", &many, &story.limits).expect("it has the lock");
+    assert_eq!(story.partition.memory_bytes(), 11 * one_run);
+}

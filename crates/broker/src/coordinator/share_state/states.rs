@@ -26,8 +26,9 @@ pub(crate) struct ShareStates {
 }
 
 impl ShareStates {
-    pub(crate) fn new(memory: KeptMemory) -> Self {
-        Self { table: Mutex::new(ShareTable::new(memory)) }
+    /// No states yet. `memory` is for the states, `batch_memory` for the states of their records.
+    pub(crate) fn new(memory: KeptMemory, batch_memory: KeptMemory) -> Self {
+        Self { table: Mutex::new(ShareTable::new(memory, batch_memory)) }
     }
 
     /// Reads a state for the leader of its partition. From now on, older leaders are fenced.

@@ -21,7 +21,10 @@ pub(super) struct ShareTable {
     entries: BTreeMap<SharePartitionKey, Entry>,
     /// The number of states that have begun.
     begun: u64,
+    /// The memory of the states, besides their batches.
     memory: KeptMemory,
+    /// The memory of the batches, which leaders store without a limit: they acquire no more records while it is used up.
+    batch_memory: KeptMemory,
 }
 
 #[derive(Debug)]
@@ -39,7 +42,9 @@ struct Entry {
     updates: u32,
     /// The partition of `__share_group_state`, and the offset of the last snapshot in it.
     snapshot_at: (i32, i64),
-    kept: Kept,
+    /// The memory of the state, until it is deleted.
+    _kept: Kept,
+    kept_batches: Kept,
 }
 
 /// The number of updates after which the next record is a snapshot, and the time.
@@ -50,8 +55,8 @@ pub(super) struct WriteContext {
 }
 
 impl ShareTable {
-    pub(super) fn new(memory: KeptMemory) -> Self {
-        Self { entries: BTreeMap::new(), begun: 0, memory }
+    pub(super) fn new(memory: KeptMemory, batch_memory: KeptMemory) -> Self {
+        Self { entries: BTreeMap::new(), begun: 0, memory, batch_memory }
     }
 
     /// The state for a leader, and the record that stores the leader's epoch, if it is a new one.
@@ -126,7 +131,7 @@ impl ShareTable {
         if state_epoch != ANY_EPOCH && known.is_some_and(|entry| entry.seen_state_epoch > state_epoch) {
             return Err(ErrorCode::FencedStateEpoch);
         }
-        if known.is_none() && self.memory.keep(bytes_of(key, &[])).is_none() {
+        if known.is_none() && self.memory.keep(bytes_of(key)).is_none() {
             return Err(ErrorCode::PolicyViolation);
         }
         Ok(ShareRecord::Snapshot(ShareSnapshotValue {
@@ -152,8 +157,9 @@ impl ShareTable {
         self.entries.get(key).map(|entry| entry.incarnation)
     }
 
+    /// Returns `true` if there is memory for so many bytes of batches more.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
-        self.memory.keep(bytes).is_some()
+        self.batch_memory.keep(bytes).is_some()
     }
 
     pub(super) fn contains(&self, key: &SharePartitionKey) -> bool {
@@ -193,7 +199,7 @@ impl ShareTable {
         self.begun = self.begun.max(incarnation);
         let seen = known.map_or((i32::MIN, i32::MIN), |it| (it.seen_leader_epoch, it.seen_state_epoch));
         let batches = read(&value.state_batches);
-        let kept = self.memory.keep_known(bytes_of(key, &batches));
+        let kept_batches = self.batch_memory.keep_known(size_of_val(&*batches));
         let entry = Entry {
             incarnation,
             snapshot_epoch: value.snapshot_epoch,
@@ -203,7 +209,8 @@ impl ShareTable {
             seen_state_epoch: seen.1.max(value.state_epoch),
             updates: 0,
             snapshot_at: at,
-            kept,
+            _kept: self.memory.keep_known(bytes_of(key)),
+            kept_batches,
             state: ShareState {
                 state_epoch: value.state_epoch,
                 leader_epoch: value.leader_epoch,
@@ -239,11 +246,11 @@ impl ShareTable {
         // The start of a share-partition only moves on.
         state.start_offset = state.start_offset.max(value.start_offset);
         state.delivery_complete_count = value.delivery_complete_count;
-        let before = bytes_of(key, &state.batches);
+        let before = size_of_val(&*state.batches);
         state.batches = combine(&state.batches, &read(&value.state_batches), state.start_offset);
-        let after = bytes_of(key, &state.batches);
-        entry.kept.add(after.saturating_sub(before));
-        entry.kept.release(before.saturating_sub(after));
+        let after = size_of_val(&*state.batches);
+        entry.kept_batches.add(after.saturating_sub(before));
+        entry.kept_batches.release(before.saturating_sub(after));
     }
 
     /// The states of a topic.
@@ -333,8 +340,9 @@ impl Entry {
     }
 }
 
-fn bytes_of(key: &SharePartitionKey, batches: &[StateBatch]) -> usize {
-    2 * (size_of::<SharePartitionKey>() + size_of::<Entry>()) + key.group.len() + size_of_val(batches)
+/// The memory of a state without its batches.
+fn bytes_of(key: &SharePartitionKey) -> usize {
+    2 * (size_of::<SharePartitionKey>() + size_of::<Entry>()) + key.group.len()
 }
 
 #[cfg(test)]
@@ -365,7 +373,8 @@ mod tests {
 
     impl Story {
         fn new() -> Self {
-            Self { table: ShareTable::new(KeptMemory::new(1 << 20)), log: Vec::new() }
+            let memory = || KeptMemory::new(1 << 20);
+            Self { table: ShareTable::new(memory(), memory()), log: Vec::new() }
         }
 
         fn append(&mut self, key: &SharePartitionKey, record: ShareRecord) {
@@ -404,7 +413,8 @@ mod tests {
 
         /// The state after a start that reads the log from this offset on.
         fn replayed(&self, from: usize) -> ShareTable {
-            let mut table = ShareTable::new(KeptMemory::new(1 << 20));
+            let memory = || KeptMemory::new(1 << 20);
+            let mut table = ShareTable::new(memory(), memory());
             for (at, (key, record)) in self.log.iter().enumerate().skip(from) {
                 let encoded = record.encode(key).expect("it fits");
                 let (key, record) =
@@ -514,7 +524,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_states_is_limited() {
-        let mut table = ShareTable::new(KeptMemory::new(2 * bytes_of(&key(KEY), &[])));
+        let mut table = ShareTable::new(KeptMemory::new(2 * bytes_of(&key(KEY))), KeptMemory::new(1 << 20));
         for group in ["a", "b"] {
             let record = table.decide_initialize(&key(group), (0, 0), 0).expect("room");
             table.apply(&key(group), &record, (0, 0));
@@ -522,5 +532,21 @@ mod tests {
         assert_eq!(table.decide_initialize(&key("c"), (0, 0), 0).err(), Some(ErrorCode::PolicyViolation));
         table.apply(&key("a"), &ShareRecord::Tombstone, (0, 1));
         assert!(table.decide_initialize(&key("c"), (0, 0), 0).is_ok());
+    }
+
+    /// The batches of one group's states took the memory for all groups.
+    #[test]
+    fn batches_of_states_do_not_take_the_memory_of_groups() {
+        let (memory, batch_memory) = (KeptMemory::new(1 << 20), KeptMemory::new(1 << 20));
+        let mut table = ShareTable::new(memory.clone(), batch_memory.clone());
+        let record = table.decide_initialize(&key(KEY), (1, 0), 0).expect("room");
+        table.apply(&key(KEY), &record, (0, 0));
+        let before = memory.used_bytes();
+        let batches: Vec<StateBatch> = (0..100).map(|number| batch(2 * number, 2 * number, 0)).collect();
+        let record = table.decide_write(&key(KEY), &change(0, 0, &batches), CONTEXT).expect("fits");
+        table.apply(&key(KEY), &record, (0, 1));
+        assert_eq!((memory.used_bytes(), batch_memory.used_bytes()), (before, size_of_val(&*batches)));
+        table.apply(&key(KEY), &ShareRecord::Tombstone, (0, 2));
+        assert_eq!((memory.used_bytes(), batch_memory.used_bytes()), (0, 0));
     }
 }
