@@ -48,6 +48,8 @@ mod share_fetch;
 mod share_groups;
 mod share_initialization;
 mod share_memory;
+mod share_pruning;
+mod share_state_offline;
 mod snapshots;
 mod test_kit;
 mod test_overrides;

@@ -71,21 +71,8 @@ impl ShareGroups {
         // The group's note that these states may exist is durable before one of them does: a deletion of the group finds them.
         let noted = self.await_stored(cluster, &group_id).await;
         let mut writes = JoinSet::new();
-        let mut ended = Ended::default();
-        let group: Arc<str> = group_id.as_str().into();
-        for (place, start) in starts {
-            let checked = noted.and_then(|()| self.check_initializing(&group_id, &turn, place));
-            if let Err(code) = checked {
-                ended.failed.insert(place, code);
-                continue;
-            }
-            let cluster = cluster.clone();
-            let key = SharePartitionKey { group: group.clone(), topic: place.0, partition: place.1 };
-            // All are appended at once: they share the syncs of their logs.
-            writes.spawn(async move {
-                (place, cluster.share_states.initialize_for_group(&cluster, &key, state_epoch, start).await)
-            });
-        }
+        let mut ended = Ended { is_note_lost: noted.is_err(), ..Ended::default() };
+        let mut starts = by_log(cluster, &group_id, starts).into_iter();
         let mut failed = BTreeMap::new();
         loop {
             while writes.len() < INITIALIZING_MAX
@@ -100,7 +87,10 @@ impl ShareGroups {
                 let cluster = cluster.clone();
                 // Those of one log that are appended at once share its syncs.
                 writes.spawn(async move {
-                    (place, cluster.share_states.initialize(&cluster, &key, state_epoch, start).await)
+                    (
+                        place,
+                        cluster.share_states.initialize_for_group(&cluster, &key, state_epoch, start).await,
+                    )
                 });
             }
             self.finish_initializing(cluster, &group_id, &turn, &ended);
