@@ -74,7 +74,7 @@ table! {
     SYNCS Counter "ottla_syncs_total" ["files"] "Syncs, of logs or of the journal. One sync serves many requests.";
     SYNC_FAILURES Counter "ottla_sync_failures_total" ["files"] "Syncs that failed.";
     SYNC_SECONDS Counter "ottla_sync_seconds_total" ["files"] "The time of all syncs together.";
-    MEMORY_USED Gauge "ottla_memory_used_bytes" ["part"] "Memory in use of each part of memory.max.bytes.";
+    MEMORY_USED Gauge "ottla_memory_used_bytes" ["part"] "Memory in use of each part of memory.max.bytes, and of the tail caches.";
     MEMORY_LIMIT Gauge "ottla_memory_limit_bytes" ["part"] "The limit of each part of memory.max.bytes.";
     MEMORY_WAITING Gauge "ottla_memory_waiting" ["part"] "Requests and responses that wait for memory of this part.";
     DISK_BYTES Gauge "ottla_disk_bytes" [] "The size of the volume with the data directory.";
