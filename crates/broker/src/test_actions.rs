@@ -52,6 +52,12 @@ impl Cluster {
                 let before = partition.log().segment_count();
                 partition.log().roll(now_ms).map_err(|error| failed(partition, "roll", &error))?;
                 rolled += usize::from(partition.log().segment_count() > before);
+                // The files of a closed segment stay open until they are durable.
+                let pending = partition.log().pending_closed_sync();
+                if let Some(pending) = pending {
+                    let synced = pending.run();
+                    partition.log().sync_done(synced).map_err(|error| failed(partition, "sync", &error))?;
+                }
             }
             Ok(rolled)
         };

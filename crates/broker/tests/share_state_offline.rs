@@ -47,7 +47,7 @@ fn a_group_is_not_deleted_while_a_state_of_it_is_offline() {
         storage.set_contents(path, &damaged);
     }
     let (broker, mut connection) = start(&storage);
-    assert_eq!(read_state(&mut connection, id, 0).error_code, ErrorCode::CoordinatorNotAvailable);
+    assert_eq!(read_state(&mut connection, id, 0).error_code, ErrorCode::NotCoordinator, "it has no leader");
     assert_eq!(delete_group(&mut connection), ErrorCode::CoordinatorNotAvailable);
     broker.stop();
     for (path, bytes) in &sound {

@@ -29,7 +29,9 @@ pub(crate) struct LogThread<L = LogLine> {
 enum State<L> {
     Unstarted,
     Running(Running<L>),
-    /// The client ends, or the system has no thread.
+    /// The system has no thread.
+    Missing,
+    /// The client ends.
     Ended,
 }
 
@@ -51,13 +53,17 @@ impl<L: Send + 'static> LogThread<L> {
         Self { state: Mutex::new(State::Unstarted), progress: Arc::default(), lines_max }
     }
 
-    /// Hands a line to the thread, which starts with `pass`; returns the line if there is no other thread.
+    /// Hands a line to the thread, which starts with `pass`; returns the line if there is no other thread. Drops it after the end.
     pub(crate) fn take(&self, line: L, pass: impl FnOnce() -> PassLine<L>) -> Result<(), L> {
         let mut state = lock(&self.state);
         if matches!(*state, State::Unstarted) {
             *state = start(pass(), self.lines_max, &self.progress);
         }
-        let State::Running(running) = &mut *state else { return Err(line) };
+        let running = match &mut *state {
+            State::Running(running) => running,
+            State::Missing => return Err(line),
+            State::Unstarted | State::Ended => return Ok(()),
+        };
         if is_current(&running.thread) {
             return Err(line);
         }
@@ -156,7 +162,7 @@ fn start<L: Send + 'static>(pass: PassLine<L>, lines_max: usize, progress: &Arc<
     let progress = progress.clone();
     let thread = std::thread::Builder::new().name("rdk:log".into());
     let thread = thread.spawn(move || pass_each(pass, &waiting, &progress));
-    thread.map_or(State::Ended, |thread| State::Running(Running { lines, thread, count: 0 }))
+    thread.map_or(State::Missing, |thread| State::Running(Running { lines, thread, count: 0 }))
 }
 
 fn pass_each<L>(mut pass: PassLine<L>, lines: &Receiver<L>, progress: &Progress) {

@@ -248,7 +248,8 @@ mod tests {
     fn a_first_message_above_the_limit_is_refused() {
         let credentials = ScramCredentials::default();
         let begin = |bytes: usize| {
-            let token = Bytes::from(format!("{:x<bytes$}", "n,,n=user,r="));
+            const HEAD: &str = "n,,n=user,r=";
+            let token = Bytes::from(format!("{HEAD}{}", "x".repeat(bytes - HEAD.len())));
             assert_eq!(token.len(), bytes);
             ScramExchange::begin_with(&credentials, SaslMechanism::ScramSha256, &token, [7; NONCE_BYTES])
         };
