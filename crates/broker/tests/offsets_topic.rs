@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock, Syncer};
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_offsets::{GroupMetadataValue, OffsetCommitValue, OffsetsKey};
@@ -654,6 +655,8 @@ fn offsets_of_a_deleted_topic_do_not_return_if_their_partition_was_offline() {
     assert_eq!(created, ErrorCode::KafkaStorageError);
     broker.stop();
     storage.set_contents(&path, &sound);
+    // The range that the broker has found damaged.
+    drop(storage.remove(&format!("{TOPIC}-{broken}/quarantine")));
     let (broker, mut connection) = start(&storage);
     assert_eq!(committed(&mut connection, "billing", "returns"), -1, "the topic is there again");
     commit(&mut connection, "billing", "returns", 1);
