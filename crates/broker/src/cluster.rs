@@ -223,10 +223,8 @@ impl Cluster {
         let next = next_producer_id_of(&journal).max(floors.producer_id);
         let first_epoch = first_leader_epoch(&mut journal, floors.leader_epoch, now_ms)?;
         let (parts, session_limits) = (Parts::of(config.memory_bytes_max), SessionLimits::of(&config));
-        let nodes = (1..=nodes.max(1))
-            .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
-            .collect();
-        let cleaner_points = CleanerPoints::load(storage.clone());
+        let new_node = |id| Node::new(id, FetchSessions::new(session_limits, rng.fork()));
+        let nodes = (1..=nodes.max(1)).map(new_node).collect();
         let groups = Groups::new(&config, rng.fork());
         let share_records = KeptMemory::new(share_records_max(config.memory_bytes_max));
         let cluster = Self {
@@ -254,6 +252,7 @@ impl Cluster {
             overrides: TestOverrides::default(),
             warnings: Warnings::default(),
             id,
+            cleaner_points: CleanerPoints::load(storage.clone()),
             storage,
             rng: Mutex::new(rng),
             nodes: Nodes::new(nodes),
@@ -269,7 +268,6 @@ impl Cluster {
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
             leader_epochs: LeaderEpochs::new(first_epoch),
             compactions: Compactions::default(),
-            cleaner_points,
             client_quotas: ClientQuotas::default(),
             scram_credentials: ScramCredentials::default(),
             features: Features::default(),
