@@ -123,7 +123,7 @@ fn the_end_of_a_queue_must_wake_polls() {
 }
 
 #[test]
-#[should_panic(expected = "deadlock")]
+#[should_panic(expected = "max_steps")]
 fn a_poll_must_follow_the_forwarding() {
     forwarding!(with_a_poll_that_stays);
 }

@@ -147,19 +147,15 @@ impl Decoder {
         self.need(n)?;
         self.charge(n * self.per_string_byte)?;
         let bytes = &self.frame[self.at..self.at + n];
-        match std::str::from_utf8(bytes) {
-            Ok(text) => {
-                let text = text.to_owned();
-                self.at += n;
-                Ok(text)
-            }
-            Err(_) => {
-                let text = replaced(bytes);
-                self.charge(text.len().saturating_sub(n) * self.per_string_byte.max(1))?;
-                self.at += n;
-                Ok(text)
-            }
-        }
+        let text = if let Ok(text) = std::str::from_utf8(bytes) {
+            text.to_owned()
+        } else {
+            let text = replaced(bytes);
+            self.charge(text.len().saturating_sub(n) * self.per_string_byte.max(1))?;
+            text
+        };
+        self.at += n;
+        Ok(text)
     }
 
     /// Reads the length of a string, bytes or array; `None` is null.
