@@ -121,7 +121,7 @@ fn metadata_prefers_a_topic_id_over_a_name() {
 fn a_topic_id_that_does_not_exist_has_no_name() {
     let broker = Broker::builder().memory().spawn().expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);
-    let topics = Some(vec![MetadataRequestTopic { topic_id: STRANGER, name: None, ..Default::default() }]);
+    let topics = Some(vec![MetadataRequestTopic { topic_id: STRANGER, name: None }]);
     let request = MetadataRequest { topics, ..Default::default() };
     let answer = connection.ask(12, &request).expect("an answer");
     let topic = &answer.topics[0];
