@@ -123,11 +123,8 @@ impl<T: Transport> ResponseWriter<'_, T> {
         let direct = self.io.tcp().is_some() && slice.file.fd().is_some();
         for part in parts_of(&slice, CACHED_PART_BYTES) {
             if !part.file.is_cached(part.offset, part.len) {
-                for part in parts_of(&part, LOADED_PART_BYTES) {
-                    self.charge(part.len + part.len.min(self.io.encrypted_bytes_max())).await?;
-                    self.write_bytes(load_elsewhere(part).await?).await?;
-                    self.return_charge().await?;
-                }
+                // Boxed, as are other rare steps: each connection has the memory of all that are not.
+                Box::pin(self.load_file(&part)).await?;
             } else if direct {
                 self.send_file(&part).await?;
             } else {
@@ -135,10 +132,20 @@ impl<T: Transport> ResponseWriter<'_, T> {
                     if part.len > COPIED_PART_BYTES {
                         self.pace.take_turn().await;
                     }
-                    self.copy_file(&part).await?;
+                    Box::pin(self.copy_file(&part)).await?;
                 }
                 tokio::task::yield_now().await;
             }
+        }
+        Ok(())
+    }
+
+    /// Sends a range of a file that is not in the page cache.
+    async fn load_file(&mut self, slice: &FileSlice) -> io::Result<()> {
+        for part in parts_of(slice, LOADED_PART_BYTES) {
+            self.charge(part.len + part.len.min(self.io.encrypted_bytes_max())).await?;
+            self.write_bytes(load_elsewhere(part).await?).await?;
+            self.return_charge().await?;
         }
         Ok(())
     }
@@ -205,7 +212,8 @@ impl<T: Transport> ResponseWriter<'_, T> {
         while offset < end {
             let Some(socket) = self.io.tcp() else { return Err(io::ErrorKind::Unsupported.into()) };
             self.pace.begin();
-            self.pace.keep(socket.writable()).await?;
+            // A socket that takes all keeps the thread no longer than one that has to be awaited.
+            tokio::task::coop::consume_budget().await;
             let sent = socket.try_io(Interest::WRITABLE, || {
                 let fd = slice.file.fd().ok_or(io::ErrorKind::Unsupported)?;
                 let left = (end - offset) as usize;
@@ -215,7 +223,9 @@ impl<T: Transport> ResponseWriter<'_, T> {
                 // The file was truncated while it was sent.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Box::pin(self.pace.keep(socket.writable())).await?;
+                }
                 Err(error) => return Err(error),
             }
         }
