@@ -36,7 +36,7 @@ use crate::cluster::Cluster;
 use crate::cluster::nodes::Node;
 use crate::peer::Peer;
 use crate::places::Place;
-use crate::quotas::Mute;
+use crate::quotas::{Mute, Quota};
 use crate::request_memory::{Limits, decoder, is_charged};
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
@@ -169,6 +169,9 @@ pub(crate) async fn serve_at<T: Transport>(
 
 /// The time after which the connection is closed because its address has too many new ones (KIP-612); zero if it is served.
 pub(crate) fn quota_pause<T: Transport>(io: &T, cluster: &Cluster) -> Duration {
+    if !cluster.quota_use.has(Quota::ConnectionCreation) {
+        return Duration::ZERO;
+    }
     let address = Peer::new(io.peer_address()).ip();
     address.map_or(Duration::ZERO, |address| {
         cluster.quota_use.record_connection(&cluster.client_quotas, address)
@@ -522,25 +525,30 @@ impl<T: Transport> Connection<T> {
         let mut admission = None;
         if has_large_response(api, frame.len()) {
             let memory = &self.context.cluster.memory;
-            admission = Some(memory.room_for_response(self.context.client_host()).await);
+            let admitted = memory.room_for_response(self.context.client_host()).await;
+            if admitted.has_waited() {
+                // The thread looks at its sockets between two of many requests that wait.
+                tokio::task::yield_now().await;
+            }
+            admission = Some(admitted);
         }
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
         let (began, bytes) = (Instant::now(), frame.len());
-        let reply = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
+        let mut running = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
         self.context.cluster.metrics.arrived(api, bytes);
         let charge = self.charge.take().map(|granted| granted.charge);
-        let mut pending = Pending { api, began, reply, done: None, charge };
         // The first poll performs the append or queues for it, so that appends happen in the order of arrival.
-        let reply = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
-        if let Some(reply) = reply {
+        let reply = poll_fn(|cx| Poll::Ready(ready(running.as_mut().poll(cx)))).await;
+        self.pending.push_back(if let Some(reply) = reply {
+            drop(running);
             let before = uncounted_bytes(&self.pending);
-            pending.done = Some(Done::new(reply, before, self.io.encrypted_bytes_max(), &self.context));
-        }
+            let done = Done::new(reply, before, self.io.encrypted_bytes_max(), &self.context);
+            Pending { api, began, reply: None, done: Some(done), charge: None }
+        } else {
+            let charge = charge.filter(|_| !waits_for_others(api));
+            Pending { api, began, reply: Some(running), done: None, charge }
+        });
         drop(admission);
-        if waits_for_others(api) {
-            drop(pending.charge.take());
-        }
-        self.pending.push_back(pending);
         Ok(())
     }
 

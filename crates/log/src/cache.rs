@@ -12,7 +12,7 @@ use ottla_wire::{Chain, Piece};
 use crate::cache_total::{CacheCount, CacheTotal, SharedBuffer};
 
 /// Up to this size, copying a batch costs less than keeping its buffer.
-const SMALL_BYTES: usize = 4096;
+pub(crate) const SMALL_BYTES: usize = 4096;
 const BLOCK_BYTES_MIN: usize = 4096;
 const BLOCK_BYTES_MAX: usize = 64 * 1024;
 /// Small pieces are merged above this number, because each piece costs more in a vectored write than its copy.
@@ -114,7 +114,8 @@ impl TailCache {
 
     fn add(&mut self, run: Run) {
         self.sealed_bytes += run.bytes.len();
-        if run.buffer.is_some() {
+        if let Some(buffer) = &run.buffer {
+            buffer.count();
             self.shared_bytes += run.bytes.len();
         }
         self.runs.push_back(run);
@@ -418,7 +419,8 @@ mod tests {
     fn a_shared_buffer_counts_until_no_cache_has_a_part_of_it() {
         let total = CacheTotal::of_bytes(1 << 20);
         let mut caches = [0, 1].map(|_| TailCache::new(1 << 20, total.clone()));
-        let buffer = total.count_buffer(300_000);
+        let buffer = total.buffer(300_000);
+        assert_eq!(total.bytes(), 0);
         for cache in &mut caches {
             let bytes = batch(0, 1, 10_000);
             let span = Span { base_offset: 0, end_offset: 1, segment: 0, position: 0 };
@@ -430,5 +432,17 @@ mod tests {
         assert_eq!(total.bytes(), 300_000);
         caches[1].clear();
         assert_eq!(total.bytes(), 0);
+    }
+
+    /// Requests that waited for the check of their batches counted as cached: all caches were emptied.
+    #[test]
+    fn a_buffer_of_which_no_cache_has_a_part_leaves_the_caches_alone() {
+        let total = CacheTotal::of_bytes(1 << 20);
+        let waiting = total.buffer(2 << 20);
+        let mut cache = TailCache::new(1 << 20, total.clone());
+        push(&mut cache, 0, 1, 10_000, &mut 0);
+        assert!(cache.bytes() > 0 && !total.is_exceeded());
+        drop(waiting);
+        assert_eq!(total.bytes(), cache.bytes());
     }
 }

@@ -1,7 +1,9 @@
 //! The memory that the tail caches of all logs of a broker have together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::cache::SMALL_BYTES;
 
 /// A limit for the tail caches of several logs together. The default has none.
 ///
@@ -34,10 +36,10 @@ impl CacheTotal {
         self.bytes() > self.max
     }
 
-    /// Counts a buffer of so many bytes of which caches may keep parts: see [`Log::append_part`](crate::Log::append_part).
-    pub fn count_buffer(&self, bytes: usize) -> SharedBuffer {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        SharedBuffer(Arc::new(Counted { total: self.clone(), bytes }))
+    /// A buffer of so many bytes of which caches may keep parts: see [`Log::append_part`](crate::Log::append_part). It counts as soon as
+    /// one of them does.
+    pub fn buffer(&self, bytes: usize) -> SharedBuffer {
+        SharedBuffer(Arc::new(Counted { total: self.clone(), bytes, is_counted: AtomicBool::new(false) }))
     }
 }
 
@@ -54,19 +56,37 @@ impl PartialEq for CacheTotal {
     }
 }
 
-/// A buffer that batches of several logs share. It counts in a [`CacheTotal`] until the last clone is dropped.
+/// A buffer that batches of several logs share. Once a cache keeps a part, it counts in a [`CacheTotal`] until the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct SharedBuffer(#[expect(dead_code, reason = "it counts until it is dropped")] Arc<Counted>);
+pub struct SharedBuffer(Arc<Counted>);
+
+impl SharedBuffer {
+    /// Returns `true` if a cache keeps batches of so many bytes in their buffer. It copies smaller ones.
+    pub fn is_kept_for(bytes: usize) -> bool {
+        bytes > SMALL_BYTES
+    }
+
+    /// Counts it. A cache keeps a part of it now.
+    pub(crate) fn count(&self) {
+        let Counted { total, bytes, is_counted } = &*self.0;
+        if !is_counted.swap(true, Ordering::Relaxed) {
+            total.bytes.fetch_add(*bytes, Ordering::Relaxed);
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Counted {
     total: CacheTotal,
     bytes: usize,
+    is_counted: AtomicBool,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.total.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        if *self.is_counted.get_mut() {
+            self.total.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 

@@ -420,9 +420,9 @@ fn start_one<R: Api>(
         client_id: client_id.unwrap_or_default().into(),
         frame,
     };
-    let answer = answer_one(request, context, Outcome { fault, refusal }, correlation_id, observe);
     Ok(Box::pin(async move {
-        let reply = answer.await;
+        // Called here: a future that the block captured would be stored twice.
+        let reply = answer_one(request, context, Outcome { fault, refusal }, correlation_id, observe).await;
         let overrides = &connection.cluster.overrides;
         if !delay.is_zero() || overrides.lag(node).is_some() {
             // Boxed: other requests do not need its memory.

@@ -203,7 +203,7 @@ async fn append_all(
     }
     if let Some(transactional_id) = transactional_id {
         let parts = topics.iter_mut().flat_map(|(_, parts)| parts).collect();
-        approve(context, now_ms, transactional_id, parts).await;
+        Box::pin(approve(context, now_ms, transactional_id, parts)).await;
     }
     // Those of batches that were refused above are in it, too.
     let mut record_errors_left = RECORD_ERRORS_MAX;
@@ -359,9 +359,8 @@ fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(Topic
         if let Some((at, len)) = part.range {
             part.records = rest.cut(at, len);
             part.header = BatchHeader::parse(&part.records).ok();
-            if part.records.len() < whole / 2 {
-                part.buffer =
-                    Some(buffer.get_or_insert_with(|| cluster.cache_total.count_buffer(whole)).clone());
+            if part.records.len() < whole / 2 && SharedBuffer::is_kept_for(part.records.len()) {
+                part.buffer = Some(buffer.get_or_insert_with(|| cluster.cache_total.buffer(whole)).clone());
             }
         }
     }
@@ -378,8 +377,10 @@ async fn check(context: &RequestContext, now_ms: i64, part: &mut Part) {
     }
     if partition.stored_codec.differs_from(&part.records) {
         let records = std::mem::take(&mut part.records);
+        // Boxed, as are other rare steps: each request has the memory of all that are not.
         let stored =
-            check_and_recompress(cluster, partition, client, now_ms, records, part.transactional).await;
+            Box::pin(check_and_recompress(cluster, partition, client, now_ms, records, part.transactional))
+                .await;
         part.check = Check::Trusted;
         part.refused = stored.map(|records| part.records = records).err();
         return;
@@ -389,8 +390,8 @@ async fn check(context: &RequestContext, now_ms: i64, part: &mut Part) {
         Ok(CheckedAtOnce::Sound) => Ok(()),
         Ok(CheckedAtOnce::Expensive) => {
             let records = std::mem::take(&mut part.records);
-            let checked =
-                check_in_steps(cluster, partition, client, now_ms, records, part.transactional).await;
+            let in_steps = check_in_steps(cluster, partition, client, now_ms, records, part.transactional);
+            let checked = Box::pin(in_steps).await;
             checked.map(|checked| part.records = checked.batches)
         }
         Err(error) => Err(error),

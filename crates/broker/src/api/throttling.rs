@@ -1,7 +1,7 @@
 //! The quotas of requests: what a client has used, its pause, and the pause in the response.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,9 +119,10 @@ impl Meter {
 }
 
 /// Runs a future and measures the time of its polls: waits do not count.
-async fn measured<V>(work: impl Future<Output = V>) -> (V, Duration) {
+///
+/// The caller pins the work: a future that moves into another one needs its memory twice.
+async fn measured<V>(mut work: Pin<&mut impl Future<Output = V>>) -> (V, Duration) {
     let mut busy = Duration::ZERO;
-    let mut work = pin!(work);
     let value = std::future::poll_fn(|cx| {
         let began = Instant::now();
         let poll = work.as_mut().poll(cx);
@@ -136,7 +137,11 @@ async fn measured<V>(work: impl Future<Output = V>) -> (V, Duration) {
 pub(super) async fn handle_within_quotas<R: Api>(request: R, context: RequestContext) -> R::Response {
     let Some(meter) = Meter::of(&context) else { return authorize_and_handle(request, context).await };
     // Boxed: requests without quotas do not need the memory of this path.
-    let (mut response, busy) = Box::pin(measured(authorize_and_handle(request, context))).await;
+    let (mut response, busy) = Box::pin(async move {
+        let work = pin!(authorize_and_handle(request, context));
+        measured(work).await
+    })
+    .await;
     meter.charge(&mut response, busy);
     response
 }

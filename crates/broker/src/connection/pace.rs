@@ -158,8 +158,10 @@ impl<'a> Pace<'a> {
         let holds_memory = self.sending.is_some() || self.charge.is_some();
         let stalled_at = Instant::now() + self.context.cluster.config.write_timeout;
         loop {
-            let left = stalled_at.saturating_duration_since(Instant::now());
-            let look = if holds_memory { left.min(CONTENTION_CHECK) } else { left };
+            let now = Instant::now();
+            let left = stalled_at.saturating_duration_since(now);
+            let in_time = (self.began + contended_time_for(self.sent)).saturating_duration_since(now);
+            let look = if holds_memory { left.min(in_time.max(CONTENTION_CHECK)) } else { left };
             if let Ok(written) = tokio::time::timeout(look, &mut write).await {
                 return written;
             }

@@ -16,7 +16,8 @@ use crate::memory::Charge;
 pub(super) struct Pending {
     pub(super) api: ApiKey,
     pub(super) began: Instant,
-    pub(super) reply: Replying,
+    /// `None` once it is done. Its memory is returned then: a client can leave many responses unread.
+    pub(super) reply: Option<Replying>,
     pub(super) done: Option<Done>,
     /// The memory of its frame. It is returned before the response is written, which may need memory itself.
     pub(super) charge: Option<Charge>,
@@ -93,12 +94,10 @@ fn poll_replies(
     cx: &mut Context<'_>,
 ) {
     for at in 0..pending.len() {
-        if pending[at].done.is_none()
-            && let Poll::Ready(reply) = pending[at].reply.as_mut().poll(cx)
-        {
-            let before = uncounted_bytes(pending);
-            pending[at].charge = None;
-            pending[at].done = Some(Done::new(reply, before, encrypted_max, context));
-        }
+        let Some(running) = pending[at].reply.as_mut() else { continue };
+        let Poll::Ready(reply) = running.as_mut().poll(cx) else { continue };
+        let before = uncounted_bytes(pending);
+        (pending[at].reply, pending[at].charge) = (None, None);
+        pending[at].done = Some(Done::new(reply, before, encrypted_max, context));
     }
 }

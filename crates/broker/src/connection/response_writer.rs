@@ -83,7 +83,8 @@ impl<T: Transport> ResponseWriter<'_, T> {
     async fn write_before_file(&mut self, memory: &mut WriteQueue) -> io::Result<()> {
         self.pace.begin();
         while let (Some(socket), Some(bytes)) = (self.io.tcp(), memory.single(MEMORY_PART_BYTES)) {
-            self.pace.keep(socket.writable()).await?;
+            // A socket that takes all keeps the thread no longer than one that has to be awaited.
+            tokio::task::coop::consume_budget().await;
             let more = SendFlags::MORE | SendFlags::NOSIGNAL;
             match socket.try_io(Interest::WRITABLE, || Ok(rustix::net::send(socket, bytes, more)?)) {
                 Ok(n) => {
@@ -93,7 +94,9 @@ impl<T: Transport> ResponseWriter<'_, T> {
                         tokio::task::yield_now().await;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Box::pin(self.pace.keep(socket.writable())).await?;
+                }
                 Err(error) => return Err(error),
             }
         }

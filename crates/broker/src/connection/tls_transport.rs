@@ -140,7 +140,8 @@ impl AsyncWrite for TlsSocket {
 /// A connection after its handshake.
 #[derive(Debug)]
 pub(crate) struct TlsTransport {
-    stream: TlsStream<TlsSocket>,
+    /// Boxed: the connection moves, and each place that it moves through has memory of its size.
+    stream: Box<TlsStream<TlsSocket>>,
     /// `true` if encrypted bytes were discarded: the peer could not read later ones.
     is_cut: bool,
 }
@@ -150,7 +151,7 @@ impl TlsTransport {
         let socket = stream.get_mut().0;
         // A part of the next record may have come with the end of the handshake.
         (socket.unfinished, socket.unfinished_max) = (socket.record.arrived_bytes(), UNFINISHED_BYTES_MAX);
-        Self { stream, is_cut: false }
+        Self { stream: Box::new(stream), is_cut: false }
     }
 }
 

@@ -57,6 +57,13 @@ pub(crate) struct Admission {
     room: Option<Arc<Room>>,
 }
 
+impl Admission {
+    /// Returns `true` if there was no room at first.
+    pub(crate) const fn has_waited(&self) -> bool {
+        self.room.is_some()
+    }
+}
+
 impl Drop for Admission {
     fn drop(&mut self) {
         if let Some(room) = self.room.take() {

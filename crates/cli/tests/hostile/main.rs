@@ -113,6 +113,16 @@ fn small_responses_that_are_not_read() {
     });
 }
 
+/// 2,000 clients that never read held 200 KiB each: requests that were answered kept the memory of their execution.
+#[test]
+fn small_produce_requests_whose_responses_are_not_read() {
+    survive(Attack {
+        name: "unread responses of produce requests",
+        listener: AttackedListener::Plaintext,
+        round: slow_readers::ask_to_produce_nothing,
+    });
+}
+
 /// Clients that never read held 64 KiB of records and 64 KiB of encrypted bytes each.
 #[test]
 fn responses_over_tls_that_are_not_read() {

@@ -22,6 +22,8 @@ const QUIET: Duration = Duration::from_secs(2);
 const PACE: Duration = Duration::from_millis(5);
 
 const PLAIN_CLIENTS: usize = 6_500;
+/// Clients that send many requests beside each other, of which the broker starts several.
+const PRODUCERS: usize = 2_000;
 const TLS_CLIENTS: usize = 1_500;
 /// The batches of which the first ones are fetched over TLS. The log has the last 8 MiB in memory, and the others in the page cache.
 const BATCHES: usize = 20;
@@ -29,16 +31,25 @@ const BATCH_BYTES: usize = 900_000;
 
 /// Clients without TLS that ask for small responses.
 pub(crate) fn ask_for_small_responses(broker: SocketAddr, stop: &AtomicBool) {
-    let requests = small_requests();
+    press_plain(broker, stop, PLAIN_CLIENTS, &small_requests());
+}
+
+/// Clients without TLS whose produce requests name a topic that does not exist.
+pub(crate) fn ask_to_produce_nothing(broker: SocketAddr, stop: &AtomicBool) {
+    let request = framed(9, &produce_request("absent", 1, &[]));
+    press_plain(broker, stop, PRODUCERS, &request.repeat(PUSHED_BYTES / request.len()));
+}
+
+fn press_plain(broker: SocketAddr, stop: &AtomicBool, clients: usize, requests: &[u8]) {
     press(
-        PLAIN_CLIENTS,
+        clients,
         stop,
         || {
             let stream = connect(broker, RECEIVE_BYTES);
             stream.set_nonblocking(true).expect("a socket");
             Some(PlainClient { stream, sent: 0 })
         },
-        |_, client| client.push(&requests),
+        |_, client| client.push(requests),
     );
 }
 
