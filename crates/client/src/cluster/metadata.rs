@@ -36,6 +36,8 @@ pub(crate) struct TopicLayout {
     pub(crate) error: ErrorCode,
     /// Zero if the brokers do not report it.
     pub(crate) id: Uuid,
+    /// The number of responses about the topic that were applied.
+    pub(crate) responses: u64,
     /// The number of last responses in a row that had another id, and were not applied.
     other_ids: u32,
     /// `true` for internal topics, such as committed offsets.
@@ -95,10 +97,11 @@ impl Layout {
                 continue;
             }
             topic.partitions.retain(|partition| (0..PARTITIONS_MAX).contains(&partition.partition_index));
+            let before = self.topics.get(name.as_str());
+            let responses = before.map_or(0, |before| before.responses) + 1;
             // A topic that was recreated under the same name shares no state with the old one.
-            let old = self.topics.get(name.as_str());
             let old =
-                old.filter(|old| old.id == topic.topic_id || old.id.is_zero() || topic.topic_id.is_zero());
+                before.filter(|old| old.id == topic.topic_id || old.id.is_zero() || topic.topic_id.is_zero());
             // While the topic is missing, its id is kept to recognize it when it returns.
             let id = match old {
                 Some(old) if topic.topic_id.is_zero() => old.id,
@@ -148,6 +151,7 @@ impl Layout {
             let layout = TopicLayout {
                 error: topic.error_code,
                 id,
+                responses,
                 other_ids: 0,
                 internal: topic.is_internal,
                 partitions: Arc::new(partitions),

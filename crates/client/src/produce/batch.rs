@@ -117,8 +117,10 @@ pub(super) struct Partition {
     pub(super) since_request: u64,
     /// The time since which the leader answers that it does not know the partition.
     pub(super) unknown_since: Option<Instant>,
-    /// The time since which the metadata does not have the partition.
+    /// The time since which the metadata does not have the partition, also while no record waits for it.
     pub(super) missing_since: Option<Instant>,
+    /// The time since which the waiting records miss the partition, and the number of responses about its topic by then.
+    pub(super) missed_since: Option<(Instant, u64)>,
     /// `true` if the topic was created again without this partition. Other missing partitions may be in later metadata.
     pub(super) is_gone: bool,
     /// `true` if the partition is in the core's list of active ones.
@@ -145,6 +147,7 @@ impl Partition {
             since_request: 0,
             unknown_since: None,
             missing_since: None,
+            missed_since: None,
             is_gone: false,
             is_active: false,
         }
@@ -160,7 +163,8 @@ impl Partition {
             partitions > 0 && usize::try_from(self.number).is_ok_and(|number| number >= partitions);
         self.numbering.forgotten();
         self.since_request = next_request;
-        (self.unknown_since, self.missing_since, self.blocked_until) = (None, None, None);
+        (self.unknown_since, self.blocked_until) = (None, None);
+        (self.missing_since, self.missed_since) = (None, None);
     }
 
     /// `true` if a batch may be sent to `node` behind the batches in flight. Those must have the same leader and, with

@@ -287,8 +287,8 @@ impl ProduceCore {
             let partition = &mut self.partitions[*index];
             partition.is_active = !partition.is_idle() || !environment.unlist_if_empty(*index);
             if !partition.is_active {
-                // The next record waits for the topic as the first one did.
-                (partition.unknown_since, partition.missing_since) = (None, None);
+                // The next record fails only after an answer or response that is newer than it.
+                (partition.unknown_since, partition.missed_since) = (None, None);
             }
             partition.is_active
         });

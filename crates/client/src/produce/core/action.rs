@@ -54,6 +54,8 @@ pub(in crate::produce) enum LinkState {
 pub(in crate::produce) struct TopicState {
     pub(in crate::produce) error: ErrorCode,
     pub(in crate::produce) partitions: usize,
+    /// A number that changes with each response about the topic.
+    pub(in crate::produce) responses: u64,
 }
 
 /// A Produce request to send.

@@ -88,7 +88,7 @@ impl ProduceCore {
     }
 
     /// Fails the records of a topic that no broker has known for too long, and of a partition that no longer exists: at
-    /// once if the topic was created again without it.
+    /// once if the topic was created again without it. Later records of such a partition wait for one response more.
     fn expire_unknown(
         &mut self,
         index: usize,
@@ -96,18 +96,21 @@ impl ProduceCore {
         environment: &mut impl Environment,
         actions: &mut Vec<Action>,
     ) {
-        let Some(TopicState { error, partitions }) = environment.topic(index) else { return };
+        let Some(TopicState { error, partitions, responses }) = environment.topic(index) else { return };
         let is_unknown = match usize::try_from(self.partitions[index].number) {
             Err(_) => error == ErrorCode::UnknownTopicOrPartition,
             Ok(number) => error == ErrorCode::None && number >= partitions,
         };
+        let partition = &mut self.partitions[index];
         if !is_unknown {
-            self.partitions[index].missing_since = None;
+            (partition.missing_since, partition.missed_since) = (None, None);
             return;
         }
-        let since = *self.partitions[index].missing_since.get_or_insert(now);
-        let is_gone = self.partitions[index].is_gone;
-        if is_gone || now >= since + self.config.topic_metadata_propagation_max {
+        let missing_since = *partition.missing_since.get_or_insert(now);
+        let (missed_since, responses_before) = *partition.missed_since.get_or_insert((now, responses));
+        let max = self.config.topic_metadata_propagation_max;
+        let is_still_missing = now >= missing_since + max && responses != responses_before;
+        if partition.is_gone || is_still_missing || now >= missed_since + max {
             let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
             let reason = ProduceErrorKind::Broker { code, detail };
             self.purge_queued(index, &reason, environment, actions);

@@ -130,7 +130,7 @@ impl Producer {
             world.queues.push(VecDeque::new());
             world.leaders.insert(index, 1);
         }
-        world.topic = Some(TopicState { error: ErrorCode::None, partitions });
+        world.topic = Some(TopicState { error: ErrorCode::None, partitions, responses: 1 });
         Self {
             core,
             world,

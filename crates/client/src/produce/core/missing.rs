@@ -13,7 +13,7 @@ fn producer() -> Producer {
 fn set_known(producer: &mut Producer, is_known: bool) {
     producer.world.leaders.clear();
     let partitions = usize::from(is_known);
-    producer.world.topic = Some(TopicState { error: ErrorCode::None, partitions });
+    producer.world.topic = Some(TopicState { error: ErrorCode::None, partitions, responses: 1 });
 }
 
 /// The time counted from the first of all answers that did not know the partition: the record failed at once.
@@ -67,4 +67,32 @@ fn a_record_after_one_that_failed_waits_for_its_partition_again() {
     producer.produce(0, 2);
     producer.poll();
     assert!(!producer.outcomes.contains_key(&2));
+}
+
+/// Each record waited for the topic as long as the first one did, and a producer of a missing topic filled its whole queue again and again.
+#[test]
+fn a_record_after_one_that_failed_waits_only_for_the_next_response() {
+    let mut producer = producer();
+    producer.world.leaders.clear();
+    producer.core.partitions[0].number = -1;
+    let missing = |responses| {
+        let (error, partitions) = (ErrorCode::UnknownTopicOrPartition, 0);
+        Some(TopicState { error, partitions, responses })
+    };
+    producer.world.topic = missing(1);
+    producer.produce(0, 1);
+    producer.poll();
+    producer.advance(1000);
+    producer.poll();
+    assert!(producer.outcomes[&1].is_err());
+    producer.produce(0, 2);
+    for _ in 0..3 {
+        producer.advance(100);
+        producer.poll();
+        assert!(!producer.outcomes.contains_key(&2), "the last response is older than the record");
+    }
+    producer.world.topic = missing(2);
+    producer.advance(100);
+    producer.poll();
+    assert!(producer.outcomes[&2].is_err());
 }

@@ -504,7 +504,7 @@ fn an_unknown_topic_is_waited_for_and_then_fails() {
 fn records_of_a_partition_that_no_longer_exists_fail() {
     let mut producer = Producer::with_id(1, &[("topic.metadata.propagation.max.ms", "1000")]);
     producer.world.leaders.clear();
-    producer.world.topic = Some(TopicState { error: ErrorCode::None, partitions: 0 });
+    producer.world.topic = Some(TopicState { error: ErrorCode::None, partitions: 0, responses: 1 });
     producer.produce(0, 1);
     for _ in 0..2 {
         producer.poll();
@@ -522,7 +522,7 @@ fn records_of_a_partition_that_a_topic_created_again_lacks_fail_at_once() {
     producer.world.leaders.clear();
     producer.produce(0, 1);
     producer.poll();
-    producer.world.topic = Some(TopicState { error: ErrorCode::None, partitions: 0 });
+    producer.world.topic = Some(TopicState { error: ErrorCode::None, partitions: 0, responses: 1 });
     producer.core.on_topic_recreated(harness::TOPIC, 100);
     producer.advance(100);
     producer.poll();

@@ -65,7 +65,8 @@ impl Environment for Surroundings<'_> {
             self.cluster.want(topic);
         }
         let layout = layout?;
-        Some(TopicState { error: layout.error, partitions: layout.partitions.len() })
+        let (partitions, responses) = (layout.partitions.len(), layout.responses);
+        Some(TopicState { error: layout.error, partitions, responses })
     }
 
     fn unsent_reason(&self, index: usize, waited: Duration) -> String {
