@@ -68,7 +68,7 @@ pub(crate) struct PartitionAcks {
     pub(crate) ranges: Vec<AckRange>,
     /// Responses that refused them with an error that may pass.
     pub(crate) attempts: u32,
-    /// The time from which they are not sent again: the locks of their records have ended. `None` before the first response.
+    /// The time from which they are not sent again: the locks of their records have ended. `None` while it is not known.
     pub(crate) give_up_at: Option<Instant>,
 }
 

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use tokio::time::Instant;
+
 use super::batch::ShareBatch;
 use crate::share::acknowledgements::{AckRange, PartitionAcks, TopicIdPartition};
 use crate::share::queue::AcquiredRange;
@@ -19,6 +21,8 @@ pub(super) struct DeliveredBatch {
     at: TopicPartition,
     node: i32,
     runs: Vec<DeliveredRun>,
+    /// The end of the records' locks, if it is known.
+    locked_until: Option<Instant>,
     /// The batch, with explicit acknowledgement: a renewal returns its records again.
     batch: Option<ShareBatch>,
 }
@@ -42,7 +46,12 @@ impl DeliveredRun {
 }
 
 impl DeliveredBatch {
-    pub(super) fn new(key: TopicIdPartition, batch: &ShareBatch, keeps: bool) -> Self {
+    pub(super) fn new(
+        key: TopicIdPartition,
+        batch: &ShareBatch,
+        locked_until: Option<Instant>,
+        keeps: bool,
+    ) -> Self {
         let run =
             |range: &AcquiredRange| DeliveredRun { first: range.first, last: range.last, codes: Vec::new() };
         Self {
@@ -50,6 +59,7 @@ impl DeliveredBatch {
             at: batch.at.clone(),
             node: batch.node,
             runs: batch.acquired.iter().map(run).collect(),
+            locked_until,
             batch: keeps.then(|| batch.clone()),
         }
     }
@@ -149,7 +159,7 @@ impl DeliveredBatch {
             node: self.node,
             ranges,
             attempts: 0,
-            give_up_at: None,
+            give_up_at: self.locked_until,
         }
     }
 
@@ -177,7 +187,7 @@ impl DeliveredBatch {
             node,
             ranges,
             attempts: 0,
-            give_up_at: None,
+            give_up_at: self.locked_until,
         })
     }
 }
@@ -216,7 +226,7 @@ mod tests {
         let acquired: Arc<[AcquiredRange]> = runs.iter().map(range).collect();
         let (at, topic_id) = (TopicPartition::new("orders", 0), Uuid::ONE);
         let batch = ShareBatch { at, topic_id, node: 1, sets: Arc::new([]), acquired };
-        DeliveredBatch::new(TopicIdPartition { topic_id: Uuid::ONE, partition: 0 }, &batch, true)
+        DeliveredBatch::new(TopicIdPartition { topic_id: Uuid::ONE, partition: 0 }, &batch, None, true)
     }
 
     #[test]

@@ -109,6 +109,9 @@ pub struct ShareConsumer {
     refused: Option<Error>,
 }
 
+/// A batch for a poll with its partition, and the end of its locks if it is known.
+type LockedBatch = (TopicIdPartition, ShareBatch, Option<Instant>);
+
 /// A batch whose renewed records a poll returns again.
 #[derive(Debug)]
 struct Renewing {
@@ -598,7 +601,7 @@ impl ShareConsumer {
                 }
                 None => return Ok(None),
             };
-            let Some((key, batch)) = batch else { continue };
+            let Some((key, batch, locked_until)) = batch else { continue };
             let counters = &self.links.counters;
             ShareCounters::add(&counters.records, batch.len() as u64);
             ShareCounters::add(&counters.batches, 1);
@@ -606,7 +609,7 @@ impl ShareConsumer {
             if keeps {
                 self.forget_earlier(&batch);
             }
-            self.delivered.push_back(DeliveredBatch::new(key, &batch, keeps));
+            self.delivered.push_back(DeliveredBatch::new(key, &batch, locked_until, keeps));
             return Ok(Some(batch));
         }
     }
@@ -620,9 +623,10 @@ impl ShareConsumer {
     }
 
     /// Opens a chunk, unless its acquisition has ended. Offsets without a readable record are acknowledged at once.
-    fn open(&mut self, chunk: AcquiredChunk) -> Option<(TopicIdPartition, ShareBatch)> {
+    fn open(&mut self, chunk: AcquiredChunk) -> Option<LockedBatch> {
         let counters = self.links.counters.clone();
-        if chunk.locked_until.is_some_and(|until| until <= Instant::now()) {
+        let locked_until = chunk.locked_until;
+        if locked_until.is_some_and(|until| until <= Instant::now()) {
             ShareCounters::add(&counters.expired, chunk.offsets());
             return None;
         }
@@ -632,19 +636,21 @@ impl ShareConsumer {
             ShareCounters::add(&counters.corrupt, corrupt);
             let id = self.next_id;
             self.next_id += 1;
-            let acks = PartitionAcks { id, key, at, node, ranges: unreadable, attempts: 0, give_up_at: None };
+            let (ranges, give_up_at) = (unreadable, locked_until);
+            let acks = PartitionAcks { id, key, at, node, ranges, attempts: 0, give_up_at };
             self.links.queue.acknowledge(vec![acks]);
         }
         self.last_leader = Some(node);
-        Some((key, batch?))
+        Some((key, batch?, locked_until))
     }
 
     /// The records whose locks were renewed; `None` if the broker refused that.
-    fn renewed(&mut self, outcome: &AckOutcome) -> Option<(TopicIdPartition, ShareBatch)> {
+    fn renewed(&mut self, outcome: &AckOutcome) -> Option<LockedBatch> {
         let found = self.renewing.iter().position(|renewing| renewing.id == outcome.id)?;
         let Renewing { key, batch, .. } = self.renewing.swap_remove(found);
         outcome.result.as_ref().ok()?;
-        Some((key, batch.restricted(&renewed_offsets(&outcome.ranges))?))
+        // The result does not have the end of the new locks.
+        Some((key, batch.restricted(&renewed_offsets(&outcome.ranges))?, None))
     }
 
     fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ShareCommand) -> EngineReply<T> {

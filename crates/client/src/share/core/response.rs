@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{InFlight, ShareAction, ShareCore, settled, without_session};
 use crate::error::Error;
-use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
+use crate::share::acknowledgements::{AckRange, PartitionAcks, TopicIdPartition};
 use crate::share::queue::{AcquiredChunk, AcquiredRange};
 use crate::types::TopicPartition;
 use crate::watchdog::cause::{Cause, StallReason};
@@ -55,6 +55,7 @@ impl ShareCore {
                 } else if let Some(at) = self.names.get(&key)
                     && let Some(chunk) = chunk_of(node, key, at.clone(), partition, locked_until)
                 {
+                    self.settle_overtaken(&chunk);
                     chunks.push(chunk);
                 }
             }
@@ -219,8 +220,8 @@ impl ShareCore {
                     | ErrorCode::NotCoordinator
             );
             let give_up_at = *acks.give_up_at.get_or_insert(now + self.lock_timeout);
-            if may_pass && now < give_up_at && !self.closes {
-                let pause = self.settings.pause(acks.attempts);
+            let pause = self.settings.pause(acks.attempts);
+            if may_pass && now + pause < give_up_at && !self.closes {
                 acks.attempts += 1;
                 let leader = self.leaders.entry(acks.node).or_default();
                 leader.blocked_until = leader.blocked_until.max(Some(now + pause));
@@ -237,6 +238,23 @@ impl ShareCore {
                 })
             };
             self.actions.push_back(settled(acks, result));
+        }
+    }
+
+    /// Settles the waiting acknowledgements of records that are acquired again. They concern the earlier acquisition, whose locks have
+    /// ended, and the broker would take them as acknowledgements of the new one.
+    fn settle_overtaken(&mut self, chunk: &AcquiredChunk) {
+        let is_acquired = |range: &AckRange| {
+            chunk.acquired.iter().any(|again| again.first <= range.last && range.first <= again.last)
+        };
+        let is_overtaken =
+            |acks: &mut PartitionAcks| acks.key == chunk.key && acks.ranges.iter().any(is_acquired);
+        for leader in self.leaders.values_mut() {
+            for acks in leader.pending.extract_if(.., is_overtaken) {
+                let what = format!("acknowledging records of {}", acks.at);
+                let code = ErrorCode::InvalidRecordState;
+                self.actions.push_back(settled(acks, Err(Error::Broker { what, code })));
+            }
         }
     }
 

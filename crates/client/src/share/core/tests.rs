@@ -202,6 +202,34 @@ fn acknowledgements_fail_when_the_locks_have_ended_and_the_coordinator_still_mov
     assert_eq!(settled(&results), [Some(ErrorCode::NotCoordinator)]);
 }
 
+/// The acknowledgement was sent again, and released or accepted records of the later acquisition that nothing had processed so far.
+#[test]
+fn acknowledgements_of_records_that_are_acquired_again_are_not_repeated() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    let acks = story.acks(1, KEY, 2);
+    assert!(fetch(&story.round(true, &[], vec![acks])).is_some());
+    let results = story.fetched(1, KEY, true, ErrorCode::NotCoordinator);
+    assert_eq!(settled(&results), [Some(ErrorCode::InvalidRecordState)]);
+    story.now += PAUSE_MAX;
+    let acks = story.acks(1, KEY, 1);
+    let actions = story.round(true, &[], vec![acks]);
+    let request = fetch(&actions).expect("a fetch with acknowledgements");
+    assert_eq!(request.session.topics[0].partitions[0].acknowledgement_batches.len(), 1);
+}
+
+/// The time counted from the first response: acknowledgements were sent after the locks of their records had ended.
+#[test]
+fn acknowledgements_are_not_repeated_after_the_end_of_the_locks_that_the_acquisition_had() {
+    let mut story = Story::new(ShareAcquireMode::RecordLimit, &[KEY]);
+    story.open(1, KEY);
+    let mut acks = story.acks(1, KEY, 1);
+    acks.give_up_at = Some(story.now + Duration::from_millis(50));
+    assert!(acknowledge(&story.round(false, &[], vec![acks])).is_some());
+    let results = story.acknowledged(1, KEY, ErrorCode::NotCoordinator);
+    assert_eq!(settled(&results), [Some(ErrorCode::NotCoordinator)]);
+}
+
 #[test]
 fn renewals_and_commits_do_not_wait_for_records() {
     let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
