@@ -68,11 +68,18 @@ pub(crate) struct PartitionAcks {
     pub(crate) ranges: Vec<AckRange>,
     /// Responses that refused them with an error that may pass.
     pub(crate) attempts: u32,
+    /// The end of the pause after such a response.
+    pub(crate) retry_at: Option<Instant>,
     /// The time from which they are not sent again: the locks of their records have ended. `None` while it is not known.
     pub(crate) give_up_at: Option<Instant>,
 }
 
 impl PartitionAcks {
+    /// Returns `true` if they wait for the end of no pause.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.retry_at.is_none_or(|at| at <= now)
+    }
+
     /// Returns `true` if an offset is renewed.
     pub(crate) fn renews(&self) -> bool {
         self.ranges.iter().any(AckRange::renews)
@@ -105,6 +112,7 @@ mod tests {
             node: 1,
             ranges,
             attempts: 0,
+            retry_at: None,
             give_up_at: None,
         }
     }

@@ -121,6 +121,22 @@ pub(super) struct ShareLeader {
     pub(super) waits_for_room: bool,
 }
 
+impl ShareLeader {
+    fn has_due_acks(&self, now: Instant) -> bool {
+        self.pending.iter().any(|acks| acks.is_due(now))
+    }
+
+    /// Takes the acknowledgements that wait for the end of no pause.
+    fn take_due_acks(&mut self, now: Instant) -> Vec<PartitionAcks> {
+        self.pending.extract_if(.., |acks| acks.is_due(now)).collect()
+    }
+
+    /// The end of the first pause of acknowledgements.
+    fn next_retry(&self, now: Instant) -> Option<Instant> {
+        self.pending.iter().filter_map(|acks| acks.retry_at).filter(|at| *at > now).min()
+    }
+}
+
 /// A request without a response so far.
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -243,6 +259,9 @@ impl ShareCore {
             let may_prefetch = !demand.polls_only && !demand.queued.contains_key(&node);
             self.update_leader(node, now, wanted, demand.is_waiting, may_prefetch, &mut room);
         }
+        let retries = self.leaders.values().filter(|leader| leader.in_flight.is_none());
+        let next_retry = retries.filter_map(|leader| leader.next_retry(now)).min();
+        self.wake_at = self.wake_at.into_iter().chain(next_retry).min();
         let is_needed = |leader: &ShareLeader| leader.in_flight.is_some() || !leader.pending.is_empty();
         self.leaders.retain(|node, leader| {
             leader.session.is_open() || wanted.contains_key(node) && !self.closes || is_needed(leader)
@@ -295,14 +314,15 @@ impl ShareCore {
             return;
         }
         let is_open = leader.session.is_open();
-        let has_acks = !leader.pending.is_empty();
+        let has_acks = leader.has_due_acks(now);
         if self.closes && is_open {
             return self.acknowledge(node, now, true);
         }
         if !is_open && wanted.is_empty() {
             return self.fail_pending(node);
         }
-        let is_urgent = |acks: &PartitionAcks| acks.renews() || !wanted.contains(&acks.key);
+        let is_urgent =
+            |acks: &PartitionAcks| acks.is_due(now) && (acks.renews() || !wanted.contains(&acks.key));
         if is_open && has_acks && (self.commits || leader.pending.iter().any(is_urgent)) {
             return self.acknowledge(node, now, false);
         }
@@ -333,7 +353,7 @@ impl ShareCore {
         bytes: usize,
     ) {
         let Some(leader) = self.leaders.get_mut(&node) else { return };
-        let acks = if leader.session.is_open() { std::mem::take(&mut leader.pending) } else { Vec::new() };
+        let acks = if leader.session.is_open() { leader.take_due_acks(now) } else { Vec::new() };
         let session = leader.session.fetch(wanted, &acks);
         let wait = if waits { self.settings.fetch_wait_max } else { Duration::ZERO };
         leader.in_flight = Some(InFlight { acks, is_fetch: true, closes: false, due: now + wait });
@@ -346,8 +366,9 @@ impl ShareCore {
 
     fn acknowledge(&mut self, node: i32, now: Instant, closes: bool) {
         let Some(leader) = self.leaders.get_mut(&node) else { return };
-        let mut acks = std::mem::take(&mut leader.pending);
+        let mut acks = leader.take_due_acks(now);
         if closes {
+            acks.append(&mut leader.pending);
             // Closing releases the records, so that nothing is left to renew.
             let (renewals, others) = acks.into_iter().partition(PartitionAcks::renews);
             acks = others;

@@ -137,7 +137,8 @@ mod tests {
     fn accepts(partition: i32, first: i64, last: i64) -> PartitionAcks {
         let ranges = vec![AckRange::uniform(first, last, 1)];
         let at = TopicPartition::new("orders", partition);
-        PartitionAcks { id: 0, key: key(partition), at, node: 1, ranges, attempts: 0, give_up_at: None }
+        let (key, retry_at, give_up_at) = (key(partition), None, None);
+        PartitionAcks { id: 0, key, at, node: 1, ranges, attempts: 0, retry_at, give_up_at }
     }
 
     /// The named partitions, each with its number of acknowledged ranges, and the forgotten ones.

@@ -159,6 +159,7 @@ impl DeliveredBatch {
             node: self.node,
             ranges,
             attempts: 0,
+            retry_at: None,
             give_up_at: self.locked_until,
         }
     }
@@ -187,6 +188,7 @@ impl DeliveredBatch {
             node,
             ranges,
             attempts: 0,
+            retry_at: None,
             give_up_at: self.locked_until,
         })
     }

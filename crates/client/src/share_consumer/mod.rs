@@ -637,7 +637,7 @@ impl ShareConsumer {
             let id = self.next_id;
             self.next_id += 1;
             let (ranges, give_up_at) = (unreadable, locked_until);
-            let acks = PartitionAcks { id, key, at, node, ranges, attempts: 0, give_up_at };
+            let acks = PartitionAcks { id, key, at, node, ranges, attempts: 0, retry_at: None, give_up_at };
             self.links.queue.acknowledge(vec![acks]);
         }
         self.last_leader = Some(node);

@@ -223,9 +223,8 @@ impl ShareCore {
             let pause = self.settings.pause(acks.attempts);
             if may_pass && now + pause < give_up_at && !self.closes {
                 acks.attempts += 1;
-                let leader = self.leaders.entry(acks.node).or_default();
-                leader.blocked_until = leader.blocked_until.max(Some(now + pause));
-                leader.pending.push(acks);
+                acks.retry_at = Some(now + pause);
+                self.leaders.entry(acks.node).or_default().pending.push(acks);
                 continue;
             }
             let what = format!("acknowledging records of {}", acks.at);

@@ -68,7 +68,7 @@ impl Story {
         self.ids += 1;
         let (at, ranges) =
             (TopicPartition::new("orders", key.partition), vec![AckRange::uniform(0, 4, code)]);
-        PartitionAcks { id: self.ids, key, at, node, ranges, attempts: 0, give_up_at: None }
+        PartitionAcks { id: self.ids, key, at, node, ranges, attempts: 0, retry_at: None, give_up_at: None }
     }
 
     /// The leader answers the fetch with records, or with none.
@@ -200,6 +200,29 @@ fn acknowledgements_fail_when_the_locks_have_ended_and_the_coordinator_still_mov
     assert!(acknowledge(&story.round(false, &[], Vec::new())).is_some());
     let results = story.acknowledged(1, KEY, ErrorCode::NotCoordinator);
     assert_eq!(settled(&results), [Some(ErrorCode::NotCoordinator)]);
+}
+
+/// The pause was one of the leader: nothing was fetched from it, and no record of its other partitions was acknowledged.
+#[test]
+fn a_coordinator_that_moves_does_not_delay_the_other_partitions_of_a_leader() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY, OTHER]);
+    story.leaders.of_first = Some(2);
+    story.open(2, OTHER);
+    let partitions = |actions: &[ShareAction]| -> Vec<i32> {
+        let topics = acknowledge(actions).into_iter().flat_map(|request| &request.session.topics);
+        topics.flat_map(|topic| &topic.partitions).map(|partition| partition.partition_index).collect()
+    };
+    let moving = story.acks(2, KEY, 1);
+    assert_eq!(partitions(&story.round(false, &[2], vec![moving])), [KEY.partition]);
+    assert!(settled(&story.acknowledged(2, KEY, ErrorCode::NotCoordinator)).is_empty());
+    let other = story.acks(2, OTHER, 1);
+    assert_eq!(partitions(&story.round(false, &[2], vec![other])), [OTHER.partition]);
+    assert_eq!(settled(&story.acknowledged(2, OTHER, ErrorCode::None)), [None]);
+    assert!(story.round(false, &[2], Vec::new()).is_empty());
+    assert_eq!(story.core.wake_at(), Some(story.now + Duration::from_millis(100)));
+    story.now += Duration::from_millis(100);
+    assert_eq!(partitions(&story.round(false, &[2], Vec::new())), [KEY.partition]);
+    assert_eq!(settled(&story.acknowledged(2, KEY, ErrorCode::None)), [None]);
 }
 
 /// The acknowledgement was sent again, and released or accepted records of the later acquisition that nothing had processed so far.
