@@ -18,6 +18,9 @@ const RESPONSES_TO_REPLACE: u32 = 10;
 /// The same for a topic whose leader has refused requests: it is more likely to be another one.
 const RESPONSES_TO_REPLACE_REFUSED: u32 = 2;
 
+/// The most ids of replaced topics that a topic of their name remembers.
+const REPLACED_MAX: usize = 8;
+
 /// The cluster metadata, merged from the latest responses.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
@@ -40,6 +43,10 @@ pub(crate) struct TopicLayout {
     pub(crate) responses: u64,
     /// The number of last responses in a row that had another id, and were not applied.
     other_ids: u32,
+    /// The ids of the topics of this name that were replaced, the latest last.
+    replaced: Vec<Uuid>,
+    /// The number of last responses in a row that had one of these ids while this topic seemed to be gone.
+    replaced_ids: u32,
     /// `true` for internal topics, such as committed offsets.
     internal: bool,
     /// By partition number.
@@ -78,7 +85,8 @@ pub(crate) enum LayoutState {
 
 impl Layout {
     /// Applies a response. A `protected` topic is replaced by another one of its name only if several responses agree: a broker with old
-    /// metadata may still report a topic that was deleted. Returns `true` if more responses are needed.
+    /// metadata may still report a topic that was deleted. One that was replaced does not return. Returns `true` if more responses are
+    /// needed.
     pub(crate) fn merge(&mut self, response: MetadataResponse, protected: &BTreeSet<Arc<str>>) -> bool {
         let mut needs_more = false;
         self.controller = (response.controller_id >= 0).then_some(response.controller_id);
@@ -90,7 +98,12 @@ impl Layout {
         }
         for mut topic in response.topics {
             let Some(name) = topic.name else { continue };
-            let known = self.topics.get_mut(name.as_str()).filter(|_| protected.contains(name.as_str()));
+            let mut known = self.topics.get_mut(name.as_str());
+            if known.as_mut().is_some_and(|known| known.refuses(topic.topic_id)) {
+                tracing::debug!(topic = %name, id = %topic.topic_id, "the id of a deleted topic, from old metadata");
+                continue;
+            }
+            let known = known.filter(|_| protected.contains(name.as_str()));
             if known.is_some_and(|known| known.doubts(topic.topic_id)) {
                 tracing::debug!(topic = %name, id = %topic.topic_id, "another topic id, perhaps from old metadata");
                 needs_more = true;
@@ -127,21 +140,8 @@ impl Layout {
                 && partitions.is_empty()
                 && let Some(old) = old
             {
-                partitions.clone_from(&old.partitions);
                 racks.clone_from(&old.racks);
-                for partition in &mut partitions {
-                    if is_temporary(topic.error_code) {
-                        // The topic exists. Requests to its leaders show whether they still lead.
-                        partition.leader = partition.last_leader;
-                        continue;
-                    }
-                    (partition.leader, partition.last_leader) = (None, None);
-                    if id.is_zero() {
-                        // Brokers before 2.8 return no topic ids, so the topic may be a new one whose epochs start
-                        // again.
-                        partition.leader_epoch = -1;
-                    }
-                }
+                partitions = old.partitions_in_error(topic.error_code, !id.is_zero());
             } else if let Some(old) = old
                 && old.id == topic.topic_id
                 && !old.id.is_zero()
@@ -153,6 +153,8 @@ impl Layout {
                 id,
                 responses,
                 other_ids: 0,
+                replaced: before.map(|before| before.replaced_by(id)).unwrap_or_default(),
+                replaced_ids: 0,
                 internal: topic.is_internal,
                 partitions: Arc::new(partitions),
                 racks,
@@ -292,6 +294,53 @@ impl TopicLayout {
         news
     }
 
+    /// Returns `true` for a response with the id of a topic that was replaced: a deleted topic does not return. If this one seems to be
+    /// gone as well, enough such responses in a row show that the replacement was wrong.
+    fn refuses(&mut self, id: Uuid) -> bool {
+        if !self.replaced.contains(&id) {
+            return false;
+        }
+        if !self.has_refused() && !is_missing(self.error) {
+            return true;
+        }
+        self.replaced_ids += 1;
+        self.replaced_ids < RESPONSES_TO_REPLACE
+    }
+
+    /// The ids of replaced topics in a layout of the topic with this id, which follows this layout.
+    fn replaced_by(&self, id: Uuid) -> Vec<Uuid> {
+        let mut replaced = self.replaced.clone();
+        if self.id != id && !self.id.is_zero() && !id.is_zero() {
+            replaced.retain(|earlier| *earlier != id);
+            replaced.push(self.id);
+            replaced.drain(..replaced.len().saturating_sub(REPLACED_MAX));
+        }
+        replaced
+    }
+
+    /// The partitions after a response that has an error in their place.
+    fn partitions_in_error(&self, error: ErrorCode, has_id: bool) -> Vec<PartitionLayout> {
+        let mut partitions = self.partitions.to_vec();
+        for partition in &mut partitions {
+            if is_temporary(error) {
+                // The topic exists. Requests to its leaders show whether they still lead.
+                partition.leader = partition.last_leader;
+                continue;
+            }
+            (partition.leader, partition.last_leader) = (None, None);
+            if !has_id {
+                // Brokers before 2.8 return no topic ids, so the topic may be a new one whose epochs start again.
+                partition.leader_epoch = -1;
+            }
+        }
+        partitions
+    }
+
+    /// Returns `true` if a leader has refused a request, and no other one is known.
+    fn has_refused(&self) -> bool {
+        self.partitions.iter().any(|partition| partition.leader.is_none() && partition.last_leader.is_some())
+    }
+
     /// Counts a response with this id. Returns `true` if it must not replace the topic yet. A topic that was seen to be missing may be
     /// replaced at once.
     fn doubts(&mut self, id: Uuid) -> bool {
@@ -299,13 +348,7 @@ impl TopicLayout {
             return false;
         }
         self.other_ids += 1;
-        let has_refused =
-            |partition: &PartitionLayout| partition.leader.is_none() && partition.last_leader.is_some();
-        let enough = if self.partitions.iter().any(has_refused) {
-            RESPONSES_TO_REPLACE_REFUSED
-        } else {
-            RESPONSES_TO_REPLACE
-        };
+        let enough = if self.has_refused() { RESPONSES_TO_REPLACE_REFUSED } else { RESPONSES_TO_REPLACE };
         self.other_ids < enough
     }
 
@@ -354,6 +397,8 @@ mod tests {
 
     const OLD: Uuid = Uuid(1_u128.to_be_bytes());
     const NEW: Uuid = Uuid(2_u128.to_be_bytes());
+    const NEWER: Uuid = Uuid(3_u128.to_be_bytes());
+    const NEWEST: Uuid = Uuid(4_u128.to_be_bytes());
 
     fn says(layout: &mut Layout, id: Uuid, leader_id: i32, leader_epoch: i32) -> TopicLayout {
         let partition = MetadataResponsePartition { leader_id, leader_epoch, ..Default::default() };
@@ -483,11 +528,11 @@ mod tests {
         assert_eq!(says(&mut layout, NEW, 2, 0).leader(0), Some(2));
         // The same when it was seen to be gone in between, with ids and without.
         for (before, after) in [(NEW, OLD), (Uuid::ZERO, Uuid::ZERO)] {
+            let mut layout = Layout::default();
             says(&mut layout, before, 1, 7);
             is_gone(&mut layout);
             let topic = says(&mut layout, after, 2, 0);
             assert_eq!((topic.id, topic.leader(0), topic.leader_epoch(0)), (after, Some(2), Some(0)));
-            layout = Layout::default();
         }
     }
 
@@ -521,12 +566,47 @@ mod tests {
         assert_eq!(known(&layout), (NEW, 2));
         // Its leader does not know the topic.
         layout.topics.get_mut("orders").expect("it is known").forget_leader(1);
-        assert!(reports(&mut layout, OLD, 3));
-        assert!(!reports(&mut layout, OLD, 3));
-        assert_eq!(known(&layout), (OLD, 3));
+        assert!(reports(&mut layout, NEWER, 3));
+        assert!(!reports(&mut layout, NEWER, 3));
+        assert_eq!(known(&layout), (NEWER, 3));
         // It was seen to be missing.
         is_gone(&mut layout);
+        assert!(!reports(&mut layout, NEWEST, 2));
+        assert_eq!(known(&layout), (NEWEST, 2));
+    }
+
+    /// A broker with old metadata that answered the application's own request, or ten others, brought the deleted topic back, and a
+    /// consumer of the new one read from the start.
+    #[test]
+    fn a_topic_that_was_replaced_does_not_return() {
+        let mut layout = Layout::default();
+        says(&mut layout, OLD, 1, 0);
+        for _ in 0..RESPONSES_TO_REPLACE {
+            reports(&mut layout, NEW, 2);
+        }
+        assert_eq!(known(&layout), (NEW, 2));
+        assert_eq!(says(&mut layout, OLD, 1, 0).id, NEW, "a response that is not doubted");
+        for _ in 0..2 * RESPONSES_TO_REPLACE {
+            assert!(!reports(&mut layout, OLD, 1));
+            assert!(!layout.is_in_doubt("orders"), "no second response is needed");
+        }
+        assert_eq!(known(&layout), (NEW, 2));
+    }
+
+    #[test]
+    fn a_topic_that_was_replaced_by_a_deleted_one_returns_once_its_leader_refuses() {
+        let mut layout = Layout::default();
+        reports(&mut layout, NEW, 2);
+        for _ in 0..RESPONSES_TO_REPLACE {
+            reports(&mut layout, OLD, 1);
+        }
         assert!(!reports(&mut layout, NEW, 2));
+        assert_eq!(known(&layout), (OLD, 1));
+        layout.topics.get_mut("orders").expect("it is known").forget_leader(0);
+        for _ in 0..=RESPONSES_TO_REPLACE {
+            assert_eq!(known(&layout), (OLD, 1));
+            reports(&mut layout, NEW, 2);
+        }
         assert_eq!(known(&layout), (NEW, 2));
     }
 }
