@@ -76,6 +76,19 @@ impl<L: Send + 'static> LogThread<L> {
         Ok(())
     }
 
+    /// Runs a function that waits for the engine. In the thread itself, lines that wait for room are dropped meanwhile: the engine waits
+    /// with them.
+    pub(crate) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let is_inside = matches!(&*lock(&self.state), State::Running(running) if is_current(&running.thread));
+        if !is_inside {
+            return wait();
+        }
+        self.progress.stop();
+        let result = wait();
+        self.progress.resume();
+        result
+    }
+
     /// Waits until the application has received the lines so far. In the thread itself, lines that wait for room are dropped.
     pub(crate) fn end(&self) {
         let before = std::mem::replace(&mut *lock(&self.state), State::Ended);
@@ -107,7 +120,7 @@ struct Calls {
     returned: u64,
     /// A call took longer than the engine waits; until the thread has caught up, no line is waited for.
     is_late: bool,
-    /// No line waits for room any more.
+    /// No line waits for room.
     is_stopped: bool,
 }
 
@@ -123,7 +136,10 @@ impl Progress {
             }
             let is_full = |calls: &mut Calls| calls.begun == begun && !calls.is_stopped;
             let waited = self.has_room.wait_while(lock(&self.calls), is_full);
-            if waited.unwrap_or_else(PoisonError::into_inner).is_stopped {
+            let mut calls = waited.unwrap_or_else(PoisonError::into_inner);
+            if calls.is_stopped {
+                // No call follows, and none is waited for.
+                calls.returned += 1;
                 return Ok(());
             }
         }
@@ -154,6 +170,10 @@ impl Progress {
     fn stop(&self) {
         lock(&self.calls).is_stopped = true;
         self.has_room.notify_all();
+    }
+
+    fn resume(&self) {
+        lock(&self.calls).is_stopped = false;
     }
 }
 
@@ -228,5 +248,28 @@ mod tests {
         }
         assert_eq!(sending.join().expect("no panic"), Ok(()), "the line is dropped");
         drop(go);
+    }
+
+    /// The line waited for the application's function, which waited for the end of its processor and so for the line's sender.
+    #[test]
+    fn a_function_that_waits_for_the_engine_ends_the_wait_of_a_line_for_room() {
+        let log: Arc<LogThread<u32>> = Arc::new(LogThread::with_lines_max(1));
+        let (sent, waiting) = channel::<()>();
+        let (done, outcome) = channel();
+        let inner = log.clone();
+        let pass = move |line: &u32| {
+            if *line == 1 {
+                let wait = || waiting.recv_timeout(Duration::from_secs(60)).is_ok();
+                let _ = done.send(inner.while_waiting(wait));
+            }
+            true
+        };
+        assert_eq!(log.take(1, || Box::new(pass)), Ok(()));
+        // Fills the channel.
+        assert_eq!(log.take(2, no_second_thread), Ok(()));
+        assert_eq!(log.take(3, no_second_thread), Ok(()), "the line is dropped");
+        let _ = sent.send(());
+        assert_eq!(outcome.recv(), Ok(true), "the line waited as long as the function");
+        log.end();
     }
 }

@@ -57,6 +57,11 @@ impl ProcessorLog {
         unsafe { (self.function)(null_mut(), line.level.into(), facility.as_ptr(), text.as_ptr()) };
     }
 
+    /// Runs a function that waits for the engine, also in the application's function.
+    pub(super) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.thread.while_waiting(wait)
+    }
+
     /// Passes the lines so far, and waits for calls in other threads. Later lines are dropped.
     pub(super) fn end(&self) {
         self.thread.end();

@@ -51,6 +51,17 @@ struct Running {
     log: Option<Arc<ProcessorLog>>,
 }
 
+impl Running {
+    /// Waits until the processor has stopped; `None` if it has not within this time.
+    fn wait(&self, within: Duration) -> Option<Result<(), ottla_parallel::Error>> {
+        let wait = || self.processor.wait(within);
+        match &self.log {
+            Some(log) => log.while_waiting(wait),
+            None => wait(),
+        }
+    }
+}
+
 /// The number of threads that hold the application's function and its pointer.
 #[derive(Default)]
 struct Handlers {
@@ -190,7 +201,7 @@ pub extern "C" fn ottla_processor_wait(
         return say(RD_KAFKA_RESP_ERR__STATE, "a handler cannot wait for its own processor");
     }
     let within = u64::try_from(timeout_ms).map_or(Duration::MAX, Duration::from_millis);
-    match running.processor.wait(within) {
+    match running.wait(within) {
         None => {
             let text = format!("the processor is still running after {timeout_ms} ms");
             say(RD_KAFKA_RESP_ERR__TIMED_OUT, &text)
@@ -209,7 +220,7 @@ pub extern "C" fn ottla_processor_destroy(processor: *mut ottla_processor_t) -> 
     }
     running.processor.stop();
     // `ottla_processor_wait` returns the reason.
-    let _ = running.processor.wait(Duration::MAX);
+    let _ = running.wait(Duration::MAX);
     if !running.handlers.await_none(THREADS_END_WITHIN) {
         return RD_KAFKA_RESP_ERR__IN_PROGRESS;
     }
