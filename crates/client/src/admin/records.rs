@@ -18,11 +18,13 @@ use crate::types::TopicPartition;
 
 /// The offset that means the high watermark.
 const END: i64 = -1;
+/// An offset that every broker refuses.
+const NO_OFFSET: i64 = -2;
 
 /// The position before which records are deleted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DeleteBefore {
-    /// Records with lower offsets than this one.
+    /// Records with lower offsets than this one. A negative one is refused.
     Offset(i64),
     /// All records.
     End,
@@ -67,6 +69,8 @@ impl Question for Deletion {
         let partition = |at: &TopicPartition| DeleteRecordsPartition {
             partition_index: at.partition,
             offset: match self.before.get(at) {
+                // The application means an offset: `list_offsets` returns -1 if no record is that late.
+                Some(DeleteBefore::Offset(END)) => NO_OFFSET,
                 Some(DeleteBefore::Offset(offset)) => *offset,
                 Some(DeleteBefore::End) => END,
                 // A partition that was not named keeps its records.
@@ -93,5 +97,23 @@ impl Question for Deletion {
 
     fn what(&self, at: &TopicPartition) -> String {
         format!("deleting records of topic `{}` partition {}", at.topic, at.partition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The offset -1, which `list_offsets` returns when no record is that late, deleted all records of its partition.
+    #[test]
+    fn an_offset_below_zero_deletes_nothing() {
+        let at = |partition| TopicPartition::new("orders", partition);
+        let before = [DeleteBefore::Offset(-1), DeleteBefore::End, DeleteBefore::Offset(7)];
+        let before: BTreeMap<_, _> = (0..).map(at).zip(before).collect();
+        let partitions = ByTopic::from([("orders".to_owned(), before.keys().cloned().collect())]);
+        let request = Deletion { before, timeout_ms: 0 }.request(&partitions);
+        let offsets: Vec<i64> =
+            request.topics[0].partitions.iter().map(|partition| partition.offset).collect();
+        assert_eq!(offsets, [NO_OFFSET, END, 7]);
     }
 }
