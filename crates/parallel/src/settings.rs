@@ -73,7 +73,8 @@ pub enum GiveUp {
     Stop,
     /// Write the record to this topic, with headers for the reason and its origin. The record is done when the write
     /// is acknowledged. The reason is cut off at 4 KiB. A dead letter above `message.max.bytes` loses the record's value, then
-    /// its headers, then its key; the header `ottla.error.bytes` is the size of these three.
+    /// its headers, then its key; the header `ottla.error.bytes` is the size of these three. If the write fails, the processor stops
+    /// with [`Error::Output`].
     DeadLetter(String),
     /// Count the record as done and log a warning. In a share group, it is rejected.
     Skip,

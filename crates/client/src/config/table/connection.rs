@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Property] = &[
         "use_all_dns_ips",
     )
     .text("The treatment of a name with several addresses: all of them are tried, or the bootstrap names are first replaced by their canonical ones.")
-    .accepted("every address that a name has is tried in turn either way, and certificates are judged by the name that was given"),
+    .accepted("every address that a name has is tried in turn either way, and certificates are judged by the name that was given; `/etc/krb5.conf` decides about Kerberos names"),
     Property::int("socket.connection.setup.timeout.ms", 1000, 2_147_483_647, "10000")
         .librdkafka("30000")
         .medium()
