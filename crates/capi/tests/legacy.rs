@@ -20,6 +20,7 @@ use rdkafka::consume::simple_consumer::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
+use rdkafka::mock::topics::*;
 use rdkafka::mock::*;
 use rdkafka::produce::flush::*;
 
@@ -120,6 +121,50 @@ fn a_topic_s_offset_file_outlives_its_consumer_without_a_group() {
             rd_kafka_topic_destroy(rkt);
             rd_kafka_destroy(rk);
         }
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka leaves an empty file behind for a partition without a commit: neither it nor nonsense let its partition start.
+#[test]
+fn a_file_without_an_offset_starts_its_partition_by_the_reset() {
+    let directory = tempfile::tempdir().unwrap();
+    for (partition, text) in [(0, ""), (1, "seven"), (2, "1\n")] {
+        std::fs::write(directory.path().join(format!("orders-{partition}.offset")), text).unwrap();
+    }
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("test.mock.num.brokers", "1")]));
+    unsafe {
+        let cluster = rd_kafka_handle_mock_cluster(rk);
+        let created = rd_kafka_mock_topic_create(cluster, c"orders".as_ptr(), 3, 1);
+        assert_eq!(created, RD_KAFKA_RESP_ERR_NO_ERROR);
+        for partition in 0..3 {
+            produce(rk, c"orders", partition, "zero", null_mut());
+            produce(rk, c"orders", partition, "one", null_mut());
+        }
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(cluster)).to_str().unwrap();
+        let consumer = new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", servers)]));
+        let topic = rd_kafka_topic_conf_new();
+        for (name, value) in [
+            ("offset.store.method", "file"),
+            ("offset.store.path", directory.path().to_str().unwrap()),
+            ("auto.offset.reset", "earliest"),
+        ] {
+            let (name, value) = (CString::new(name).unwrap(), CString::new(value).unwrap());
+            let set = rd_kafka_topic_conf_set(topic, name.as_ptr(), value.as_ptr(), null_mut(), 0);
+            assert_eq!(set, RD_KAFKA_CONF_OK);
+        }
+        let rkt = rd_kafka_topic_new(consumer, c"orders".as_ptr(), topic);
+        for (partition, value) in [(0, "zero"), (1, "zero"), (2, "one")] {
+            assert_eq!(rd_kafka_consume_start(rkt, partition, RD_KAFKA_OFFSET_STORED), 0, "{partition}");
+            let message = rd_kafka_consume(rkt, partition, 60_000);
+            assert!(!message.is_null(), "{partition}");
+            assert_eq!(text_of(message), value, "{partition}");
+            rd_kafka_message_destroy(message);
+            assert_eq!(rd_kafka_consume_stop(rkt, partition), 0);
+        }
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(consumer);
         rd_kafka_destroy(rk);
     }
 }

@@ -280,3 +280,43 @@ fn offsets_in_files_outlive_the_consumer() {
         assert_eq!(stored, format!("{}\n", life * 10 + 10));
     }
 }
+
+/// It stopped all partitions of the assignment, each time with its error.
+#[test]
+fn an_offset_file_without_a_number_is_reported_once_and_stops_no_partition() {
+    let broker = broker();
+    let directory = tempfile::tempdir().expect("a directory");
+    for (partition, text) in [(0, "seven"), (1, "3\n")] {
+        std::fs::write(directory.path().join(format!("orders-{partition}.offset")), text).expect("written");
+    }
+    let mut config = Config::new(broker.bootstrap_servers());
+    for (name, value) in [
+        ("offset.store.method", "file"),
+        ("offset.store.path", directory.path().to_str().expect("text")),
+        ("enable.auto.commit", "false"),
+        ("auto.offset.reset", "earliest"),
+    ] {
+        config.set(name, value).expect("a known property");
+    }
+    let client = Client::new(config).expect("a client");
+    for partition in [0, 1] {
+        produce(&client, partition, 0..5);
+    }
+    for is_incremental in [false, true] {
+        let mut consumer = client.consumer();
+        let starts = [0, 1].map(|partition| (at(partition), StartAt::Committed));
+        if is_incremental {
+            runtime().block_on(consumer.incremental_assign(&starts)).expect("assigned");
+        } else {
+            runtime().block_on(consumer.assign(&starts)).expect("assigned");
+        }
+        let [mut first, mut second] =
+            [0, 1].map(|partition| consumer.split(&at(partition)).expect("assigned"));
+        assert_eq!(values(&mut second, 2), [3, 4]);
+        assert_eq!(values(&mut first, 5), [0, 1, 2, 3, 4], "from the reset");
+        let error = consumer.poll_blocking(PATIENCE).expect_err("the file has no number").to_string();
+        assert!(error.contains("orders-0.offset"), "{error}");
+        assert!(consumer.poll_blocking(Duration::from_millis(1)).expect("reported once").is_none());
+        consumer.close_blocking(PATIENCE).expect("closed");
+    }
+}

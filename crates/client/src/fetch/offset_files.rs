@@ -53,7 +53,7 @@ impl OffsetFiles {
         OffsetFileSettings::of(config).map(Self::new)
     }
 
-    /// The offset in a partition's file, if there is one.
+    /// The offset in a partition's file, if there is one. librdkafka creates the file without text when it starts a partition.
     pub(crate) fn read(&self, at: &TopicPartition) -> Result<Option<i64>, Error> {
         let path = self.file_of(at);
         let text = match fs::read_to_string(&path) {
@@ -61,9 +61,12 @@ impl OffsetFiles {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(&path, &error)),
         };
-        let offset = text.trim().parse().map_err(|_| {
-            let reason =
-                format!("{:?} is no offset; remove the file to start by auto.offset.reset", text.trim());
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let offset = text.parse().map_err(|_| {
+            let reason = format!("{text:?} is no offset; without one, auto.offset.reset applies");
             Error::OffsetFile { path: path.display().to_string(), reason }
         })?;
         Ok(Some(offset))
@@ -162,5 +165,16 @@ mod tests {
         let error = files.read(&at).expect_err("no number").to_string();
         assert!(error.contains("orders-0.offset") && error.contains("seven"), "{error}");
         assert_eq!(escaped("a/b:c\\d-0.offset"), "a%2Fb%3Ac%5Cd-0.offset");
+    }
+
+    /// The empty file of librdkafka, of a partition that was never committed, was an error.
+    #[test]
+    fn an_empty_file_is_no_offset() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = files(directory.path(), None);
+        for text in ["", "\n"] {
+            fs::write(directory.path().join("orders-0.offset"), text).expect("written");
+            assert_eq!(files.read(&TopicPartition::new("orders", 0)).expect("sound"), None);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::control::{committed_each, start_each};
+use super::control::{committed_to_start, start_each};
 use super::membership_status::MembershipStep;
 use super::poll_activity::LastPoll;
 use super::subscription::Subscription;
@@ -101,7 +101,7 @@ impl Application {
         }
         if !partitions.is_empty() {
             self.shared.step(MembershipStep::Taking);
-            let committed = committed_each(&self.shared, partitions.clone()).await?;
+            let committed = committed_to_start(&self.shared, partitions.clone()).await?;
             if is_lost() {
                 return Ok(());
             }

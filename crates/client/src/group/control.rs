@@ -119,11 +119,21 @@ fn reply_later<T: 'static>(
     });
 }
 
-/// The committed offsets of these partitions, each from its files or from the coordinator, with its own error.
-pub(super) async fn committed_each(
+/// The committed offsets that these partitions start from. An unreadable file is reported and counts as none, as in librdkafka.
+pub(super) async fn committed_to_start(
     shared: &Shared,
     partitions: Vec<TopicPartition>,
 ) -> Result<CommittedEach, Error> {
+    let (in_files, others): (Vec<_>, Vec<_>) =
+        partitions.into_iter().partition(|at| shared.files_of(at).is_some());
+    // If the coordinator fails, this is called again: files are read behind it, so that none is reported twice.
+    let mut committed = committed_each(shared, others).await?;
+    committed.extend(shared.offsets_in_files(&in_files).into_iter().map(|(at, offset)| (at, Ok(offset))));
+    Ok(committed)
+}
+
+/// The committed offsets of these partitions, each from its files or from the coordinator, with its own error.
+async fn committed_each(shared: &Shared, partitions: Vec<TopicPartition>) -> Result<CommittedEach, Error> {
     let (in_files, others): (Vec<_>, Vec<_>) =
         partitions.into_iter().partition(|at| shared.files_of(at).is_some());
     let in_files = shared.committed_offsets(&in_files).await?;
@@ -411,7 +421,7 @@ async fn start_pending(shared: Rc<Shared>, mut pending: Vec<(CursorRef, TopicPar
             return;
         }
         let wanted = pending.iter().map(|(_, at)| at.clone()).collect();
-        match committed_each(&shared, wanted).await {
+        match committed_to_start(&shared, wanted).await {
             // The others start although the coordinator refuses the offset of one, as in librdkafka.
             Ok(found) => {
                 pending.retain(|(cursor_ref, at)| !start_with(&shared, cursor_ref, at, found.get(at)));

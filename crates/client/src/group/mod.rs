@@ -46,7 +46,7 @@ use crate::error::Error;
 use crate::fetch::cursor::Position;
 use crate::fetch::cursors::Cursors;
 use crate::fetch::fetcher::{Fetcher, reset_to};
-use crate::fetch::inbox::Inbox;
+use crate::fetch::inbox::{Inbox, Item};
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::progress::PartitionProgress;
 use crate::stats::events::AutoCommitEvent;
@@ -281,7 +281,10 @@ impl Shared {
         partitions: Vec<TopicPartition>,
         reset: impl Fn(&TopicPartition) -> OffsetReset,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
-        let committed = self.committed_offsets(&partitions).await?;
+        let (in_files, others): (Vec<_>, Vec<_>) =
+            partitions.iter().cloned().partition(|at| self.files_of(at).is_some());
+        let mut committed = self.committed_offsets(&others).await?;
+        committed.extend(self.offsets_in_files(&in_files));
         let start = |at: TopicPartition| {
             let start = self.start_from(committed.get(&at), || reset(&at));
             (at, start)
@@ -326,6 +329,20 @@ impl Shared {
         let isolation = self.cluster.config.isolation_level;
         committed.extend(fetch_committed(coordinator, Some(&others), isolation).await?);
         Ok(committed)
+    }
+
+    /// The offsets in the files of these partitions, to start there. One file that cannot be read must not stop the others: it is
+    /// reported, and its partition starts by `auto.offset.reset`, as in librdkafka.
+    fn offsets_in_files(&self, partitions: &[TopicPartition]) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
+        let mut found = BTreeMap::new();
+        for at in partitions {
+            let Some(files) = self.files_of(at) else { continue };
+            match files.read(at) {
+                Ok(offset) => found.extend(offset.map(|offset| (at.clone(), offset.into()))),
+                Err(error) => self.inbox.push(Item::Error(error)),
+            }
+        }
+        found
     }
 
     /// The files that store the offset of a partition; `None` for the coordinator.
