@@ -202,15 +202,17 @@ impl<'a> ListenerProperties<'a> {
         }
         let missing =
             "ssl.keystore.location is missing, or ssl.keystore.certificate.chain with ssl.keystore.key";
-        // The listener's own certificate counts before a file for all listeners.
-        let has_own_text = self.own("ssl.keystore.certificate.chain").is_some();
-        let has_own_file = self.own("ssl.keystore.location").is_some();
-        let store = file("ssl.keystore.location").filter(|_| has_own_file || !has_own_text);
+        // The listener's own certificates count before a file for all listeners.
+        let file_before = |location: &str, certificates: &str| {
+            file(location).filter(|_| self.own(location).is_some() || self.own(certificates).is_none())
+        };
+        let store = file_before("ssl.keystore.location", "ssl.keystore.certificate.chain");
         let certificates = store.clone().or_else(|| text("ssl.keystore.certificate.chain")).ok_or(missing)?;
         let key = store.or_else(|| text("ssl.keystore.key")).ok_or(missing)?;
         let mut tls = TlsSettings::new(certificates, key);
         tls.key_password = self.get("ssl.key.password").map(Password::from);
-        tls.trusted = file("ssl.truststore.location").or_else(|| text("ssl.truststore.certificates"));
+        tls.trusted = file_before("ssl.truststore.location", "ssl.truststore.certificates")
+            .or_else(|| text("ssl.truststore.certificates"));
         // As in Kafka: with SASL, only the listener's own property counts.
         let name = "ssl.client.auth";
         let client_auth = if has_sasl { self.own(name) } else { self.get(name) };
@@ -408,7 +410,7 @@ mod tests {
         assert_eq!(all[0].protocol(), "PLAINTEXT");
     }
 
-    /// The file for all listeners was served without a word.
+    /// The file for all listeners was served without a word, and clients of its authorities were let in.
     #[test]
     fn a_listener_has_its_own_certificate_before_the_file_for_all() {
         let all = listeners(&[
@@ -417,10 +419,14 @@ mod tests {
             ("ssl.keystore.location", "/all.pem"),
             ("listener.name.ssl.ssl.keystore.certificate.chain", "CHAIN"),
             ("listener.name.ssl.ssl.keystore.key", "KEY"),
+            ("ssl.truststore.type", "PEM"),
+            ("ssl.truststore.location", "/all-authorities.pem"),
+            ("listener.name.ssl.ssl.truststore.certificates", "AUTHORITY"),
         ])
         .expect("allowed");
         let tls = all[0].tls.as_ref().expect("TLS");
         assert!(matches!(&tls.certificates, Pem::Text(_)), "{tls:?}");
+        assert!(matches!(&tls.trusted, Some(Pem::Text(_))), "{tls:?}");
     }
 
     #[test]
