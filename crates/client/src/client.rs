@@ -303,13 +303,16 @@ impl Client {
         Ok(())
     }
 
-    /// Discards the token of SASL/OAUTHBEARER if it is not this one, which the application's
-    /// [`TokenProvider`](crate::TokenProvider) returns from now on. New connections and re-authentications use the
-    /// provider's token; without this call, they do when four fifths of the previous one's lifetime have passed.
-    pub fn renew_sasl_token(&self, current: Token) {
+    /// Discards the token of SASL/OAUTHBEARER unless it is the current one of the application's
+    /// [`TokenProvider`](crate::TokenProvider). New connections and re-authentications use the provider's token; without
+    /// this call, they do when four fifths of the previous one's lifetime have passed.
+    ///
+    /// `is_current` is called in the engine's thread, and must not block. It compares with the token that the provider has by
+    /// then: of two tokens in quick succession, the client may use the second one already when the first is announced.
+    pub fn renew_sasl_token(&self, is_current: impl FnOnce(&Token) -> bool + Send + 'static) {
         self.start(|cluster| async move {
             if let Some(authenticator) = cluster.brokers.authenticator() {
-                authenticator.discard_token_older_than(&current);
+                authenticator.discard_token_unless(is_current);
             }
         });
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ottla_client::{
-    Config, Mechanism, OauthCloud, OauthMethod, Secret, Token, TokenCallback, TokenFuture, TokenProvider,
+    Clock, Config, Mechanism, OauthCloud, OauthMethod, Secret, Token, TokenCallback, TokenFuture,
+    TokenProvider,
 };
 use tokio::sync::Notify;
 
@@ -28,12 +29,21 @@ pub(crate) struct OauthTokens {
     is_asking: bool,
     /// A request is in the queue, and the engine has not asked yet.
     is_asked: AtomicBool,
-    answer: Mutex<Option<Result<Token, String>>>,
+    answers: Mutex<Answers>,
     answered: Notify,
+    clock: Clock,
     /// The queue of the requests: the main queue, unless `rd_kafka_conf_enable_sasl_queue` was called.
     queue: OnceLock<Arc<OpQueue>>,
     /// The queue is set.
     has_queue: Notify,
+}
+
+#[derive(Default)]
+struct Answers {
+    /// The last answer, until the engine takes it.
+    next: Option<Result<Token, String>>,
+    /// The last token that the application has set.
+    last: Option<Token>,
 }
 
 /// An application has so long for a token before it is asked again.
@@ -48,7 +58,7 @@ impl TokenProvider for ApplicationTokens {
         Box::pin(async {
             let mut must_ask = !self.tokens.is_asked.swap(false, Ordering::AcqRel);
             loop {
-                if let Some(answer) = self.tokens.answer().take() {
+                if let Some(answer) = self.tokens.next_answer() {
                     return answer;
                 }
                 let Some(queue) = self.tokens.queue.get() else {
@@ -67,13 +77,34 @@ impl TokenProvider for ApplicationTokens {
 }
 
 impl OauthTokens {
-    fn answer(&self) -> MutexGuard<'_, Option<Result<Token, String>>> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn say(&self, answer: Result<Token, String>) {
-        *self.answer() = Some(answer);
+        let mut answers = self.answers();
+        if let Ok(token) = &answer {
+            answers.last = Some(token.clone());
+        }
+        answers.next = Some(answer);
+        drop(answers);
         self.answered.notify_one();
+    }
+
+    /// The answer that the engine has not taken. An application that is not asked sets no other token because a broker refused the
+    /// last one, perhaps while it could not verify any: that token is the answer again, until it expires.
+    fn next_answer(&self) -> Option<Result<Token, String>> {
+        let mut answers = self.answers();
+        if let Some(answer) = answers.next.take() {
+            return Some(answer);
+        }
+        let last = answers.last.as_ref().filter(|_| !self.is_asking)?;
+        (self.clock.now_ms() < last.expires_at_ms).then(|| Ok(last.clone()))
+    }
+
+    /// Returns `true` if the application has set no other token after this one.
+    fn is_last(&self, token: &Token) -> bool {
+        self.answers().last.as_ref().is_some_and(|last| last.value == token.value)
     }
 
     /// Sets the queue of the requests. The first request is there at once: an application may poll right after the creation.
@@ -109,6 +140,7 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> Option<Arc<
     if !uses_tokens(config) {
         return None;
     }
+    let clock = config.clock.clone();
     let oauth = &mut config.security.sasl.oauthbearer;
     // Bindings get AWS tokens in their own callback.
     let is_application = oauth.method == OauthMethod::Default || oauth.cloud == OauthCloud::AwsIam;
@@ -118,7 +150,7 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> Option<Arc<
         return None;
     }
     let config = oauth.config.as_ref().map_or_else(String::new, |config| config.expose().to_owned());
-    let tokens = Arc::new(OauthTokens { config, is_asking, ..OauthTokens::default() });
+    let tokens = Arc::new(OauthTokens { config, is_asking, clock, ..OauthTokens::default() });
     oauth.callback = Some(TokenCallback::new(ApplicationTokens { tokens: tokens.clone() }));
     Some(tokens)
 }
@@ -188,10 +220,11 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token(
     if let Err(reason) = token.check() {
         return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG, &reason);
     }
-    tokens.say(Ok(token.clone()));
+    tokens.say(Ok(token));
     // The engine may use an earlier token, and it asks for the next one much later.
     if let Some(client) = handle.client() {
-        client.renew_sasl_token(token);
+        let tokens = tokens.clone();
+        client.renew_sasl_token(move |used| tokens.is_last(used));
     }
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
@@ -235,4 +268,70 @@ pub unsafe extern "C" fn rd_kafka_sasl_background_callbacks_enable(
     };
     queue.forward_to(Some(&handle.background_or_start()));
     std::ptr::null_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicI64;
+
+    use super::*;
+
+    fn tokens(is_asking: bool, now_ms: &Arc<AtomicI64>) -> Arc<OauthTokens> {
+        let clock = Clock::Fixed(now_ms.clone());
+        Arc::new(OauthTokens { is_asking, clock, ..OauthTokens::default() })
+    }
+
+    /// A token that expires 1000 ms after 1970.
+    fn token(value: &str) -> Token {
+        let (value, principal) = (Secret::new(value), "anna".to_owned());
+        Token { value, principal, expires_at_ms: 1000, extensions: Vec::new() }
+    }
+
+    fn value(answer: Option<Result<Token, String>>) -> Option<String> {
+        Some(answer?.expect("a token").value.expose().to_owned())
+    }
+
+    /// The client had no token any more after a broker had refused it once, and waited for a call that never came.
+    #[test]
+    fn a_token_that_was_set_without_a_question_is_the_answer_until_it_expires() {
+        let now_ms = Arc::new(AtomicI64::new(0));
+        let tokens = tokens(false, &now_ms);
+        assert!(tokens.next_answer().is_none(), "none is set");
+        tokens.say(Ok(token("first")));
+        let provider = ApplicationTokens { tokens: tokens.clone() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        for _ in 0..3 {
+            let answer = runtime.block_on(async {
+                let asked = tokio::time::timeout(Duration::from_secs(60), provider.token());
+                asked.await.expect("there is a token")
+            });
+            assert_eq!(value(Some(answer)).as_deref(), Some("first"));
+        }
+        tokens.say(Ok(token("second")));
+        for _ in 0..2 {
+            assert_eq!(value(tokens.next_answer()).as_deref(), Some("second"));
+        }
+        now_ms.store(1000, Ordering::Relaxed);
+        assert!(tokens.next_answer().is_none(), "it has expired");
+    }
+
+    #[test]
+    fn an_application_with_a_callback_is_asked_for_each_token() {
+        let tokens = tokens(true, &Arc::default());
+        tokens.say(Ok(token("first")));
+        assert_eq!(value(tokens.next_answer()).as_deref(), Some("first"));
+        assert!(tokens.next_answer().is_none(), "the next one is asked for");
+    }
+
+    /// The announcement of the first one discarded the second, which the client had got already.
+    #[test]
+    fn the_second_of_two_tokens_in_quick_succession_is_the_last_one() {
+        let tokens = tokens(true, &Arc::default());
+        for set in ["first", "second"] {
+            tokens.say(Ok(token(set)));
+        }
+        assert!(tokens.is_last(&token("second")) && !tokens.is_last(&token("first")));
+        tokens.say(Err("no token".to_owned()));
+        assert!(tokens.is_last(&token("second")), "a failure is no token");
+    }
 }

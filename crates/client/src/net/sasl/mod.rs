@@ -134,9 +134,9 @@ impl Authenticator {
     }
 
     /// Discards the token if the source has another one now.
-    pub(crate) fn discard_token_older_than(&self, current: &Token) {
+    pub(crate) fn discard_token_unless(&self, is_current: impl FnOnce(&Token) -> bool) {
         if let Some(token) = &self.token {
-            token.discard_older_than(current);
+            token.discard_unless(is_current);
         }
     }
 

@@ -158,10 +158,10 @@ impl SharedToken {
         }
     }
 
-    /// Discards the token if the source's is another one: a request that was under way may have got that already.
-    pub(super) fn discard_older_than(&self, current: &Token) {
+    /// Discards the token unless it is the source's current one: a request that was under way may have got that already.
+    pub(super) fn discard_unless(&self, is_current: impl FnOnce(&Token) -> bool) {
         let mut stored = self.stored();
-        if stored.as_ref().is_none_or(|stored| !stored.is(current)) {
+        if stored.as_ref().is_none_or(|stored| !is_current(&stored.token)) {
             stored.take();
             drop(stored);
             self.replaced.notify_one();
@@ -268,8 +268,8 @@ mod tests {
                 while source.requests.load(Ordering::Relaxed) == 0 {
                     tokio::task::yield_now().await;
                 }
-                let other = Token { value: "other".into(), ..shared.get().await.expect("a token") };
-                shared.discard_older_than(&other);
+                shared.get().await.expect("a token");
+                shared.discard_unless(|used| used.value.expose() == "other");
                 while source.requests.load(Ordering::Relaxed) == 1 {
                     tokio::task::yield_now().await;
                 }
@@ -277,7 +277,7 @@ mod tests {
         }
         let current = shared.get().await.expect("a token");
         assert_eq!(current.value.expose(), "1");
-        shared.discard_older_than(&current);
+        shared.discard_unless(|used| used.value.expose() == "1");
         assert_eq!(value(&shared).await, Ok("1".into()), "it is the source's");
     }
 }
