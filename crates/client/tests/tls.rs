@@ -406,6 +406,22 @@ fn contradictions_and_missing_halves_are_named() {
     assert!(service.contains("sasl.mechanism=GSSAPI needs sasl.kerberos.service.name"), "{service}");
 }
 
+/// It was the name of a file, and no client was created with librdkafka's word for the standard paths.
+#[test]
+fn a_probe_of_the_standard_paths_finds_the_certificates_of_the_system() {
+    let created = |location: Option<&str>| {
+        let mut config = Config::new("broker.test:9093");
+        config.security.protocol = SecurityProtocol::Ssl;
+        if let Some(location) = location {
+            config.set("ssl.ca.location", location).expect("a text");
+        }
+        Client::new(config).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(created(Some("probe")), created(None));
+    let error = created(Some("/nowhere/probe")).expect_err("no such file");
+    assert!(error.contains("ssl.ca.location: /nowhere/probe"), "{error}");
+}
+
 pub(crate) fn encrypted_key(certificate: &Certificate, password: &str) -> String {
     let der = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
     let key = pkcs8::PrivateKeyInfoRef::try_from(der.secret_der()).expect("PKCS#8");

@@ -80,7 +80,8 @@ impl SecurityProtocol {
 /// is read again for the next connection.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
-    /// `ssl.ca.location`: a PEM file, or a directory of them, in place of the system's certificates.
+    /// `ssl.ca.location`: a PEM file, or a directory of them, in place of the system's certificates. With `probe`, the
+    /// system's.
     pub ca_location: Option<PathBuf>,
     /// `ssl.ca.pem`: the same as text.
     pub ca_pem: Option<String>,

@@ -8,8 +8,13 @@ use rustls::pki_types::CertificateDer;
 use super::keys::{certificates, read};
 use crate::error::Error;
 
-/// The certificates of `location` (a PEM file, or a directory of them) or of `pem`; the system's if neither is set. Those of
-/// the first two are also returned as they are.
+/// Returns `true` for librdkafka's name of the standard paths, where the system's certificates are.
+pub(crate) fn is_probe(location: &Path) -> bool {
+    location.as_os_str() == "probe"
+}
+
+/// The certificates of `location` (a PEM file, or a directory of them) or of `pem`; the system's if neither is set, and for
+/// the location `probe`. Those of the first two are also returned as they are.
 pub(crate) fn roots(
     (location_property, location): (&str, Option<&Path>),
     (pem_property, pem): (&str, Option<&str>),
@@ -24,7 +29,7 @@ pub(crate) fn roots(
                 .map_err(|error| Error::Config(format!("{property}: a certificate is damaged: {error}")))
         })
     };
-    match (location, pem) {
+    match (location.filter(|location| !is_probe(location)), pem) {
         (Some(dir), _) if dir.is_dir() => {
             let entries = std::fs::read_dir(dir)
                 .map_err(|error| Error::Config(format!("{location_property}: {}: {error}", dir.display())))?;

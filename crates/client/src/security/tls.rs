@@ -15,7 +15,7 @@ use rustls::{
 };
 
 use super::keys::{identity, read};
-use super::roots::roots;
+use super::roots::{is_probe, roots};
 use super::trusted_leaf::{TrustedLeaf, is_authority_used_as_server};
 use super::verifier::Rejection;
 use super::{Security, TlsSettings, suites};
@@ -97,11 +97,11 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
         files
     };
     [
-        &settings.ca_location,
-        &settings.crl_location,
-        &settings.certificate_location,
-        &settings.key_location,
-        &settings.keystore_location,
+        settings.ca_location.as_ref().filter(|location| !is_probe(location)),
+        settings.crl_location.as_ref(),
+        settings.certificate_location.as_ref(),
+        settings.key_location.as_ref(),
+        settings.keystore_location.as_ref(),
     ]
     .into_iter()
     .flatten()

@@ -71,13 +71,13 @@ pub(super) const ROWS: &[Property] = &[
         .text("The client's certificate and its chain themselves (PEM).")
         .effective(OWN_CERTIFICATE, optional_string!(security.tls.certificate_pem)),
     Property::string("ssl.ca.location", "")
-        .text("File or directory of the certificates that are trusted (PEM). Unset, the system's. Read again when it has changed.")
+        .text("File or directory of the certificates that are trusted (PEM). Unset or `probe`, the system's. Read again when it has changed.")
         .effective("certificates_are_read_again_when_they_have_changed", optional_path!(security.tls.ca_location)),
     Property::string("ssl.ca.pem", "")
         .text("The trusted certificates themselves (PEM).")
         .effective(REFUSALS, optional_string!(security.tls.ca_pem)),
     Property::string("https.ca.location", "")
-        .text("File or directory of the certificates that are trusted when a token is fetched. Unset, the system's.")
+        .text("File or directory of the certificates that are trusted when a token is fetched. Unset or `probe`, the system's.")
         .effective(LOGINS, optional_path!(security.sasl.oauthbearer.https_ca_location)),
     Property::string("https.ca.pem", "")
         .text("The certificates trusted when a token is fetched, themselves (PEM).")
