@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::{Authority, Certificate};
@@ -258,6 +260,59 @@ async fn a_judge_has_the_last_word_on_certificates() {
     first_call(unasked, front(far_end)).await.expect("nothing is verified");
     let seen = seen.lock().expect("not poisoned");
     assert!(seen.contains(&Some(CertificateProblem::UnknownIssuer)) && seen.contains(&None), "{seen:?}");
+}
+
+/// Connections that the test breaks.
+struct Breakable {
+    front: Front,
+    open: Mutex<Vec<AbortHandle>>,
+}
+
+impl Breakable {
+    fn break_all(&self) {
+        for connection in self.open.lock().expect("not poisoned").drain(..) {
+            connection.abort();
+        }
+    }
+}
+
+impl Connector for Breakable {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+        Box::pin(async move {
+            let mut inner = self.front.connect(host, port).await?;
+            let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+            let copying =
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut theirs, &mut inner).await });
+            self.open.lock().expect("not poisoned").push(copying.abort_handle());
+            Ok(Box::new(ours) as Box<dyn Io>)
+        })
+    }
+}
+
+/// The application was asked once for each name of a broker: later connections resumed its TLS session.
+#[tokio::test]
+async fn a_judge_is_asked_for_each_connection() {
+    let (_broker, address) = broker();
+    let authority = Authority::new("authority");
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let asked = Arc::<AtomicUsize>::default();
+    let (mut config, counted) = (config("broker.test", &authority), asked.clone());
+    config.security.tls.certificate_verifier = Some(CertificateVerifier::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }));
+    let breakable = Arc::new(Breakable { front: front(far_end), open: Mutex::default() });
+    let client = Client::with_connector(config, breakable.clone()).expect("a client");
+    let admin = client.admin();
+    let reconnecting = async {
+        // More connections than the broker has names.
+        while asked.load(Ordering::Relaxed) < 5 {
+            // It fails if its connection breaks too early.
+            let _ = admin.describe_cluster().await;
+            breakable.break_all();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reconnecting).await.expect("each connection is verified");
 }
 
 #[tokio::test]

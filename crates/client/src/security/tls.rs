@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
@@ -134,12 +134,17 @@ pub(crate) fn client_config(
         .map_err(|error| Error::Config(format!("TLS: {error}")))?
         .dangerous()
         .with_custom_certificate_verifier(watch(verifier));
-    match identity(settings)? {
-        None => Ok(builder.with_no_client_auth()),
+    let mut config = match identity(settings)? {
+        None => builder.with_no_client_auth(),
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|error| {
             Error::Config(format!("the client's certificate and private key cannot be used: {error}"))
-        }),
+        })?,
+    };
+    if settings.certificate_verifier.is_some() {
+        // A resumed session presents no certificates, and the application is to be asked for each connection, as in librdkafka.
+        config.resumption = Resumption::disabled();
     }
+    Ok(config)
 }
 
 fn strict_verifier(settings: &TlsSettings, provider: Arc<CryptoProvider>) -> Result<TrustedLeaf, Error> {
