@@ -514,7 +514,7 @@ mod tests {
             matches!(&endpoint.trusted, Some(Pem::File(path)) if path.ends_with("ca.pem")),
             "{endpoint:?}"
         );
-        let jks = with("OAuthBearerLoginModule required ssl.truststore.location=/ca.jks;");
+        let jks = with("OAuthBearerLoginModule required ssl.truststore.location=\"/ca.jks\";");
         assert!(jks.expect_err("refused").contains("ssl.truststore.type=\"PEM\""));
         assert!(with("PlainLoginModule required;").expect_err("refused").contains("OAuthBearerLoginModule"));
     }
