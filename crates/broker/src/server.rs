@@ -165,7 +165,9 @@ async fn serve_tls(
     security: Arc<ActiveListener>,
     serving: u64,
 ) {
-    let Some(tls) = &security.tls else { return };
+    if security.tls.is_none() {
+        return;
+    }
     // A handshake costs as much as many requests, and a client need not finish it.
     let pause = quota_pause(&stream, &cluster);
     if !pause.is_zero() {
@@ -182,7 +184,7 @@ async fn serve_tls(
         () = cluster.serving.turned_since(serving) => return,
     };
     match accepted {
-        Ok(stream) => match tls.principal_of(stream.get_ref().1) {
+        Ok(stream) => match security.principal_of(stream.get_ref().1) {
             Ok(principal) => {
                 return serve_at(TlsTransport::new(stream), cluster, node, security, principal).await;
             }

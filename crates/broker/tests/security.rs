@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use certificates::{Authority, Certificate};
 use ottla_broker::{
-    Broker, BrokerThread, ClientAuth, Listener, Password, Pem, SaslMechanism, SaslSettings, TlsSettings,
+    Broker, BrokerThread, ClientAuth, Listener, Password, Pem, PrincipalRules, SaslMechanism, SaslSettings,
+    TlsSettings,
 };
 use ottla_client::{
     Admin, Config, Error, Mechanism, Producer, Record, ScramChange, ScramMechanism, Secret, SecurityProtocol,
@@ -188,6 +189,29 @@ async fn client_certificates_are_required_where_the_listener_says_so() {
         config.set("request.timeout.ms", "2000").expect("a property");
         refusal(config).await;
     }
+}
+
+/// A login was refused if no rule matched the subject of the client's certificate, which names no user there.
+#[tokio::test]
+async fn rules_for_certificates_refuse_no_client_that_logs_in() {
+    let authority = Authority::new("authority");
+    let trusted = Pem::Text(authority.pem.as_str().into());
+    let mut settings =
+        tls(&authority.sign(&["127.0.0.1"])).client_certificates(ClientAuth::Required, trusted);
+    settings.principal_rules = PrincipalRules::parse("RULE:^CN=other$/other/").expect("a rule");
+    let client = authority.sign(&["client"]);
+    let with = |broker: &BrokerThread, login| {
+        let mut config = config(broker, Some(&authority), login);
+        config.security.tls.certificate_pem = Some(client.pem.clone());
+        config.security.tls.key_pem = Some(Secret::new(client.key_pem.clone()));
+        config
+    };
+    let logins = broker(Listener::new("SECURE", any_port()).tls(settings.clone()).sasl(sasl()));
+    gets_in(with(&logins, Some((Mechanism::Plain, "alice", PASSWORD)))).await;
+    let certificates = broker(Listener::new("SECURE", any_port()).tls(settings));
+    let mut without_login = with(&certificates, None);
+    without_login.set("request.timeout.ms", "2000").expect("a property");
+    refusal(without_login).await;
 }
 
 #[tokio::test]

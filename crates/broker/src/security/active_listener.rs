@@ -2,6 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
+use rustls::ServerConnection;
+
+use super::Principal;
 use super::sasl::SaslServer;
 use super::tls::TlsFiles;
 use crate::config::Listener;
@@ -35,6 +38,17 @@ impl ActiveListener {
             sasl: settings.sasl.clone().map(SaslServer::new).transpose()?,
             unauthenticated: Places::unauthenticated(),
         })
+    }
+
+    /// The identity of a client's certificate. With SASL, the login names the client, and no rule has to match the certificate.
+    ///
+    /// # Errors
+    /// Those of [`TlsFiles::principal_of`].
+    pub(crate) fn principal_of(&self, connection: &ServerConnection) -> Result<Option<Principal>, String> {
+        match &self.tls {
+            Some(tls) if self.sasl.is_none() => tls.principal_of(connection),
+            _ => Ok(None),
+        }
     }
 
     /// The first listener of a node, without encryption and authentication.
