@@ -3,11 +3,12 @@
 //!
 //! A file is replaced by renaming, so a reader finds the old offset or the new one, never a part of one.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -21,6 +22,10 @@ use crate::types::TopicPartition;
 pub(crate) struct OffsetFiles {
     settings: OffsetFileSettings,
     synced_at: RefCell<BTreeMap<TopicPartition, Instant>>,
+    /// The partitions whose files were written since their last sync.
+    unsynced: RefCell<BTreeSet<TopicPartition>>,
+    /// A sync of these files is scheduled.
+    will_sync: Cell<bool>,
 }
 
 /// The place of offset files.
@@ -45,7 +50,12 @@ impl OffsetFileSettings {
 
 impl OffsetFiles {
     pub(crate) fn new(settings: OffsetFileSettings) -> Self {
-        Self { settings, synced_at: RefCell::default() }
+        Self {
+            settings,
+            synced_at: RefCell::default(),
+            unsynced: RefCell::default(),
+            will_sync: Cell::default(),
+        }
     }
 
     /// The files, if the configuration has `offset.store.method=file`.
@@ -72,17 +82,51 @@ impl OffsetFiles {
         Ok(Some(offset))
     }
 
-    /// Writes a partition's offset.
-    pub(crate) fn write(&self, at: &TopicPartition, offset: i64) -> Result<(), Error> {
+    /// Writes a partition's offset. A sync that the interval does not permit yet follows at its end.
+    pub(crate) fn write(self: &Rc<Self>, at: &TopicPartition, offset: i64) -> Result<(), Error> {
         let path = self.file_of(at);
         let synced_at = self.synced_at.borrow().get(at).copied();
         let sync =
             self.settings.sync.is_some_and(|every| synced_at.is_none_or(|then| then.elapsed() >= every));
         replace(&path, offset, sync).map_err(|error| failed(&path, &error))?;
         if sync {
+            self.unsynced.borrow_mut().remove(at);
             self.synced_at.borrow_mut().insert(at.clone(), Instant::now());
+        } else if let Some(every) = self.settings.sync {
+            self.unsynced.borrow_mut().insert(at.clone());
+            self.sync_after(every);
         }
         Ok(())
+    }
+
+    fn sync_after(self: &Rc<Self>, pause: Duration) {
+        if self.will_sync.replace(true) {
+            return;
+        }
+        let files = self.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(pause).await;
+            files.will_sync.set(false);
+            if let Err(error) = files.sync() {
+                tracing::warn!(%error, "an offset file is not synced");
+            }
+        });
+    }
+
+    /// Syncs the files that were written since their last sync.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for at in self.unsynced.take() {
+            let path = self.file_of(&at);
+            match File::open(&path).and_then(|file| file.sync_all()).and_then(|()| sync_directory(&path)) {
+                Ok(()) => {
+                    self.synced_at.borrow_mut().insert(at, Instant::now());
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => result = Err(failed(&path, &error)),
+            }
+        }
+        result
     }
 
     fn file_of(&self, at: &TopicPartition) -> PathBuf {
@@ -109,11 +153,14 @@ fn replace(path: &Path, offset: i64, sync: bool) -> io::Result<()> {
         file.sync_all()?;
     }
     fs::rename(&beside, path)?;
-    if sync && let Some(directory) = path.parent() {
-        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-        File::open(directory)?.sync_all()?;
-    }
-    Ok(())
+    if sync { sync_directory(path) } else { Ok(()) }
+}
+
+/// Syncs the name of a file.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let Some(directory) = path.parent() else { return Ok(()) };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    File::open(directory)?.sync_all()
 }
 
 /// Escapes the characters that a file name cannot have, as librdkafka does.
@@ -129,19 +176,19 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 mod tests {
     use super::*;
 
-    fn files(path: &Path, sync: Option<Duration>) -> OffsetFiles {
+    fn files(path: &Path, sync: Option<Duration>) -> Rc<OffsetFiles> {
         let mut config = Config::default();
         config.offset_store_file = true;
         config.offset_store_path = path.to_owned();
         config.offset_store_sync_interval = sync;
-        OffsetFiles::of(&config).expect("configured")
+        Rc::new(OffsetFiles::of(&config).expect("configured"))
     }
 
     #[test]
     fn a_file_holds_one_offset_and_is_replaced_whole() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = TopicPartition::new("orders", 3);
-        for sync in [None, Some(Duration::ZERO), Some(Duration::from_secs(60))] {
+        for sync in [None, Some(Duration::ZERO)] {
             let files = files(directory.path(), sync);
             for offset in [17, 4, 1_000_000] {
                 files.write(&at, offset).expect("written");
@@ -165,6 +212,35 @@ mod tests {
         let error = files.read(&at).expect_err("no number").to_string();
         assert!(error.contains("orders-0.offset") && error.contains("seven"), "{error}");
         assert_eq!(escaped("a/b:c\\d-0.offset"), "a%2Fb%3Ac%5Cd-0.offset");
+    }
+
+    /// The last offsets before a pause were not synced until the next one was written.
+    #[tokio::test(start_paused = true)]
+    async fn an_offset_that_is_written_between_two_syncs_is_synced_at_the_end_of_the_interval() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let every = Duration::from_secs(60);
+        let (first, second) = (TopicPartition::new("orders", 0), TopicPartition::new("orders", 1));
+        let files = files(directory.path(), Some(every));
+        let unsynced = || files.unsynced.borrow().iter().cloned().collect::<Vec<_>>();
+        let writing = async {
+            for offset in 0..3 {
+                files.write(&first, offset).expect("written");
+                files.write(&second, offset).expect("written");
+                assert_eq!(unsynced().is_empty(), offset == 0, "the first write is synced");
+            }
+            tokio::time::sleep(every * 2).await;
+            assert!(unsynced().is_empty());
+            let synced_at = files.synced_at.borrow()[&second];
+            assert!(synced_at.elapsed() < every * 2, "after its first write");
+            // At the latest, the second one is between two syncs.
+            files.write(&second, 3).expect("written");
+            files.write(&second, 4).expect("written");
+            assert!(unsynced() == [second.clone()]);
+            files.sync().expect("synced");
+            assert!(unsynced().is_empty());
+            assert_eq!(files.read(&second).expect("sound"), Some(4));
+        };
+        tokio::task::LocalSet::new().run_until(writing).await;
     }
 
     /// The empty file of librdkafka, of a partition that was never committed, was an error.

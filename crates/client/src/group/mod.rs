@@ -353,6 +353,13 @@ impl Shared {
         }
     }
 
+    /// Syncs the files whose interval would sync them later.
+    fn sync_files(&self) -> Result<(), Error> {
+        let standalone = self.standalone.borrow();
+        let of_partitions = standalone.values().filter_map(|commits| commits.files.as_ref());
+        self.files.iter().chain(of_partitions).fold(Ok(()), |result, files| result.and(files.sync()))
+    }
+
     /// Returns `true` if there is a coordinator or a file to commit the partition's offset to.
     fn can_commit_at(&self, at: &TopicPartition) -> bool {
         self.coordinator.is_some() || self.files_of(at).is_some()
@@ -519,6 +526,7 @@ async fn leave(
             Err(Error::TimedOut { what: "the commit before leaving the group".into(), waited_ms })
         });
     }
+    let result = result.and(shared.sync_files());
     if let Some(membership) = membership {
         membership.leave(leaving_for, timeout / 2).await;
     } else if let (LeavingFor::Close, Some(coordinator)) = (leaving_for, &shared.coordinator) {

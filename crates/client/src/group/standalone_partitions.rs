@@ -50,8 +50,9 @@ pub(super) async fn stop(shared: &Shared, at: TopicPartition) -> Result<(), Erro
     let commits = standalone.unwrap_or(shared.cluster.config.enable_auto_commit);
     let committed =
         if commits && shared.can_commit_at(&at) { commit_one(shared, &progress).await } else { Ok(()) };
+    let synced = shared.files_of(&at).map_or(Ok(()), |files| files.sync());
     shared.remove_partitions(&[at]);
-    committed
+    committed.and(synced)
 }
 
 /// Commits at each interval until the partition is stopped or restarted.
