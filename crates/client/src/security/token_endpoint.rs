@@ -43,7 +43,15 @@ impl TokenEndpoint {
         let path = uri.path_and_query().map_or("", |path| path.as_str());
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port: authority.port_u16().unwrap_or(usual_port), path, is_tls })
+        // `port_u16` is `None` also for a number that is no port.
+        let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
+        let port = match port {
+            None | Some("") => usual_port,
+            Some(port) => {
+                port.parse::<u16>().map_err(|_| refuse("the number behind the host is not a port"))?
+            }
+        };
+        Ok(Self { host, port, path, is_tls })
     }
 }
 
@@ -74,5 +82,18 @@ mod tests {
             let error = TokenEndpoint::parse(url).expect_err(url).to_string();
             assert!(error.contains(reason) && !error.contains("secret@"), "{error}");
         }
+    }
+
+    /// It became 443, and the client's secret went to another server.
+    #[test]
+    fn a_number_that_is_no_port_is_refused() {
+        for url in ["https://login.example:84430/", "https://[::1]:65536/token"] {
+            let error = TokenEndpoint::parse(url).expect_err(url).to_string();
+            assert!(error.contains("not a port"), "{error}");
+        }
+        let error = TokenEndpoint::parse_any("http://login.example:80800/").expect_err("no port").to_string();
+        assert!(error.contains("not a port"), "{error}");
+        assert_eq!(TokenEndpoint::parse("https://login.example:/").expect("the usual one").port, 443);
+        assert_eq!(TokenEndpoint::parse("https://[::1]:65535/token").expect("a port").port, 65_535);
     }
 }

@@ -173,7 +173,14 @@ impl Source {
             }
             _ => return Err(refuse("must be https, http, or a file as file:///PATH")),
         };
-        let port = authority.port_u16().unwrap_or(usual_port);
+        // `port_u16` is `None` also for a number that is no port.
+        let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
+        let port = match port {
+            None | Some("") => usual_port,
+            Some(port) => {
+                port.parse::<u16>().map_err(|_| refuse("the number behind the host is not a port"))?
+            }
+        };
         Ok(Self { uri, host, port, tls })
     }
 
@@ -245,4 +252,21 @@ fn client_config(settings: &KeyEndpointSettings) -> Result<ClientConfig, String>
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("TLS: {error}"))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It became 80 or 443, and the broker took the keys of another server.
+    #[test]
+    fn a_number_that_is_no_port_is_refused() {
+        let port_of = |url: &str| Source::new(&KeyEndpointSettings::new(url)).map(|source| source.port);
+        for url in ["http://issuer.test:80800/jwks", "http://[::1]:65536"] {
+            let error = port_of(url).expect_err(url);
+            assert!(error.contains("not a port"), "{error}");
+        }
+        assert_eq!(port_of("http://issuer.test/jwks"), Ok(80));
+        assert_eq!(port_of("http://[::1]:65535/jwks"), Ok(65_535));
+    }
 }
