@@ -154,7 +154,8 @@ impl SharePartition {
         splits > 0 && self.runs.len() + splits > RUNS_WITHOUT_MEMORY_MAX
     }
 
-    /// Marks all records that a member has acquired as released, as its session ends.
+    /// Marks all records that a member has acquired as released, as its session ends. This delivery counts, as in Kafka 4.2 and
+    /// later (KAFKA-19972): otherwise a member that crashes would get the same records without an end. Kafka 4.1 did not count it.
     pub(crate) fn release(&mut self, member: &str, limits: &ShareLimits) -> Option<ChangeId> {
         let is_locked = |run: &Run| matches!(&run.state, RunState::Acquired(Lock { member: of, pending: None, .. }) if **of == *member);
         let locked: Vec<(i64, i64)> = self
