@@ -106,6 +106,7 @@ impl SharePartition {
         spans: &[BatchSpan],
     ) -> Vec<Acquired> {
         let (Some(first_span), Some(last_span)) = (spans.first(), spans.last()) else { return Vec::new() };
+        let start = self.start;
         let mut archived = self.archive_removed(fetch_offset, first_span.base);
         for span in spans.iter().filter(|span| span.is_unseen) {
             archived.extend(self.archive(span.base, span.last));
@@ -124,6 +125,9 @@ impl SharePartition {
             self.enqueue(archived);
             self.merge();
             self.advance_start();
+        } else if self.runs.is_empty() && self.start != start && !self.has_changes() {
+            // No later change may come, and the group's lag is computed from the stored start.
+            self.enqueue(Vec::new());
         }
         round.acquired
     }

@@ -240,6 +240,29 @@ fn records_that_no_consumer_sees_are_archived() {
     assert_eq!(story.partition.start_offset(), 20);
 }
 
+/// The start behind transaction markers and aborted records at the end of the log was not stored, and the group had a lag.
+#[test]
+fn the_start_behind_records_that_no_consumer_sees_is_stored() {
+    let mut story = Story::new();
+    assert_eq!(story.acquire("a", 10), [(0, 9, 1)]);
+    story.ack("a", 0, 9, AckType::Accept).expect("a has the lock");
+    let acquirer =
+        Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 10, batch_size: 500 };
+    let marker = BatchSpan { base: 10, last: 10, is_unseen: true, begin: 0, end: 0 };
+    assert_eq!(story.partition.acquire(story.now, &acquirer, &LIMITS, 10, &[marker]), []);
+    let write = story.partition.next_write().expect("the start has moved");
+    assert_eq!((write.start_offset, write.delivery_complete_count), (11, 0));
+    assert_eq!(write.batches, []);
+    story.partition.complete_write(true);
+    // Records that are acquired hold the start: it is stored with their acknowledgement.
+    let span = |base, last, is_unseen| BatchSpan { base, last, is_unseen, begin: 0, end: 0 };
+    let spans = [span(11, 11, true), span(12, 14, false)];
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 11, &spans);
+    assert_eq!(acquired, [Acquired { first: 12, last: 14, delivery_count: 1 }]);
+    assert!(!story.partition.has_changes());
+    story.partition.check();
+}
+
 #[test]
 fn deleted_records_are_passed() {
     let mut story = Story::new();
