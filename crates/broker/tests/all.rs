@@ -50,6 +50,7 @@ mod share_initialization;
 mod share_memory;
 mod share_pruning;
 mod share_state_offline;
+mod share_topic_deletion;
 mod snapshots;
 mod test_kit;
 mod test_overrides;

@@ -156,6 +156,33 @@ impl Cluster {
             appended.map_err(|code| code.to_string())?;
             apply();
         }
+        self.sync_blocking(partition)
+    }
+
+    /// [`Cluster::write_internal_blocking`] of the records that `choose` returns with a guard, which is held until they are appended:
+    /// no later change comes before them. `None` if there are none. Earlier records are durable afterwards in any case.
+    pub(crate) fn write_chosen_blocking<G>(
+        &self,
+        partition: &Arc<Partition>,
+        choose: impl Fn() -> Result<Option<(Vec<InternalRecord>, G)>, String>,
+    ) -> Result<(), String> {
+        while let Some((records, guard)) = choose()? {
+            let mut log = self.log_with_files(partition);
+            let end = log.end_offset() + records.len() as i64;
+            if self.is_reserved(partition, end) {
+                let appended = self.append_locked(&mut log, partition, &records, None);
+                appended.map_err(|code| code.to_string())?;
+                break;
+            }
+            drop(log);
+            drop(guard);
+            self.raise_floor_blocking(partition, end).map_err(|error| error.to_string())?;
+        }
+        self.sync_blocking(partition)
+    }
+
+    /// Makes everything durable that is appended to a partition.
+    fn sync_blocking(&self, partition: &Arc<Partition>) -> Result<(), String> {
         if self.config.durability != Durability::Disk {
             return Ok(());
         }

@@ -25,7 +25,7 @@ use crate::coordinator::deadlines::{Deadline, Deadlines, keep_time, move_deadlin
 use crate::coordinator::name_locks::NameLocks;
 use crate::coordinator::offset_log::too_long;
 use crate::coordinator::share_state::{SharePartitionKey, UNINITIALIZED};
-use crate::internal_topics::{InternalTopic, Written};
+use crate::internal_topics::{InternalRecord, InternalTopic, Written};
 use crate::memory::KeptMemory;
 
 /// The share groups.
@@ -347,25 +347,36 @@ impl Cluster {
     /// Removes a deleted topic from the share groups. Blocks.
     pub(crate) fn forget_share_topic(&self, topic: Uuid) -> Result<(), OpenError> {
         self.share_leader.forget_topic(topic);
-        let mut records = Vec::new();
+        let mut concerned = Vec::new();
         for (group_id, entry) in &mut self.share_groups.lock().by_id {
-            if !entry.group.forget_topic(topic) {
-                continue;
+            if entry.group.forget_topic(topic) {
+                concerned.push(group_id.clone());
             }
-            let encoded =
-                entry.group.records(group_id).map_err(|error| failed(group_id, error.to_string()))?;
-            records.push((group_id.clone(), encoded));
         }
-        for (group_id, records) in records {
+        // An error of one group stops none of the others.
+        let mut first_error = Ok(());
+        for group_id in concerned {
             let Some(partition) = self.internal_partition(InternalTopic::ConsumerOffsets, &group_id) else {
                 continue;
             };
-            self.write_internal_blocking(&partition, &records, || ())
-                .map_err(|reason| failed(&group_id, reason))?;
+            let written = self.write_chosen_blocking(&partition, || self.changed_records(&group_id));
+            first_error = first_error.and(written.map_err(|reason| failed(&group_id, reason)));
         }
-        Ok(())
+        Ok(first_error?)
+    }
+
+    /// The records of what changed in a share group, with the lock of the groups: nothing changes until they are appended. `None` if
+    /// there is nothing to write: the group is deleted, or a request has written the change.
+    fn changed_records(&self, group_id: &str) -> Result<Option<ChangedRecords<'_>>, String> {
+        let state = self.share_groups.lock();
+        let Some(entry) = state.by_id.get(group_id) else { return Ok(None) };
+        let records = entry.group.records(group_id).map_err(|error| error.to_string())?;
+        Ok((!records.is_empty()).then_some((records, state)))
     }
 }
+
+/// Records, and the lock under which they were encoded.
+type ChangedRecords<'a> = (Vec<InternalRecord>, MutexGuard<'a, State>);
 
 fn failed(group_id: &str, reason: String) -> LogError {
     LogError::Io {
