@@ -18,8 +18,17 @@ fn sharing(records: i32) -> (BrokerThread, ShareConsumer) {
 }
 
 fn sharing_with(records: i32, properties: &[(&str, &str)]) -> (BrokerThread, ShareConsumer) {
+    sharing_as(records, properties, Config::new)
+}
+
+/// [`sharing_with`], with the configuration for these bootstrap servers.
+fn sharing_as(
+    records: i32,
+    properties: &[(&str, &str)],
+    config_for: impl FnOnce(String) -> Config,
+) -> (BrokerThread, ShareConsumer) {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
-    let mut config = Config::new(broker.bootstrap_servers());
+    let mut config = config_for(broker.bootstrap_servers());
     let producer = Producer::new(config.clone()).expect("a producer");
     for _ in 0..records {
         let _unawaited = producer.enqueue_blocking(Record::to("orders").value("paid")).expect("taken");
@@ -175,6 +184,42 @@ fn a_subscription_during_a_heartbeat_that_is_refused_is_sent() {
     consumer.subscribe_blocking(&["refunds"], PATIENCE).expect("subscribed");
     wait_for_partitions(&consumer, "refunds");
     assert!(consumer.poll_blocking(Duration::ZERO).expect("not refused").is_none());
+}
+
+/// With librdkafka's defaults, the polls after the refusal dropped the acknowledgements: the records were delivered again when their
+/// locks ended.
+#[test]
+fn acknowledgements_are_sent_after_the_group_has_refused_the_member() {
+    let (broker, mut consumer) = sharing_as(1, &[], |servers| {
+        let mut config = Config::librdkafka();
+        config.bootstrap_servers = servers;
+        config
+    });
+    let results = consumer.acknowledgement_results();
+    consumer.begin_poll().expect("begun");
+    assert_eq!(take(&mut consumer).len(), 1);
+    let code = ErrorCode::InvalidRequest;
+    broker.cluster().intercept(ApiKey::ShareGroupHeartbeat, None, NEVER, Fault::Fail(code));
+    // The heartbeat with the subscription is sent at once.
+    consumer.subscribe_blocking(&["orders"], PATIENCE).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while consumer.refusal().is_none() {
+        assert!(Instant::now() < deadline, "the group refuses the member");
+        drop(consumer.take_ready());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    let at = TopicPartition::new("orders", 0);
+    consumer.acknowledge_offsets(&at, 0..=0, AcknowledgeType::Accept).expect("delivered");
+    let settled = loop {
+        assert!(consumer.take_ready().is_err(), "each poll returns the refusal");
+        if let Some(settled) = results.try_next() {
+            break settled;
+        }
+        assert!(Instant::now() < deadline, "the result comes");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert_eq!((settled.ranges, settled.result.is_ok()), (vec![0..=0], true));
 }
 
 #[test]

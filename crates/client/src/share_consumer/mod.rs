@@ -577,6 +577,10 @@ impl ShareConsumer {
     /// Passes acknowledgements to the engine and takes the next records.
     fn take(&mut self) -> Result<Option<ShareBatch>, Error> {
         let mut unsent = std::mem::take(&mut self.unsent);
+        if self.refused.is_some() {
+            // Without an exchange: the sessions with the leaders outlive the refusal of the group.
+            self.links.queue.acknowledge(std::mem::take(&mut unsent));
+        }
         self.take_from(|queue| queue.exchange(std::mem::take(&mut unsent)))
     }
 
