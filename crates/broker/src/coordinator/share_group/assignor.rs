@@ -38,44 +38,48 @@ pub(crate) fn assign(
         share_out(&pool, &members.iter().collect::<Vec<_>>(), &mut targets);
         return targets;
     }
-    let topics: BTreeSet<Uuid> = members.values().flat_map(|member| member.topics.iter().copied()).collect();
-    let subscribers_of = |topic: Uuid| {
-        let subscribes = move |(_, member): &(&String, &Candidate)| member.topics.contains(&topic);
-        members.iter().filter(subscribes).collect::<Vec<_>>()
-    };
+    let mut subscribers: BTreeMap<Uuid, Vec<(&String, &Candidate)>> = BTreeMap::new();
+    for (id, member) in members {
+        for topic in &member.topics {
+            subscribers.entry(*topic).or_default().push((id, member));
+        }
+    }
     // Topics of few members first: later ones even the sizes out.
-    let mut topics: Vec<_> = topics.into_iter().map(|topic| (subscribers_of(topic), topic)).collect();
-    topics.sort_by_key(|(subscribers, topic)| (subscribers.len(), *topic));
-    for (subscribers, topic) in topics {
+    let mut topics: Vec<_> = subscribers.into_iter().collect();
+    topics.sort_by_key(|(topic, subscribers)| (subscribers.len(), *topic));
+    for (topic, subscribers) in topics {
         share_out(&places_of(&topic).collect::<Vec<_>>(), &subscribers, &mut targets);
     }
     targets
 }
 
-/// Adds the places of a pool to the targets of the members that share it.
+/// Adds the places of a pool, which is sorted, to the targets of the members that share it.
 fn share_out(
     pool: &[Place],
     members: &[(&String, &Candidate)],
     targets: &mut BTreeMap<String, BTreeSet<Place>>,
 ) {
-    if pool.is_empty() || members.is_empty() {
+    let (Some(first), Some(last)) = (pool.first(), pool.last()) else { return };
+    if members.is_empty() {
         return;
     }
+    // The places that each member has, by their index in the pool.
+    let held = members.iter().map(|(_, member)| {
+        let places = member.current.range(*first..=*last);
+        places.filter_map(|place| pool.binary_search(place).ok()).collect::<Vec<_>>()
+    });
     let pairs: Vec<(usize, usize)> = if pool.len() >= members.len() {
-        let owners = |place: &Place| {
-            let owns = |at: &usize| members[*at].1.current.contains(place);
-            (0..members.len()).filter(owns).collect::<Vec<_>>()
-        };
-        let known: Vec<Vec<usize>> = pool.iter().map(owners).collect();
+        let mut owners: Vec<Vec<usize>> = vec![Vec::new(); pool.len()];
+        for (member, places) in held.enumerate() {
+            for place in places {
+                owners[place].push(member);
+            }
+        }
         let loads: Vec<usize> =
             members.iter().map(|(id, _)| targets.get(*id).map_or(0, BTreeSet::len)).collect();
-        spread(&known, &loads).into_iter().enumerate().map(|(place, member)| (member, place)).collect()
+        spread(&owners, &loads).into_iter().enumerate().map(|(place, member)| (member, place)).collect()
     } else {
-        let has = |(_, member): &(&String, &Candidate)| {
-            let has = |at: &usize| member.current.contains(&pool[*at]);
-            (0..pool.len()).filter(has).collect::<Vec<_>>()
-        };
-        let known: Vec<Vec<usize>> = members.iter().map(has).collect();
+        let known: Vec<Vec<usize>> = held.collect();
         spread(&known, &vec![0; pool.len()]).into_iter().enumerate().collect()
     };
     for (member, place) in pairs {
@@ -162,6 +166,26 @@ mod tests {
         assert_eq!(targets["m1"], [(A, 0), (A, 1)].into());
         assert_eq!(targets["m2"], [(A, 3), (A, 4)].into());
         assert_eq!(targets["m3"], [(A, 2), (A, 5)].into());
+    }
+
+    /// Each place was looked up at each member, under the lock of all share groups.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "it measures time")]
+    fn large_groups_are_assigned_in_time() {
+        let began = std::time::Instant::now();
+        for (group, places) in [(4_000, 80_000), (40_000, 8_000)] {
+            let counts = partitions(&[(A, places)]);
+            let group: BTreeMap<String, Candidate> =
+                (0..group).map(|at| (format!("m{at}"), member(&[A], &[]))).collect();
+            let targets = assign(&group, &counts);
+            let again: BTreeMap<String, Candidate> = targets
+                .iter()
+                .map(|(id, target)| (id.clone(), Candidate { topics: [A].into(), current: target.clone() }))
+                .collect();
+            assert!(assign(&again, &counts) == targets, "members keep what they have");
+        }
+        // A lookup for each pair took a minute.
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 
     /// In random groups, every partition has a member and no member has more than its share.
