@@ -238,7 +238,33 @@ fn settings_of_a_group_outside_the_limits_of_the_broker_are_refused() {
     assert!(reason.contains("group.consumer.min.session.timeout.ms"), "{reason}");
     assert_eq!(set("consumer.heartbeat.interval.ms", "20000").0, ErrorCode::InvalidConfig);
     assert_eq!(set("share.record.lock.duration.ms", "1000").0, ErrorCode::InvalidConfig);
-    assert_eq!(set("share.session.timeout.ms", "100").0, ErrorCode::None);
+    assert_eq!(set("share.session.timeout.ms", "6000").0, ErrorCode::None);
+}
+
+/// A session timeout below the time between two heartbeats was stored, and the group removed its members between them.
+#[test]
+fn the_session_timeout_of_a_group_exceeds_its_heartbeat_interval() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| {
+        builder.configure(|config| {
+            config.set("group.consumer.max.heartbeat.interval.ms", "60000").expect("a property");
+            config.set("group.share.min.heartbeat.interval.ms", "50").expect("a property");
+            config.set("group.share.min.session.timeout.ms", "100").expect("a property");
+        })
+    });
+    let mut set = |values: &[(i8, &str, &str)]| alter(&mut connection, GROUP, "billing", values);
+    let (session, heartbeat) = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms");
+    // The session timeout of the broker is 45 seconds.
+    let (code, reason) = set(&[(SET, heartbeat, "50000")]);
+    assert_eq!(code, ErrorCode::InvalidConfig);
+    assert!(reason.contains(session) && reason.contains(heartbeat), "{reason}");
+    assert_eq!(set(&[(SET, heartbeat, "45000")]).0, ErrorCode::InvalidConfig, "both are equal");
+    assert_eq!(set(&[(SET, heartbeat, "50000"), (SET, session, "60000")]).0, ErrorCode::None);
+    assert_eq!(set(&[(DELETE, session, "")]).0, ErrorCode::InvalidConfig, "the broker's would apply");
+    assert_eq!(set(&[(DELETE, session, ""), (DELETE, heartbeat, "")]).0, ErrorCode::None);
+
+    let (session, heartbeat) = ("share.session.timeout.ms", "share.heartbeat.interval.ms");
+    assert_eq!(set(&[(SET, session, "100")]).0, ErrorCode::InvalidConfig);
+    assert_eq!(set(&[(SET, session, "100"), (SET, heartbeat, "50")]).0, ErrorCode::None);
 }
 
 /// The settings of a group showed Kafka's defaults although the broker's property is the default.

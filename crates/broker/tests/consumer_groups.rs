@@ -541,9 +541,13 @@ fn the_heartbeat_interval_of_a_group_is_told_to_its_members() {
 
 #[test]
 fn the_session_timeout_of_a_group_ends_its_members_only() {
-    let (broker, mut connection) =
-        start_with(&MemStorage::new(), &[("group.consumer.min.session.timeout.ms", "100")]);
-    configure_group(&mut connection, "billing", &[("consumer.session.timeout.ms", "100")]);
+    let least = [
+        ("group.consumer.min.session.timeout.ms", "100"),
+        ("group.consumer.min.heartbeat.interval.ms", "50"),
+    ];
+    let (broker, mut connection) = start_with(&MemStorage::new(), &least);
+    let short = [("consumer.session.timeout.ms", "100"), ("consumer.heartbeat.interval.ms", "50")];
+    configure_group(&mut connection, "billing", &short);
     for group in ["billing", "other"] {
         partitions(&beat(&mut connection, &of_group(group, join_request("a"))));
     }

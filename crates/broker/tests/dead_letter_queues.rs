@@ -321,11 +321,15 @@ fn letters_are_written_after_the_last_member_has_left() {
 
 #[test]
 fn the_next_member_waits_for_letters_of_the_last_one() {
-    let broker = start(&MemStorage::new(), 2, &[("group.share.min.session.timeout.ms", "100")]);
+    let least =
+        [("group.share.min.session.timeout.ms", "100"), ("group.share.min.heartbeat.interval.ms", "100")];
+    let broker = start(&MemStorage::new(), 2, &least);
     configure(&broker, &[(TOPIC_NAME, QUEUE), ("share.auto.offset.reset", "earliest")]);
-    configure(&broker, &[("share.session.timeout.ms", "500")]);
     produce(&broker, 0, 10, Compression::None);
     let mut a = Member::join(&broker, "a", 0);
+    // A heartbeat waits for the states of the partitions, up to its interval. The session of the next one is short.
+    a.beat();
+    configure(&broker, &[("share.heartbeat.interval.ms", "400"), ("share.session.timeout.ms", "500")]);
     a.beat();
     assert_eq!(a.fetch(), [(0, 9, 1)]);
     let slow = DiskRule::new(DiskCall::Sync, DiskEffect::Slow(Duration::from_secs(1)));

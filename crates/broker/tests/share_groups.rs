@@ -31,6 +31,7 @@ fn start_with(storage: &MemStorage, tune: impl FnOnce(&mut BrokerConfig)) -> (Br
         for (name, value) in [
             ("group.share.assignment.interval.ms", "0"),
             ("group.share.min.session.timeout.ms", "100"),
+            ("group.share.min.heartbeat.interval.ms", "50"),
             ("share.coordinator.snapshot.update.records.per.snapshot", "3"),
         ] {
             config.set(name, value).expect("a property");
@@ -222,14 +223,16 @@ fn requests_are_checked() {
 #[test]
 fn a_silent_member_is_removed() {
     let (_broker, mut connection) = start(&MemStorage::new());
+    let set = |(name, value): (&str, &str)| m::incremental_alter_configs::AlterableConfig {
+        name: name.into(),
+        config_operation: 0,
+        value: Some(value.into()),
+    };
+    let short = [("share.session.timeout.ms", "300"), ("share.heartbeat.interval.ms", "100")];
     let resource = m::incremental_alter_configs::AlterConfigsResource {
         resource_type: 32,
         resource_name: GROUP.into(),
-        configs: vec![m::incremental_alter_configs::AlterableConfig {
-            name: "share.session.timeout.ms".into(),
-            config_operation: 0,
-            value: Some("300".into()),
-        }],
+        configs: short.map(set).to_vec(),
     };
     let request = m::incremental_alter_configs::IncrementalAlterConfigsRequest {
         resources: vec![resource],

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::BrokerConfig;
 use super::live::Values;
 
-/// Checks the settings of a group against the broker's `group.*.min.*` and `group.*.max.*`. Values that were stored before the limits
-/// changed count as the limit.
+/// Checks the settings of a group against the broker's `group.*.min.*` and `group.*.max.*`, and its session timeouts against its heartbeat
+/// intervals. Values that were stored before the limits changed count as the limit.
 pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(), String> {
     for (name, value) in values {
         let (Some((min, max)), Ok(number)) = (limits(name, broker), value.trim().parse::<i64>()) else {
@@ -19,7 +19,33 @@ pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(),
             ));
         }
     }
-    Ok(())
+    let BrokerConfig { consumer_groups: consumers, share_groups: shares, .. } = broker;
+    check_session(values, "consumer", consumers.session_timeout, consumers.heartbeat_interval)?;
+    check_session(values, "share", shares.session_timeout, shares.heartbeat_interval)
+}
+
+/// Checks that the session timeout exceeds the heartbeat interval, as Kafka's `GroupConfig` does. The broker's values are those that the
+/// group does not have.
+fn check_session(
+    values: &Values,
+    kind: &str,
+    session_timeout: Duration,
+    heartbeat_interval: Duration,
+) -> Result<(), String> {
+    let (session_name, heartbeat_name) =
+        (format!("{kind}.session.timeout.ms"), format!("{kind}.heartbeat.interval.ms"));
+    let own = |name: &str| values.get(name)?.trim().parse::<u64>().ok().map(Duration::from_millis);
+    let (own_session, own_heartbeat) = (own(&session_name), own(&heartbeat_name));
+    if own_session.is_none() && own_heartbeat.is_none() {
+        return Ok(());
+    }
+    let session = own_session.unwrap_or(session_timeout);
+    let heartbeat = own_heartbeat.unwrap_or(heartbeat_interval);
+    if session > heartbeat {
+        return Ok(());
+    }
+    let (session, heartbeat) = (session.as_millis(), heartbeat.as_millis());
+    Err(format!("{session_name}=`{session}`: it must be greater than {heartbeat_name}=`{heartbeat}`"))
 }
 
 /// The least and the largest value of a setting.
