@@ -267,6 +267,19 @@ fn the_session_timeout_of_a_group_exceeds_its_heartbeat_interval() {
     assert_eq!(set(&[(SET, session, "100"), (SET, heartbeat, "50")]).0, ErrorCode::None);
 }
 
+/// Such a broker started, and all of its groups removed their members between two heartbeats.
+#[test]
+fn a_broker_whose_session_timeout_does_not_exceed_its_heartbeat_interval_does_not_start() {
+    for kind in ["consumer", "share"] {
+        let builder = Broker::builder().memory().configure(|config| {
+            config.set(&format!("group.{kind}.session.timeout.ms"), "5000").expect("a property");
+        });
+        let Err(error) = builder.spawn() else { panic!("it has started") };
+        let text = error.to_string();
+        assert!(text.contains(&format!("group.{kind}.heartbeat.interval.ms")), "{text}");
+    }
+}
+
 /// The settings of a group showed Kafka's defaults although the broker's property is the default.
 #[test]
 fn the_default_of_a_group_is_the_property_of_the_broker() {

@@ -245,6 +245,7 @@ impl BrokerBuilder {
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
         self.check_log_dirs()?;
+        self.config.check_group_sessions().map_err(StartError::Property)?;
         // A start that cannot have the data must not replace the certificate of the broker that has it.
         let owned = self.secure.as_ref().map_or(Ok(None), |_| self.own_data_dir())?;
         let secure = self.secure_dir()?;

@@ -39,13 +39,34 @@ fn check_session(
     if own_session.is_none() && own_heartbeat.is_none() {
         return Ok(());
     }
-    let session = own_session.unwrap_or(session_timeout);
-    let heartbeat = own_heartbeat.unwrap_or(heartbeat_interval);
-    if session > heartbeat {
+    check_exceeds(
+        (session_name.as_str(), own_session.unwrap_or(session_timeout)),
+        (heartbeat_name.as_str(), own_heartbeat.unwrap_or(heartbeat_interval)),
+    )
+}
+
+/// Checks one session timeout against the heartbeat interval; both have their names.
+fn check_exceeds(session: (&str, Duration), heartbeat: (&str, Duration)) -> Result<(), String> {
+    if session.1 > heartbeat.1 {
         return Ok(());
     }
-    let (session, heartbeat) = (session.as_millis(), heartbeat.as_millis());
-    Err(format!("{session_name}=`{session}`: it must be greater than {heartbeat_name}=`{heartbeat}`"))
+    let text = |(name, time): (&str, Duration)| format!("{name}=`{}`", time.as_millis());
+    Err(format!("{}: it must be greater than {}", text(session), text(heartbeat)))
+}
+
+impl BrokerConfig {
+    /// Checks that the session timeouts of groups exceed their heartbeat intervals, as Kafka does at the start.
+    pub(crate) fn check_group_sessions(&self) -> Result<(), String> {
+        let Self { consumer_groups: consumers, share_groups: shares, .. } = self;
+        check_exceeds(
+            ("group.consumer.session.timeout.ms", consumers.session_timeout),
+            ("group.consumer.heartbeat.interval.ms", consumers.heartbeat_interval),
+        )?;
+        check_exceeds(
+            ("group.share.session.timeout.ms", shares.session_timeout),
+            ("group.share.heartbeat.interval.ms", shares.heartbeat_interval),
+        )
+    }
 }
 
 /// The least and the largest value of a setting.
