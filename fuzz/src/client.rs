@@ -204,11 +204,11 @@ pub(crate) fn statistics_seeds() -> Vec<Vec<u8>> {
 /// The members of a group with any topics and owned partitions, as its leader receives them.
 pub(crate) fn assignors(input: &[u8]) {
     let mut input = Input::new(input);
-    let names: Vec<Arc<str>> = ["a", "b", "c", "gone"].map(Arc::from).into();
+    let names: Vec<Arc<str>> = ["a", "b", "c", "d", "e", "f", "g", "gone"].map(Arc::from).into();
     let racks: Vec<Arc<str>> = ["r0", "r1", "r2"].map(Arc::from).into();
     let mut topics = Topics::new();
-    for name in &names[..3] {
-        let (count, mask) = (input.byte() % 8, input.byte());
+    for name in &names[..7] {
+        let (count, mask) = (input.byte() % 32, input.byte());
         let rack_of = |partition: u8| -> BTreeSet<Arc<str>> {
             (mask != 0)
                 .then(|| racks[usize::from(mask.wrapping_add(partition)) % 3].clone())
@@ -230,10 +230,12 @@ pub(crate) fn assignors(input: &[u8]) {
         member.generation = (choices & 1 == 1).then(|| i32::from(input.byte() as i8));
         member.rack = (choices & 2 == 2).then(|| racks[usize::from(choices >> 4) % 3].clone());
         member.instance_id = (choices & 4 == 4).then(|| format!("static-{}", choices >> 5));
-        let owned = input.byte() % 8;
-        for _ in 0..owned {
-            let at = input.byte();
-            member.owned.push(TopicPartition::new(&names[usize::from(at & 3)], i32::from((at as i8) >> 2)));
+        let runs = input.byte() % 8;
+        for _ in 0..runs {
+            let (at, first) = (input.byte(), i32::from(input.byte() as i8));
+            let topic = &names[usize::from(at & 7)];
+            let run = (0..=i32::from(at >> 3)).map(|offset| TopicPartition::new(topic, first + offset));
+            member.owned.extend(run);
         }
         member.user_data = (choices & 8 == 8).then(|| Bytes::copy_from_slice(input.part()));
         members.insert(format!("member-{}", members.len()), member);
@@ -242,15 +244,37 @@ pub(crate) fn assignors(input: &[u8]) {
 }
 
 pub(crate) fn assignors_seeds() -> Vec<Vec<u8>> {
+    /// A member: its topics as bits, its choices, its generation if it has one, and runs of partitions that it owns.
+    fn push_member(out: &mut Vec<u8>, head: &[u8], runs: &[(u8, u8, u8)]) {
+        out.extend(head);
+        out.push(runs.len() as u8);
+        out.extend(runs.iter().flat_map(|(topic, first, count)| [topic | ((count - 1) << 3), *first]));
+    }
+    let topics = |counts: [u8; 7], mask: u8| -> Vec<u8> {
+        counts.into_iter().flat_map(|count| [count, if count > 0 { mask } else { 0 }]).collect()
+    };
     let sticky = [0, 0, 0, 1, 0, 1, b'a', 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 5];
-    let mut with_data = vec![4, 0, 2, 0, 0, 0, 7, 8, 0];
+    let mut with_data = topics([4, 2, 0, 0, 0, 0, 0], 0);
+    with_data.extend([7, 8, 0]);
     push_part(&mut with_data, &sticky);
     with_data.extend([7, 0, 0]);
-    vec![
-        vec![4, 0, 2, 0, 0, 0, 1, 0, 0, 3, 0, 0],
-        vec![7, 1, 7, 1, 7, 1, 7, 2, 0, 7, 0x12, 0, 7, 0x22, 0],
-        vec![3, 0, 3, 0, 3, 0, 7, 1, 5, 3, 0, 4, 8, 7, 1, 5, 2, 1, 5, 15, 1, 4, 0],
-        vec![1, 0, 1, 0, 1, 0, 1, 0, 0, 2, 0, 0, 4, 0, 0, 8, 0, 0],
-        with_data,
-    ]
+    let mut unequal = topics([4, 2, 0, 0, 0, 0, 0], 0);
+    push_member(&mut unequal, &[1, 0], &[]);
+    push_member(&mut unequal, &[3, 0], &[]);
+    let mut racks = topics([7, 7, 7, 0, 0, 0, 0], 1);
+    for rack in [0x02, 0x12, 0x22] {
+        push_member(&mut racks, &[7, rack], &[]);
+    }
+    let mut owning = topics([3, 3, 3, 0, 0, 0, 0], 0);
+    push_member(&mut owning, &[7, 1, 5], &[(0, 0, 2), (2, 1, 1)]);
+    push_member(&mut owning, &[7, 1, 5], &[(1, 0, 2)]);
+    push_member(&mut owning, &[0x87, 1, 4], &[]);
+    // Moves that undo each other.
+    let mut cycle = topics([4, 2, 6, 5, 4, 3, 20], 0);
+    push_member(&mut cycle, &[0b0000_1010, 1, 1], &[(1, 1, 1), (3, 0, 5)]);
+    push_member(&mut cycle, &[0b0001_0010, 1, 1], &[(1, 0, 1), (4, 0, 4)]);
+    push_member(&mut cycle, &[0b0010_0011, 1, 1], &[(5, 0, 3)]);
+    push_member(&mut cycle, &[0b0000_0101, 1, 1], &[(0, 0, 4)]);
+    push_member(&mut cycle, &[0b0100_0100, 1, 1], &[(2, 0, 6), (6, 0, 20)]);
+    vec![unequal, racks, owning, with_data, cycle]
 }

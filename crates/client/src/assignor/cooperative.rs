@@ -76,6 +76,7 @@ fn had(member: &Member) -> OwnedPartitions {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::Sticky;
     use super::*;
     use crate::types::TopicPartition;
 
@@ -140,6 +141,42 @@ mod tests {
         assert_eq!(settled(&CooperativeSticky, one), [[0, 1, 2], [3, 4, 5]]);
         let two: &[(&str, &[i32])] = &[("a", &[3, 4, 5]), ("b", &[0, 1, 2]), ("c", &[])];
         assert_eq!(settled(&LibrdkafkaCooperativeSticky, two), [[4, 5], [1, 2], [0, 3]]);
+    }
+
+    /// A partition moved back instead of another one, from the lighter member, and the next one undid it: the passes over the
+    /// partitions repeated for ever, in the client's engine thread.
+    #[test]
+    fn a_balance_whose_moves_undo_each_other_ends() {
+        type Owned<'a> = &'a [(&'a str, &'a [i32])];
+        let counts = [("s", 4), ("t", 2), ("v", 6), ("z1", 5), ("z2", 4), ("z3", 3), ("z5", 20)];
+        let topics: Topics =
+            counts.into_iter().map(|(name, count)| (name.into(), vec![BTreeSet::default(); count])).collect();
+        let last: Vec<i32> = (0..20).collect();
+        let group: [(&str, &[&str], Owned<'_>); 5] = [
+            ("m1", &["t", "z1"], &[("t", &[1]), ("z1", &[0, 1, 2, 3, 4])]),
+            ("m2", &["t", "z2"], &[("t", &[0]), ("z2", &[0, 1, 2, 3])]),
+            ("m3", &["s", "t", "z3"], &[("z3", &[0, 1, 2])]),
+            ("m4", &["s", "v"], &[("s", &[0, 1, 2, 3])]),
+            ("m5", &["v", "z5"], &[("v", &[0, 1, 2, 3, 4, 5]), ("z5", last.as_slice())]),
+        ];
+        let mut members = BTreeMap::new();
+        for (id, subscribed, owned) in group {
+            let partitions = |(topic, numbers): &(&str, &[i32])| {
+                numbers.iter().map(|number| TopicPartition::new(topic, *number)).collect::<Vec<_>>()
+            };
+            let owned: Vec<TopicPartition> = owned.iter().flat_map(partitions).collect();
+            let member = Member { owned, generation: Some(1), ..Member::of(subscribed) };
+            members.insert(id.to_owned(), member);
+        }
+        let sizes = |dealt: &Assignment| dealt.values().map(Vec::len).collect::<Vec<_>>();
+        let without_moved = [5, 4, 3, 1, 20];
+        assert_eq!(sizes(&CooperativeSticky.assign(&topics, &members)), without_moved);
+        assert_eq!(sizes(&LibrdkafkaCooperativeSticky.assign(&topics, &members)), without_moved);
+        for member in members.values_mut() {
+            let held = OwnedPartitions::new(std::mem::take(&mut member.owned), member.generation);
+            member.user_data = Sticky.user_data(&held);
+        }
+        assert_eq!(sizes(&Sticky.assign(&topics, &members)), [5, 5, 7, 7, 20]);
     }
 
     #[test]

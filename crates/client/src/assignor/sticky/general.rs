@@ -2,7 +2,7 @@
 //! balance.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::claims::Claims;
 use super::movements::Movements;
@@ -42,6 +42,9 @@ struct Shares<'a> {
     by_load: BTreeSet<(usize, usize)>,
     movements: Movements,
 }
+
+/// The owners of partitions and their movements: a pass over the same partitions does the same with equal ones.
+type PassState = (Vec<Option<usize>>, BTreeMap<Slot, (usize, usize)>);
 
 impl Shares<'_> {
     /// Returns `true` if a member lost a partition that it owned.
@@ -144,8 +147,14 @@ impl Shares<'_> {
     }
 
     /// Moves partitions to members with at least two fewer, while there are such members.
+    ///
+    /// A partition that moves back instead of another one may leave a lighter member, so passes may repeat for ever. Java's
+    /// do; these stop at a state that an earlier pass has left.
     fn reassign(&mut self, slots: &[Slot]) -> bool {
         let mut reassigned = false;
+        // Replaced after 1, 2, 4, 8 and so on passes, so that one state is enough to find a cycle of any length.
+        let mut seen: Option<PassState> = None;
+        let (mut since, mut until) = (0_u64, 1_u64);
         loop {
             let mut modified = false;
             for slot in slots {
@@ -161,6 +170,17 @@ impl Shares<'_> {
                 return reassigned;
             }
             reassigned = true;
+            if seen
+                .as_ref()
+                .is_some_and(|(owner, moved)| *owner == self.owner && moved == self.movements.moved())
+            {
+                return true;
+            }
+            since += 1;
+            if since == until {
+                seen = Some((self.owner.clone(), self.movements.moved().clone()));
+                (since, until) = (0, until.saturating_mul(2));
+            }
         }
     }
 

@@ -12,6 +12,11 @@ pub(super) struct Movements {
 }
 
 impl Movements {
+    /// The partitions that have moved, each with its first and its last owner. Two states with the same ones decide alike.
+    pub(super) fn moved(&self) -> &BTreeMap<Slot, (usize, usize)> {
+        &self.of
+    }
+
     /// The partition to move instead of `slot`: if one of the same topic moved in the opposite direction, it moves
     /// back.
     pub(super) fn instead_of(&self, plan: &Plan<'_>, slot: Slot, from: usize, to: usize) -> Slot {
