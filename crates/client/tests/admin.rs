@@ -471,3 +471,21 @@ async fn groups_whose_coordinator_does_not_answer_do_not_hide_the_others() {
         assert_eq!(described.is_err(), coordinator == silent, "{name} at {coordinator}: {described:?}");
     }
 }
+
+/// The client gave up after `socket.timeout.ms` and closed the connection, although it had granted the broker more time: the result of
+/// the change was unknown.
+#[tokio::test]
+async fn a_broker_has_the_time_that_the_request_grants_it() {
+    let broker = broker(1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("socket.timeout.ms", "1000").expect("valid");
+    // Its requests would wait behind the slow one.
+    config.set("enable.metrics.push", "false").expect("valid");
+    let admin = Admin::new(config).expect("a client");
+    let slow = Fault::AnswerAfter(Duration::from_secs(3));
+    broker.cluster().intercept(ApiKey::CreateTopics, None, 1, slow);
+    let timeouts = Timeouts { request: Some(PATIENCE), operation: Some(PATIENCE * 4 / 5) };
+    let change = AlterOptions { timeouts, ..AlterOptions::default() };
+    let created = admin.create_topics_with(&[NewTopic::new("orders")], change).await.expect("answered");
+    assert_eq!(codes(&created), [ErrorCode::None]);
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
-use ottla_protocol::{ErrorCode, Request};
+use ottla_protocol::{ApiKey, ErrorCode, Request};
 use tokio::time::Instant;
 
 use super::{Node, Timeouts};
@@ -21,6 +21,8 @@ use crate::net::connection::Connection;
 use crate::timer::wire_ms;
 
 const METADATA_VERSION_MAX: i16 = 13;
+/// The time for a response to arrive after the time that its request grants the broker.
+const RESPONSE_MARGIN: Duration = Duration::from_secs(1);
 
 /// The broker that a request is sent to.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +186,7 @@ impl Operation {
         let connection = connected.unwrap_or_else(|_| Err(self.timed_out()))?;
         at_least::<R>(&connection, versions)?;
         sent.set(true);
-        let call = connection.call(*versions.end(), self.patience(), make);
+        let call = connection.call(*versions.end(), self.patience(R::KEY), make);
         tokio::time::timeout_at(self.response_deadline(), call)
             .await
             .unwrap_or_else(|_| Err(self.timed_out()))
@@ -263,10 +265,15 @@ impl Operation {
     }
 
     /// The time limit for a response, after which the connection is closed and its other requests fail. A short
-    /// deadline of this operation alone is no reason to close it.
-    fn patience(&self) -> Duration {
+    /// deadline of this operation alone is no reason to close it, and a broker has the time that the request grants it.
+    fn patience(&self, api: ApiKey) -> Duration {
         let usual = self.cluster.config.socket_timeout;
-        if self.is_brief() { usual } else { self.left().min(usual) }
+        if self.is_brief() {
+            return usual;
+        }
+        let granted =
+            if has_timeout(api) { self.at_broker.saturating_add(RESPONSE_MARGIN) } else { Duration::ZERO };
+        self.left().min(usual.max(granted))
     }
 
     fn is_brief(&self) -> bool {
@@ -338,6 +345,18 @@ pub(super) fn wrong_coordinator(codes: impl IntoIterator<Item = ErrorCode>) -> O
 /// The code, if it means that another broker is the controller.
 pub(super) fn wrong_controller(codes: impl IntoIterator<Item = ErrorCode>) -> Option<ErrorCode> {
     codes.into_iter().find(|code| *code == ErrorCode::NotController)
+}
+
+/// Returns `true` for the requests with [`Operation::at_broker_ms`]: the broker may wait that long before it responds.
+fn has_timeout(api: ApiKey) -> bool {
+    matches!(
+        api,
+        ApiKey::CreateTopics
+            | ApiKey::DeleteTopics
+            | ApiKey::CreatePartitions
+            | ApiKey::DeleteRecords
+            | ApiKey::ElectLeaders
+    )
 }
 
 /// Fails if the broker does not support a version that can express the request.
