@@ -489,3 +489,18 @@ async fn a_broker_has_the_time_that_the_request_grants_it() {
     let created = admin.create_topics_with(&[NewTopic::new("orders")], change).await.expect("answered");
     assert_eq!(codes(&created), [ErrorCode::None]);
 }
+
+/// The error was UNSUPPORTED_VERSION, as if the request had not been understood.
+#[tokio::test]
+async fn a_group_is_not_found_where_the_newer_protocols_are_disabled() {
+    let broker = broker(1);
+    let admin = admin(&broker);
+    for api in [ApiKey::ConsumerGroupDescribe, ApiKey::ShareGroupDescribe] {
+        broker.cluster().intercept(api, None, 1, Fault::Fail(ErrorCode::UnsupportedVersion));
+    }
+    let what = DescribeOptions::default();
+    let described = admin.describe_groups_with(&["none"], what).await.expect("answered");
+    assert_eq!(codes(&described), [ErrorCode::GroupIdNotFound]);
+    let described = admin.describe_share_groups_with(&["none"], what).await.expect("answered");
+    assert_eq!(codes(&described), [ErrorCode::GroupIdNotFound]);
+}

@@ -161,7 +161,8 @@ async fn describe_consumer_group(
         })
         .await?;
     let Some(found) = response.groups.into_iter().next() else { return Ok(None) };
-    if found.error_code == ErrorCode::GroupIdNotFound {
+    // A broker that knows the request, but has the protocol disabled, answers UNSUPPORTED_VERSION for each group.
+    if matches!(found.error_code, ErrorCode::GroupIdNotFound | ErrorCode::UnsupportedVersion) {
         return Ok(None);
     }
     refused(&format!("group `{group}`"), found.error_code, found.error_message.as_deref())?;

@@ -121,6 +121,10 @@ async fn describe_one(
     let absent =
         || Error::Broker { what: format!("share group `{group}`"), code: ErrorCode::GroupIdNotFound };
     let found = response.groups.into_iter().next().ok_or_else(absent)?;
+    if found.error_code == ErrorCode::UnsupportedVersion {
+        // A broker that has share groups disabled has none.
+        return Err(absent());
+    }
     refused(&format!("share group `{group}`"), found.error_code, found.error_message.as_deref())?;
     Ok(described(found, node))
 }
