@@ -423,7 +423,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Isolation};
 
     /// A broker that had left stayed in the statistics as one of `bootstrap.servers`, for good.
     #[test]
@@ -442,6 +442,28 @@ mod tests {
         assert_eq!(known(), ["a:9092", "d:9092"]);
         let sent = observer.state().of_forgotten;
         assert_eq!((sent.tx, sent.tx_bytes), (1, 100), "the client's counters do not decrease");
+    }
+
+    /// The sums fell, as after a restart of the client, when a broker left the cluster.
+    #[test]
+    fn pushed_sums_contain_brokers_that_are_forgotten() {
+        let observer = Observer::new(&Config::new("a"), 1);
+        observer.learned_brokers([(1, "a", 9092), (2, "b", 9092)].into_iter());
+        observer.connecting("b", 9092);
+        observer.connected("b", 9092);
+        let connection = observer.connection("b:9092");
+        connection.enqueued(ApiKey::Fetch, 12, 1, 100, true);
+        connection.written(1);
+        connection.received(1, 50);
+        drop(connection);
+        let sums = || {
+            let values = observer.take_pushed_values(Isolation::ReadUncommitted);
+            (values.connects, values.tx, values.tx_bytes, values.rx, values.rx_bytes)
+        };
+        assert_eq!(sums(), (1, 1, 100, 1, 50));
+        observer.unlisted_brokers(|node| node == 1);
+        assert!(!observer.state().brokers.contains_key("b:9092"));
+        assert_eq!(sums(), (1, 1, 100, 1, 50));
     }
 
     /// librdkafka's test 0045 failed in some runs: a consumer was assigned a partition and gave it up at once.

@@ -42,7 +42,7 @@ impl Observer {
             brokers: brokers(state, now),
             ..Snapshot::default()
         };
-        let Traffic { tx, tx_bytes, rx, rx_bytes } = state.of_forgotten;
+        let Traffic { tx, tx_bytes, rx, rx_bytes, .. } = state.of_forgotten;
         (snapshot.tx, snapshot.tx_bytes, snapshot.rx, snapshot.rx_bytes) = (tx, tx_bytes, rx, rx_bytes);
         for broker in snapshot.brokers.values() {
             snapshot.tx += broker.tx;

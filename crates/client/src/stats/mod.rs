@@ -115,9 +115,10 @@ struct State {
     all_down: bool,
 }
 
-/// Requests and responses, and their bytes.
+/// Connections, requests and responses, and their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
+    connects: u64,
     tx: u64,
     tx_bytes: u64,
     rx: u64,
@@ -135,6 +136,7 @@ impl State {
                 || !broker.flights.is_empty()
                 || named.contains(address);
             if !keeps {
+                of_forgotten.connects += broker.connects;
                 of_forgotten.tx += broker.tx;
                 of_forgotten.tx_bytes += broker.tx_bytes;
                 of_forgotten.rx += broker.rx;

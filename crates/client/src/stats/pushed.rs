@@ -95,6 +95,12 @@ impl Observer {
             rebalances: state.rebalances.count,
             rebalance_total_ms: state.rebalances.total_ms,
             poll_wait: poll_wait(state),
+            // The sums of a client never fall.
+            connects: state.of_forgotten.connects,
+            tx: state.of_forgotten.tx,
+            tx_bytes: state.of_forgotten.tx_bytes,
+            rx: state.of_forgotten.rx,
+            rx_bytes: state.of_forgotten.rx_bytes,
             ..PushedValues::default()
         };
         add_brokers(state, &mut values);
