@@ -67,8 +67,12 @@ pub(crate) struct PushedValues {
     /// The round-trip times in microseconds, by node id.
     pub(crate) nodes: BTreeMap<i32, Sums>,
     pub(crate) topics: BTreeMap<Arc<str>, TopicTotals>,
+    /// The totals of all topics, also of those that `topics` has no room for.
+    pub(crate) totals: TopicTotals,
     /// The records between the position of an assigned partition and its end.
     pub(crate) lags: BTreeMap<(Arc<str>, i32), u64>,
+    /// The largest of all lags, also of those that `lags` has no room for.
+    pub(crate) lag_max: Option<u64>,
 }
 
 /// The records and bytes of a topic.
@@ -78,6 +82,15 @@ pub(crate) struct TopicTotals {
     pub(crate) tx_bytes: u64,
     pub(crate) rx_records: u64,
     pub(crate) rx_bytes: u64,
+}
+
+impl TopicTotals {
+    fn merge(&mut self, other: Self) {
+        self.tx_records += other.tx_records;
+        self.tx_bytes += other.tx_bytes;
+        self.rx_records += other.rx_records;
+        self.rx_bytes += other.rx_bytes;
+    }
 }
 
 impl Observer {
@@ -153,10 +166,12 @@ fn add_topic(name: &Arc<str>, counts: &TopicCounts, isolation: Isolation, values
         totals.rx_bytes += partition.rx_bytes;
         let offsets = partition.offsets.as_ref().and_then(Weak::upgrade).map(|source| source.offsets());
         let lag = offsets.and_then(|offsets| lag(&offsets, partition.high, isolation));
+        values.lag_max = values.lag_max.max(lag);
         if let Some(lag) = lag.filter(|_| values.lags.len() < SERIES_MAX) {
             values.lags.insert((name.clone(), *number), lag);
         }
     }
+    values.totals.merge(totals);
     let is_used = totals.tx_records > 0 || totals.rx_records > 0;
     if is_used && values.topics.len() < SERIES_MAX {
         values.topics.insert(name.clone(), totals);
@@ -188,7 +203,70 @@ pub(crate) fn sample() -> PushedValues {
         rebalance_ms: window,
         nodes: BTreeMap::from([(1, window)]),
         topics: BTreeMap::from([("orders".into(), totals)]),
+        totals,
         lags: BTreeMap::from([(("orders".into(), 0), 5)]),
+        lag_max: Some(5),
         ..PushedValues::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::topics::OffsetSource;
+    use super::*;
+    use crate::config::Config;
+    use crate::types::TopicPartition;
+
+    #[derive(Debug)]
+    struct FixedPosition(i64);
+
+    impl OffsetSource for FixedPosition {
+        fn offsets(&self) -> AssignedOffsets {
+            AssignedOffsets {
+                position: Some(self.0),
+                stored: None,
+                stored_leader_epoch: -1,
+                committed: None,
+                end_reached: None,
+                last_stable: None,
+            }
+        }
+    }
+
+    fn counting() -> Arc<Observer> {
+        let observer = Observer::new(&Config::new("a"), 1);
+        observer.start_counting();
+        observer
+    }
+
+    /// The totals were sums over a list that was cut off after a thousand topics.
+    #[test]
+    fn totals_contain_the_topics_above_the_limit() {
+        let observer = counting();
+        for number in 0..=SERIES_MAX {
+            let topic: Arc<str> = format!("topic-{number}").into();
+            observer.consumed(&topic, 0, 2, 10, 2);
+        }
+        let values = observer.take_pushed_values(Isolation::ReadUncommitted);
+        assert_eq!(values.topics.len(), SERIES_MAX);
+        assert_eq!((values.totals.rx_records, values.totals.rx_bytes), (2_002, 10_010));
+    }
+
+    /// The largest lag was that of a list that was cut off after a thousand partitions: this one had none.
+    #[test]
+    fn the_largest_lag_may_be_that_of_a_partition_above_the_limit() {
+        let observer = counting();
+        let source: Arc<dyn OffsetSource> = Arc::new(FixedPosition(7));
+        let topic: Arc<str> = "orders".into();
+        let last = SERIES_MAX as i32;
+        for partition in 0..=last {
+            observer.follow(&TopicPartition::new("orders", partition), Arc::downgrade(&source));
+            let high = if partition == last { 12 } else { 7 };
+            observer.fetched(1, &topic, partition, 0, (0, high));
+        }
+        let values = observer.take_pushed_values(Isolation::ReadUncommitted);
+        assert_eq!(values.lags.len(), SERIES_MAX);
+        assert!(values.lags.values().all(|lag| *lag == 0));
+        assert_eq!(values.lag_max, Some(5));
     }
 }

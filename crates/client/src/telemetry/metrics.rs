@@ -154,7 +154,7 @@ impl Metrics<'_> {
         );
         let free = facts.buffer_max.saturating_sub(facts.buffer_used);
         self.gauge("buffer.available.bytes", "By", "Free bytes of the buffer.", free as f64);
-        let sent = values.topics.values().map(|topic| topic.tx_records).sum();
+        let sent = values.totals.tx_records;
         self.total("record.send.total", "1", "Records sent, repeated ones not counted.", sent);
         if detail > Detail::Client {
             let records = by_topic(values, |topic| topic.tx_records);
@@ -188,8 +188,8 @@ impl Metrics<'_> {
         let fetch = ["Average latency of Fetch requests.", "Longest latency of Fetch requests."];
         self.window("fetch.manager.fetch.latency", "ms", fetch, values.fetch_us, MICROS_PER_MS);
         // The totals of all topics have no label; Java has both series under one name, too.
-        let mut records = vec![over_topics(values, |topic| topic.rx_records)];
-        let mut bytes = vec![over_topics(values, |topic| topic.rx_bytes)];
+        let mut records = vec![without_label(values.totals.rx_records)];
+        let mut bytes = vec![without_label(values.totals.rx_bytes)];
         if detail > Detail::Client {
             records.extend(by_topic(values, |topic| topic.rx_records));
             bytes.extend(by_topic(values, |topic| topic.rx_bytes));
@@ -201,8 +201,8 @@ impl Metrics<'_> {
             "Bytes of the records that polls returned.",
             bytes,
         );
-        if let Some(most) = values.lags.values().max() {
-            self.gauge("fetch.manager.records.lag.max", "1", "The largest lag of a partition.", *most as f64);
+        if let Some(most) = values.lag_max {
+            self.gauge("fetch.manager.records.lag.max", "1", "The largest lag of a partition.", most as f64);
         }
         if detail == Detail::Partitions {
             let lags = values.lags.iter().map(|((topic, partition), lag)| Point {
@@ -215,8 +215,8 @@ impl Metrics<'_> {
     }
 }
 
-fn over_topics(values: &PushedValues, total: fn(&TopicTotals) -> u64) -> Point {
-    Point { labels: Vec::new(), value: Value::Total(values.topics.values().map(total).sum()) }
+fn without_label(total: u64) -> Point {
+    Point { labels: Vec::new(), value: Value::Total(total) }
 }
 
 fn by_topic(values: &PushedValues, total: fn(&TopicTotals) -> u64) -> Vec<Point> {
