@@ -222,18 +222,24 @@ fn first_error<K, V>(answers: KeyedResults<K, V>) -> Result<(), Error> {
     answers.into_iter().try_for_each(|(_, answer)| answer.map(|_| ()).map_err(plain))
 }
 
-/// Returns the answers in the order of the request. A key that the broker's response lacks gets an error.
-fn in_order<K: Display + Ord, V>(
+/// Returns the answers in the order of the request. A repeated key gets its answer again, and a key that the broker's response lacks
+/// an error.
+fn in_order<K: Display + Ord, V: Clone>(
     asked: impl IntoIterator<Item = K>,
     mut answers: BTreeMap<K, Result<V, Error>>,
     what: &str,
 ) -> KeyedResults<K, V> {
-    let answer = |key: K| {
-        let answer = answers.remove(&key).unwrap_or_else(|| {
-            let what = format!("{what} {key}: left out of the broker's answer");
-            Err(Error::Broker { what, code: ErrorCode::UnknownServerError })
-        });
-        (key, answer)
-    };
-    asked.into_iter().map(answer).collect()
+    let mut ordered: KeyedResults<K, V> = Vec::new();
+    for key in asked {
+        let earlier = || ordered.iter().find(|(other, _)| *other == key).map(|(_, answer)| answer.clone());
+        let answer = answers.remove(&key).or_else(earlier).unwrap_or_else(|| Err(left_out(what, &key)));
+        ordered.push((key, answer));
+    }
+    ordered
+}
+
+/// The error for a key that the broker's response lacks.
+fn left_out(what: &str, key: &impl Display) -> Error {
+    let what = format!("{what} {key}: left out of the broker's answer");
+    Error::Broker { what, code: ErrorCode::UnknownServerError }
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
 use ottla_client::{
     Admin, AlterOptions, Client, Config, ConfigChange, ConfigResource, ConfigSource, DeleteBefore,
-    DescribeConfigs, DescribeOptions, Error, ErrorCode, GroupFilter, HangingTransaction, Isolation,
-    KeyedResults, NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, Polled, Producer, Record, Timeouts,
-    TopicPartition, TransactionFilter,
+    DescribeConfigs, DescribeOptions, Error, ErrorCode, FoundOffset, GroupFilter, HangingTransaction,
+    Isolation, KeyedResults, NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, Polled, Producer, Record,
+    Timeouts, TopicPartition, TransactionFilter,
 };
 use ottla_protocol::ApiKey;
 
@@ -503,4 +503,30 @@ async fn a_group_is_not_found_where_the_newer_protocols_are_disabled() {
     assert_eq!(codes(&described), [ErrorCode::GroupIdNotFound]);
     let described = admin.describe_share_groups_with(&["none"], what).await.expect("answered");
     assert_eq!(codes(&described), [ErrorCode::GroupIdNotFound]);
+}
+
+/// The last question was asked for both, so that the beginning was the end; the second of two equal ones had an error.
+#[tokio::test]
+async fn a_partition_has_an_answer_for_each_of_its_questions() {
+    let broker = broker(1);
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let admin = client.admin();
+    admin.create_topics(&[NewTopic::new("orders")]).await.expect("created");
+    fill(&client, "orders", 0, 3).await;
+    let orders = || at("orders", 0);
+    let wanted = [
+        (orders(), OffsetAt::Earliest),
+        (orders(), OffsetAt::Latest),
+        (orders(), OffsetAt::Timestamp(1_001)),
+        (orders(), OffsetAt::Earliest),
+    ];
+    let none = Timeouts::default();
+    let found = admin.list_offsets_with(&wanted, Isolation::ReadUncommitted, none).await.expect("answered");
+    let offset = |found: &Result<FoundOffset, Error>| found.as_ref().expect("found").offset;
+    assert_eq!(found.iter().map(|(_, found)| offset(found)).collect::<Vec<_>>(), [0, 3, 1, 0]);
+    let found = admin.list_offsets_each(&wanted).await.expect("answered");
+    assert_eq!(found.iter().map(|(_, found)| offset(found)).collect::<Vec<_>>(), [0, 3, 1, 0]);
+    let twice = [ConfigResource::topic("orders"), ConfigResource::topic("orders")];
+    let described = admin.describe_configs(&twice, DescribeConfigs::default()).await.expect("answered");
+    assert_eq!(codes(&described), [ErrorCode::None; 2]);
 }

@@ -11,7 +11,7 @@ use ottla_protocol::messages::list_offsets::{
 
 use super::leaders::{self, ByTopic, Question};
 use super::operation::Operation;
-use super::{Admin, KeyedResults, Timeouts, in_order};
+use super::{Admin, KeyedResults, Timeouts, left_out};
 use crate::cluster::Cluster;
 use crate::config::Isolation;
 use crate::error::Error;
@@ -85,8 +85,7 @@ impl Admin {
         let work = move |cluster: Rc<Cluster>| async move {
             let isolation = cluster.config.isolation_level;
             let operation = Operation::hasty(cluster, "list_offsets");
-            let answers = list(&operation, &wanted, isolation).await?;
-            Ok(in_order(wanted.into_iter().map(|(at, _)| at), answers, "offsets of partition"))
+            list_each(&operation, wanted, isolation).await
         };
         self.ask("list_offsets", work).await
     }
@@ -105,8 +104,7 @@ impl Admin {
         let wanted = wanted.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "list_offsets", timeouts);
-            let answers = list(&operation, &wanted, isolation).await?;
-            Ok(in_order(wanted.into_iter().map(|(at, _)| at), answers, "offsets of partition"))
+            list_each(&operation, wanted, isolation).await
         };
         self.ask("list_offsets", work).await
     }
@@ -135,6 +133,44 @@ async fn list_with_ends(
         found.insert(at, answer?.offset);
     }
     Ok(found)
+}
+
+/// Looks up offsets and returns them in the order of the request. A request has one offset for each partition, so more of them take
+/// further rounds.
+async fn list_each(
+    operation: &Operation,
+    wanted: Vec<(TopicPartition, OffsetAt)>,
+    isolation: Isolation,
+) -> Result<KeyedResults<TopicPartition, FoundOffset>, Error> {
+    let mut found: BTreeMap<(TopicPartition, i64), Result<FoundOffset, Error>> = BTreeMap::new();
+    let mut left = wanted.clone();
+    while !left.is_empty() {
+        let mut round: BTreeMap<TopicPartition, OffsetAt> = BTreeMap::new();
+        left.retain(|(at, offset)| {
+            let asked = *round.entry(at.clone()).or_insert(*offset);
+            asked.code() != offset.code()
+        });
+        let asked: Vec<_> = round.into_iter().collect();
+        match list(operation, &asked, isolation).await {
+            Ok(mut answers) => {
+                found.extend(asked.into_iter().filter_map(|(at, offset)| {
+                    answers.remove(&at).map(|answer| ((at, offset.code()), answer))
+                }));
+            }
+            Err(error) if found.is_empty() => return Err(error),
+            // The offsets of earlier rounds are reported.
+            Err(error) => {
+                found.extend(asked.into_iter().map(|(at, offset)| ((at, offset.code()), Err(error.clone()))));
+            }
+        }
+    }
+    let answer = |(at, offset): (TopicPartition, OffsetAt)| {
+        let key = (at, offset.code());
+        let answer =
+            found.get(&key).cloned().unwrap_or_else(|| Err(left_out("offsets of partition", &key.0)));
+        (key.0, answer)
+    };
+    Ok(wanted.into_iter().map(answer).collect())
 }
 
 async fn list(
