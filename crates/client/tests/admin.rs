@@ -530,3 +530,34 @@ async fn a_partition_has_an_answer_for_each_of_its_questions() {
     let described = admin.describe_configs(&twice, DescribeConfigs::default()).await.expect("answered");
     assert_eq!(codes(&described), [ErrorCode::None; 2]);
 }
+
+/// The calls of an operation shared a counter: after ten failures of any groups, the next pause was longer than the time limit.
+#[tokio::test]
+async fn failures_of_some_groups_do_not_delay_the_others() {
+    let broker = broker(1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("retry.backoff.max.ms", "300000").expect("valid");
+    let admin = Admin::new(config).expect("a client");
+    let names: Vec<String> = (0..40).map(|number| format!("group-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let loading = Fault::Fail(ErrorCode::CoordinatorLoadInProgress);
+    broker.cluster().intercept(ApiKey::DescribeGroups, None, 40, loading);
+    let what = DescribeOptions { timeouts: Timeouts::within(PATIENCE), ..DescribeOptions::default() };
+    let described = admin.describe_groups_with(&names, what).await.expect("answered");
+    assert_eq!(codes(&described), [ErrorCode::GroupIdNotFound; 40], "none exists");
+}
+
+/// The calls of an operation shared their last error: a broker that did not answer was unreachable at another one's address.
+#[tokio::test]
+async fn the_error_of_a_broker_is_its_own() {
+    let broker = broker(2);
+    let admin = admin(&broker);
+    admin.describe_cluster().await.expect("answered");
+    broker.cluster().take_down(2);
+    broker.cluster().intercept(ApiKey::DescribeLogDirs, Some(1), 1_000, Fault::Delay(PATIENCE));
+    let within = Timeouts::within(Duration::from_secs(3));
+    let described = admin.describe_log_dirs(Some(&[1, 2]), within).await.expect("a result for each");
+    let error = described[0].1.as_ref().expect_err("silent");
+    assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
+    assert!(described[1].1.is_err(), "down");
+}

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use ottla_protocol::messages::metadata::MetadataResponse;
 use ottla_protocol::{ErrorCode, Request};
 
-use super::operation::{Operation, Target};
+use super::operation::{Attempts, Operation, Target};
 use crate::error::Error;
 use crate::types::TopicPartition;
 
@@ -48,7 +48,7 @@ pub(super) async fn ask<Q: Question>(
     question: &Q,
     partitions: impl IntoIterator<Item = TopicPartition>,
 ) -> Result<Answers<Q::Answer>, Error> {
-    let mut answers = Answers::new();
+    let (mut answers, attempts) = (Answers::new(), Attempts::default());
     let mut left: Vec<TopicPartition> = partitions.into_iter().collect();
     left.sort();
     left.dedup();
@@ -68,14 +68,14 @@ pub(super) async fn ask<Q: Question>(
                 }
             },
         };
-        ask_once(operation, question, leaders, returns_codes, &mut answers, &mut problems).await?;
+        ask_once(operation, question, &attempts, leaders, returns_codes, &mut answers, &mut problems).await?;
         left.retain(|at| !answers.contains_key(at));
         if left.is_empty() {
             break;
         }
-        if !operation.may_go_on().await {
+        if !operation.may_go_on(&attempts).await {
             let rest = left.drain(..).map(|at| {
-                let problem = problems.remove(&at).unwrap_or_else(|| operation.timed_out());
+                let problem = problems.remove(&at).unwrap_or_else(|| operation.timed_out(&attempts));
                 (at, Err(problem))
             });
             answers.extend(rest);
@@ -136,6 +136,7 @@ fn topics_of(partitions: &[TopicPartition]) -> Vec<&str> {
 async fn ask_once<Q: Question>(
     operation: &Operation,
     question: &Q,
+    attempts: &Attempts,
     by_leader: ByLeader,
     returns_codes: bool,
     answers: &mut Answers<Q::Answer>,
@@ -145,7 +146,7 @@ async fn ask_once<Q: Question>(
     let asking = by_leader.into_iter().map(|(leader, topics)| async move {
         let make = |_version: i16| question.request(&topics);
         // One attempt, because the next one may have to go to another leader.
-        let once = operation.once(Target::Node(leader), question.versions(), make).await;
+        let once = operation.once(Target::Node(leader), question.versions(), attempts, make).await;
         (topics, once)
     });
     for (topics, answered) in join_all(asking).await {

@@ -43,6 +43,19 @@ pub(super) enum Repeat {
     No,
 }
 
+/// The failed attempts of one call. The calls of an operation run beside each other, so each has its own backoff and its own error.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attempts {
+    failures: Cell<u32>,
+    last: RefCell<Option<Error>>,
+}
+
+impl Attempts {
+    fn note(&self, problem: Error) {
+        *self.last.borrow_mut() = Some(problem);
+    }
+}
+
 pub(super) struct Operation {
     pub(super) cluster: Rc<Cluster>,
     name: &'static str,
@@ -52,9 +65,6 @@ pub(super) struct Operation {
     at_broker: Duration,
     /// `true` if unreachable brokers are retried until the deadline.
     patient: bool,
-    /// The attempts that failed.
-    failures: Cell<u32>,
-    last: RefCell<Option<Error>>,
     /// The last known coordinator of each group.
     coordinators: RefCell<BTreeMap<String, i32>>,
 }
@@ -72,8 +82,6 @@ impl Operation {
             // Shorter than the request timeout, so that the response arrives before it.
             at_broker: timeouts.operation.unwrap_or(request.mul_f64(0.9)),
             patient: true,
-            failures: Cell::new(0),
-            last: RefCell::default(),
             coordinators: RefCell::default(),
         }
     }
@@ -94,8 +102,10 @@ impl Operation {
     }
 
     /// Returns `false` if no time is left for another attempt; otherwise waits for the backoff.
-    pub(super) async fn may_go_on(&self) -> bool {
-        let pause = self.cluster.backoff(self.failures.replace(self.failures.get() + 1));
+    pub(super) async fn may_go_on(&self, attempts: &Attempts) -> bool {
+        let failures = attempts.failures.get();
+        attempts.failures.set(failures.saturating_add(1));
+        let pause = self.cluster.backoff(failures);
         if Instant::now() + pause >= self.deadline {
             return false;
         }
@@ -120,14 +130,15 @@ impl Operation {
         make: impl Fn(i16) -> R,
         again: impl Fn(&R::Response) -> Option<ErrorCode>,
     ) -> Result<R::Response, Error> {
+        let attempts = Attempts::default();
         loop {
             let sent = Cell::new(false);
-            let problem = match self.attempt(target, &versions, &sent, &make).await {
+            let problem = match self.attempt(target, &versions, &attempts, &sent, &make).await {
                 Ok(response) => match again(&response) {
                     None => return Ok(response),
                     Some(code) => {
-                        self.note(Error::Broker { what: self.name.to_owned(), code });
-                        if !self.may_go_on().await {
+                        attempts.note(Error::Broker { what: self.name.to_owned(), code });
+                        if !self.may_go_on(&attempts).await {
                             return Ok(response);
                         }
                         continue;
@@ -139,8 +150,8 @@ impl Operation {
             if lost || !self.passes(&problem) {
                 return Err(problem);
             }
-            self.note(problem.clone());
-            if !self.may_go_on().await {
+            attempts.note(problem.clone());
+            if !self.may_go_on(&attempts).await {
                 return Err(problem);
             }
         }
@@ -160,16 +171,17 @@ impl Operation {
         Ok((Node { id, host, port, rack: None }, response))
     }
 
-    /// Sends a request once.
+    /// Sends a request once: the next of these attempts.
     pub(super) async fn once<R: Request>(
         &self,
         target: Target<'_>,
         versions: RangeInclusive<i16>,
+        attempts: &Attempts,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
-        let answered = self.attempt(target, &versions, &Cell::new(false), make).await;
+        let answered = self.attempt(target, &versions, attempts, &Cell::new(false), make).await;
         if let Err(problem) = &answered {
-            self.note(problem.clone());
+            attempts.note(problem.clone());
         }
         answered
     }
@@ -179,17 +191,18 @@ impl Operation {
         &self,
         target: Target<'_>,
         versions: &RangeInclusive<i16>,
+        attempts: &Attempts,
         sent: &Cell<bool>,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
         let connected = tokio::time::timeout_at(self.deadline, self.connect(target)).await;
-        let connection = connected.unwrap_or_else(|_| Err(self.timed_out()))?;
+        let connection = connected.unwrap_or_else(|_| Err(self.timed_out(attempts)))?;
         at_least::<R>(&connection, versions)?;
         sent.set(true);
         let call = connection.call(*versions.end(), self.patience(R::KEY), make);
         tokio::time::timeout_at(self.response_deadline(), call)
             .await
-            .unwrap_or_else(|_| Err(self.timed_out()))
+            .unwrap_or_else(|_| Err(self.timed_out(attempts)))
     }
 
     /// Requests the metadata of these topics, or of all, with the authorized operations if requested.
@@ -244,20 +257,16 @@ impl Operation {
         Ok((listed, errors))
     }
 
-    /// The error for an operation that exceeded its deadline.
-    pub(super) fn timed_out(&self) -> Error {
+    /// The error for a call that exceeded the operation's deadline.
+    pub(super) fn timed_out(&self, attempts: &Attempts) -> Error {
         let waited_ms = self.started.elapsed().as_millis();
-        match self.last.borrow().as_ref() {
+        match attempts.last.borrow().as_ref() {
             Some(Error::Unreachable { brokers, reason, .. }) => {
                 Error::Unreachable { brokers: brokers.clone(), waited_ms, reason: reason.clone() }
             }
             Some(last) => Error::TimedOut { what: format!("{} ({last})", self.name), waited_ms },
             None => Error::TimedOut { what: self.name.to_owned(), waited_ms },
         }
-    }
-
-    fn note(&self, problem: Error) {
-        *self.last.borrow_mut() = Some(problem);
     }
 
     fn left(&self) -> Duration {
@@ -323,8 +332,8 @@ impl Operation {
     }
 }
 
-/// Sends a request for each item, all at the same time: a few whose brokers do not answer would use up the time of the others. Returns the
-/// results in the order of the items.
+/// Sends a request for each item, all at the same time: a few whose brokers do not answer would use up the time of the others.
+/// Returns the results in the order of the items.
 pub(super) async fn each<K, T, F: Future<Output = T>>(things: &[K], ask: impl Fn(&K) -> F) -> Vec<T> {
     join_all(things.iter().map(ask)).await
 }
