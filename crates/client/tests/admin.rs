@@ -561,3 +561,19 @@ async fn the_error_of_a_broker_is_its_own() {
     assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
     assert!(described[1].1.is_err(), "down");
 }
+
+/// The partitions of all leaders waited for the slowest response before any of them was asked for again.
+#[tokio::test]
+async fn a_silent_leader_leaves_the_others_time_to_be_asked_again() {
+    let broker = broker(2);
+    let admin = admin(&broker);
+    admin.create_topics(&[NewTopic::new("orders").partitions(2)]).await.expect("created");
+    assert!(broker.cluster().set_leader("orders", 0, 1) && broker.cluster().set_leader("orders", 1, 2));
+    broker.cluster().intercept(ApiKey::ListOffsets, Some(1), 1_000, Fault::Delay(PATIENCE));
+    broker.cluster().intercept(ApiKey::ListOffsets, Some(2), 1, Fault::Fail(ErrorCode::NotLeaderOrFollower));
+    let ends = [(at("orders", 0), OffsetAt::Latest), (at("orders", 1), OffsetAt::Latest)];
+    let within = Timeouts::within(Duration::from_secs(6));
+    let found = admin.list_offsets_with(&ends, Isolation::ReadUncommitted, within).await.expect("answers");
+    assert!(found[0].1.is_err(), "{found:?}");
+    assert_eq!(found[1].1.as_ref().map(|found| found.offset).ok(), Some(0), "{found:?}");
+}

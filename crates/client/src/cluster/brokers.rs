@@ -209,8 +209,8 @@ impl Brokers {
         self.connect(&peer, lane).await
     }
 
-    /// A connection to any broker: an open one if there is, else each known broker in random order, then the
-    /// bootstrap servers.
+    /// A connection to any broker: an open one if there is, if possible without requests; else each known broker in random
+    /// order, then the bootstrap servers.
     pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
         let started = Instant::now();
         if self.bootstrap.borrow().is_empty() {
@@ -224,10 +224,10 @@ impl Brokers {
             self.rng.borrow_mut().shuffle(&mut bootstrap);
             known.extend(bootstrap);
         }
-        for peer in &known {
-            if let Some(connection) = open_control(peer) {
-                return Ok(connection);
-            }
+        let open: Vec<_> = known.iter().filter_map(|peer| open_control(peer)).collect();
+        // Responses come in order: on a connection with requests, those of a silent broker would delay this one.
+        if let Some(connection) = open.iter().find(|connection| connection.is_idle()).or(open.first()) {
+            return Ok(connection.clone());
         }
         // Brokers whose backoff has elapsed; if there are none, the one whose backoff elapses first.
         let mut due = Vec::new();

@@ -266,6 +266,11 @@ impl Connection {
         self.link.is_open()
     }
 
+    /// Returns `true` if no request waits on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.link.is_idle()
+    }
+
     /// Returns `true` if `requests` or more requests wait to be written; `wake` is then notified when one of them is
     /// written.
     pub(crate) fn is_backed_up(&self, requests: usize, wake: &Arc<Notify>) -> bool {

@@ -342,7 +342,7 @@ impl Link {
     }
 
     /// Returns `true` if no request waits on it, so that losing it costs nothing.
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
     }
 
