@@ -1,11 +1,12 @@
 //! Cooperative sticky assignment (KIP-429).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::sticky::{self, Variant};
 use super::{Assignment, Assignor, Member, OwnedPartitions, Topics};
+use crate::types::TopicPartition;
 
 /// Sticky assignment whose members keep their partitions while they rejoin. A partition that moves is revoked by its
 /// owner first, and assigned to its new owner in a second rebalance.
@@ -59,9 +60,13 @@ impl Assignor for LibrdkafkaCooperativeSticky {
 
 fn assign(topics: &Topics, members: &BTreeMap<String, Member>, variant: Variant) -> Assignment {
     let (mut assignment, moved) = sticky::assign(topics, members, &had, variant);
+    let mut moved_to: BTreeMap<String, BTreeSet<TopicPartition>> = BTreeMap::new();
     for (member, partition) in moved {
+        moved_to.entry(member).or_default().insert(partition);
+    }
+    for (member, moved) in moved_to {
         if let Some(partitions) = assignment.get_mut(&member) {
-            partitions.retain(|at| *at != partition);
+            partitions.retain(|at| !moved.contains(at));
         }
     }
     assignment
@@ -74,11 +79,8 @@ fn had(member: &Member) -> OwnedPartitions {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::super::Sticky;
     use super::*;
-    use crate::types::TopicPartition;
 
     /// librdkafka's test 0045: two nodes exchange their racks. The leader has no rack.
     #[test]

@@ -1,8 +1,8 @@
 //! Round-robin assignment over the partitions of all topics, as one list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::order::in_order;
+use super::order::{in_order, subscribers};
 use super::{Assignment, Assignor, Member, Topics};
 use crate::types::TopicPartition;
 
@@ -20,14 +20,14 @@ impl Assignor for RoundRobin {
 
     fn assign(&self, topics: &Topics, members: &BTreeMap<String, Member>) -> Assignment {
         let mut assignment: Assignment = members.keys().map(|id| (id.clone(), Vec::new())).collect();
-        let mut turns = in_order(members).into_iter().cycle();
+        let order = in_order(members);
+        let subscribers = subscribers(&order, members);
+        let mut turns = order.into_iter().cycle();
         for (topic, partitions) in topics {
-            let subscribes = |id: &&String| members[*id].topics.contains(topic);
-            if !members.keys().any(|id| subscribes(&id)) {
-                continue;
-            }
+            let Some(subscribed) = subscribers.get(topic) else { continue };
+            let subscribed: BTreeSet<&String> = subscribed.iter().copied().collect();
             for partition in 0..partitions.len() {
-                let Some(id) = turns.find(subscribes) else { continue };
+                let Some(id) = turns.find(|id| subscribed.contains(*id)) else { continue };
                 let at = TopicPartition { topic: topic.clone(), partition: partition as i32 };
                 assignment.entry(id.clone()).or_default().push(at);
             }
@@ -38,8 +38,6 @@ impl Assignor for RoundRobin {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]

@@ -155,10 +155,11 @@ impl Shares<'_> {
         // Replaced after 1, 2, 4, 8 and so on passes, so that one state is enough to find a cycle of any length.
         let mut seen: Option<PassState> = None;
         let (mut since, mut until) = (0_u64, 1_u64);
-        loop {
+        // In balance no partition has a better owner; to look at all partitions once per pass is enough.
+        while !self.is_balanced() {
             let mut modified = false;
             for slot in slots {
-                if self.is_balanced() {
+                if self.is_even() {
                     break;
                 }
                 if let Some(to) = self.better_owner(*slot) {
@@ -167,7 +168,7 @@ impl Shares<'_> {
                 }
             }
             if !modified {
-                return reassigned;
+                break;
             }
             reassigned = true;
             if seen
@@ -182,6 +183,7 @@ impl Shares<'_> {
                 (since, until) = (0, until.saturating_mul(2));
             }
         }
+        reassigned
     }
 
     /// A better owner of the partition: its previous owner, if that balances the loads; otherwise the least loaded
@@ -218,12 +220,17 @@ impl Shares<'_> {
         self.by_load.insert((self.assigned[to].len(), to));
     }
 
-    /// Returns `true` if no single move makes the loads more even.
-    fn is_balanced(&self) -> bool {
+    /// Returns `true` if the loads differ by one at most.
+    fn is_even(&self) -> bool {
         let (Some((least, _)), Some((most, _))) = (self.by_load.first(), self.by_load.last()) else {
             return true;
         };
-        if least + 1 >= *most {
+        least + 1 >= *most
+    }
+
+    /// Returns `true` if no single move makes the loads more even.
+    fn is_balanced(&self) -> bool {
+        if self.is_even() {
             return true;
         }
         if self.plan.subscriptions_are_equal() {

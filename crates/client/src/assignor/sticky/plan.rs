@@ -151,7 +151,8 @@ impl<'a> Plan<'a> {
             .collect();
         let mut given_up: BTreeSet<Slot> = BTreeSet::new();
         for (owned, assigned) in owned.iter().zip(assigned) {
-            given_up.extend(owned.iter().copied().filter(|slot| !assigned.contains(slot)));
+            let kept: BTreeSet<Slot> = assigned.iter().copied().collect();
+            given_up.extend(owned.difference(&kept));
         }
         let mut moved = Vec::new();
         for (member, assigned) in assigned.iter().enumerate() {
