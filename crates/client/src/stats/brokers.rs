@@ -28,7 +28,10 @@ pub(super) struct Broker {
     pub(super) open: u32,
     /// `true` if the metadata named it before the client connected to it: it is not one of `bootstrap.servers`.
     pub(super) is_of_metadata: bool,
+    /// Attempts to connect.
     pub(super) connects: u64,
+    /// Attempts that succeeded.
+    pub(super) opened: u64,
     pub(super) disconnects: u64,
     pub(super) tx: u64,
     pub(super) tx_bytes: u64,
@@ -120,6 +123,7 @@ impl Broker {
             open: 0,
             is_of_metadata: false,
             connects: 0,
+            opened: 0,
             disconnects: 0,
             tx: 0,
             tx_bytes: 0,
@@ -172,6 +176,7 @@ impl Broker {
     }
 
     pub(super) fn connected(&mut self, now: Instant) {
+        self.opened += 1;
         self.trying_since = None;
         self.attempt = None;
         self.enter(ConnectionState::Up, now);
@@ -458,12 +463,26 @@ mod tests {
         drop(connection);
         let sums = || {
             let values = observer.take_pushed_values(Isolation::ReadUncommitted);
-            (values.connects, values.tx, values.tx_bytes, values.rx, values.rx_bytes)
+            (values.opened, values.tx, values.tx_bytes, values.rx, values.rx_bytes)
         };
         assert_eq!(sums(), (1, 1, 100, 1, 50));
         observer.unlisted_brokers(|node| node == 1);
         assert!(!observer.state().brokers.contains_key("b:9092"));
         assert_eq!(sums(), (1, 1, 100, 1, 50));
+    }
+
+    /// Attempts were counted, so that an unreachable broker looked like one whose connections break.
+    #[test]
+    fn pushed_connections_are_those_that_were_opened() {
+        let observer = Observer::new(&Config::new("a"), 1);
+        let refused = Error::Transport { address: "a:9092".into(), reason: "refused".into() };
+        for _ in 0..3 {
+            observer.connecting("a", 9092);
+            observer.not_connected("a", 9092, &refused);
+        }
+        observer.connecting("a", 9092);
+        observer.connected("a", 9092);
+        assert_eq!(observer.take_pushed_values(Isolation::ReadUncommitted).opened, 1);
     }
 
     /// librdkafka's test 0045 failed in some runs: a consumer was assigned a partition and gave it up at once.

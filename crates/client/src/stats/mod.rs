@@ -118,7 +118,7 @@ struct State {
 /// Connections, requests and responses, and their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
-    connects: u64,
+    opened: u64,
     tx: u64,
     tx_bytes: u64,
     rx: u64,
@@ -136,7 +136,7 @@ impl State {
                 || !broker.flights.is_empty()
                 || named.contains(address);
             if !keeps {
-                of_forgotten.connects += broker.connects;
+                of_forgotten.opened += broker.opened;
                 of_forgotten.tx += broker.tx;
                 of_forgotten.tx_bytes += broker.tx_bytes;
                 of_forgotten.rx += broker.rx;

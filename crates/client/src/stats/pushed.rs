@@ -45,7 +45,8 @@ pub(crate) struct PushedValues {
     pub(crate) is_producer: bool,
     pub(crate) is_consumer: bool,
     pub(crate) member_id: Option<String>,
-    pub(crate) connects: u64,
+    /// Connections that were opened.
+    pub(crate) opened: u64,
     pub(crate) open: u64,
     pub(crate) tx: u64,
     pub(crate) tx_bytes: u64,
@@ -109,7 +110,7 @@ impl Observer {
             rebalance_total_ms: state.rebalances.total_ms,
             poll_wait: poll_wait(state),
             // The sums of a client never fall.
-            connects: state.of_forgotten.connects,
+            opened: state.of_forgotten.opened,
             tx: state.of_forgotten.tx,
             tx_bytes: state.of_forgotten.tx_bytes,
             rx: state.of_forgotten.rx,
@@ -133,7 +134,7 @@ fn poll_wait(state: &mut State) -> Duration {
 
 fn add_brokers(state: &mut State, values: &mut PushedValues) {
     for (address, broker) in &mut state.brokers {
-        values.connects += broker.connects;
+        values.opened += broker.opened;
         values.open += u64::from(broker.open);
         values.tx += broker.tx;
         values.tx_bytes += broker.tx_bytes;
@@ -193,7 +194,7 @@ pub(crate) fn sample() -> PushedValues {
     window.add(2000, 1);
     let totals = TopicTotals { tx_records: 1, tx_bytes: 2, rx_records: 3, rx_bytes: 4 };
     PushedValues {
-        connects: 7,
+        opened: 7,
         throttle_ms: window,
         queue_time_us: window,
         batch_bytes: window,

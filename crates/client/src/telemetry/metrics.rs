@@ -41,7 +41,7 @@ pub(super) struct PushFacts {
     /// The time since the last push, or since the subscription.
     pub(super) elapsed: Duration,
     /// Connections that were opened since then.
-    pub(super) connects: u64,
+    pub(super) opened: u64,
     pub(super) buffer_used: usize,
     pub(super) buffer_max: usize,
 }
@@ -97,14 +97,14 @@ impl Metrics<'_> {
 
     fn connections(&mut self, values: &PushedValues, facts: PushFacts, detail: Detail) {
         let seconds = facts.elapsed.as_secs_f64();
-        let rate = if seconds > 0.0 { facts.connects as f64 / seconds } else { 0.0 };
+        let rate = if seconds > 0.0 { facts.opened as f64 / seconds } else { 0.0 };
         self.gauge(
             "connection.creation.rate",
             "1",
             "Connections opened per second since the last push.",
             rate,
         );
-        self.total("connection.creation.total", "1", "Connections opened.", values.connects);
+        self.total("connection.creation.total", "1", "Connections opened.", values.opened);
         self.gauge("connection.count", "1", "Open connections.", values.open as f64);
         self.total("request.total", "1", "Requests sent.", values.tx);
         self.total("response.total", "1", "Responses received.", values.rx);
@@ -237,7 +237,7 @@ mod tests {
 
     const DOCUMENT: &str = include_str!("../../../../docs/CLIENT_METRICS.md");
     const FACTS: PushFacts =
-        PushFacts { elapsed: Duration::from_secs(10), connects: 5, buffer_used: 1, buffer_max: 3 };
+        PushFacts { elapsed: Duration::from_secs(10), opened: 5, buffer_used: 1, buffer_max: 3 };
 
     fn names(values: &PushedValues, detail: Detail) -> BTreeSet<String> {
         measured(values, FACTS, detail).into_iter().map(|metric| metric.name).collect()

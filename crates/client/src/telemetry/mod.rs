@@ -251,11 +251,11 @@ impl Telemetry {
 
     fn facts(&self, values: &PushedValues) -> PushFacts {
         let now = Instant::now();
-        let (before, connects) = self.taken.replace((now, values.connects));
+        let (before, opened) = self.taken.replace((now, values.opened));
         let memory = &self.produce.queues.memory;
         PushFacts {
             elapsed: now.saturating_duration_since(before),
-            connects: values.connects.saturating_sub(connects),
+            opened: values.opened.saturating_sub(opened),
             buffer_used: memory.used(),
             buffer_max: memory.max(),
         }
