@@ -1,6 +1,7 @@
 //! Records without timestamps (-1): their segments have an empty time index, which is no damage.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,6 +10,7 @@ use ottla_log::storage::mem::MemStorage;
 use ottla_log::{AppendOptions, Log, LogConfig};
 
 use crate::common::{NOW, batch, log_files, open, records, small, sync};
+use crate::keyed::{append, compact, record};
 
 const RECORDS: usize = 60;
 const NO_TIMESTAMP: i64 = -1;
@@ -111,10 +113,19 @@ fn an_emptied_time_index_of_the_active_segment_is_written_again() {
     assert_eq!((found.offset, found.timestamp), (active, NOW));
 }
 
+/// Sets the times of the files of a log in this directory back by an hour.
+fn set_back(dir: &Path) {
+    const OLD_MS: u64 = 3_600_000;
+    for entry in fs::read_dir(dir.join("orders-0")).expect("a directory") {
+        let path = entry.expect("a file").path();
+        let written = SystemTime::UNIX_EPOCH + Duration::from_millis(NOW as u64 - OLD_MS);
+        fs::File::options().write(true).open(path).expect("opened").set_modified(written).expect("set");
+    }
+}
+
 /// They were as old as the process: a broker that restarted more often than `retention.ms` kept them without end.
 #[test]
 fn they_are_as_old_as_the_last_write_to_their_file_also_after_a_start() {
-    const OLD_MS: u64 = 3_600_000;
     let dir = tempfile::tempdir().expect("a directory");
     let open = || {
         let storage = FsStorage::new(dir.path()).expect("a directory");
@@ -127,13 +138,30 @@ fn they_are_as_old_as_the_last_write_to_their_file_also_after_a_start() {
     }
     sync(&mut log);
     log.close().expect("closed");
-    for entry in fs::read_dir(dir.path().join("orders-0")).expect("a directory") {
-        let path = entry.expect("a file").path();
-        let written = SystemTime::UNIX_EPOCH + Duration::from_millis(NOW as u64 - OLD_MS);
-        fs::File::options().write(true).open(path).expect("opened").set_modified(written).expect("set");
-    }
+    set_back(dir.path());
     let mut log = open();
     assert!(log.segment_count() > 2);
     log.enforce_retention(NOW).expect("deleted");
     assert_eq!((log.segment_count(), log.start_offset()), (1, RECORDS as i64));
+}
+
+/// They were as old as the last compaction of their segment, whose file is a new one: frequent compactions kept them without end.
+#[test]
+fn they_are_as_old_as_before_when_their_segments_were_compacted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let storage = FsStorage::new(dir.path()).expect("a directory");
+    let config = LogConfig { compact: true, retention_ms: Some(1_000_000), ..config() };
+    let (mut log, _) = Log::open(Arc::new(storage), "orders-0", config, NOW).expect("opened");
+    for _ in 0..3 {
+        for _ in 0..2 {
+            append(&mut log, &[record(1, "x").timed(NO_TIMESTAMP)]);
+        }
+        log.roll(NOW).expect("rolled");
+    }
+    append(&mut log, &[record(2, "x")]);
+    sync(&mut log);
+    set_back(dir.path());
+    assert_eq!((compact(&mut log, 0).segments_replaced, log.segment_count()), (3, 2));
+    log.enforce_retention(NOW).expect("deleted");
+    assert_eq!((log.segment_count(), log.start_offset()), (1, 6));
 }

@@ -1,6 +1,8 @@
 //! Copies the log of a partition: every batch with its bytes, and an empty batch in each gap that compaction has left.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use ottla_log::storage::{File, Open, Storage};
 use ottla_log::{Log, LogConfig, empty_batch};
@@ -36,10 +38,15 @@ pub(super) fn copy_partition(
     let mut epoch = None;
     for (number, segment) in segments.iter().enumerate() {
         let next_base = segments.get(number + 1).map(|next| next.base_offset);
-        let file = storage.open(&format!("{dir}/{:020}.log", segment.base_offset), Open::Empty);
-        let mut writer = Writer { file: file.map_err(failed)?, buffer: Vec::new(), position: 0 };
+        let name = format!("{dir}/{:020}.log", segment.base_offset);
+        let file = storage.open(&name, Open::Empty).map_err(failed)?;
+        let mut writer = Writer { file, buffer: Vec::new(), position: 0 };
         copy_segment(segment, next_base, &mut writer, &mut end, &mut epoch, on_bytes)?;
         writer.flush().map_err(failed)?;
+        // The age of records without timestamps.
+        if let Some(modified_ms) = modified_ms(&segment.path)? {
+            storage.set_modified_ms(&name, modified_ms).map_err(failed)?;
+        }
     }
     copy_small_files(from, &**storage, dir, end)?;
     // Opening checks every batch again, collects the indexes, and makes the files durable.
@@ -52,6 +59,14 @@ pub(super) fn copy_partition(
         log.delete_records_before(from.start_offset.min(end))?;
     }
     Ok(log.close()?)
+}
+
+/// Returns when a file was last written, in milliseconds since 1970.
+fn modified_ms(path: &Path) -> Result<Option<i64>, ImportError> {
+    let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+    let modified = modified.map_err(|source| io_failed(path, source))?;
+    let since_1970 = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(i64::try_from(since_1970.as_millis()).ok())
 }
 
 struct Writer {

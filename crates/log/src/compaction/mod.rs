@@ -301,8 +301,9 @@ impl Compaction {
             self.segment_bytes_max
         };
         let interval = self.index_interval;
-        let mut output =
-            Output::new(self.storage.clone(), self.dir.clone(), base_offset, interval, bytes_max, only);
+        let modified_ms = group.iter().filter_map(|source| self.modified_ms(source)).max();
+        let (storage, dir_of) = (self.storage.clone(), self.dir.clone());
+        let mut output = Output::new(storage, dir_of, base_offset, interval, bytes_max, modified_ms, only);
         let mut written = Ok(());
         for source in group {
             let file = self.open(source)?;
@@ -344,6 +345,12 @@ impl Compaction {
             cleaned.write_transaction_indexes().map_err(failed)?;
         }
         Ok(Some(cleaned))
+    }
+
+    /// Returns when the file of a source was last written, if the storage knows.
+    fn modified_ms(&self, source: &Source) -> Option<i64> {
+        let path = format!("{}/{}", self.dir, file_name(source.base_offset, LOG_SUFFIX));
+        self.storage.modified_ms(&path).ok().flatten()
     }
 
     fn open(&self, source: &Source) -> Result<Arc<dyn File>, CompactionError> {

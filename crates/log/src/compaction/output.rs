@@ -33,6 +33,8 @@ pub(crate) struct Output {
     current: Current,
     done: Vec<CleanedSegment>,
     gap: Option<Gap>,
+    /// When the newest source was written. It is the age of records without timestamps, which compaction does not change.
+    modified_ms: Option<i64>,
     /// The source that was not changed so far: its bytes are not written again.
     unchanged: Option<Arc<dyn File>>,
     /// The files belong to nothing yet.
@@ -97,6 +99,7 @@ impl Output {
         base_offset: i64,
         index_interval: u32,
         segment_bytes_max: u64,
+        modified_ms: Option<i64>,
         only_source: Option<Arc<dyn File>>,
     ) -> Self {
         Self {
@@ -107,6 +110,7 @@ impl Output {
             current: Current::new(base_offset, index_interval),
             done: Vec::new(),
             gap: None,
+            modified_ms,
             unchanged: only_source,
             is_pending: true,
         }
@@ -244,6 +248,12 @@ impl Output {
         current.built.finish();
         let base_offset = current.base_offset;
         let file = current.file.take().expect("written above");
+        if let Some(modified_ms) = self.modified_ms {
+            let path = format!("{}/{}", self.dir, file_name(base_offset, LOG_CLEANED));
+            if let Err(error) = self.storage.set_modified_ms(&path, modified_ms) {
+                tracing::warn!(%path, %error, "cannot set the time of a cleaned segment");
+            }
+        }
         file.sync_data()?;
         write_index(&*self.storage, &self.dir, base_offset, INDEX_CLEANED, &current.built.offsets)?;
         write_index(&*self.storage, &self.dir, base_offset, TIME_INDEX_CLEANED, &current.built.times)?;
@@ -299,7 +309,7 @@ mod tests {
     fn a_group_that_is_not_completed_leaves_no_files() {
         let storage = MemStorage::new();
         storage.create_dir("orders-0").expect("made");
-        let mut output = Output::new(Arc::new(storage.clone()), "orders-0".into(), 0, 4096, 100, None);
+        let mut output = Output::new(Arc::new(storage.clone()), "orders-0".into(), 0, 4096, 100, None, None);
         for offset in 0..4 {
             let (header, bytes) = empty_batch(offset, offset + 1, 0);
             output.keep(&header, &bytes).expect("written");

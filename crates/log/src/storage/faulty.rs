@@ -274,6 +274,10 @@ impl Storage for FaultyStorage {
         self.inner.modified_ms(path)
     }
 
+    fn set_modified_ms(&self, path: &str, modified_ms: i64) -> io::Result<()> {
+        self.inner.set_modified_ms(path, modified_ms)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.faults.begin_with(DiskCall::Write, Room::NotNeeded, from)?;
         self.inner.rename(from, to)

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ottla_wire::ReadAt;
 
@@ -104,6 +105,12 @@ impl Storage for FsStorage {
         let modified = std::fs::metadata(self.path(path)?)?.modified()?;
         let since_1970 = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Ok(i64::try_from(since_1970.as_millis()).ok())
+    }
+
+    fn set_modified_ms(&self, path: &str, modified_ms: i64) -> io::Result<()> {
+        let since_1970 = Duration::from_millis(modified_ms.max(0) as u64);
+        let file = OpenOptions::new().write(true).open(self.path(path)?)?;
+        file.set_modified(std::time::UNIX_EPOCH + since_1970)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

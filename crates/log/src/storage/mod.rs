@@ -52,6 +52,12 @@ pub trait Storage: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// Sets the time that [`Storage::modified_ms`] returns, for a file with a part of another one's bytes. Does nothing by default.
+    fn set_modified_ms(&self, path: &str, modified_ms: i64) -> io::Result<()> {
+        let _ = (path, modified_ms);
+        Ok(())
+    }
+
     /// Renames a file in its directory, and replaces a file that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
