@@ -131,7 +131,7 @@ pub use retention::{
 pub use shared::{Batch, Reader, SharedLog};
 pub use sync::{PendingSync, Synced};
 pub use tail::{Grown, Tail, Waiter};
-pub use time_lookup::{TimeLookup, TimeLookupStep, TimestampOffset, find_by_time};
+pub use time_lookup::{TimeLookup, TimeLookupStep, TimestampOffset, find_by_time, find_newest};
 pub use txn_index::AbortedTransaction;
 pub use verification::{FirstBatch, VerificationGuard};
 pub use verify::{ScrubCursor, ScrubTask, Scrubbed};

@@ -113,6 +113,13 @@ pub struct NewestTimestamp {
     generation: u64,
 }
 
+impl NewestTimestamp {
+    /// The segment that was read.
+    pub(crate) fn segment(&self) -> i64 {
+        self.segment
+    }
+}
+
 impl TimestampRead {
     /// Reads. Blocks until the disk has read the segment.
     pub fn run(self) -> NewestTimestamp {
@@ -281,7 +288,12 @@ impl Log {
     /// Reports the newest timestamp of a segment, unless the bytes that were read are not there any more. The segment may have
     /// grown.
     pub fn note_newest(&mut self, read: NewestTimestamp) -> Result<(), LogError> {
-        let newest = read.newest.map_err(|source| self.failed("read the timestamps of a segment", source))?;
+        self.note_timestamps(read).map_err(|source| self.failed("read the timestamps of a segment", source))
+    }
+
+    /// [`Log::note_newest`] with the storage's error.
+    pub(crate) fn note_timestamps(&mut self, read: NewestTimestamp) -> io::Result<()> {
+        let timestamp = read.newest?;
         if read.generation != self.sync.generation {
             return Ok(());
         }
@@ -289,8 +301,7 @@ impl Log {
             segment.base_offset == read.segment && Arc::ptr_eq(&segment.verified, &read.identity)
         };
         if let Some(segment) = self.segments.iter_mut().find(is_same) {
-            segment.newest = Some(NewestOf { size: read.size, timestamp: newest });
-            segment.extend_newest();
+            segment.note_newest(NewestOf { size: read.size, timestamp });
         }
         Ok(())
     }
@@ -318,8 +329,13 @@ impl Log {
             return Ok(if is_old(read.timestamp) { Age::Expired } else { Age::Young });
         }
         self.open_segment(number).map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
+        Ok(Age::Unread(self.timestamp_read(number)))
+    }
+
+    /// Returns the read of the newest timestamp of a segment whose files are open.
+    pub(crate) fn timestamp_read(&self, number: usize) -> TimestampRead {
         let segment = &self.segments[number];
-        Ok(Age::Unread(TimestampRead {
+        TimestampRead {
             dir: self.dir.clone(),
             segment: segment.base_offset,
             file: segment.log().clone(),
@@ -327,7 +343,7 @@ impl Log {
             bad: self.bad.iter().filter(|bad| bad.segment == segment.base_offset).copied().collect(),
             identity: segment.verified.clone(),
             generation: self.sync.generation,
-        }))
+        }
     }
 
     /// Returns when a segment was last written: the age of records without timestamps, as in Kafka's

@@ -270,8 +270,15 @@ impl Segment {
 
     /// Returns `true` if only an empty time index says that no record has a timestamp.
     pub(crate) fn is_largest_unread(&self) -> bool {
-        let without_time = |read: NewestOf| read.size == self.size && read.timestamp.is_none();
-        self.is_largest_unread && !self.newest.is_some_and(without_time)
+        self.is_largest_unread
+    }
+
+    /// Records the newest timestamp of the batches in the first bytes. This process has appended those behind.
+    pub(crate) fn note_newest(&mut self, newest: NewestOf) {
+        // An empty time index has lost nothing then.
+        self.is_largest_unread &= newest.timestamp.is_some();
+        self.newest = Some(newest);
+        self.extend_newest();
     }
 
     /// Reads the batches of an open segment if its largest timestamp is unread.

@@ -1,5 +1,7 @@
 //! Finds offsets by time. The log says which segments to look at; they are read without it.
 
+use std::cell::{RefCell, RefMut};
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use ottla_wire::RecordStream;
@@ -9,6 +11,7 @@ use ottla_wire::reader::{RecordError, Records};
 use crate::error::ReadError;
 use crate::log::Log;
 use crate::read::lookup_failed;
+use crate::retention::{NewestTimestamp, TimestampRead};
 use crate::segment::{LookupError, Segment, SegmentView};
 
 /// An offset found by its timestamp.
@@ -38,31 +41,67 @@ pub struct TimeLookup {
 pub enum TimeLookupStep {
     /// A segment may have the record. Without it there, plan again after the segment.
     Search(TimeLookup),
+    /// The timestamps of a segment have to be read. Report them with [`Log::note_newest`], and plan the same step again.
+    Read(TimestampRead),
     /// The timestamps of this segment were loaded, and all are older. Plan again after it.
     Passed(i64),
     /// There is no such record.
     Done,
 }
 
-/// Runs a lookup by time to its end. `plan` locks the log, calls [`Log::plan_time_lookup`] with what it gets, and unlocks: others use
-/// the log between the steps. Blocks for reads.
-pub fn find_by_time(
-    mut plan: impl FnMut(Option<i64>) -> Result<TimeLookupStep, ReadError>,
+/// The largest timestamp of a segment.
+enum Newest {
+    /// It is this one; -1 without one.
+    Known(i64),
+    /// Its time index is empty. It may have lost its entries: the batches were not read yet.
+    Unread(TimestampRead),
+}
+
+/// Finds the first record whose timestamp is `timestamp` or later. `lock` locks the log for one step: others use it between the steps,
+/// and while batches are read. Blocks for reads.
+pub fn find_by_time<L: DerefMut<Target = Log>>(
+    timestamp: i64,
+    mut lock: impl FnMut() -> L,
 ) -> Result<Option<TimestampOffset>, ReadError> {
     let mut after = None;
     loop {
-        let passed = match plan(after)? {
+        // The lock is released at the end of the statement.
+        let step = lock().plan_time_lookup(timestamp, after)?;
+        match step {
             TimeLookupStep::Search(lookup) => {
                 if let Some(found) = lookup.run()? {
                     return Ok(Some(found));
                 }
-                lookup.segment()
+                after = Some(lookup.segment());
             }
-            TimeLookupStep::Passed(segment) => segment,
+            TimeLookupStep::Read(read) => {
+                let read = read.run();
+                lock().note_read(read)?;
+            }
+            TimeLookupStep::Passed(segment) => after = Some(segment),
             TimeLookupStep::Done => return Ok(None),
-        };
-        after = Some(passed);
+        }
     }
+}
+
+/// Finds the first record with the largest timestamp of all (KIP-734), with `lock` as for [`find_by_time`]. Blocks for reads.
+pub fn find_newest<L: DerefMut<Target = Log>>(
+    mut lock: impl FnMut() -> L,
+) -> Result<Option<TimestampOffset>, ReadError> {
+    loop {
+        let step = lock().load_next_timestamps()?;
+        match step {
+            TimeLookupStep::Read(read) => {
+                let read = read.run();
+                lock().note_read(read)?;
+            }
+            TimeLookupStep::Search(_) | TimeLookupStep::Passed(_) => {}
+            TimeLookupStep::Done => break,
+        }
+    }
+    let newest = lock().newest_timestamp()?;
+    let Some(newest) = newest else { return Ok(None) };
+    find_by_time(newest, lock)
 }
 
 impl TimeLookup {
@@ -129,18 +168,18 @@ impl TimeLookup {
 }
 
 impl Log {
-    /// Returns the first record whose timestamp is `timestamp` or later. Blocks for reads; with
-    /// [`Log::plan_time_lookup`] other callers use the log meanwhile.
+    /// Returns the first record whose timestamp is `timestamp` or later. Blocks for reads; with [`find_by_time`] other callers use
+    /// the log meanwhile.
     pub fn offset_for_timestamp(&mut self, timestamp: i64) -> Result<Option<TimestampOffset>, ReadError> {
-        find_by_time(|after| self.plan_time_lookup(timestamp, after))
+        let log = RefCell::new(self);
+        find_by_time(timestamp, || RefMut::map(log.borrow_mut(), |log| &mut **log))
     }
 
-    /// Returns the first record with the largest timestamp of all (KIP-734). Blocks for reads.
+    /// Returns the first record with the largest timestamp of all (KIP-734). Blocks for reads; with [`find_newest`] other callers
+    /// use the log meanwhile.
     pub fn max_timestamp(&mut self) -> Result<Option<TimestampOffset>, ReadError> {
-        match self.newest_timestamp()? {
-            Some(timestamp) => self.offset_for_timestamp(timestamp),
-            None => Ok(None),
-        }
+        let log = RefCell::new(self);
+        find_newest(|| RefMut::map(log.borrow_mut(), |log| &mut **log))
     }
 
     /// The largest timestamp of all records, if one has a timestamp. Reads what [`Log::load_next_timestamps`] has not loaded.
@@ -148,19 +187,32 @@ impl Log {
         self.check_readable()?;
         let mut newest = None;
         for number in 0..self.segments.len() {
-            newest = newest.max(Some(self.newest_of(number)?).filter(|timestamp| *timestamp >= 0));
+            let timestamp = loop {
+                match self.newest_of(number)? {
+                    Newest::Known(timestamp) => break timestamp,
+                    Newest::Unread(read) => self.note_read(read.run())?,
+                }
+            };
+            newest = newest.max(Some(timestamp).filter(|timestamp| *timestamp >= 0));
         }
         Ok(newest)
     }
 
-    /// Loads the largest timestamp of a segment where it is not known. Returns `false` if all are known.
+    /// Loads the largest timestamp of a segment where it is not known, or returns the read that finds it. [`TimeLookupStep::Done`]
+    /// if all are known.
     ///
     /// After a start none is known. A log has thousands of segments: other callers use it between two of these calls.
-    pub fn load_next_timestamps(&mut self) -> Result<bool, ReadError> {
+    pub fn load_next_timestamps(&mut self) -> Result<TimeLookupStep, ReadError> {
         self.check_readable()?;
-        let Some(number) = self.segments.iter().position(has_unknown_timestamps) else { return Ok(false) };
-        self.newest_of(number)?;
-        Ok(!has_unknown_timestamps(&self.segments[number]))
+        let Some(number) = self.segments.iter().position(has_unknown_timestamps) else {
+            return Ok(TimeLookupStep::Done);
+        };
+        if let Newest::Unread(read) = self.newest_of(number)? {
+            return Ok(TimeLookupStep::Read(read));
+        }
+        let segment = &self.segments[number];
+        let is_unknown = has_unknown_timestamps(segment);
+        Ok(if is_unknown { TimeLookupStep::Done } else { TimeLookupStep::Passed(segment.base_offset) })
     }
 
     /// The next step of the search for a record with this timestamp or a later one, after the segment `after`. Loads the timestamps
@@ -177,7 +229,11 @@ impl Log {
                 continue;
             }
             let was_unknown = has_unknown_timestamps(&self.segments[number]);
-            if self.newest_of(number)? < timestamp {
+            let newest = match self.newest_of(number)? {
+                Newest::Known(newest) => newest,
+                Newest::Unread(read) => return Ok(TimeLookupStep::Read(read)),
+            };
+            if newest < timestamp {
                 if was_unknown {
                     return Ok(TimeLookupStep::Passed(base_offset));
                 }
@@ -195,8 +251,8 @@ impl Log {
         Ok(TimeLookupStep::Done)
     }
 
-    /// The largest timestamp of a segment; -1 without one.
-    fn newest_of(&mut self, number: usize) -> Result<i64, ReadError> {
+    /// The largest timestamp of a segment.
+    fn newest_of(&mut self, number: usize) -> Result<Newest, ReadError> {
         let base_offset = self.segments[number].base_offset;
         if self.segments[number].largest.is_none() {
             self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
@@ -204,11 +260,21 @@ impl Log {
         // A segment that is skipped is not seen.
         if self.segments[number].is_largest_unread() {
             self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
+            if self.segments[number].newest.is_none_or(|newest| newest.timestamp.is_none()) {
+                return Ok(Newest::Unread(self.timestamp_read(number)));
+            }
+            // The batches have timestamps: the index has lost its entries.
             let (storage, interval) = (self.storage.clone(), self.config.index_interval_bytes);
             let confirmed = self.segments[number].confirm_largest(&*storage, &self.dir, interval, &self.bad);
             confirmed.map_err(|source| self.read_failed(base_offset, source))?;
         }
-        Ok(self.segments[number].largest.map_or(-1, |largest| largest.timestamp))
+        Ok(Newest::Known(self.segments[number].largest.map_or(-1, |largest| largest.timestamp)))
+    }
+
+    /// Reports what a [`TimestampRead`] has found.
+    fn note_read(&mut self, read: NewestTimestamp) -> Result<(), ReadError> {
+        let segment = read.segment();
+        self.note_timestamps(read).map_err(|source| self.read_failed(segment, source))
     }
 }
 

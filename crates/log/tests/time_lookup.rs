@@ -2,6 +2,7 @@
 //! the log between two steps.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ottla_log::storage::mem::{MemStorage, OpKind};
@@ -60,6 +61,7 @@ fn a_step_of_a_lookup_by_time_reads_one_segment() {
         match step {
             TimeLookupStep::Search(lookup) => break lookup.run().expect("read").expect("found"),
             TimeLookupStep::Passed(segment) => after = Some(segment),
+            TimeLookupStep::Read(_) => panic!("the time indexes have entries"),
             TimeLookupStep::Done => panic!("the last record has this timestamp"),
         }
         passed += 1;
@@ -76,7 +78,7 @@ fn a_step_of_a_lookup_by_time_reads_one_segment() {
 fn the_newest_timestamp_is_found_one_segment_at_a_time() {
     let (mut log, reads, segments) = started(&small());
     let mut steps = 0;
-    while log.load_next_timestamps().expect("read") {
+    while matches!(log.load_next_timestamps().expect("read"), TimeLookupStep::Passed(_)) {
         assert!(reads.take() <= 1);
         steps += 1;
     }
@@ -115,5 +117,54 @@ fn lookups_by_time_in_a_log_that_is_offline_fail_with_its_reason() {
             assert!(matches!(result, Err(ReadError::Offline { .. })), "{result:?}");
         }
         assert_eq!(reads.take(), 0);
+    }
+}
+
+/// The first lookup after each start read these segments whole while it had the log's lock: their time index may have lost its entries.
+#[test]
+fn segments_without_timestamps_are_read_without_the_log() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &small());
+    for n in 0..RECORDS {
+        let bytes = batch(-1, &[format!("value {n:02}").as_bytes()]);
+        log.append(NOW, bytes, AppendOptions::default()).expect("appended");
+    }
+    // The first lookup writes the missing time indexes. They are empty.
+    for _ in 0..2 {
+        log.close().expect("closed");
+        log = open(&disk, &small()).0;
+        assert_eq!(log.offset_for_timestamp(0).expect("read"), None);
+    }
+    log.close().expect("closed");
+    for newest in [false, true] {
+        let disk = disk.fork();
+        let (mut log, _) = open(&disk, &small());
+        // The active segment is confirmed when it is opened.
+        log.append(NOW, batch(-1, &[b"last"]), AppendOptions::default()).expect("appended");
+        let reads = Arc::new(AtomicUsize::new(0));
+        let seen = reads.clone();
+        disk.inject(move |op| {
+            let is_read = op.kind == OpKind::Read && op.path.rsplit('.').next() == Some("log");
+            seen.fetch_add(usize::from(is_read), Ordering::Relaxed);
+            None
+        });
+        let (mut after, mut segments) = (None, 0);
+        loop {
+            let step = if newest { log.load_next_timestamps() } else { log.plan_time_lookup(0, after) };
+            assert_eq!(reads.swap(0, Ordering::Relaxed), 0, "after {after:?}");
+            match step.expect("planned") {
+                TimeLookupStep::Read(read) => {
+                    segments += 1;
+                    log.note_newest(read.run()).expect("read");
+                    assert!(reads.swap(0, Ordering::Relaxed) > 0);
+                }
+                TimeLookupStep::Passed(segment) => after = Some(segment),
+                TimeLookupStep::Search(_) => panic!("no record has a timestamp"),
+                TimeLookupStep::Done => break,
+            }
+        }
+        assert_eq!(segments, log.segment_count() - 1, "all closed ones");
+        assert_eq!(log.max_timestamp().expect("known"), None);
+        assert_eq!(reads.load(Ordering::Relaxed), 0);
     }
 }

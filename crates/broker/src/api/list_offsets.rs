@@ -1,6 +1,6 @@
 //! ListOffsets: the first, the last, or the offset at a time.
 
-use ottla_log::{ReadError, TimestampOffset, find_by_time};
+use ottla_log::{TimestampOffset, find_by_time, find_newest};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
@@ -134,28 +134,14 @@ fn look_up(
         // Tiered storage is not supported.
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(NOWHERE),
         MAX_TIMESTAMP => {
-            // The log is free for others between two segments.
-            while cluster.log_with_files(partition).load_next_timestamps().map_err(storage)? {}
-            let newest = cluster.log_with_files(partition).newest_timestamp().map_err(storage)?;
-            let found =
-                newest.map(|newest| first_since(cluster, partition, newest)).transpose().map_err(storage)?;
-            let found = found.flatten().filter(|found| found.offset < readable_end());
-            Ok(found.unwrap_or(NOWHERE))
+            let found = find_newest(|| cluster.log_with_files(partition)).map_err(storage)?;
+            Ok(found.filter(|found| found.offset < readable_end()).unwrap_or(NOWHERE))
         }
         timestamp if timestamp >= 0 => {
-            let found = first_since(cluster, partition, timestamp).map_err(storage)?;
+            let found = find_by_time(timestamp, || cluster.log_with_files(partition)).map_err(storage)?;
             // Records that consumers may not read yet are not reported.
             Ok(found.filter(|found| found.offset < readable_end()).unwrap_or(NOWHERE))
         }
         _ => Err(ErrorCode::UnsupportedVersion),
     }
-}
-
-/// The first record whose timestamp is `timestamp` or later. The log is free for others while segments are read.
-fn first_since(
-    cluster: &Cluster,
-    partition: &Partition,
-    timestamp: i64,
-) -> Result<Option<TimestampOffset>, ReadError> {
-    find_by_time(|after| cluster.log_with_files(partition).plan_time_lookup(timestamp, after))
 }

@@ -62,6 +62,6 @@ fn first_since(cluster: &Cluster, partition: &Partition, timestamp: i64) -> Resu
     };
     // Read before: records that are appended meanwhile are behind it.
     let high_watermark = partition.high_watermark();
-    let found = find_by_time(|after| cluster.log_with_files(partition).plan_time_lookup(timestamp, after));
+    let found = find_by_time(timestamp, || cluster.log_with_files(partition));
     Ok(found.map_err(storage)?.map_or(high_watermark, |found| found.offset.min(high_watermark)))
 }
