@@ -12,6 +12,7 @@ use crate::error::ReadError;
 use crate::log::Log;
 use crate::read::lookup_failed;
 use crate::retention::{NewestTimestamp, TimestampRead};
+use crate::scan::walk;
 use crate::segment::{LookupError, Segment, SegmentView};
 
 /// An offset found by its timestamp.
@@ -101,7 +102,15 @@ pub fn find_newest<L: DerefMut<Target = Log>>(
     }
     let newest = lock().newest_timestamp()?;
     let Some(newest) = newest else { return Ok(None) };
-    find_by_time(newest, lock)
+    if let Some(found) = find_by_time(newest, &mut lock)? {
+        return Ok(Some(found));
+    }
+    // The record was deleted, but its segment has others: the newest one that is left is looked for.
+    let (first, others) = lock().first_and_others()?;
+    match first.newest()?.max(others) {
+        Some(newest) => find_by_time(newest, lock),
+        None => Ok(None),
+    }
 }
 
 impl TimeLookup {
@@ -130,21 +139,62 @@ impl TimeLookup {
         header: &BatchHeader,
         from: i64,
     ) -> Result<Option<TimestampOffset>, ReadError> {
-        let failed = |error| lookup_failed(&self.dir, &self.view, header.base_offset, error);
-        let bytes = self.view.load(position, header).map_err(|error| failed(LookupError::Io(error)))?;
+        let leader_epoch = header.partition_leader_epoch;
         let mut first = None;
-        let mut note = |timestamp: i64, offset: i64| {
-            if first.is_none() && timestamp >= self.timestamp && offset >= from {
-                let leader_epoch = header.partition_leader_epoch;
+        self.each_record(position, header, |timestamp, offset| {
+            if timestamp >= self.timestamp && offset >= from {
                 first = Some(TimestampOffset { timestamp, offset, leader_epoch });
             }
             first.is_some()
-        };
+        })?;
+        Ok(first)
+    }
+
+    /// Returns the largest timestamp of the segment's records from the start of the log on.
+    fn newest(&self) -> Result<Option<i64>, ReadError> {
+        let from = self.from;
+        let failed = |error| lookup_failed(&self.dir, &self.view, from, error);
+        let start = self.view.position_below(from).map_err(failed)?;
+        let mut newest: Option<i64> = None;
+        let mut cut: Option<(u64, BatchHeader)> = None;
+        let walked = walk(&*self.view.log, start, self.view.size, &self.view.bad, |header, position| {
+            if header.last_offset() < from || header.record_count == 0 {
+                return;
+            }
+            if header.base_offset < from {
+                cut = Some((position, *header));
+            } else {
+                newest = newest.max(Some(header.max_timestamp));
+            }
+        });
+        let walked = walked.map_err(|error| failed(LookupError::Io(error)))?;
+        walked.map_err(|position| failed(LookupError::Damaged(position)))?;
+        // The header of a batch with deleted records may have the timestamp of one of them.
+        if let Some((position, header)) = cut {
+            self.each_record(position, &header, |timestamp, offset| {
+                if offset >= from {
+                    newest = newest.max(Some(timestamp));
+                }
+                false
+            })?;
+        }
+        Ok(newest.filter(|timestamp| *timestamp >= 0))
+    }
+
+    /// Passes the timestamp and the offset of each record of a batch to `on_record`, until that returns `true`.
+    fn each_record(
+        &self,
+        position: u64,
+        header: &BatchHeader,
+        mut on_record: impl FnMut(i64, i64) -> bool,
+    ) -> Result<(), ReadError> {
+        let failed = |error| lookup_failed(&self.dir, &self.view, header.base_offset, error);
+        let bytes = self.view.load(position, header).map_err(|error| failed(LookupError::Io(error)))?;
         let mut read = || -> Result<(), RecordError> {
             if header.compression()? == Compression::None {
                 for record in &Records::of_batch(&bytes, self.decompressed_bytes_max)? {
                     let record = record?;
-                    if note(record.timestamp, record.offset) {
+                    if on_record(record.timestamp, record.offset) {
                         return Ok(());
                     }
                 }
@@ -154,16 +204,16 @@ impl TimeLookup {
             let mut records = RecordStream::new(header, bytes.clone(), self.decompressed_bytes_max)?;
             let mut is_found = false;
             while !is_found {
-                let has_more =
-                    records.read_part(|record| is_found |= note(record.timestamp, record.offset))?;
+                let has_more = records.read_part(|record| {
+                    is_found = is_found || on_record(record.timestamp, record.offset);
+                })?;
                 if !has_more {
                     break;
                 }
             }
             Ok(())
         };
-        read().map_err(|_| failed(LookupError::Damaged(position)))?;
-        Ok(first)
+        read().map_err(|_| failed(LookupError::Damaged(position)))
     }
 }
 
@@ -184,9 +234,14 @@ impl Log {
 
     /// The largest timestamp of all records, if one has a timestamp. Reads what [`Log::load_next_timestamps`] has not loaded.
     pub fn newest_timestamp(&mut self) -> Result<Option<i64>, ReadError> {
+        self.newest_from(0)
+    }
+
+    /// The largest timestamp of the segments from this number on.
+    fn newest_from(&mut self, first: usize) -> Result<Option<i64>, ReadError> {
         self.check_readable()?;
         let mut newest = None;
-        for number in 0..self.segments.len() {
+        for number in first..self.segments.len() {
             let timestamp = loop {
                 match self.newest_of(number)? {
                     Newest::Known(timestamp) => break timestamp,
@@ -239,16 +294,27 @@ impl Log {
                 }
                 continue;
             }
-            self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
-            return Ok(TimeLookupStep::Search(TimeLookup {
-                dir: self.dir.clone(),
-                view: self.segments[number].view(&self.bad),
-                from: self.start_offset,
-                timestamp,
-                decompressed_bytes_max: self.config.decompressed_bytes_max,
-            }));
+            return Ok(TimeLookupStep::Search(self.time_lookup(number, timestamp)?));
         }
         Ok(TimeLookupStep::Done)
+    }
+
+    /// Returns the first segment, which alone can have deleted records, and the largest timestamp of the others.
+    fn first_and_others(&mut self) -> Result<(TimeLookup, Option<i64>), ReadError> {
+        let others = self.newest_from(1)?;
+        Ok((self.time_lookup(0, 0)?, others))
+    }
+
+    fn time_lookup(&mut self, number: usize, timestamp: i64) -> Result<TimeLookup, ReadError> {
+        let base_offset = self.segments[number].base_offset;
+        self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
+        Ok(TimeLookup {
+            dir: self.dir.clone(),
+            view: self.segments[number].view(&self.bad),
+            from: self.start_offset,
+            timestamp,
+            decompressed_bytes_max: self.config.decompressed_bytes_max,
+        })
     }
 
     /// The largest timestamp of a segment.

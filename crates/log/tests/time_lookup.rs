@@ -9,6 +9,7 @@ use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_log::{AppendOptions, Log, LogConfig, ReadError, TimeLookupStep};
 
 use crate::common::{DIR, NOW, batch, log_files, open, small};
+use crate::keyed::{append, record};
 
 const RECORDS: i64 = 60;
 
@@ -166,5 +167,22 @@ fn segments_without_timestamps_are_read_without_the_log() {
         assert_eq!(segments, log.segment_count() - 1, "all closed ones");
         assert_eq!(log.max_timestamp().expect("known"), None);
         assert_eq!(reads.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// The lookup searched for the newest timestamp of all records, also of those that DeleteRecords had removed: it found no record.
+#[test]
+fn the_newest_record_is_one_that_is_not_deleted() {
+    for batch_records in [1, 3] {
+        let (mut log, _) = open(&MemStorage::new(), &LogConfig::default());
+        let records = [100, 50, 60].map(|timestamp| record(1, "x").timed(timestamp));
+        for records in records.chunks(batch_records) {
+            append(&mut log, records);
+        }
+        for (start, newest) in [(0, Some((100, 0))), (1, Some((60, 2))), (3, None)] {
+            drop(log.delete_records_before(start).expect("deleted"));
+            let found = log.max_timestamp().expect("read").map(|found| (found.timestamp, found.offset));
+            assert_eq!(found, newest, "from {start}, {batch_records} records in a batch");
+        }
     }
 }
