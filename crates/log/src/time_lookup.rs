@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ottla_wire::RecordStream;
 use ottla_wire::batch::{BatchHeader, Compression};
+use ottla_wire::compress::CompressError;
 use ottla_wire::reader::{RecordError, Records};
 
 use crate::error::ReadError;
@@ -141,12 +142,19 @@ impl TimeLookup {
     ) -> Result<Option<TimestampOffset>, ReadError> {
         let leader_epoch = header.partition_leader_epoch;
         let mut first = None;
-        self.each_record(position, header, |timestamp, offset| {
+        let mut next = header.base_offset.max(from);
+        let is_read = self.each_record(position, header, |timestamp, offset| {
             if timestamp >= self.timestamp && offset >= from {
                 first = Some(TimestampOffset { timestamp, offset, leader_epoch });
             }
+            next = next.max(offset + 1);
             first.is_some()
         })?;
+        if first.is_none() && !is_read {
+            // The record is one of those that are left: a consumer that begins at the first one gets it.
+            let (timestamp, offset) = (header.max_timestamp, next.min(header.last_offset()));
+            first = Some(TimestampOffset { timestamp, offset, leader_epoch });
+        }
         Ok(first)
     }
 
@@ -171,23 +179,29 @@ impl TimeLookup {
         walked.map_err(|position| failed(LookupError::Damaged(position)))?;
         // The header of a batch with deleted records may have the timestamp of one of them.
         if let Some((position, header)) = cut {
-            self.each_record(position, &header, |timestamp, offset| {
+            let is_read = self.each_record(position, &header, |timestamp, offset| {
                 if offset >= from {
                     newest = newest.max(Some(timestamp));
                 }
                 false
             })?;
+            if !is_read {
+                newest = newest.max(Some(header.max_timestamp));
+            }
         }
         Ok(newest.filter(|timestamp| *timestamp >= 0))
     }
 
     /// Passes the timestamp and the offset of each record of a batch to `on_record`, until that returns `true`.
+    ///
+    /// Returns `false` if the last records were not read: the batch inflates to more than the limit, which was a higher one when it was
+    /// appended, or another broker's.
     fn each_record(
         &self,
         position: u64,
         header: &BatchHeader,
         mut on_record: impl FnMut(i64, i64) -> bool,
-    ) -> Result<(), ReadError> {
+    ) -> Result<bool, ReadError> {
         let failed = |error| lookup_failed(&self.dir, &self.view, header.base_offset, error);
         let bytes = self.view.load(position, header).map_err(|error| failed(LookupError::Io(error)))?;
         let mut read = || -> Result<(), RecordError> {
@@ -213,7 +227,11 @@ impl TimeLookup {
             }
             Ok(())
         };
-        read().map_err(|_| failed(LookupError::Damaged(position)))
+        match read() {
+            Ok(()) => Ok(true),
+            Err(error) if is_over(&error, self.decompressed_bytes_max) => Ok(false),
+            Err(_) => Err(failed(LookupError::Damaged(position))),
+        }
     }
 }
 
@@ -341,6 +359,15 @@ impl Log {
     fn note_read(&mut self, read: NewestTimestamp) -> Result<(), ReadError> {
         let segment = read.segment();
         self.note_timestamps(read).map_err(|source| self.read_failed(segment, source))
+    }
+}
+
+/// Returns `true` if a batch, or one of its records, is larger than the limit.
+fn is_over(error: &RecordError, bytes_max: usize) -> bool {
+    match error {
+        RecordError::Compress { source: CompressError::TooLarge { .. }, .. } => true,
+        RecordError::Length { length, .. } => usize::try_from(*length).is_ok_and(|length| length > bytes_max),
+        _ => false,
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_log::{AppendOptions, Log, LogConfig, ReadError, TimeLookupStep};
+use ottla_wire::Compression;
 
-use crate::common::{DIR, NOW, batch, log_files, open, small};
+use crate::common::{DIR, NOW, batch, compressed, log_files, open, small};
 use crate::keyed::{append, record};
 
 const RECORDS: i64 = 60;
@@ -184,5 +185,25 @@ fn the_newest_record_is_one_that_is_not_deleted() {
             let found = log.max_timestamp().expect("read").map(|found| (found.timestamp, found.offset));
             assert_eq!(found, newest, "from {start}, {batch_records} records in a batch");
         }
+    }
+}
+
+/// Such a batch was damage for the lookups by time that came to it, and they failed for as long as it was in the log.
+#[test]
+fn a_batch_above_the_limit_of_today_is_found_by_the_time_of_its_header() {
+    let large: &[u8] = &[b'x'; 5000];
+    for codec in Compression::ALL.into_iter().filter(|codec| *codec != Compression::None) {
+        let (mut log, _) = open(&MemStorage::new(), &LogConfig::default());
+        for bytes in
+            [batch(NOW, &[b"older"]), compressed(NOW + 2, &[large, large], codec), batch(NOW + 1, &[b"last"])]
+        {
+            log.append(NOW, bytes, AppendOptions::default()).expect("appended");
+        }
+        log.update_config(LogConfig { decompressed_bytes_max: 1000, ..LogConfig::default() });
+        let newest = log.max_timestamp().expect("read").expect("found");
+        assert_eq!((newest.timestamp, newest.offset), (NOW + 2, 1), "{codec:?}");
+        drop(log.delete_records_before(2).expect("deleted"));
+        let first = log.offset_for_timestamp(NOW).expect("read").expect("found");
+        assert_eq!((first.timestamp, first.offset), (NOW + 2, 2), "{codec:?}");
     }
 }
