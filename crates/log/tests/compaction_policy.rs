@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Log, LogConfig};
+use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{Compression, Seal};
 
 use crate::common::{DIR, NOW, open, sync};
@@ -114,4 +115,20 @@ fn a_batch_that_is_too_large_to_be_decompressed_stays() {
         compact_at(&mut log, first_dirty, NOW + 2 * DAY);
         assert_eq!(offsets(&mut log), [1, 2, 3, 5, 6], "from {first_dirty}");
     }
+}
+
+/// Timestamps that count from a horizon are longer. With them the batch was too large to be decompressed: its tombstones stayed for good.
+#[test]
+fn a_batch_that_its_horizon_makes_larger_than_the_limit_is_cleaned_again() {
+    let (_, mut log) = new_log();
+    let records = [tombstone(1), tombstone(2), record(3, "x")];
+    let block_bytes = batch(&records, NOW, &Seal::default()).len() - HEADER_BYTES;
+    log.update_config(LogConfig { decompressed_bytes_max: block_bytes, ..config() });
+    let zstd = Seal { compression: Compression::Zstd, ..Seal::default() };
+    appended(&mut log, batch(&records, NOW, &zstd), 0);
+    roll(&mut log);
+    compact(&mut log, 0);
+    assert_eq!(offsets(&mut log), [0, 1, 2]);
+    compact_at(&mut log, 0, NOW + 2 * DAY);
+    assert_eq!(offsets(&mut log), [2]);
 }

@@ -28,6 +28,10 @@ use crate::producers::LastBatch;
 /// Records whose keys are looked up together: the processor then waits for several entries of the map at a time.
 pub(super) const LOOKUPS: usize = 128;
 
+/// The bytes by which a horizon can make a record longer: 9 of its timestamp, and one of its length. A record has 7 at least, so that
+/// a batch does not grow to more than three times its size.
+const HORIZON_BYTES_MAX: usize = 10;
+
 /// The rules of a pass.
 #[derive(Debug)]
 pub(crate) struct Rules {
@@ -321,6 +325,10 @@ pub(super) fn block_of<'a>(
     bytes_max: usize,
 ) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
     let block = &batch[HEADER_BYTES..];
+    // Timestamps that count from a horizon are longer. The batch was within the limit when it got its horizon.
+    let longer = header.record_count.max(0) as usize * HORIZON_BYTES_MAX;
+    let longer = if header.has_delete_horizon() { longer.min(bytes_max.saturating_mul(2)) } else { 0 };
+    let bytes_max = bytes_max.saturating_add(longer);
     match header.compression()? {
         Compression::None => Ok(Some(Cow::Borrowed(block))),
         codec => match decompress(codec, block, bytes_max) {
