@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ottla_log::storage::mem::MemStorage;
-use ottla_log::{Log, LogConfig};
+use ottla_log::{CompactionError, Log, LogConfig, ScrubCursor};
 use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{Compression, Seal};
 
-use crate::common::{DIR, NOW, open, sync};
+use crate::common::{DIR, NOW, log_files, open, sync};
 use crate::keyed::{
     append, appended, batch, compact, compact_at, contents, offsets, options, record, tombstone,
 };
@@ -131,4 +131,38 @@ fn a_batch_that_its_horizon_makes_larger_than_the_limit_is_cleaned_again() {
     assert_eq!(offsets(&mut log), [0, 1, 2]);
     compact_at(&mut log, 0, NOW + 2 * DAY);
     assert_eq!(offsets(&mut log), [2]);
+}
+
+/// A log of five closed segments with the same key, of which the one at this number is damaged and quarantined.
+fn quarantined(number: usize) -> Log {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &config());
+    for _ in 0..5 {
+        append(&mut log, &[record(1, "x"), record(1, "x")]);
+        roll(&mut log);
+    }
+    log.close().expect("closed");
+    let path = &log_files(&disk)[number];
+    let mut bytes = disk.contents(path).expect("there");
+    bytes[HEADER_BYTES + 5] ^= 1;
+    disk.set_contents(path, &bytes);
+    let (mut log, _) = open(&disk, &config());
+    let mut cursor = ScrubCursor::default();
+    while let Some(task) = log.scrub(cursor.clone(), 1 << 20).expect("readable") {
+        cursor = log.scrubbed(task.run().expect("read")).expect("noted");
+    }
+    assert_eq!(log.quarantined().len(), 1);
+    log
+}
+
+/// Damage in one segment ended each compaction before its first step, also if segments without damage were before it.
+#[test]
+fn the_segments_before_a_quarantined_one_are_compacted() {
+    let mut log = quarantined(3);
+    let report = compact(&mut log, 0);
+    assert_eq!((report.first_dirty, report.segments_replaced, log.segment_count()), (6, 3, 4));
+    for (number, first_dirty) in [(3, 6), (1, 4), (0, 0)] {
+        let error = quarantined(number).compact(options(first_dirty, NOW)).expect_err("nothing is left");
+        assert!(matches!(error, CompactionError::Damaged { .. }), "{number}: {error}");
+    }
 }

@@ -87,7 +87,7 @@ pub enum CompactionError {
         /// The directory of the log.
         dir: String,
     },
-    /// A batch is damaged. The log cannot be compacted until its partition is repaired or its records are deleted.
+    /// A batch is damaged. The log can be compacted up to its segment until its partition is repaired or its records are deleted.
     #[error("log {dir}: cannot be compacted: {file} is damaged at position {position}: {reason}")]
     Damaged {
         /// The directory of the log that has the damage.

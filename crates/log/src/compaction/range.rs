@@ -119,11 +119,24 @@ impl Log {
     /// Before the first replacement the closed segments must be durable: see [`Log::pending_closed_sync`]. Otherwise a power cut can
     /// lose the newest value of a key whose earlier one was removed.
     ///
-    /// Fails with [`CompactionError::Damaged`] if one of the segments has quarantined batches: their keys are not known.
+    /// It ends before the first segment with quarantined batches, whose keys are not known. Fails with [`CompactionError::Damaged`] if
+    /// nothing below that segment is dirty.
     pub fn begin_compaction(&mut self, options: CompactionOptions) -> Result<Compaction, CompactionError> {
         let CompactionOptions { now_ms, first_dirty, stable_end, map_bytes_max, secret, aborted, .. } =
             options;
-        let cleanable = self.cleanable(first_dirty, stable_end, now_ms)?;
+        let mut cleanable = self.cleanable(first_dirty, stable_end, now_ms)?;
+        let quarantined = self.bad.iter().filter(|bad| bad.segment < cleanable.end);
+        if let Some(bad) = quarantined.min_by_key(|bad| (bad.segment, bad.position)) {
+            if bad.segment <= cleanable.first_dirty {
+                return Err(CompactionError::Damaged {
+                    dir: self.dir.to_string(),
+                    file: file_name(bad.segment, LOG_SUFFIX),
+                    position: bad.position,
+                    reason: format!("{bad} are quarantined"),
+                });
+            }
+            cleanable.end = bad.segment;
+        }
         let sources = self.segments.iter().filter(|segment| segment.end_offset <= cleanable.end);
         let sources = sources.take(self.segments.len() - 1).map(|segment| Source {
             base_offset: segment.base_offset,
@@ -133,14 +146,6 @@ impl Log {
             has_aborted: !segment.aborted.is_empty(),
             identity: segment.verified.clone(),
         });
-        if let Some(bad) = self.bad.iter().find(|bad| bad.segment < cleanable.end) {
-            return Err(CompactionError::Damaged {
-                dir: self.dir.to_string(),
-                file: file_name(bad.segment, LOG_SUFFIX),
-                position: bad.position,
-                reason: format!("{bad} are quarantined"),
-            });
-        }
         // An operator has accepted the loss of so many offsets that no empty batch covers them.
         let spans = |source: &Source| i32::try_from(source.end_offset - 1 - source.base_offset).is_ok();
         let sources: VecDeque<Source> = sources.collect();
