@@ -348,7 +348,12 @@ impl Partition {
             self.log().sync_done(synced).map_err(CompactionError::from)?;
         }
         let mut removal = Duration::ZERO;
-        while let Some(group) = compaction.clean_next(should_stop)? {
+        loop {
+            let cleaned = compaction.clean_next(should_stop);
+            if cleaned.is_err() {
+                self.log().note_damage(&mut compaction);
+            }
+            let Some(group) = cleaned? else { break };
             let pending = self.log().begin_replacement(group)?;
             let pending = pending.run();
             let mut replaced = self.log().finish_replacement(pending)?;

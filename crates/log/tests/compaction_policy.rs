@@ -1,8 +1,9 @@
 //! Compaction and its neighbours: retention, and the check of a log that is not open.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ottla_log::storage::mem::MemStorage;
+use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_log::{CompactionError, Log, LogConfig, ScrubCursor};
 use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{Compression, Seal};
@@ -164,5 +165,35 @@ fn the_segments_before_a_quarantined_one_are_compacted() {
     for (number, first_dirty) in [(3, 6), (1, 4), (0, 0)] {
         let error = quarantined(number).compact(options(first_dirty, NOW)).expect_err("nothing is left");
         assert!(matches!(error, CompactionError::Damaged { .. }), "{number}: {error}");
+    }
+}
+
+/// Each attempt read the segments up to the damage again, every ten minutes.
+#[test]
+fn damage_that_a_compaction_finds_ends_the_next_one_before_it_reads() {
+    let (disk, mut log) = new_log();
+    for n in 0..6 {
+        append(&mut log, &[record(n % 2, "x")]);
+    }
+    roll(&mut log);
+    sync(&mut log);
+    let path = &log_files(&disk)[0];
+    let mut bytes = disk.contents(path).expect("there");
+    let at = bytes.len() - 1;
+    bytes[at] ^= 1;
+    disk.set_contents(path, &bytes);
+    let reads = Arc::new(AtomicUsize::new(0));
+    let seen = reads.clone();
+    disk.inject(move |op| {
+        let is_read = op.kind == OpKind::Read && op.path.rsplit('.').next() == Some("log");
+        seen.fetch_add(usize::from(is_read), Ordering::Relaxed);
+        None
+    });
+    for is_first in [true, false] {
+        let error = log.compact(options(0, NOW)).expect_err("damaged");
+        assert!(matches!(error, CompactionError::Damaged { .. }), "{error}");
+        assert_eq!(reads.swap(0, Ordering::Relaxed) > 0, is_first);
+        let quarantined: Vec<_> = log.quarantined().iter().map(|bad| (bad.offset, bad.next_offset)).collect();
+        assert_eq!(quarantined, [(5, 6)], "the last batch alone");
     }
 }

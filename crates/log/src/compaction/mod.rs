@@ -38,10 +38,11 @@ use crate::error::LogError;
 use crate::log::Log;
 use crate::marker::Control;
 use crate::scan::Window;
+use crate::segment::Segment;
 use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
 use crate::txn_index::AbortedTransaction;
-use crate::verified::Verified;
+use crate::verified::{Unsound, Verified};
 
 /// A read of a segment, which the processor's cache holds until its records are read.
 const READ_BYTES: usize = 256 << 10;
@@ -149,6 +150,16 @@ pub struct Compaction {
     segment_bytes_max: u64,
     index_interval: u32,
     report: CompactionReport,
+    /// The damage at which a pass has ended.
+    damage: Option<FoundDamage>,
+}
+
+/// Damage that a pass has found.
+#[derive(Debug)]
+struct FoundDamage {
+    segment: i64,
+    identity: Arc<Verified>,
+    unsound: Unsound,
 }
 
 /// A closed segment that is cleaned.
@@ -171,11 +182,42 @@ impl Log {
         if let Some(pending) = self.pending_closed_sync() {
             self.sync_done(pending.run())?;
         }
-        while let Some(group) = compaction.clean_next(&|| false)? {
+        loop {
+            let cleaned = compaction.clean_next(&|| false);
+            if cleaned.is_err() {
+                self.note_damage(&mut compaction);
+            }
+            let Some(group) = cleaned? else { break };
             let pending = self.begin_replacement(group)?;
             self.finish_replacement(pending.run())?.run()?;
         }
         Ok(compaction.report())
+    }
+
+    /// Sets aside the damage at which a compaction has ended, if there is any. Call it after [`Compaction::clean_next`] has failed: the
+    /// next compaction ends at the damage before it reads anything.
+    pub fn note_damage(&mut self, compaction: &mut Compaction) {
+        let Some(FoundDamage { segment, identity, unsound }) = compaction.damage.take() else { return };
+        let is_same =
+            |found: &Segment| found.base_offset == segment && Arc::ptr_eq(&found.verified, &identity);
+        // A log that is closed may have another one in its directory.
+        let number = self.segments.iter().position(is_same).filter(|_| self.offline.is_none());
+        let Some(number) = number else { return };
+        if let Err(error) = self.confirm_damage(number, unsound) {
+            tracing::warn!(dir = &*self.dir, %error, "cannot set the damage that a compaction has found aside");
+        }
+    }
+
+    fn confirm_damage(&mut self, number: usize, unsound: Unsound) -> io::Result<()> {
+        self.open_segment(number).map_err(|(source, _)| source)?;
+        let view = self.segments[number].view(&self.bad);
+        let Unsound { position, expected } = unsound;
+        // The log may have been truncated while the compaction read.
+        let (_, found, _) = view.verify(position, position + 1, Some(expected))?;
+        if let Some(found) = found {
+            self.set_unsound_aside(number, found)?;
+        }
+        Ok(())
     }
 }
 
@@ -256,8 +298,8 @@ impl Compaction {
         for source in dirty {
             let file = self.open(&source)?;
             let (rules, first_dirty) = (&mut self.rules, self.first_dirty);
-            let runs = &mut self.runs;
-            let walk = Walk { dir: &self.dir, file: &*file, source: &source, should_stop };
+            let (runs, damage) = (&mut self.runs, &mut self.damage);
+            let walk = Walk { dir: &self.dir, file: &*file, source: &source, should_stop, damage };
             self.report.map_bytes_read += walk.run(
                 |_, _| None,
                 |step| {
@@ -307,10 +349,10 @@ impl Compaction {
         let mut written = Ok(());
         for source in group {
             let file = self.open(source)?;
-            let Self { rules, filter, scratch, transactions, runs, .. } = self;
+            let Self { rules, filter, scratch, transactions, runs, damage, .. } = self;
             let mut epoch = None;
             let superseded = |offsets, position| runs.superseded(rules, offsets, position);
-            let walk = Walk { dir: &dir, file: &*file, source, should_stop };
+            let walk = Walk { dir: &dir, file: &*file, source, should_stop, damage };
             walk.run(superseded, |step| {
                 let (header, batch) = match step {
                     Step::Batch { header, batch, .. } => (header, batch),
@@ -375,6 +417,7 @@ struct Walk<'a> {
     file: &'a dyn File,
     source: &'a Source,
     should_stop: &'a dyn Fn() -> bool,
+    damage: &'a mut Option<FoundDamage>,
 }
 
 /// A step of a pass.
@@ -398,7 +441,7 @@ impl Walk<'_> {
         mut superseded: impl FnMut(Range<i64>, u64) -> Option<Run>,
         mut on_step: impl FnMut(Step<'_>) -> Result<bool, RecordError>,
     ) -> Result<u64, CompactionError> {
-        let Self { dir, file, source, should_stop } = self;
+        let Self { dir, file, source, should_stop, damage } = self;
         let damaged = |position, reason: String| CompactionError::Damaged {
             dir: dir.to_owned(),
             file: file_name(source.base_offset, LOG_SUFFIX),
@@ -423,14 +466,20 @@ impl Walk<'_> {
                 (at, expected) = (run.end, run.next_offset);
                 on_step(Step::Superseded(run))
             } else {
+                let mut unsound = |at, reason: String| {
+                    let unsound = Unsound { position: at, expected };
+                    let (segment, identity) = (source.base_offset, source.identity.clone());
+                    *damage = Some(FoundDamage { segment, identity, unsound });
+                    damaged(at, reason)
+                };
                 let header = window.header(at).map_err(failed)?;
-                let header = header.map_err(|error| damaged(at, error.to_string()))?;
+                let header = header.map_err(|error| unsound(at, error.to_string()))?;
                 // The window has the whole batch after this call.
                 let batch = window.bytes(at, header.total_bytes()).map_err(failed)?;
-                header.verify_crc(batch).map_err(|error| damaged(at, error.to_string()))?;
+                header.verify_crc(batch).map_err(|error| unsound(at, error.to_string()))?;
                 if header.base_offset < expected || header.next_offset() > source.end_offset {
                     let what = format!("offset {} where {expected} is expected", header.base_offset);
-                    return Err(damaged(at, what));
+                    return Err(unsound(at, what));
                 }
                 (at, expected) = (at + header.total_bytes() as u64, header.next_offset());
                 on_step(Step::Batch { header: &header, batch, position })

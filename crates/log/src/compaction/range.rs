@@ -189,6 +189,7 @@ impl Log {
             segment_bytes_max: options.segment_bytes_max.map_or(SEGMENT_BYTES_MAX, u64::from),
             index_interval: self.config.index_interval_bytes,
             report: CompactionReport { first_dirty: cleanable.first_dirty, ..CompactionReport::default() },
+            damage: None,
         })
     }
 
