@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ottla_log::{Appended, EndMarker, FirstBatch, VerificationGuard};
+use ottla_log::{Appended, EndMarker, FirstBatch, GuardsFull, VerificationGuard};
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
@@ -19,7 +19,11 @@ impl Partition {
 
     /// Returns the guard for the first batch of a transaction; `None` if the transaction is open in the log, so that
     /// the batch needs none. Call it before the coordinator is asked for its approval.
-    pub(crate) fn transaction_guard(&self, first: FirstBatch, now_ms: i64) -> Option<VerificationGuard> {
+    pub(crate) fn transaction_guard(
+        &self,
+        first: FirstBatch,
+        now_ms: i64,
+    ) -> Result<Option<VerificationGuard>, GuardsFull> {
         self.log().verification_guard(first, now_ms)
     }
 

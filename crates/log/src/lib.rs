@@ -133,5 +133,5 @@ pub use sync::{PendingSync, Synced};
 pub use tail::{Grown, Tail, Waiter};
 pub use time_lookup::{TimeLookup, TimeLookupStep, TimestampOffset, find_by_time, find_newest};
 pub use txn_index::AbortedTransaction;
-pub use verification::{FirstBatch, VerificationGuard};
+pub use verification::{FirstBatch, GuardsFull, VerificationGuard};
 pub use verify::{ScrubCursor, ScrubTask, Scrubbed};

@@ -11,7 +11,8 @@ const KEPT_MIN: usize = 64;
 /// A limit for the producers of several logs together: a client can make up as many ids as it likes.
 ///
 /// A log that gets another producer while the total is reached forgets its own longest idle ones, down to 64. The guards of transactions
-/// count like producers: a log that needs another one forgets its own oldest ones, down to 64. The default has no limit.
+/// count like producers: a log that needs another one forgets its own oldest ones, down to 64, or refuses it if all of them are young.
+/// The default has no limit.
 #[derive(Clone, Debug)]
 pub struct ProducerTotal {
     count: Arc<AtomicUsize>,

@@ -22,7 +22,7 @@ use crate::log::Log;
 use crate::marker::{Completed, EndMarker, marker_batch};
 use crate::producers::Producer;
 use crate::txn_index::{AbortedTransaction, Search};
-use crate::verification::{FirstBatch, VerificationGuard};
+use crate::verification::{FirstBatch, GuardsFull, VerificationGuard};
 
 /// The transaction version whose markers have a new epoch (KIP-890).
 const EPOCH_BUMP_VERSION: i16 = 2;
@@ -117,11 +117,15 @@ impl Log {
     /// Returns the guard of the producer's next transaction; `None` if its transaction is open, so that none is needed.
     ///
     /// Call it before the coordinator is asked whether the partition belongs to the transaction.
-    pub fn verification_guard(&mut self, first: FirstBatch, now_ms: i64) -> Option<VerificationGuard> {
+    pub fn verification_guard(
+        &mut self,
+        first: FirstBatch,
+        now_ms: i64,
+    ) -> Result<Option<VerificationGuard>, GuardsFull> {
         if self.has_open_transaction(first.producer_id, first.producer_epoch) {
-            return None;
+            return Ok(None);
         }
-        Some(self.verifications.guard(first, now_ms, self.config.producers_max))
+        self.verifications.guard(first, now_ms, self.config.producers_max).map(Some)
     }
 
     /// Forgets a guard whose batch is not appended, because the coordinator has denied it for good.

@@ -3,6 +3,11 @@
 use crate::producer_map::ProducerMap;
 use crate::producer_total::{ProducerCount, ProducerTotal};
 
+/// The guards of batches that were sent in this time are not forgotten: their coordinators may be about to approve them.
+const ASKED_MS: i64 = 60_000;
+/// A log whose guards are all that young looks for older ones again after this time.
+const LOOK_AGAIN_MS: i64 = 1000;
+
 /// A proof that a transaction has not ended since the coordinator was asked about it (KIP-890).
 ///
 /// [`Log::verification_guard`](crate::Log::verification_guard) creates it before the coordinator is asked. [`Log::append`](crate::Log::append) accepts the first batch of a
@@ -23,6 +28,11 @@ pub struct FirstBatch {
     pub supports_epoch_bump: bool,
 }
 
+/// The refusal of a guard: as many transactions as a log may have guards for wait for their coordinators. The batch can be sent again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("too many transactions wait for the approval of their coordinators")]
+pub struct GuardsFull;
+
 /// The guard of a producer's next transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Verification {
@@ -31,7 +41,8 @@ pub(crate) struct Verification {
     /// A batch with a higher sequence was sent after one that is not in the log yet.
     pub(crate) lowest_sequence: i32,
     pub(crate) supports_epoch_bump: bool,
-    created_ms: i64,
+    /// When a batch was last sent for it.
+    asked_ms: i64,
 }
 
 /// The guards of a log by producer. They count in the total of the producers of all logs: clients make up the ids.
@@ -41,6 +52,8 @@ pub(crate) struct Verifications {
     count: ProducerCount,
     /// The number of guards that were created so far.
     created: u64,
+    /// When all guards were too young to be forgotten.
+    full_ms: Option<i64>,
 }
 
 impl Verifications {
@@ -58,7 +71,12 @@ impl Verifications {
     }
 
     /// Returns the guard of the producer's next transaction, of at most `max` guards.
-    pub(crate) fn guard(&mut self, first: FirstBatch, now_ms: i64, max: usize) -> VerificationGuard {
+    pub(crate) fn guard(
+        &mut self,
+        first: FirstBatch,
+        now_ms: i64,
+        max: usize,
+    ) -> Result<VerificationGuard, GuardsFull> {
         if let Some(known) = self.by_producer.get_mut(&first.producer_id) {
             // Batches may come out of order while the coordinator is asked: the lowest sequence is the next one.
             if first.producer_epoch > known.producer_epoch {
@@ -67,11 +85,15 @@ impl Verifications {
             } else if first.producer_epoch == known.producer_epoch {
                 known.lowest_sequence = known.lowest_sequence.min(first.base_sequence);
             }
-            return known.guard;
+            known.asked_ms = now_ms;
+            return Ok(known.guard);
         }
         let max = self.count.max(max);
         if self.by_producer.len() >= max {
-            self.forget_oldest(max);
+            self.forget_oldest(max, now_ms);
+            if self.by_producer.len() >= max {
+                return Err(GuardsFull);
+            }
         }
         self.created += 1;
         let guard = VerificationGuard(self.created);
@@ -82,11 +104,11 @@ impl Verifications {
                 producer_epoch: first.producer_epoch,
                 lowest_sequence: first.base_sequence,
                 supports_epoch_bump: first.supports_epoch_bump,
-                created_ms: now_ms,
+                asked_ms: now_ms,
             },
         );
         self.recount();
-        guard
+        Ok(guard)
     }
 
     /// Forgets the guard of a producer whose batch was appended, or whose transaction has ended.
@@ -108,7 +130,7 @@ impl Verifications {
     /// Forgets guards that are as old as a producer that expires: their requests ended long ago.
     pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
         if !self.is_empty() {
-            self.by_producer.retain(|_, known| now_ms.saturating_sub(known.created_ms) < expiration_ms);
+            self.by_producer.retain(|_, known| now_ms.saturating_sub(known.asked_ms) < expiration_ms);
             self.recount();
         }
     }
@@ -118,11 +140,19 @@ impl Verifications {
         self.recount();
     }
 
-    /// Makes room for an eighth at once. Their requests ended long ago, or are refused and sent again.
+    /// Makes room for an eighth at once, if so many guards are old: their requests ended long ago. A young one may be approved in a
+    /// moment, and its batch would be refused for good.
     #[cold]
-    fn forget_oldest(&mut self, max: usize) {
-        let mut guards: Vec<(u64, i64)> =
-            self.by_producer.iter().map(|(id, known)| (known.guard.0, *id)).collect();
+    fn forget_oldest(&mut self, max: usize, now_ms: i64) {
+        let is_within = |since: i64, ms: i64| (0..ms).contains(&now_ms.saturating_sub(since));
+        if self.full_ms.is_some_and(|full| is_within(full, LOOK_AGAIN_MS)) {
+            return;
+        }
+        let old = |(id, known): (&i64, &Verification)| {
+            (!is_within(known.asked_ms, ASKED_MS)).then_some((known.guard.0, *id))
+        };
+        let mut guards: Vec<(u64, i64)> = self.by_producer.iter().filter_map(old).collect();
+        self.full_ms = guards.is_empty().then_some(now_ms);
         guards.sort_unstable();
         let goes = self.by_producer.len().saturating_sub(max) + (max / 8).max(1);
         for (_, id) in guards.into_iter().take(goes) {

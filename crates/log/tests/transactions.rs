@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_log::{
-    AbortedTransaction, AppendError, AppendOptions, CommittedRead, EndMarker, FirstBatch, Log, LogConfig,
-    ProducerTotal, TransactionOutcome, Transactional,
+    AbortedTransaction, AppendError, AppendOptions, CommittedRead, EndMarker, FirstBatch, GuardsFull, Log,
+    LogConfig, ProducerTotal, TransactionOutcome, Transactional,
 };
 use ottla_wire::{BatchBuilder, BatchHeader, Batches, Seal};
 
@@ -190,7 +190,7 @@ fn a_batch_outside_of_the_open_transaction_is_refused() {
 
 fn guard_of(log: &mut Log, base_sequence: i32, supports_epoch_bump: bool) -> Transactional {
     let first = FirstBatch { producer_id: 7, producer_epoch: 0, base_sequence, supports_epoch_bump };
-    Transactional::Verified(log.verification_guard(first, NOW))
+    Transactional::Verified(log.verification_guard(first, NOW).expect("few guards"))
 }
 
 #[test]
@@ -374,15 +374,36 @@ fn logs_with_a_total_keep_no_more_guards_together() {
     let mut logs: Vec<Log> = (0..3).map(|_| open(&MemStorage::new(), &config)).collect();
     for producer in 0..1000 {
         let log = &mut logs[producer % 3];
-        log.verification_guard(first_of(producer as i64), NOW).expect("no transaction is open");
+        // A guard of the last minute is not forgotten.
+        let now = NOW + producer as i64 * 60_000;
+        log.verification_guard(first_of(producer as i64), now).expect("the earlier ones are old");
         assert!(total.count() <= 200 + 3, "{} after {producer}", total.count());
     }
     // The newest are kept.
-    let guard = logs[0].verification_guard(first_of(999), NOW);
+    let guard = logs[0].verification_guard(first_of(999), NOW).expect("it is kept");
     let batch = data(999, 0, 0, true);
     logs[0].append(NOW, batch, options(Transactional::Verified(guard))).expect("appended");
     drop(logs);
     assert_eq!(total.count(), 0, "a closed log keeps none");
+}
+
+/// With many producers in the partitions together, the 65th guard of one pushed out the eight oldest, whose batches were about to be
+/// approved. They were refused with INVALID_TXN_STATE, which ends a producer.
+#[test]
+fn a_young_guard_is_not_forgotten_for_another() {
+    let config = LogConfig { producer_total: ProducerTotal::of_bytes(0), ..LogConfig::default() };
+    let mut log = open(&MemStorage::new(), &config);
+    let first = log.verification_guard(first_of(1), NOW).expect("the first");
+    for producer in 2..=64 {
+        log.verification_guard(first_of(producer), NOW + producer).expect("64 have room");
+    }
+    for now in [NOW + 65, NOW + 2000, NOW + 59_999] {
+        assert_eq!(log.verification_guard(first_of(65), now), Err(GuardsFull));
+    }
+    log.append(NOW, data(1, 0, 0, true), options(Transactional::Verified(first))).expect("appended");
+    let last = log.verification_guard(first_of(65), NOW + 65).expect("one has left");
+    assert!(last.is_some());
+    log.verification_guard(first_of(66), NOW + 70_000).expect("the others are old");
 }
 
 /// The guard of a denied batch was kept until its producer appended a batch.
@@ -392,14 +413,16 @@ fn a_guard_that_is_discarded_is_not_kept() {
     let config = LogConfig { producer_total: total.clone(), ..LogConfig::default() };
     let mut log = open(&MemStorage::new(), &config);
     for producer in 0..1000 {
-        let guard = log.verification_guard(first_of(producer), NOW).expect("no transaction is open");
+        let guard = log.verification_guard(first_of(producer), NOW).expect("few guards");
+        let guard = guard.expect("no transaction is open");
         assert_eq!(total.count(), 1);
         log.discard_verification_guard(first_of(producer), guard);
         assert_eq!(total.count(), 0);
     }
-    let old = log.verification_guard(first_of(7), NOW).expect("no transaction is open");
+    let old = log.verification_guard(first_of(7), NOW).expect("few guards");
+    let old = old.expect("no transaction is open");
     let later = FirstBatch { producer_epoch: 1, ..first_of(7) };
-    let guard = log.verification_guard(later, NOW);
+    let guard = log.verification_guard(later, NOW).expect("few guards");
     log.discard_verification_guard(first_of(7), old);
     log.append(NOW, data(7, 1, 0, true), options(Transactional::Verified(guard)))
         .expect("the denied batch had an older epoch");
@@ -412,8 +435,8 @@ fn guards_expire_like_producers() {
     let config =
         LogConfig { producer_total: total.clone(), producer_expiration_ms: 1000, ..LogConfig::default() };
     let mut log = open(&MemStorage::new(), &config);
-    log.verification_guard(first_of(7), NOW);
-    log.verification_guard(first_of(8), NOW + 600);
+    log.verification_guard(first_of(7), NOW).expect("few guards");
+    log.verification_guard(first_of(8), NOW + 600).expect("few guards");
     let _ = log.plan_retention(NOW + 1100).expect("planned");
     assert_eq!(total.count(), 1);
     log.expire_producers(NOW + 1600);

@@ -7,7 +7,9 @@ use std::sync::{Arc, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
-use ottla_log::{AppendError, AppendOptions, Appended, Check, FirstBatch, Log, SharedBuffer, Transactional};
+use ottla_log::{
+    AppendError, AppendOptions, Appended, Check, FirstBatch, GuardsFull, Log, SharedBuffer, Transactional,
+};
 use ottla_protocol::messages::produce::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceResponse,
@@ -269,11 +271,15 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
             base_sequence: header.base_sequence,
             supports_epoch_bump: version >= ADDS_PARTITIONS_FROM,
         };
-        let guard = partition.transaction_guard(first, now_ms);
-        if let Some(guard) = guard {
-            part.transactional = Transactional::Verified(Some(guard));
-            partitions.push((partition.topic.clone(), part.index));
-            begun.push((part, first, guard));
+        match partition.transaction_guard(first, now_ms) {
+            Ok(Some(guard)) => {
+                part.transactional = Transactional::Verified(Some(guard));
+                partitions.push((partition.topic.clone(), part.index));
+                begun.push((part, first, guard));
+            }
+            Ok(None) => {}
+            // The producer sends the batch again.
+            Err(GuardsFull) => part.denied = Some(ErrorCode::NotEnoughReplicas),
         }
     }
     let Some((producer_id, producer_epoch)) = producer.filter(|_| !begun.is_empty()) else { return };
