@@ -13,6 +13,8 @@ use crate::partition::Partition;
 
 /// The pause between two looks for partitions whose `flush.ms` has passed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The pause before syncs that were given up begin again.
+const SYNC_AGAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Cluster {
     /// Starts making what was appended to a partition durable: see [`Partition::start_sync`].
@@ -60,6 +62,21 @@ impl Cluster {
         flushed.await.unwrap_or(Err(ErrorCode::KafkaStorageError))
     }
 
+    /// Begins syncs again that were given up because no file could be opened. Until they end, consumers may not get the last records.
+    pub(crate) async fn keep_syncing(self: &Arc<Self>) {
+        loop {
+            tokio::time::sleep(SYNC_AGAIN_INTERVAL).await;
+            for topic in self.topics() {
+                let given_up =
+                    topic.partitions.iter().filter(|partition| partition.sync_flag.take_given_up());
+                for partition in given_up.filter(|partition| !partition.is_deleted()) {
+                    let has_closed = partition.log().has_unsynced_segments();
+                    self.start_sync(partition, has_closed);
+                }
+            }
+        }
+    }
+
     /// Flushes each partition whose oldest record that is not durable has waited for `flush.ms`.
     pub(crate) async fn keep_flushing(self: &Arc<Self>) {
         if self.config.durability != Durability::Os {
@@ -86,6 +103,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use ottla_log::storage::faulty::{DiskCall, DiskEffect, DiskFiles, DiskRule};
+    use ottla_log::storage::mem::MemStorage;
     use ottla_log::{AppendOptions, LogError};
     use ottla_wire::{BatchBuilder, Seal};
 
@@ -123,5 +141,21 @@ mod tests {
         assert_eq!(cluster.flush(&lost).await, Err(ErrorCode::KafkaStorageError));
         lost.delete();
         assert_eq!(cluster.flush(&lost).await, Err(ErrorCode::UnknownTopicOrPartition));
+    }
+
+    /// Such a sync began again with the next append alone. Until then consumers did not get the records before it.
+    #[tokio::test]
+    async fn a_sync_that_was_given_up_begins_again() {
+        let builder = Broker::builder().storage(Arc::new(MemStorage::new())).topic("orders", 1);
+        let broker = builder.start().await.expect("a broker");
+        let partition = broker.cluster().partition("orders", 0).expect("there");
+        append(&partition);
+        partition.sync_flag.give_up();
+        let synced = async {
+            while partition.log().synced_offset() < 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), synced).await.expect("it is synced");
     }
 }

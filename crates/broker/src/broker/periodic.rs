@@ -24,6 +24,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
         restarted("transactions", || cluster.keep_transactions()),
         restarted("share groups", || cluster.keep_share_groups()),
         restarted("flushes", || cluster.keep_flushing()),
+        restarted("syncs", || cluster.keep_syncing()),
         restarted("scrub", || crate::scrub::run(cluster.clone())),
         restarted("compactions", || crate::compactor::run(cluster.clone())),
     );
