@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ottla_broker::Broker;
 use ottla_wire::{BatchBuilder, Seal};
@@ -154,6 +154,24 @@ fn the_states_of_share_groups_are_imported() {
     kafka.import(&target, &[]).succeeded();
     assert!(target.join("__share_group_state-0").exists());
     assert_eq!(values_of(&target, "orders"), ["a"]);
+}
+
+/// The segments of the copy were as old as the import. Records without timestamps were kept for longer than `retention.ms`.
+#[test]
+fn segments_keep_their_modification_times() {
+    let mut kafka = StoppedKafka::new();
+    kafka.add_topic("orders", 7, &["first"]);
+    kafka.append("first", "orders-0", 0, &["a".into()]);
+    let kafka = kafka.finish();
+    let name = "orders-0/00000000000000000000.log";
+    let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+    let original = fs::File::options().write(true).open(kafka.dir("first").join(name)).expect("opened");
+    original.set_modified(written).expect("set");
+    let data = tempfile::tempdir().expect("a directory");
+    let target = data.path().join("ottla");
+    kafka.import(&target, &[]).succeeded();
+    let copy = fs::metadata(target.join(name)).expect("there");
+    assert_eq!(copy.modified().expect("a time"), written);
 }
 
 /// A directory with the imported topic `orders`. The record that completed the import is damaged.
