@@ -19,6 +19,10 @@ use crate::settings::{Builder, Order};
 const LANES_PER_WORKER: usize = 16;
 const LANES_MAX: usize = 4096;
 
+/// The least number of work items that a partition may have queued with [`Order::Partition`], so that not each of them needs a round of
+/// the dispatcher.
+const PARTITION_QUEUE_MIN: usize = 8;
+
 /// Memory per record in addition to key and value.
 const RECORD_BYTES: usize = 24;
 
@@ -29,7 +33,7 @@ pub(crate) struct WorkSizing {
     /// Maximum records of a batch, in the batch modes.
     pub(crate) batch: Option<usize>,
     lanes: usize,
-    pub(crate) queue: usize,
+    queue: usize,
     /// `true` if work items list their offsets: the records of a share group have gaps between them that other work items have.
     lists_offsets: bool,
 }
@@ -39,6 +43,8 @@ pub(crate) struct WorkSizing {
 pub(crate) struct InFlightLimits {
     pub(crate) records: usize,
     pub(crate) bytes: usize,
+    /// Maximum number of work items, as counted by [`WorkSizing::queued`].
+    pub(crate) queue: usize,
 }
 
 /// The result of a poll for one partition.
@@ -136,6 +142,25 @@ impl WorkSizing {
         let batch = settings.mode.is_batch().then_some(settings.batch);
         Self { order: settings.ordered(), batch, lanes, queue: settings.queue, lists_offsets: settings.share }
     }
+
+    /// The limit of [`WorkSizing::queued`]. With [`Order::Partition`], several partitions share it equally.
+    pub(crate) fn queue_limit(&self, partitions: usize) -> usize {
+        match self.order {
+            Order::Partition => (self.queue / partitions.max(1)).max(PARTITION_QUEUE_MIN.min(self.queue)),
+            Order::None | Order::Key => self.queue,
+        }
+    }
+
+    /// `true` if each partition is a lane, which counts alone.
+    pub(crate) fn counts_partitions(&self) -> bool {
+        self.order == Order::Partition
+    }
+
+    /// The work items that count against the limit of the queue. Those in a stuck lane of a key do not count, and a stuck partition
+    /// counts alone, so that the others continue.
+    fn queued(&self, inner: &Inner, assignment: AssignmentId) -> usize {
+        inner.queued(self.counts_partitions(), assignment)
+    }
 }
 
 impl AssignedPartition {
@@ -201,8 +226,8 @@ impl AssignedPartition {
                 let assignment = *assignment;
                 inner.partitions.entry(self.at.clone()).or_default().assignment = Some(assignment);
                 let in_flight = inner.core.in_flight(assignment);
-                let queued = inner.core.lanes().queued();
-                if queued >= sizing.queue {
+                let queued = sizing.queued(&inner, assignment);
+                if queued >= limits.queue {
                     return false;
                 }
                 if in_flight.records >= limits.records || in_flight.bytes >= limits.bytes {
@@ -217,7 +242,7 @@ impl AssignedPartition {
                 };
                 inner.core.note_epoch(assignment, from, fetched.leader_epoch());
                 let fits = inner.core.has_room(assignment, from, next);
-                (assignment, room, sizing.queue - queued, exchange.piece(&inner), fits)
+                (assignment, room, limits.queue - queued, exchange.piece(&inner), fits)
             };
             let mut taken = TakenRecords { pass: from, ..TakenRecords::default() };
             if let Some(Fetched::Corrupt(corrupt)) = self.waiting.front() {

@@ -271,7 +271,9 @@ impl Dispatcher {
         }
         let mut inner = self.exchange.lock();
         inner.has_open_batches = self.assigned.values().any(AssignedPartition::has_open_batches);
-        let room = WakeCondition::Room { queued: self.sizing.queue / 2, records: limits.records / 2 };
+        let of_partition = self.sizing.counts_partitions();
+        let room =
+            WakeCondition::Room { queued: limits.queue / 2, records: limits.records / 2, of_partition };
         let closing = self.transaction.as_ref().is_some_and(|transaction| !transaction.takes_records());
         inner.wake_condition = match (closing, full) {
             (true, _) => WakeCondition::AnyOutcome,
@@ -282,7 +284,7 @@ impl Dispatcher {
         let missed = !inner.produced.is_empty()
             || (inner.has_open_batches && self.can_flush_to_idle(&inner))
             || !inner.given_up.is_empty()
-            || (full && takes && inner.core.lanes().queued() == 0 && self.has_idle_partition(&inner));
+            || (full && takes && self.has_idle_partition(&inner));
         if missed {
             return Duration::ZERO;
         }
@@ -306,9 +308,13 @@ impl Dispatcher {
             && self.assigned.values().any(|partition| partition.can_flush_to_idle(inner))
     }
 
+    /// `true` if a partition waits for room, and has it.
     fn has_idle_partition(&self, inner: &Inner) -> bool {
+        let of_partition = self.sizing.counts_partitions();
         let idle = |partition: &AssignedPartition| {
-            partition.owned.as_ref().is_none_or(|(assignment, _)| inner.core.is_finished(*assignment))
+            partition.owned.as_ref().is_none_or(|(assignment, _)| {
+                inner.core.is_finished(*assignment) && inner.queued(of_partition, *assignment) == 0
+            })
         };
         self.assigned.values().any(|partition| !partition.waiting.is_empty() && idle(partition))
     }
@@ -498,6 +504,7 @@ fn limits(settings: &Builder, sizing: &WorkSizing, partitions: usize) -> InFligh
     InFlightLimits {
         records: (records_in_flight / count).max(records_min),
         bytes: (bytes_in_flight / count).max(1),
+        queue: sizing.queue_limit(count),
     }
 }
 

@@ -93,10 +93,12 @@ pub(crate) struct PartitionStatus {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WakeCondition {
     Never,
-    /// Few enough work items are queued, and few enough records of the finishing partition are in flight.
+    /// Few enough work items are queued, and few enough records of the partition are in flight. With `of_partition`, only the work
+    /// items of the partition count.
     Room {
         queued: usize,
         records: usize,
+        of_partition: bool,
     },
     AnyOutcome,
     /// At most this many records are queued.
@@ -156,6 +158,10 @@ impl Exchange {
                     return None;
                 }
                 if let Some(work) = inner.core.take(now) {
+                    // The rest of its lane does not count any more.
+                    if inner.has_room(work.assignment) {
+                        self.wake_dispatcher(&mut inner);
+                    }
                     return Some((work, now));
                 }
                 // Registered under the lock, so that a wakeup for an idle worker is not lost.
@@ -198,17 +204,18 @@ impl Exchange {
         let wakes = wakes
             || match inner.wake_condition {
                 WakeCondition::Never => false,
-                WakeCondition::Room { queued, records } => {
-                    inner.core.lanes().queued() <= queued
-                        && inner.core.in_flight(assignment).records <= records
-                }
+                WakeCondition::Room { .. } => inner.has_room(assignment),
                 WakeCondition::AnyOutcome => true,
                 WakeCondition::FewQueued { records } => inner.core.lanes().queued_records() <= records,
             };
         if wakes {
-            inner.wake_condition = WakeCondition::Never;
-            self.dispatcher_wake.notify_one();
+            self.wake_dispatcher(inner);
         }
+    }
+
+    fn wake_dispatcher(&self, inner: &mut Inner) {
+        inner.wake_condition = WakeCondition::Never;
+        self.dispatcher_wake.notify_one();
     }
 
     /// Wakes as many workers as the ready work is worth.
@@ -280,6 +287,18 @@ impl Exchange {
 }
 
 impl Inner {
+    /// The work items that count against the limit of the queue: those in the partition's lane, or all that can be started.
+    pub(crate) fn queued(&self, of_partition: bool, assignment: AssignmentId) -> usize {
+        let lanes = self.core.lanes();
+        if of_partition { lanes.queued_in(assignment.slot) } else { lanes.startable() }
+    }
+
+    /// `true` if the dispatcher waits for room, and this partition has it.
+    fn has_room(&self, assignment: AssignmentId) -> bool {
+        let WakeCondition::Room { queued, records, of_partition } = self.wake_condition else { return false };
+        self.queued(of_partition, assignment) <= queued && self.core.in_flight(assignment).records <= records
+    }
+
     /// Finishes records: what they waited for was written.
     pub(crate) fn settle(&mut self, done: PendingRecords, now: Instant) {
         self.core.settle(&done, now);

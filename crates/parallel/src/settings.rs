@@ -156,7 +156,8 @@ impl Builder {
     }
 
     /// Sets the maximum number of work items that wait for a worker; the default is 1000. A work item is a batch, or
-    /// one record. Several records that are handled quickly form one item.
+    /// one record. Several records that are handled quickly form one item. Items that wait for an earlier one of their key do
+    /// not count. With [`Order::Partition`], all partitions share the number equally, but each has up to 8 items.
     #[must_use]
     pub fn queue(mut self, pieces: usize) -> Self {
         self.queue = pieces;

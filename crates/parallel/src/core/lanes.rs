@@ -17,6 +17,8 @@ pub(crate) struct Lanes<P> {
     queued: usize,
     /// Records in those work items.
     queued_records: usize,
+    /// Those of the work items that wait in a busy or held lane.
+    blocked: usize,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,13 @@ enum State {
     Held(u64),
 }
 
+impl State {
+    /// `true` if no worker may take an item of the lane.
+    const fn blocks(self) -> bool {
+        matches!(self, Self::Busy(_) | Self::Held(_))
+    }
+}
+
 #[derive(Debug)]
 enum Ready<P> {
     Lane(u32),
@@ -46,7 +55,7 @@ enum Ready<P> {
 
 impl<P> Lanes<P> {
     pub(crate) const fn new() -> Self {
-        Self { all: Vec::new(), ready: BTreeMap::new(), queued: 0, queued_records: 0 }
+        Self { all: Vec::new(), ready: BTreeMap::new(), queued: 0, queued_records: 0, blocked: 0 }
     }
 
     /// Appends a work item to its lane.
@@ -57,7 +66,9 @@ impl<P> Lanes<P> {
             Some(index) => {
                 let lane = self.lane(index);
                 lane.queue.push_back(work);
-                if lane.state == State::Idle {
+                let state = lane.state;
+                self.blocked += usize::from(state.blocks());
+                if state == State::Idle {
                     self.make_ready(index);
                 }
             }
@@ -69,7 +80,12 @@ impl<P> Lanes<P> {
         self.count(&work);
         match work.lane {
             None => self.make_free(work),
-            Some(index) => self.lane(index).queue.push_front(work),
+            Some(index) => {
+                let lane = self.lane(index);
+                lane.queue.push_front(work);
+                let blocks = lane.state.blocks();
+                self.blocked += usize::from(blocks);
+            }
         }
     }
 
@@ -79,12 +95,11 @@ impl<P> Lanes<P> {
             let work = match self.ready.pop_first()?.1 {
                 Ready::Free(work) => work,
                 Ready::Lane(index) => {
-                    let lane = self.lane(index);
-                    let Some(work) = lane.queue.pop_front() else {
-                        lane.state = State::Idle;
+                    let Some(work) = self.lane(index).queue.pop_front() else {
+                        self.set_state(index, State::Idle);
                         continue;
                     };
-                    lane.state = State::Busy(work.assignment);
+                    self.set_state(index, State::Busy(work.assignment));
                     work
                 }
             };
@@ -103,7 +118,7 @@ impl<P> Lanes<P> {
 
     /// Blocks the lane until [`Lanes::release`] with this number: its front record has failed and will be retried.
     pub(crate) fn hold(&mut self, index: u32, hold: u64) {
-        self.lane(index).state = State::Held(hold);
+        self.set_state(index, State::Held(hold));
     }
 
     /// Makes a held lane ready: its retry is due. Ignores the end of a hold whose record was removed.
@@ -157,6 +172,8 @@ impl<P> Lanes<P> {
         let all = || self.all.iter().flat_map(|lane| &lane.queue);
         self.queued = all().count() + free.clone().count();
         self.queued_records = all().chain(free).map(|work| work.size.records).sum();
+        let blocked = self.all.iter().filter(|lane| lane.state.blocks());
+        self.blocked = blocked.map(|lane| lane.queue.len()).sum();
         (removed.into_values().collect(), dropped)
     }
 
@@ -169,6 +186,17 @@ impl<P> Lanes<P> {
 
     pub(crate) const fn queued(&self) -> usize {
         self.queued
+    }
+
+    /// The queued work items that no busy or held lane keeps waiting. Only these count against the limit of the queue: a lane that
+    /// is stuck must not stop the others.
+    pub(crate) const fn startable(&self) -> usize {
+        self.queued - self.blocked
+    }
+
+    /// The queued work items of one lane.
+    pub(crate) fn queued_in(&self, index: u32) -> usize {
+        self.all.get(index as usize).map_or(0, |lane| lane.queue.len())
     }
 
     /// `true` if a worker could take new work of this lane at once.
@@ -191,8 +219,19 @@ impl<P> Lanes<P> {
     }
 
     fn free_lane(&mut self, index: u32) {
-        self.lane(index).state = State::Idle;
+        self.set_state(index, State::Idle);
         self.make_ready(index);
+    }
+
+    fn set_state(&mut self, index: u32, state: State) {
+        let lane = self.lane(index);
+        let (blocked, queued) = (lane.state.blocks(), lane.queue.len());
+        lane.state = state;
+        match (blocked, state.blocks()) {
+            (false, true) => self.blocked += queued,
+            (true, false) => self.blocked -= queued,
+            (false, false) | (true, true) => {}
+        }
     }
 
     fn make_free(&mut self, work: Work<P>) {

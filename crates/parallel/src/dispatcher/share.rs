@@ -352,9 +352,11 @@ impl ShareDispatcher {
         let queued_min = self.queued_min(&inner);
         inner.wake_condition = match (inner.core.breaker().is_closed(), full) {
             (false, _) => WakeCondition::AnyOutcome,
-            (true, true) => {
-                WakeCondition::Room { queued: self.sizing.queue / 2, records: limits.records / 2 }
-            }
+            (true, true) => WakeCondition::Room {
+                queued: limits.queue / 2,
+                records: limits.records / 2,
+                of_partition: self.sizing.counts_partitions(),
+            },
             (true, false) => WakeCondition::FewQueued { records: queued_min },
         };
         // Work that ended before the watch was set must not be missed.
@@ -362,7 +364,7 @@ impl ShareDispatcher {
             || !inner.given_up.is_empty()
             || (inner.has_open_batches && Exchange::free_workers(&inner) > 0)
             || (wants_records && !self.polls)
-            || (full && inner.core.lanes().queued() == 0 && self.has_idle_partition(&inner));
+            || (full && inner.core.lanes().startable() == 0 && self.has_idle_partition(&inner));
         if missed {
             return now;
         }

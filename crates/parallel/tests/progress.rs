@@ -1,0 +1,65 @@
+//! Handlers that block, wait or fail, beside records that must make progress.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ottla_broker::BrokerThread;
+use ottla_client::{Config, Producer, Record};
+use ottla_parallel::{Failure, Mode, Order, Retry};
+use support::*;
+
+/// A broker with so many records in each of two partitions. Record `n` has the key `n % 10`.
+fn filled(each: usize) -> BrokerThread {
+    let broker = broker("orders", 2);
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    for number in 0..each {
+        let (key, value) = (format!("k{}", number % 10), number.to_string());
+        for partition in 0..2 {
+            let record = Record::to("orders").partition(partition).key(&key).value(&value);
+            let _unawaited = producer.enqueue_blocking(record).expect("taken");
+        }
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    broker
+}
+
+/// The records behind a stuck or held record filled the queue of all partitions and keys, and no other record was handled.
+#[test]
+fn a_stuck_or_held_record_stops_neither_other_partitions_nor_other_keys() {
+    for (order, queue) in [(Order::Partition, 1_000), (Order::Key, 10)] {
+        for holds in [false, true] {
+            let broker = filled(10_000);
+            let (seen, release) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+            let (noted, released) = (seen.clone(), release.clone());
+            let processor = builder(&broker, Mode::MultiAsync, order)
+                .queue(queue)
+                .retry(Retry::forever().holding())
+                .start_each(move |message| {
+                    if message.partition() == 0 && message.offset() == 0 {
+                        if holds && !released.load(Ordering::Relaxed) {
+                            return Err(Failure::new("not yet"));
+                        }
+                        await_that("released", || released.load(Ordering::Relaxed));
+                    }
+                    noted.note(message.key(), message.partition(), message.offset(), message.value());
+                    Ok(())
+                })
+                .expect("a processor");
+            await_that("the others are handled", || {
+                seen.all().iter().filter(|(_, partition, _, _)| *partition == 1).count() >= 5_000
+            });
+            if order == Order::Partition {
+                let is_of_first = |(_, partition, _, _): &Handled| *partition == 0;
+                assert!(!seen.all().iter().any(is_of_first), "the first record holds its partition");
+            }
+            release.store(true, Ordering::Relaxed);
+            await_that("all are handled", || seen.distinct() == 20_000);
+            processor.stop();
+            processor.join().expect("stopped");
+        }
+    }
+}
