@@ -8,6 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::coop;
 use tokio::time::Instant;
 
 use crate::timer;
@@ -48,7 +49,8 @@ pub(crate) fn wait_until(timeout: Duration, notify: &Notify, mut done: impl FnMu
 pub(crate) fn block_on<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
     let deadline = timer::deadline_after(timeout);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
+    // Within a task whose budget is used up, such as a handler's, the future would never be ready.
+    let mut future = pin!(coop::unconstrained(future));
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Some(value);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ottla_broker::BrokerThread;
-use ottla_client::{Config, Producer, Record};
+use ottla_client::{Config, Consumer, Producer, Record, TopicPartition};
 use ottla_parallel::{Failure, Mode, Order, Retry};
 use support::*;
 
@@ -62,4 +62,26 @@ fn a_stuck_or_held_record_stops_neither_other_partitions_nor_other_keys() {
             processor.join().expect("stopped");
         }
     }
+}
+
+/// A worker's thread has a budget of 128 such calls until it waits for work. The next call timed out, although its reply was there.
+#[test]
+fn a_blocking_call_in_a_handler_gets_its_reply_after_any_number_of_calls() {
+    let broker = filled(150);
+    let consumer = Consumer::new(member(broker.bootstrap_servers(), "other")).expect("a consumer");
+    let other = consumer.control().clone();
+    let at = TopicPartition::new("orders", 0);
+    let processor = builder(&broker, Mode::Sync, Order::Partition)
+        .retry(Retry::never())
+        .start_each(move |_| {
+            other.committed_offsets(std::slice::from_ref(&at)).wait(PATIENCE)?;
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("all are handled", || {
+        assert!(!processor.is_stopped(), "{:?}", processor.outcome());
+        processor.metrics().handled == 300
+    });
+    processor.stop();
+    processor.join().expect("stopped");
 }
