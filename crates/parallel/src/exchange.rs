@@ -18,7 +18,7 @@ use crate::outputs::Outputs;
 const WORTH_WAKING: Duration = Duration::from_micros(200);
 
 /// Target duration of a work item, so that workers report back often enough.
-const PIECE: Duration = Duration::from_micros(200);
+pub(crate) const PIECE: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
 pub(crate) struct Exchange {
@@ -173,6 +173,11 @@ impl Exchange {
             }
             woken.await;
         }
+    }
+
+    /// Reports the outcome of a work item. The worker takes the next one with [`Exchange::next`].
+    pub(crate) fn report(&self, completed: CompletedWork) {
+        self.finish(&mut self.lock(), completed, Instant::now());
     }
 
     fn finish(&self, inner: &mut Inner, completed: CompletedWork, now: Instant) {
@@ -330,20 +335,24 @@ pub(crate) struct CompletedWork {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use futures_util::FutureExt;
+    use futures_util::future::join;
 
     use super::*;
     use crate::core::breaker::{BreakerSettings, FailureRuns};
     use crate::core::work::{Offsets, Size};
     use crate::retry::Retry;
+    use crate::worker::{Handle, HandlerSettings, TURN_ITEMS, work};
 
-    /// An exchange with three work items, and a breaker that opens at the first failure.
-    fn filled(pause: Duration) -> Exchange {
+    /// An exchange with so many work items, and a breaker that opens at the first failure.
+    fn filled(pause: Duration, items: i64) -> Exchange {
         let settings = BreakerSettings { failures: 1, pause, pause_max: pause };
         let mut core = Core::new(Retry::never(), Some(settings), fastrand::Rng::with_seed(1));
         let now = Instant::now();
         let (assignment, stopped) = core.assign(0, now);
-        for offset in 0..3 {
+        for offset in 0..items {
             let (offsets, size) = (Offsets::Range(offset, offset + 1), Size { records: 1, bytes: 1 });
             let stopped = stopped.clone();
             let payload = Pieces { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: None };
@@ -365,7 +374,7 @@ mod tests {
     #[test]
     fn no_worker_is_woken_while_the_breaker_is_open() {
         let pause = Duration::from_secs(3_600);
-        let exchange = filled(pause);
+        let exchange = filled(pause, 3);
         let work = exchange.next(None).now_or_never().flatten().expect("ready");
         let mut next = Box::pin(exchange.next(Some(completed(work, FAILED))));
         assert!(next.as_mut().now_or_never().is_none(), "the breaker is open");
@@ -382,7 +391,7 @@ mod tests {
 
     #[test]
     fn the_dispatcher_is_woken_when_the_breaker_opens_and_when_it_closes() {
-        let exchange = filled(Duration::ZERO);
+        let exchange = filled(Duration::ZERO, 3);
         let is_woken = || exchange.dispatcher_wake.notified().now_or_never().is_some();
         let work = exchange.next(None).now_or_never().flatten().expect("ready");
         assert!(!is_woken());
@@ -392,5 +401,46 @@ mod tests {
         assert!(is_woken() && exchange.lock().core.breaker().is_closed());
         assert!(exchange.next(Some(completed(last, SUCCEEDED))).now_or_never().is_none());
         assert!(!is_woken());
+    }
+
+    /// The first record is handled when the second one has begun. No other record waits.
+    struct WaitsForSecond<'a> {
+        exchange: &'a Exchange,
+        second: &'a Notify,
+        /// The offsets of the handled records.
+        handled: &'a RefCell<Vec<i64>>,
+    }
+
+    impl Handle for WaitsForSecond<'_> {
+        async fn handle(
+            &mut self,
+            work: Work<Pieces>,
+            _settings: &HandlerSettings,
+            begun: Instant,
+        ) -> CompletedWork {
+            match work.offsets.first() {
+                0 => self.second.notified().await,
+                1 => self.second.notify_one(),
+                999 => self.exchange.close(),
+                _ => {}
+            }
+            self.handled.borrow_mut().push(work.offsets.first());
+            completed((work, begun), SUCCEEDED)
+        }
+    }
+
+    /// The other handlers of its thread did not continue, nor did their timers and connections, until no record was left.
+    #[test]
+    fn a_handler_that_never_waits_leaves_the_others_of_its_thread_their_turn() {
+        let exchange = filled(Duration::ZERO, 1_000);
+        let (second, handled) = (Notify::new(), RefCell::default());
+        let handler = || WaitsForSecond { exchange: &exchange, second: &second, handled: &handled };
+        let settings = HandlerSettings { holds: false, failures_max: 1 };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (mut waiting, mut ready) = (handler(), handler());
+        let workers = join(work(&exchange, &settings, &mut waiting), work(&exchange, &settings, &mut ready));
+        runtime.block_on(workers);
+        let first = handled.borrow().iter().position(|offset| *offset == 0).expect("handled");
+        assert!(first <= TURN_ITEMS, "{first} records were handled before it");
     }
 }

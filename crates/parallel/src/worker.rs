@@ -20,6 +20,10 @@ use crate::message::{Found, Message, Messages, Piece, Pieces, PiecesIter, Record
 use crate::outputs::Outputs;
 use crate::retry::{FATAL, GIVEN_UP};
 
+/// Work items that a worker handles before the other workers of its thread get their turn. Most last for
+/// [`PIECE`](crate::exchange::PIECE).
+pub(crate) const TURN_ITEMS: usize = 8;
+
 /// A function that starts the workers, one handler each.
 pub(crate) type Spawn<H> = fn(&Arc<Exchange>, HandlerSettings, Vec<H>) -> Result<Vec<JoinHandle<()>>, Error>;
 
@@ -142,9 +146,18 @@ fn spawn(name: String, run: impl FnOnce(Runtime) + Send + 'static) -> Result<Joi
 }
 
 pub(crate) async fn work(exchange: &Exchange, settings: &HandlerSettings, handler: &mut impl Handle) {
-    let mut completed = None;
+    let (mut completed, mut items) = (None, 0);
     while let Some((work, begun)) = exchange.next(completed.take()).await {
-        completed = Some(handler.handle(work, settings, begun).await);
+        let outcome = handler.handle(work, settings, begun).await;
+        items += 1;
+        if items < TURN_ITEMS {
+            completed = Some(outcome);
+            continue;
+        }
+        // A handler that never waits gives the others of its thread their turn, and its outcome does not wait for them.
+        items = 0;
+        exchange.report(outcome);
+        tokio::task::yield_now().await;
     }
 }
 
