@@ -129,7 +129,9 @@ impl Dispatcher {
         let topics: Vec<&str> = self.settings.topics.iter().map(String::as_str).collect();
         self.consumer.subscribe(&topics).await?;
         loop {
-            self.writer.write_out()?;
+            if let Err(error) = self.writer.write_out() {
+                self.abort_if_required(error, &[]).await?;
+            }
             if self.exchange.lock().stopping {
                 self.stop_deadline.get_or_insert_with(|| after(Instant::now(), self.settings.drain));
                 return Ok(());
@@ -146,7 +148,9 @@ impl Dispatcher {
                     continue;
                 }
                 advanced = self.writer.advance() => {
-                    advanced?;
+                    if let Err(error) = advanced {
+                        self.abort_if_required(error, &[]).await?;
+                    }
                     continue;
                 }
                 () = self.exchange.dispatcher_wake.notified() => continue,

@@ -5,11 +5,11 @@
 mod support;
 
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Fault, FaultRule};
+use ottla_broker::{ApiKey, ErrorCode, Fault, FaultRule};
 use ottla_client::Record;
 use ottla_parallel::{Failure, Mode, Order, Processor, Retry};
 use support::*;
@@ -137,4 +137,37 @@ fn all_workers_handle_what_is_due_while_the_last_transaction_ends() {
     processor.stop();
     processor.join().expect("stopped");
     assert_eq!(committed(config, "orders", 1), 4);
+}
+
+/// The next output of the failed transaction was refused, and the processor ended with an error of that record.
+#[test]
+fn an_output_that_fails_within_a_transaction_aborts_it_and_the_records_are_handled_again() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 5);
+    let refuses = FaultRule::new(ApiKey::Produce, Fault::Fail(ErrorCode::TransactionAbortable));
+    broker.cluster().add_fault(refuses).expect("a fault");
+    let refused = Arc::new(AtomicBool::new(false));
+    let is_refused = refused.clone();
+    let config = member(broker.bootstrap_servers(), "workers");
+    let processor = Processor::builder(config.clone(), Mode::Sync)
+        .topics(["orders"])
+        .exactly_once("billing")
+        .transaction(Duration::from_secs(1))
+        .start_each(move |message| {
+            if message.offset() > 0 {
+                await_that("the first output is refused", || is_refused.load(Ordering::Relaxed));
+            }
+            message.send(&Record::to("invoices").value(message.value().unwrap_or_default()));
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("the fault has come", || broker.cluster().faults().is_empty());
+    refused.store(true, Ordering::Relaxed);
+    await_that("all are committed", || {
+        assert!(!processor.is_stopped(), "{:?}", processor.outcome());
+        committed_by(&processor) == Some(5)
+    });
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(read_all(config, "invoices", 1).len(), 5);
 }

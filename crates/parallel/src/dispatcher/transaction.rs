@@ -180,10 +180,17 @@ impl Dispatcher {
                 }
             }
         }
-        if result.is_ok() && self.is_finished() {
-            return self.commit_transaction(released).await;
+        match result {
+            Ok(()) if self.is_finished() => self.commit_transaction(released).await,
+            Ok(()) => self.abort_transaction(released).await,
+            Err(Error::Transaction(error)) if error.requires_abort() => {
+                self.abort_after(error, released).await
+            }
+            Err(error) => {
+                let _ = self.abort_transaction(released).await;
+                Err(error)
+            }
         }
-        result.and(self.abort_transaction(released).await)
     }
 
     async fn commit_transaction(&mut self, released: &[TopicPartition]) -> Result<(), Error> {
@@ -197,17 +204,35 @@ impl Dispatcher {
                 }
                 Ok(())
             }
-            Err(Error::Transaction(error)) if error.requires_abort() => {
-                tracing::warn!(%error, "the transaction was aborted; its records will be handled again");
-                self.abort_transaction(released).await?;
-                let aborts = self.transaction.as_mut().map_or(0, |transaction| {
-                    transaction.aborted_in_a_row += 1;
-                    transaction.aborted_in_a_row
-                });
-                if aborts < ABORTS_MAX { Ok(()) } else { Err(error.into()) }
-            }
-            Err(error) => Err(error),
+            Err(error) => self.abort_if_required(error, released).await,
         }
+    }
+
+    /// Aborts the transaction if the error requires that. Returns all other errors.
+    pub(crate) async fn abort_if_required(
+        &mut self,
+        error: Error,
+        released: &[TopicPartition],
+    ) -> Result<(), Error> {
+        match error {
+            Error::Transaction(error) if error.requires_abort() => self.abort_after(error, released).await,
+            error => Err(error),
+        }
+    }
+
+    /// Aborts the transaction, whose records are handled again. Returns the error after too many in a row.
+    async fn abort_after(
+        &mut self,
+        error: TransactionError,
+        released: &[TopicPartition],
+    ) -> Result<(), Error> {
+        tracing::warn!(%error, "the transaction was aborted; its records will be handled again");
+        self.abort_transaction(released).await?;
+        let aborts = self.transaction.as_mut().map_or(0, |transaction| {
+            transaction.aborted_in_a_row += 1;
+            transaction.aborted_in_a_row
+        });
+        if aborts < ABORTS_MAX { Ok(()) } else { Err(error.into()) }
     }
 
     async fn try_commit(

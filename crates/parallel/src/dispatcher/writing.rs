@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use ottla_client::{CorruptBatch, Delivery, ProduceError, ProduceErrorKind, Producer, Record};
+use ottla_client::{
+    CorruptBatch, Delivery, ProduceError, ProduceErrorKind, Producer, Record, TransactionError,
+};
 use tokio::time::Instant;
 
 use crate::core::work::{PendingRecords, Work};
@@ -339,6 +341,12 @@ fn shortened(reason: &str) -> &str {
     &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
+/// The error of a record that was not written. A transaction that must be aborted is not an error of the record.
 fn not_written(error: ProduceError) -> Error {
-    Error::Output { topic: error.topic.to_string(), reason: error.to_string() }
+    match &error.kind {
+        ProduceErrorKind::Transaction(failed) if failed.requires_abort() => {
+            Error::Transaction(TransactionError::clone(failed))
+        }
+        _ => Error::Output { topic: error.topic.to_string(), reason: error.to_string() },
+    }
 }
