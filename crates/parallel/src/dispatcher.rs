@@ -297,7 +297,9 @@ impl Dispatcher {
         }
         next = inner.core.resumes_at(now).map_or(next, |resumes_at| next.min(resumes_at));
         if self.settings.tracked && self.transaction.is_none() && self.committing.is_none() {
-            next = next.min(self.next_commit(&mut inner, now).unwrap_or(next));
+            let planned = self.next_commit(&mut inner, now);
+            inner.awaits_finished = planned.is_none();
+            next = next.min(planned.unwrap_or(next));
         }
         drop(inner);
         if let Some(transaction) = &self.transaction {

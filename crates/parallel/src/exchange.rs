@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) stopping: bool,
     /// The condition for waking the dispatcher.
     pub(crate) wake_condition: WakeCondition,
+    /// `true` while no finished offset waits for its commit: the next one wakes the dispatcher, which plans the commit.
+    pub(crate) awaits_finished: bool,
     /// `true` while the dispatcher has incomplete batches: an idle worker then wakes it to get one.
     pub(crate) has_open_batches: bool,
     /// Outputs to write, in the order in which their handlers finished.
@@ -122,6 +124,7 @@ impl Exchange {
             closed: false,
             stopping: false,
             wake_condition: WakeCondition::Never,
+            awaits_finished: false,
             has_open_batches: false,
             produced: Vec::new(),
             given_up: Vec::new(),
@@ -199,12 +202,24 @@ impl Exchange {
             let breaker = inner.core.breaker();
             (breaker.is_closed(), breaker.open_until())
         };
-        let before = breaker_state(inner);
+        let (before, due_before) = (breaker_state(inner), inner.core.next_due());
+        let finished_before = inner.awaits_finished.then(|| inner.core.finished_offset(assignment));
         let given_up = inner.core.finish(outcome, now);
         // The dispatcher waits for the end of a pause, and wakes workers when the breaker has closed. That of a share group
         // releases records when it opens.
         let breaker_turns = breaker_state(inner) != before;
-        let wakes = deferred || acknowledges || breaker_turns || !given_up.is_empty();
+        // It waits no longer than for the first of the retries that it knows.
+        let retries_sooner =
+            inner.core.next_due().is_some_and(|due| due_before.is_none_or(|before| due < before));
+        let has_finished =
+            finished_before.is_some_and(|before| inner.core.finished_offset(assignment) != before);
+        inner.awaits_finished &= !has_finished;
+        let wakes = deferred
+            || acknowledges
+            || breaker_turns
+            || retries_sooner
+            || has_finished
+            || !given_up.is_empty();
         inner.given_up.extend(given_up);
         let wakes = wakes
             || match inner.wake_condition {
@@ -349,7 +364,10 @@ mod tests {
     /// An exchange with so many work items, and a breaker that opens at the first failure.
     fn filled(pause: Duration, items: i64) -> Exchange {
         let settings = BreakerSettings { failures: 1, pause, pause_max: pause };
-        let mut core = Core::new(Retry::never(), Some(settings), fastrand::Rng::with_seed(1));
+        with_items(Core::new(Retry::never(), Some(settings), fastrand::Rng::with_seed(1)), items)
+    }
+
+    fn with_items(mut core: Core<Pieces>, items: i64) -> Exchange {
         let now = Instant::now();
         let (assignment, stopped) = core.assign(0, now);
         for offset in 0..items {
@@ -401,6 +419,55 @@ mod tests {
         assert!(is_woken() && exchange.lock().core.breaker().is_closed());
         assert!(exchange.next(Some(completed(last, SUCCEEDED))).now_or_never().is_none());
         assert!(!is_woken());
+    }
+
+    /// The report of a work item whose record has failed.
+    fn failed((work, begun): (Work<Pieces>, Instant)) -> CompletedWork {
+        let (assignment, age, lane) = (work.assignment, work.age, work.lane);
+        let failed = vec![Work { failures: 1, ..work }];
+        let outcome = Outcome {
+            assignment,
+            age,
+            lane,
+            offsets: failed[0].offsets.clone(),
+            until: i64::MAX,
+            open: vec![failed[0].offsets.first()],
+            done: Size::default(),
+            runs: FAILED,
+            deferred: false,
+            failed,
+            held: None,
+            rest: None,
+            took: Duration::ZERO,
+        };
+        CompletedWork { outcome, outputs: Outputs::default(), begun }
+    }
+
+    /// The dispatcher slept for up to a second, until the next record arrived, and the retry was late.
+    #[test]
+    fn the_dispatcher_is_woken_for_a_retry_that_is_due_before_all_others() {
+        let retry = Retry::times(1).delay(Duration::from_millis(20));
+        let exchange = with_items(Core::new(retry, None, fastrand::Rng::with_seed(1)), 1);
+        let work = exchange.next(None).now_or_never().flatten().expect("ready");
+        exchange.report(failed(work));
+        assert!(exchange.lock().core.next_due().is_some());
+        assert!(exchange.dispatcher_wake.notified().now_or_never().is_some());
+    }
+
+    /// It slept in the same way while finished records waited for their commit.
+    #[test]
+    fn the_dispatcher_is_woken_for_the_first_offset_to_commit_and_not_for_the_next() {
+        let exchange = with_items(Core::new(Retry::never(), None, fastrand::Rng::with_seed(1)), 3);
+        let is_woken = || exchange.dispatcher_wake.notified().now_or_never().is_some();
+        let next = || exchange.next(None).now_or_never().flatten().expect("ready");
+        let [first, second, third] = [next(), next(), next()];
+        exchange.lock().awaits_finished = true;
+        exchange.report(completed(second, SUCCEEDED));
+        assert!(!is_woken(), "the first one is not done");
+        exchange.report(completed(first, SUCCEEDED));
+        assert!(is_woken());
+        exchange.report(completed(third, SUCCEEDED));
+        assert!(!is_woken(), "the commit is planned");
     }
 
     /// The first record is handled when the second one has begun. No other record waits.

@@ -375,8 +375,17 @@ impl<P> Core<P> {
                 Delayed::Free(work) => self.lanes.push(work),
             }
         }
-        let due = self.delayed.keys().next().map(|(due, _)| *due);
-        [due, self.resumes_at(now)].into_iter().flatten().min()
+        [self.next_due(), self.resumes_at(now)].into_iter().flatten().min()
+    }
+
+    /// The time of the next delay.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.delayed.keys().next().map(|(due, _)| *due)
+    }
+
+    /// The offset up to which all records of a partition are done.
+    pub(crate) fn finished_offset(&mut self, assignment: AssignmentId) -> Option<i64> {
+        self.slot_mut(assignment).map(|slot| slot.tracker.committable().offset)
     }
 
     /// Begins to drain a partition: nothing of it is started until [`Core::finish_gaps`]. Records that wait for a
