@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ottla_broker::BrokerThread;
 use ottla_client::{Config, Consumer, Producer, Record, TopicPartition};
@@ -84,4 +85,22 @@ fn a_blocking_call_in_a_handler_gets_its_reply_after_any_number_of_calls() {
     });
     processor.stop();
     processor.join().expect("stopped");
+}
+
+/// The record was not tried again, and the next owner of the partition handled all records after it once more.
+#[test]
+fn a_stop_repeats_no_record_although_one_before_it_waits_for_its_retry() {
+    let broker = filled(50);
+    let hour = Duration::from_secs(3_600);
+    let processor = builder(&broker, Mode::MultiAsync, Order::None)
+        .retry(Retry::times(3).delay(hour).delay_max(hour))
+        .start_each(|message| {
+            let fails = message.partition() == 0 && message.offset() == 5 && message.attempt() == 1;
+            if fails { Err(Failure::new("not yet")) } else { Ok(()) }
+        })
+        .expect("a processor");
+    await_that("the others are handled", || processor.metrics().handled == 99);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 2), 100);
 }

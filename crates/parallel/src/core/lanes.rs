@@ -135,17 +135,16 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// Removes the queued work items of an assignment, and returns them by age. Returns also the first offset of the
-    /// records that wait for a retry in a held lane; they are dropped.
-    pub(crate) fn remove(&mut self, assignment: AssignmentId) -> (Vec<Work<P>>, i64) {
-        let (mut removed, mut dropped) = (BTreeMap::new(), i64::MAX);
+    /// Removes the queued work items of an assignment, and returns them by age. Returns also the offsets of those that wait for a
+    /// retry in a held lane.
+    pub(crate) fn remove(&mut self, assignment: AssignmentId) -> (Vec<Work<P>>, Vec<i64>) {
+        let (mut removed, mut retried) = (BTreeMap::new(), Vec::new());
         for index in 0..self.all.len() {
             let lane = &mut self.all[index];
-            let was_held = matches!(lane.state, State::Held(_))
-                && lane.queue.front().is_some_and(|work| work.assignment == assignment);
-            if was_held && let Some(work) = lane.queue.pop_front() {
-                dropped = dropped.min(work.offsets.first());
-            }
+            let is_held = matches!(lane.state, State::Held(_));
+            let held = lane.queue.front().filter(|work| is_held && work.assignment == assignment);
+            let was_held = held.is_some();
+            retried.extend(held.iter().flat_map(|work| work.offsets.each()));
             for work in std::mem::take(&mut lane.queue) {
                 if work.assignment == assignment {
                     // Parts of one work item share its age.
@@ -174,7 +173,7 @@ impl<P> Lanes<P> {
         self.queued_records = all().chain(free).map(|work| work.size.records).sum();
         let blocked = self.all.iter().filter(|lane| lane.state.blocks());
         self.blocked = blocked.map(|lane| lane.queue.len()).sum();
-        (removed.into_values().collect(), dropped)
+        (removed.into_values().collect(), retried)
     }
 
     /// `true` if work of an assignment is queued.

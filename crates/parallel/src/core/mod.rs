@@ -21,7 +21,7 @@ use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
 use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, StopOffset, Work};
 use crate::deadline::after;
-use crate::retry::{FATAL, Retry};
+use crate::retry::{FATAL, GIVEN_UP, Retry};
 
 /// Assumed handling time before any measurement. Records are assumed to be slow, so each becomes its own work item.
 const RECORD_TIME_UNKNOWN: Duration = Duration::from_millis(1);
@@ -84,6 +84,9 @@ struct Slot<P> {
     stopped: Arc<StopOffset>,
     /// Queued work, in order, while the partition is [`SlotState::Draining`].
     retained: Vec<Work<P>>,
+    /// The offsets of retained records that wait for a retry. They are tried once in the drain, at once; if they fail, they are
+    /// dropped for the next owner, and not given up before their time.
+    retried: Vec<i64>,
     /// The first offset of the records that stop the processor, or that failed while the partition was being drained. No commit
     /// passes it.
     dropped: i64,
@@ -155,6 +158,7 @@ impl<P> Core<P> {
             tracked: self.tracked,
             stopped: stopped.clone(),
             retained: Vec::new(),
+            retried: Vec::new(),
             dropped: i64::MAX,
         };
         match free {
@@ -294,6 +298,9 @@ impl<P> Core<P> {
     /// retries are used up.
     fn hold(&mut self, work: Work<P>, now: Instant) -> (Option<u64>, Option<Work<P>>) {
         let Some(lane) = work.lane else { return (None, self.fail(work, now)) };
+        if self.fails_in_drain(&work) {
+            return (None, None);
+        }
         let Some(delay) = self.failed(&work) else { return (None, self.give_up(work)) };
         if !self.is_assigned(work.assignment) {
             self.note_dropped(&work);
@@ -307,6 +314,9 @@ impl<P> Core<P> {
 
     /// Schedules failed work that no lane waits for. Returns it if its retries are used up.
     fn fail(&mut self, mut work: Work<P>, now: Instant) -> Option<Work<P>> {
+        if self.fails_in_drain(&work) {
+            return None;
+        }
         let Some(delay) = self.failed(&work) else { return self.give_up(work) };
         if self.is_assigned(work.assignment) {
             (work.lane, work.age) = (None, self.age());
@@ -315,6 +325,19 @@ impl<P> Core<P> {
             self.note_dropped(&work);
         }
         None
+    }
+
+    /// Drops a record that was retried before its time, in the drain, and has failed again. Returns `true` if it was one.
+    fn fails_in_drain(&mut self, work: &Work<P>) -> bool {
+        let Some(slot) = self.slot(work.assignment) else { return false };
+        let is_retriable = work.failures < GIVEN_UP;
+        if !is_retriable || slot.state != SlotState::Draining || !slot.retried.contains(&work.offsets.first())
+        {
+            return false;
+        }
+        self.counts.failures += 1;
+        self.note_dropped(work);
+        true
     }
 
     /// Counts a failure. Returns the delay before the retry, or `None` if the retries are used up.
@@ -388,22 +411,22 @@ impl<P> Core<P> {
         self.slot_mut(assignment).map(|slot| slot.tracker.committable().offset)
     }
 
-    /// Begins to drain a partition: nothing of it is started until [`Core::finish_gaps`]. Records that wait for a
-    /// retry are dropped for the next owner.
+    /// Begins to drain a partition: nothing of it is started until [`Core::finish_gaps`].
     pub(crate) fn drain(&mut self, assignment: AssignmentId) {
-        let (retained, mut dropped) = self.lanes.remove(assignment);
-        self.delayed.retain(|_, delayed| match delayed {
-            Delayed::Free(work) if work.assignment == assignment => {
-                dropped = dropped.min(work.offsets.first());
-                false
+        let (mut retained, mut retried) = self.lanes.remove(assignment);
+        let is_free =
+            |delayed: &Delayed<P>| matches!(delayed, Delayed::Free(work) if work.assignment == assignment);
+        let keys: Vec<_> = self.delayed.iter().filter(|(_, it)| is_free(it)).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(Delayed::Free(work)) = self.delayed.remove(&key) {
+                retried.extend(work.offsets.each());
+                retained.push(work);
             }
-            Delayed::Free(_) | Delayed::Lane(..) => true,
-        });
+        }
         let Some(slot) = self.slot_mut(assignment) else { return };
         slot.state = SlotState::Draining;
         slot.stopped.set(i64::MIN);
-        slot.retained = retained;
-        slot.dropped = slot.dropped.min(dropped);
+        (slot.retained, slot.retried) = (retained, retried);
     }
 
     /// Starts the records before the last finished one, once nothing of a draining partition is being handled.

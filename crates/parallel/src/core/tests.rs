@@ -29,6 +29,13 @@ fn held(mut work: Work<()>) -> Outcome<()> {
     outcome
 }
 
+/// The report of a work item whose record failed, and for which no lane waits.
+fn failed(work: Work<()>) -> Outcome<()> {
+    let mut outcome = held(work);
+    (outcome.failed, outcome.until) = (outcome.held.take().into_iter().collect(), i64::MAX);
+    outcome
+}
+
 fn pending(work: &Work<()>) -> PendingRecords {
     PendingRecords {
         assignment: work.assignment,
@@ -97,6 +104,34 @@ fn records_after_an_abandoned_one_are_not_started_in_the_drain() {
     assert!(core.finish_gaps(assignment));
     assert_eq!(first_offset(core.take(now)), None);
     assert_eq!(core.progress(assignment).expect("owned").committable.offset, 1);
+}
+
+/// It was left to the next owner of the partition, with all records that were finished after it.
+#[test]
+fn a_record_that_waits_for_its_retry_is_tried_at_once_in_the_drain() {
+    let now = Instant::now();
+    for (lane, succeeds) in [(None, true), (None, false), (Some(0), true), (Some(0), false)] {
+        let fails = if lane.is_some() { held } else { failed };
+        let mut core = core(Retry::times(1).delay(RETRY).delay_max(RETRY));
+        let (assignment, _) = core.assign(0, now);
+        admit(&mut core, assignment, lane, &[0], now);
+        admit(&mut core, assignment, None, &[1, 2], now);
+        let works: Vec<_> = (0..3).map(|_| core.take(now).expect("ready")).collect();
+        for work in works {
+            let outcome = if work.offsets.first() == 0 { fails(work) } else { Outcome::handled(work) };
+            assert!(core.finish(outcome, now).is_empty());
+        }
+        assert_eq!(first_offset(core.take(now)), None, "it waits");
+        core.drain(assignment);
+        assert!(!core.finish_gaps(assignment));
+        let retried = core.take(now).expect("at once");
+        assert_eq!(retried.offsets.first(), 0);
+        let outcome = if succeeds { Outcome::handled(retried) } else { fails(retried) };
+        assert!(core.finish(outcome, now).is_empty(), "it is not given up before its time");
+        assert!(core.finish_gaps(assignment));
+        let committable = core.progress(assignment).expect("owned").committable.offset;
+        assert_eq!(committable, if succeeds { 3 } else { 0 });
+    }
 }
 
 /// The timer of a removed record ended the delay of another partition's record in the same lane.
