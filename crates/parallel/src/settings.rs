@@ -180,7 +180,8 @@ impl Builder {
     }
 
     /// Sets the maximum number of records in flight; the default is 100,000. All partitions share it equally, and a
-    /// partition at its limit is paused. After a crash, fewer records than this are handled again.
+    /// partition at its limit is paused. Records that are finished after an unfinished one do not count, but a crash repeats them:
+    /// up to a million offsets of each partition.
     #[must_use]
     pub fn records_in_flight(mut self, records: usize) -> Self {
         self.records_in_flight = records;
