@@ -184,6 +184,11 @@ impl AssignedPartition {
         self.waiting.push_back(fetched);
     }
 
+    /// Notes that the offsets before `next` have no more records.
+    pub(crate) fn note_passed(&mut self, next: i64) {
+        self.fetched_end = self.fetched_end.max(next);
+    }
+
     /// Forgets all records and offsets: the partition starts at `offset`, whatever was committed.
     pub(crate) fn start_again(&mut self, offset: i64) {
         self.reset();
@@ -517,6 +522,11 @@ impl AssignedPartition {
     /// The time at which the first open batch has waited long enough.
     pub(crate) fn flush_at(&self, wait: std::time::Duration) -> Option<Instant> {
         self.open_batches.iter().map(|open_batch| after(open_batch.since, wait)).min()
+    }
+
+    /// `true` if all fetched records are in flight, in work items.
+    pub(crate) fn has_no_unstarted(&self) -> bool {
+        self.waiting.is_empty() && self.open_batches.is_empty()
     }
 
     /// `true` if records wait in incomplete batches.

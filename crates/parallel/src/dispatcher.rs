@@ -76,6 +76,8 @@ pub(crate) struct Dispatcher {
     commit_at: Instant,
     /// The time from which [`COMMIT_EARLY_RECORDS`] finished records are committed.
     commit_early_at: Instant,
+    /// The time of the next [`Dispatcher::pass_skipped`].
+    pass_at: Instant,
     /// The drain deadline, once a stop was requested.
     stop_deadline: Option<Instant>,
 }
@@ -100,6 +102,7 @@ impl Dispatcher {
             committing,
             commit_at,
             commit_early_at,
+            pass_at: now,
             stop_deadline: None,
         }
     }
@@ -336,7 +339,8 @@ impl Dispatcher {
     }
 
     /// The offsets to commit, of some partitions or of all.
-    pub(crate) fn offsets(&self, only: Option<&[TopicPartition]>) -> Offsets {
+    pub(crate) fn offsets(&mut self, only: Option<&[TopicPartition]>) -> Offsets {
+        self.pass_skipped();
         let mut inner = self.exchange.lock();
         let wanted = |at: &TopicPartition| only.is_none_or(|only| only.contains(at));
         let assigned =
@@ -349,6 +353,23 @@ impl Dispatcher {
             }
         }
         offsets
+    }
+
+    /// Advances over the offsets behind the last record of each finished partition: no batch contains those of an aborted
+    /// transaction, nor that of its marker.
+    fn pass_skipped(&mut self) {
+        let mut inner = self.exchange.lock();
+        for partition in self.assigned.values_mut().filter(|partition| partition.has_no_unstarted()) {
+            let Some(assignment) = partition.owned.as_ref().map(|(assignment, _)| *assignment) else {
+                continue;
+            };
+            if inner.core.is_finished(assignment)
+                && let Some(position) = self.consumer.position(&partition.at)
+            {
+                inner.core.pass(assignment, position);
+                partition.note_passed(position);
+            }
+        }
     }
 
     /// The time of the next commit, or of the check whether an early one is due. `None` if nothing is finished.
@@ -377,6 +398,11 @@ impl Dispatcher {
             || now < self.commit_at.min(self.commit_early_at)
         {
             return;
+        }
+        // Not in each round: there may be thousands of quiet partitions.
+        if now >= self.pass_at {
+            self.pass_at = after(now, self.settings.commits_every());
+            self.pass_skipped();
         }
         let finished = self.finished_uncommitted(&mut self.exchange.lock()).unwrap_or(0);
         if now < self.commit_at && finished < COMMIT_EARLY_RECORDS {

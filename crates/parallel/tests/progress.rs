@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ottla_broker::BrokerThread;
 use ottla_client::{Config, Consumer, Producer, Record, TopicPartition};
-use ottla_parallel::{Failure, Mode, Order, Retry};
+use ottla_parallel::{Failure, Mode, Order, Processor, Retry};
 use support::*;
 
 /// A broker with so many records in each of two partitions. Record `n` has the key `n % 10`.
@@ -103,4 +103,37 @@ fn a_stop_repeats_no_record_although_one_before_it_waits_for_its_retry() {
     processor.stop();
     processor.join().expect("stopped");
     assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 2), 100);
+}
+
+/// The lag of the group stayed above 0 until the next record was handled.
+#[test]
+fn offsets_without_records_at_the_end_of_a_partition_are_committed() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", "shop").expect("a property");
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions_blocking(PATIENCE).expect("initialized");
+    let write_ten = || {
+        producer.begin_transaction().expect("begun");
+        for _ in 0..10 {
+            let delivery = producer.enqueue_blocking(Record::to("orders").value("1")).expect("taken");
+            delivery.wait(PATIENCE).expect("in time").expect("written");
+        }
+    };
+    write_ten();
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    let mut config = member(broker.bootstrap_servers(), "workers");
+    config.set("isolation.level", "read_committed").expect("a property");
+    let processor = Processor::builder(config.clone(), Mode::MultiAsync)
+        .topics(["orders"])
+        .start_each(|_| Ok(()))
+        .expect("a processor");
+    await_that("the first ten are handled", || processor.metrics().handled == 10);
+    write_ten();
+    producer.abort_transaction_blocking(PATIENCE).expect("aborted");
+    // Twenty records and two markers.
+    await_that("the end is committed", || committed_of(config.clone(), "orders", 0) == 22);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed_of(config, "orders", 0), 22);
 }
