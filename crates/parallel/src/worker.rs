@@ -284,7 +284,8 @@ async fn batch(
             (rest, failed) = split_undecodable(&work);
         } else if let Some(failure) = failure {
             let mut failed_work = failed_parts(&work, failure);
-            done -= failed_work.iter().map(|work| work.size.records).sum::<usize>();
+            let failed_records = failed_work.iter().map(|work| work.size.records).sum::<usize>();
+            done = done.saturating_sub(failed_records);
             if done == 0 {
                 // The outputs of the records that are done are written with them; here none is done.
                 outputs.take();
@@ -327,7 +328,8 @@ struct Parts {
 fn completed(work: Work<Pieces>, parts: Parts, outputs: Outputs, begun: Instant) -> CompletedWork {
     let Parts { runs, done, until, mut failed, mut held, mut rest } = parts;
     let open = open_offsets(failed.iter().chain(&held).chain(&rest));
-    let done = work.size.without(done, failed.iter_mut().chain(&mut held).chain(&mut rest));
+    // The size of undecodable records is a guess, so the records that are handled again get theirs first.
+    let done = work.size.without(done, held.iter_mut().chain(&mut rest).chain(&mut failed));
     let Work { assignment, age, lane, offsets, .. } = work;
     let outcome = Outcome {
         assignment,
@@ -459,4 +461,30 @@ fn open_offsets<'a>(parts: impl Iterator<Item = &'a Work<Pieces>>) -> Vec<i64> {
     open.sort_unstable();
     open.dedup();
     open
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::work::{AssignmentId, Size, StopOffset};
+
+    fn item(offsets: Offsets, records: usize) -> Work<Pieces> {
+        let stopped = Arc::new(StopOffset::unlimited());
+        let payload = Pieces { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: None };
+        let (assignment, size) = (AssignmentId { slot: 0, generation: 0 }, Size { records, bytes: records });
+        Work { assignment, age: 1, lane: None, offsets, size, failures: 0, payload }
+    }
+
+    /// The undecodable offsets, most of which had no record, took the size of the others. [`Messages::len`] was 0 for these, and
+    /// fewer than none of them were done when some failed.
+    #[test]
+    fn records_behind_undecodable_offsets_keep_their_number() {
+        let failed = vec![item(Offsets::Range(10, 120), 110)];
+        let rest = Some(item(Offsets::Range(120, 140), 20));
+        let parts = Parts { runs: FailureRuns::default(), done: 10, until: 120, failed, held: None, rest };
+        let work = item(Offsets::Range(0, 140), 30);
+        let outcome = completed(work, parts, Outputs::default(), Instant::now()).outcome;
+        assert_eq!(outcome.rest.map(|rest| rest.size.records), Some(20));
+        assert_eq!((outcome.failed[0].size.records, outcome.done.records), (0, 10));
+    }
 }
