@@ -593,7 +593,7 @@ impl AssignedPartition {
         size: Size,
     ) -> Option<Work<Pieces>> {
         let (assignment, stopped) = self.owned.clone()?;
-        let payload = Pieces { list, stopped, failure: None, attempts: 0, corrupt: None };
+        let payload = Pieces::new(list, stopped);
         Some(Work { assignment, age: 0, lane, offsets, size, failures: 0, payload })
     }
 

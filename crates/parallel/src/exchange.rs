@@ -160,7 +160,8 @@ impl Exchange {
                 if inner.closed {
                     return None;
                 }
-                if let Some(work) = inner.core.take(now) {
+                if let Some(mut work) = inner.core.take(now) {
+                    work.payload.is_trial = !inner.core.breaker().is_closed();
                     // The rest of its lane does not count any more.
                     if inner.has_room(work.assignment) {
                         self.wake_dispatcher(&mut inner);
@@ -373,7 +374,7 @@ mod tests {
         for offset in 0..items {
             let (offsets, size) = (Offsets::Range(offset, offset + 1), Size { records: 1, bytes: 1 });
             let stopped = stopped.clone();
-            let payload = Pieces { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: None };
+            let payload = Pieces::new(Vec::new(), stopped);
             core.take_offsets(assignment, &offsets, size, now);
             core.admit(Work { assignment, age: 0, lane: None, offsets, size, failures: 0, payload });
         }
@@ -414,7 +415,7 @@ mod tests {
         let work = exchange.next(None).now_or_never().flatten().expect("ready");
         assert!(!is_woken());
         let trial = exchange.next(Some(completed(work, FAILED))).now_or_never().flatten().expect("ready");
-        assert!(is_woken());
+        assert!(is_woken() && trial.0.payload.is_trial);
         let last = exchange.next(Some(completed(trial, SUCCEEDED))).now_or_never().flatten().expect("ready");
         assert!(is_woken() && exchange.lock().core.breaker().is_closed());
         assert!(exchange.next(Some(completed(last, SUCCEEDED))).now_or_never().is_none());

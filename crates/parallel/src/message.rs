@@ -25,6 +25,8 @@ pub(crate) struct Pieces {
     pub(crate) attempts: u32,
     /// Undecodable records, instead of `list`.
     pub(crate) corrupt: Option<CorruptBatch>,
+    /// `true` if it is the trial of the circuit breaker: its worker stops at the first failure.
+    pub(crate) is_trial: bool,
 }
 
 /// Records of one fetched batch.
@@ -50,7 +52,12 @@ pub(crate) struct RecordPosition {
 impl Pieces {
     /// A work item of undecodable records.
     pub(crate) fn corrupt(corrupt: CorruptBatch, stopped: Arc<StopOffset>) -> Self {
-        Self { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: Some(corrupt) }
+        Self { corrupt: Some(corrupt), ..Self::new(Vec::new(), stopped) }
+    }
+
+    /// A work item that has not failed.
+    pub(crate) fn new(list: Vec<Piece>, stopped: Arc<StopOffset>) -> Self {
+        Self { list, stopped, failure: None, attempts: 0, corrupt: None, is_trial: false }
     }
 
     /// Iterates over the records with their positions.

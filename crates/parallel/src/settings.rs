@@ -251,8 +251,9 @@ impl Builder {
 
     /// Stops starting records after this many consecutive failures that a retry may resolve, for `pause`. One trial then
     /// decides whether handling resumes; after each trial that fails, the pause doubles, up to
-    /// [`Builder::circuit_breaker_pause_max`]. Without this setting there is no breaker. In a share group, records that were not started are
-    /// released for other members meanwhile, and none are fetched; those that wait for a retry stay.
+    /// [`Builder::circuit_breaker_pause_max`]. A trial ends at the first failure. Without this setting there is no breaker. In a
+    /// share group, records that were not started are released for other members meanwhile, and none are fetched; those that wait
+    /// for a retry stay.
     #[must_use]
     pub fn circuit_breaker(mut self, failures: u32, pause: Duration) -> Self {
         self.breaker = Some((failures, pause));

@@ -183,6 +183,7 @@ async fn each(
     let mut failures = work.failures;
     let mut failed: Vec<Work<Pieces>> = Vec::new();
     let holds = settings.holds && work.lane.is_some();
+    let failures_max = if work.payload.is_trial { 1 } else { settings.failures_max };
     let mut records = work.payload.iter();
     let stop = loop {
         let found = match records.next() {
@@ -197,7 +198,7 @@ async fn each(
             }
             None => break StoppedAt::End,
         };
-        if runs.in_a_row() >= settings.failures_max || work.payload.stopped.stops(found.record.offset()) {
+        if runs.in_a_row() >= failures_max || work.payload.stopped.stops(found.record.offset()) {
             break StoppedAt::Before(found);
         }
         reached = found.record.offset() + 1;
@@ -451,7 +452,7 @@ fn part(
         }
     }
     let attempts = work.payload.attempts + u32::from(failure.is_some());
-    let payload = Pieces { list, stopped: work.payload.stopped.clone(), failure, attempts, corrupt: None };
+    let payload = Pieces { failure, attempts, ..Pieces::new(list, work.payload.stopped.clone()) };
     Work { assignment: work.assignment, age: work.age, lane: work.lane, offsets, size, failures, payload }
 }
 
@@ -470,7 +471,7 @@ mod tests {
 
     fn item(offsets: Offsets, records: usize) -> Work<Pieces> {
         let stopped = Arc::new(StopOffset::unlimited());
-        let payload = Pieces { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: None };
+        let payload = Pieces::new(Vec::new(), stopped);
         let (assignment, size) = (AssignmentId { slot: 0, generation: 0 }, Size { records, bytes: records });
         Work { assignment, age: 1, lane: None, offsets, size, failures: 0, payload }
     }

@@ -137,3 +137,34 @@ fn offsets_without_records_at_the_end_of_a_partition_are_committed() {
     processor.join().expect("stopped");
     assert_eq!(committed_of(config, "orders", 0), 22);
 }
+
+/// A trial was a whole work item, and the handler failed as often as before the pause.
+#[test]
+fn a_trial_of_the_circuit_breaker_ends_at_the_first_failure() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 20_000);
+    let outage = Arc::new(AtomicBool::new(true));
+    let is_out = outage.clone();
+    let (pause, hour) = (Duration::from_millis(1), Duration::from_secs(3_600));
+    // One worker, whose work items have many records once it knows that they are quick. Failed records do not come again.
+    let processor = builder(&broker, Mode::Sync, Order::Partition)
+        .retry(Retry::times(1).delay(hour).delay_max(hour))
+        .circuit_breaker(10, pause)
+        .circuit_breaker_pause_max(pause)
+        .start_each(move |message| {
+            let fails = message.offset() >= 10_000 && is_out.load(Ordering::Relaxed);
+            if fails { Err(Failure::new("database away")) } else { Ok(()) }
+        })
+        .expect("a processor");
+    await_that("it has opened many times", || processor.metrics().breaker_opened >= 30);
+    let metrics = processor.metrics();
+    // Up to 19 failures opened it: the last of one work item, and as many as are allowed in the next.
+    assert!(metrics.failures <= metrics.breaker_opened + 19, "{metrics:?}");
+    outage.store(false, Ordering::Relaxed);
+    await_that("the rest is handled", || {
+        let metrics = processor.metrics();
+        metrics.handled + metrics.failures >= 20_000
+    });
+    processor.stop();
+    processor.join().expect("stopped");
+}

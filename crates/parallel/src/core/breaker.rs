@@ -19,7 +19,7 @@ pub(crate) struct BreakerSettings {
 }
 
 /// Closed, the breaker lets all work through. Open, it lets nothing through until the pause is over. It then lets one
-/// work item through, whose outcome closes or reopens it.
+/// work item through, whose outcome closes or reopens it. The worker of this trial stops at the first failure.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     settings: Option<BreakerSettings>,
