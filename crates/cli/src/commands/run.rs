@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// Delay before the first retry in milliseconds; it doubles with each retry, up to 10 s
     #[arg(long, default_value_t = 100)]
     retry_delay_ms: u64,
-    /// Blocks later records of the same key or partition while a failed record is retried
+    /// Blocks later records of the same key or partition while a failed record is retried; needs --order
     #[arg(long)]
     hold: bool,
     /// Topic for records whose retries are used up [default: the command stops]
@@ -99,6 +99,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     program::check(&args.command[0], std::env::var_os("PATH").as_deref())?;
     if args.share && args.order != Order::None {
         return Err(Failure::usage("a share group has no order: leave out --order or --share"));
+    }
+    if args.hold && args.order == Order::None {
+        return Err(Failure::usage("--hold has no order to keep: add --order key or --order partition"));
     }
     let ours = [("auto.offset.reset", "earliest"), ("partition.assignment.strategy", "cooperative-sticky")];
     let mut config = args.connect.config(&ours)?;

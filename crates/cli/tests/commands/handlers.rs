@@ -143,6 +143,16 @@ fn a_share_group_keeps_no_order() {
     crate::support::ottla(&[&run[..], &["--", "cat"]].concat(), "").failed(2, &["has no order", "--order"]);
 }
 
+/// The option had no effect, and later records of a key overtook the failed one.
+#[test]
+fn records_are_not_held_without_an_order() {
+    let run = ["run", "-b", "127.0.0.1:1", "-t", "orders", "-G", "workers", "--hold"];
+    for order in [&["--order", "none"][..], &[]] {
+        let run = [&run[..], order, &["--", "cat"]].concat();
+        crate::support::ottla(&run, "").failed(2, &["--hold", "--order key"]);
+    }
+}
+
 /// It waited without a word.
 #[test]
 fn a_misspelled_topic_is_reported() {
