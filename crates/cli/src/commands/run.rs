@@ -9,7 +9,6 @@ use ottla_client::{Client, Error, ErrorCode};
 use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retry};
 
 use self::child::{Child, ChildSettings, LineResult};
-use super::consume::interrupted;
 use super::groups;
 use super::produce::await_topic;
 use crate::bench::parse_order;
@@ -17,6 +16,7 @@ use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::{Failure, remember_operation};
 use crate::metrics::MetricsArgs;
 use crate::output::{counted, note, print};
+use crate::signals::Signals;
 use crate::topic_args::{topic_name, topic_or_regex};
 use crate::warnings;
 
@@ -33,8 +33,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// pass an unfinished record. A result that begins with `error`, or is a JSON object with a member `error`, marks the
 /// record as failed. A process that exits fails its unfinished records. One that writes more lines than it has read records
 /// ends the command, without a commit of those records. A program that cannot be started ends the
-/// command, without a commit of the record. Ctrl-C waits for records in flight, commits, and leaves the group. A
-/// summary is printed at the end. The exit code is 1 if records were skipped.
+/// command, without a commit of the record. Ctrl-C waits for records in flight, commits, and leaves the group; a second
+/// Ctrl-C ends the command at once. A summary is printed at the end. The exit code is 1 if records were skipped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The topics, separated by commas; a name that begins with ^ is a regular expression
@@ -111,12 +111,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.metrics.apply(&mut config)?;
     runtime()?.block_on(async {
         // From here a signal ends the command cleanly, even before the group is joined.
-        let interrupted = interrupted();
-        tokio::pin!(interrupted);
+        let mut signals = Signals::handle()?;
         // Reports an unreachable broker now, and topics that do not exist yet.
         let (client, cluster) = tokio::select! {
             biased;
-            signal = &mut interrupted => return signal,
+            _ = signals.next() => return Ok(()),
             contacted = contact(config.clone()) => contacted?,
         };
         warn_of_missing_topics(&client, &args.topic).await;
@@ -128,16 +127,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             config.set("allow.auto.create.topics", "false")?;
         }
         let admin = client.admin();
-        let processor = start(args, config)?;
+        let mut processor = start(args, config)?;
         let (metrics, served) = (processor.metrics_source(), processor.metrics_source());
         let _endpoint = args.metrics.serve_and(processor.client(), move || served().prometheus_text())?;
         let mut quiet = Duration::ZERO;
         while !processor.is_stopped() {
             tokio::select! {
-                signal = &mut interrupted => {
-                    signal?;
-                    break;
-                }
+                _ = signals.next() => break,
                 () = tokio::time::sleep(CHECK_INTERVAL) => quiet += CHECK_INTERVAL,
             }
             if quiet >= REPORT_INTERVAL {
@@ -146,7 +142,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
         processor.stop();
-        let ended = processor.join();
+        let ended = tokio::select! {
+            biased;
+            ended = processor.stopped() => ended,
+            signal = signals.next() => return Err(Failure::Interrupted(signal)),
+        };
         let metrics = metrics();
         note(&summary(&metrics, args.dead_letters.as_deref()));
         if let Err(error) = ended {

@@ -165,3 +165,26 @@ fn a_misspelled_topic_is_reported() {
     let ended = running.wait().succeeded();
     assert!(ended.stderr.contains("0 records handled"), "{}", ended.stderr);
 }
+
+/// It was ignored until the drain had ended, ten seconds later.
+#[test]
+fn a_second_signal_ends_the_command_although_a_program_is_stuck() {
+    let broker = broker(1);
+    fill(&broker, SEVEN);
+    let (servers, dir) = (broker.bootstrap_servers(), tempfile::tempdir().expect("a directory"));
+    let begun = dir.path().join("begun");
+    let file = begun.to_str().expect("UTF-8");
+    let run = ["run", "-b", &servers, "-t", "orders", "-G", "workers", "--workers", "1"];
+    let more = ["--", "sh", "-c", "read -r line; touch \"$0\"; exec sleep 60", file];
+    let mut running = Running::start(&mut command(&[&run[..], &more].concat()), "");
+    running.until("stuck", PATIENCE, |_| begun.exists());
+    // Two signals that are sent fast may arrive as one.
+    running.until("ended", PATIENCE, |it| {
+        let has_ended = it.has_ended();
+        if !has_ended {
+            it.signal(Signal::INT);
+        }
+        has_ended
+    });
+    running.wait().failed(130, &["interrupted"]);
+}
