@@ -66,7 +66,8 @@ pub(crate) struct ShareProgress {
     pub(crate) counts: ShareMetrics,
 }
 
-/// The acknowledgements of a processor in a share group.
+/// The acknowledgements of a processor in a share group, counted when they are made. Those that the broker refuses later also count as
+/// [`lost`](ShareMetrics::lost).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ShareMetrics {
