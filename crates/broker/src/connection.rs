@@ -10,6 +10,7 @@ mod input;
 mod pace;
 mod pending;
 mod response_writer;
+mod started_appends;
 mod thread;
 mod tls_transport;
 

@@ -52,6 +52,7 @@ mod share_pruning;
 mod share_state_offline;
 mod share_topic_deletion;
 mod snapshots;
+mod started_appends;
 mod test_kit;
 mod test_overrides;
 mod topics;

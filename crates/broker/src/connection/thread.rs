@@ -6,7 +6,7 @@
 
 use ottla_protocol::ApiKey;
 
-use super::{Connection, Pending, Transport, has_large_response};
+use super::{Closed, Connection, Pending, Transport, has_large_response};
 use crate::cluster::Cluster;
 
 /// Requests up to this size have few items.
@@ -62,8 +62,12 @@ impl<T: Transport> Connection<T> {
                 (self, stopped) = moved.await?;
             }
         }
-        if let Err(reason) = stopped {
+        if let Err(reason) = &stopped {
             tracing::debug!(node = self.context.node, %reason, "connection closed");
+        }
+        if !matches!(stopped, Err(Closed::Down)) && self.has_started_appends() {
+            // Boxed: few connections end with such requests.
+            Box::pin(self.finish_appends()).await;
         }
         Some(self)
     }
