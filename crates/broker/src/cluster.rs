@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use self::background::BackgroundThreads;
 use self::features::Features;
 pub(crate) use self::features::TRANSACTION_VERSION;
+use self::files::Walk;
 pub(crate) use self::leadership::Election;
 pub(crate) use self::leadership::LEADER_EPOCH_KEY;
 use self::leadership::LeaderEpochs;
@@ -122,9 +123,8 @@ pub struct Cluster {
     pub(crate) topic_changes: Mutex<()>,
     turns: Turns,
     background: BackgroundThreads,
-    /// The partition whose files were looked at last for closing them.
-    file_hand: Mutex<usize>,
-    cache_hand: Mutex<usize>,
+    file_walk: Mutex<Walk>,
+    cache_walk: Mutex<Walk>,
     producer_ids: Mutex<ProducerIds>,
     /// Leaders that move without anything being appended leave no trace in the logs; a client that has seen their
     /// epochs would take the leaders after a restart for older ones, and never follow.
@@ -263,8 +263,8 @@ impl Cluster {
             topic_changes: Mutex::new(()),
             turns: Turns::default(),
             background: BackgroundThreads::default(),
-            file_hand: Mutex::new(0),
-            cache_hand: Mutex::new(0),
+            file_walk: Mutex::default(),
+            cache_walk: Mutex::default(),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
             leader_epochs: LeaderEpochs::new(first_epoch),
             compactions: Compactions::default(),
