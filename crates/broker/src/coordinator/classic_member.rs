@@ -36,8 +36,8 @@ pub(crate) struct Member {
     /// Members that joined before it have lower numbers. The lowest becomes the leader.
     pub(super) number: u64,
     pub(crate) assignment: Bytes,
-    /// It has joined, or has another subscription, since the group formed: it is not as the generation knows it.
-    pub(super) has_news: bool,
+    /// It has joined since the group formed: it does not belong to the generation.
+    pub(super) is_new: bool,
     pub(super) joining: Option<oneshot::Sender<JoinAnswer>>,
     /// It has not sent SyncGroup since the group formed.
     pub(super) must_sync: bool,

@@ -301,7 +301,7 @@ impl Group {
             }
         }
         self.state = State::Stable;
-        self.stored.is_stale = true;
+        (self.stored.is_stale, self.stored.is_whole) = (true, true);
         let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
         for member_id in ids {
             let synced = self.synced(&member_id);
@@ -367,6 +367,7 @@ impl Group {
     /// Removes a member and answers its pending requests with `code`.
     fn remove(&mut self, member_id: &str, code: ErrorCode) {
         if let Some(member) = self.members.remove(member_id) {
+            self.stored.is_whole &= member.is_new;
             if let Some(instance_id) = member.instance_id.as_deref()
                 && self.instances.get(instance_id).is_some_and(|holder| **holder == *member_id)
             {

@@ -31,6 +31,8 @@ const RETRY_DOUBLINGS_MAX: u32 = 6;
 pub(crate) struct StoredGroup {
     /// The record is older than the group.
     pub(super) is_stale: bool,
+    /// The members of the last generation have their assignments, and none has left or has another subscription since.
+    pub(super) is_whole: bool,
     /// The time of the next attempt, after one that failed.
     retry_at: Option<Instant>,
     /// The attempts that failed since the last one that did not.
@@ -90,8 +92,10 @@ impl Group {
 
     pub(super) fn to_record(&self, now_ms: i64) -> GroupMetadataValue {
         let ms = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
-        // A member with news is left out: after a restart it joins as a new one, which starts a rebalance.
-        let formed = self.members.iter().filter(|(_, member)| !member.has_news);
+        // While members join, those that do not belong to the generation are left out: after a restart they join as new ones, which starts
+        // a rebalance. If a member of it has changed or left, all are: the others would not learn that they have to join again.
+        let is_current = !matches!(self.state, State::Joining { .. }) || self.stored.is_whole;
+        let formed = self.members.iter().filter(|(_, member)| is_current && !member.is_new);
         let members = formed.map(|(id, member)| GroupMetadataValueMember {
             member_id: id.to_string(),
             group_instance_id: member.instance_id.clone(),
@@ -140,7 +144,7 @@ impl Group {
                 heard_at: now,
                 number: 0,
                 assignment: Bytes::copy_from_slice(&member.assignment),
-                has_news: false,
+                is_new: false,
                 joining: None,
                 must_sync: false,
                 syncing: None,
@@ -155,6 +159,7 @@ impl Group {
         // The name of a member is in memory once.
         let known = |leader: &String| group.members.get_key(&**leader).cloned();
         group.leader = leader.map(|leader| known(&leader).unwrap_or_else(|| leader.into()));
+        group.stored.is_whole = true;
         group.stored.state_since_ms = value.current_state_timestamp;
         group
     }

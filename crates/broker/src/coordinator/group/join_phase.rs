@@ -49,7 +49,7 @@ impl Group {
         if let Some(member) = known {
             if !unchanged {
                 member.protocols = protocols;
-                member.has_news = true;
+                self.stored.is_whole &= member.is_new;
             }
             member.kept = kept;
             member.heard_at = now;
@@ -71,7 +71,7 @@ impl Group {
                 heard_at: now,
                 number: 0,
                 assignment: assignment.unwrap_or_default(),
-                has_news: true,
+                is_new: true,
                 joining: Some(answer),
                 must_sync: false,
                 syncing: None,
@@ -202,6 +202,7 @@ impl Group {
             return;
         }
         self.generation += 1;
+        self.stored.is_whole = false;
         if self.members.is_empty() {
             self.state = State::Empty;
             self.leader = None;
@@ -219,18 +220,19 @@ impl Group {
             if let Some(member) = self.members.get_mut(&member_id) {
                 member.heard_at = now;
                 member.must_sync = true;
-                member.has_news = false;
+                member.is_new = false;
                 member.assignment = Bytes::new();
             }
             self.answer_join(&member_id, Ok(joined));
         }
     }
 
-    /// Notes that a member belongs to the generation as it is.
+    /// Notes that a member has the place of another one in the stable generation.
     fn note_formed(&mut self, member_id: &str) {
         if let Some(member) = self.members.get_mut(member_id) {
-            member.has_news = false;
+            member.is_new = false;
         }
+        self.stored.is_whole = true;
     }
 
     /// Makes a member that has joined the leader, unless the leader has joined. Returns `false` if no member has.

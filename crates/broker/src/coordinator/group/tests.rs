@@ -296,18 +296,38 @@ fn a_leader_that_repeats_its_join_before_its_sync_has_the_same_generation() {
 fn a_record_that_is_written_while_members_join_has_those_of_the_generation() {
     let mut story = Story::stable(request("a", "range"), request("b", "range"));
     let _new = story.join(request("c", "range"));
-    let _changed = story.join(changed("b"));
     assert_eq!((story.group.state.name(), story.ids().len()), ("PreparingRebalance", 3));
     let record = story.group.to_record(0);
     let ids: Vec<&str> = record.members.iter().map(|member| member.member_id.as_str()).collect();
-    assert_eq!((ids, record.leader.as_deref()), (vec!["a"], Some("a")));
+    assert_eq!((ids, record.leader.as_deref()), (vec!["a", "b"], Some("a")));
     let group = Group::from_record("g", record, story.now, &story.memory, &story.names);
     let mut later = Story { group, ..Story::new() };
     let _again = later.join(request("c", "range"));
     assert_eq!(later.group.state.name(), "PreparingRebalance");
     // The members of a generation that has formed are all in the record.
+    let _other = later.join(request("b", "range"));
     let answered = later.joined(request("a", "range"));
-    assert_eq!(answered.members.len(), 2);
+    assert_eq!(answered.members.len(), 3);
     answer(&mut later.sync("a"));
-    assert_eq!(later.group.to_record(0).members.len(), 2);
+    assert_eq!(later.group.to_record(0).members.len(), 3);
+}
+
+/// The record had the other member alone: after a restart it kept its assignment, and the other partitions had no owner for good.
+#[test]
+fn a_record_that_is_written_after_a_member_of_the_generation_has_changed_or_left_has_no_members() {
+    let mut joined_again = Story::stable(request("a", "range"), request("b", "range"));
+    let _changed = joined_again.join(changed("b"));
+    let mut left = Story::stable(request("a", "range"), request("b", "range"));
+    left.group.leave(left.now, "b").expect("a member");
+    // The members of this generation have no assignments yet.
+    let mut unassigned = Story::formed(vec![request("a", "range"), request("b", "range")]);
+    let _new = unassigned.join(request("c", "range"));
+    for story in [joined_again, left, unassigned] {
+        assert_eq!(story.group.state.name(), "PreparingRebalance");
+        let record = story.group.to_record(0);
+        assert_eq!((record.members.len(), &record.leader, &record.protocol), (0, &None, &None));
+        assert_eq!(record.generation, story.group.generation);
+        let later = Group::from_record("g", record, story.now, &story.memory, &story.names);
+        assert_eq!(later.state.name(), "Empty", "its members join again");
+    }
 }
