@@ -56,8 +56,9 @@ struct Story {
     now: Instant,
     now_ms: i64,
     settings: ShareGroupSettings,
-    /// Initializations fail.
+    /// Initializations fail with this code.
     fails: bool,
+    failure: ErrorCode,
     memory: KeptMemory,
     log: Vec<crate::internal_topics::InternalRecord>,
 }
@@ -81,6 +82,7 @@ impl Story {
                 members_max: 3,
             },
             fails: false,
+            failure: ErrorCode::PolicyViolation,
             memory,
             log: Vec::new(),
         }
@@ -104,8 +106,12 @@ impl Story {
         match outcome? {
             Outcome::Answer(answer) => Ok(answer),
             Outcome::Initialize { places, is_news } => {
-                let done = if self.fails { vec![] } else { places };
-                self.group.finish_initializing(&done);
+                if self.fails {
+                    let failed = places.into_iter().map(|place| (place, self.failure)).collect();
+                    self.group.note_failed(self.settings.heartbeat_interval, &failed);
+                } else {
+                    self.group.finish_initializing(&places);
+                }
                 let answer = self.group.settle(self.now_ms, id, is_news, &self.settings, &self.topics);
                 self.save();
                 answer
@@ -321,6 +327,21 @@ fn an_initialization_that_fails_is_not_tried_again_with_each_heartbeat() {
     assert!(matches!(heartbeat(&mut story), Ok(Outcome::Initialize { places, .. }) if places.len() == 4));
     story.save();
     assert_eq!(story.log.len(), written, "no record");
+}
+
+/// A failure that passes at once left a group without partitions for half a minute.
+#[test]
+fn an_initialization_that_fails_for_a_passing_reason_is_tried_again_after_an_interval() {
+    let mut story = Story::new();
+    (story.fails, story.failure) = (true, ErrorCode::CoordinatorNotAvailable);
+    let epoch = story.join("m1", &["orders"]).epoch;
+    story.fails = false;
+    story.wait(4);
+    let epoch = story.beat("m1", epoch, None).expect("a heartbeat").epoch;
+    assert!(story.group.initialized().is_empty(), "the interval is not over");
+    story.wait(1);
+    story.beat("m1", epoch, None).expect("a heartbeat");
+    assert_eq!(story.group.initialized()[&ORDERS].len(), 4);
 }
 
 /// The partitions were not counted, and 10,000 groups could note 10,000 each.

@@ -125,7 +125,9 @@ impl ShareGroups {
         let mut state = self.lock();
         let entry = state.by_id.get_mut(group_id).filter(|entry| Arc::ptr_eq(&entry.turn, turn));
         if let Some(entry) = entry {
+            let interval = entry.settings(cluster, group_id).heartbeat_interval;
             entry.group.finish_initializing(&ended.done);
+            entry.group.note_failed(interval, &ended.failed);
             if ended.is_note_lost {
                 entry.group.changed.insert(Change::StatePartitions);
             }

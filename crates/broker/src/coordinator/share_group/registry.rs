@@ -408,7 +408,7 @@ impl Entry {
     }
 
     /// The settings of the group, which are read again after a change of any configuration.
-    fn settings(&mut self, cluster: &Cluster, group_id: &str) -> Arc<ShareGroupSettings> {
+    pub(super) fn settings(&mut self, cluster: &Cluster, group_id: &str) -> Arc<ShareGroupSettings> {
         let version = cluster.live.version();
         match &self.settings {
             Some((known, settings)) if *known == version => settings.clone(),

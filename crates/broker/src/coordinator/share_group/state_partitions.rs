@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ottla_protocol::Uuid;
+use ottla_protocol::{ErrorCode, Uuid};
 use tokio::time::Instant;
 
 use super::group::{Change, ShareGroup};
@@ -36,7 +36,7 @@ pub(super) struct StatePartitions {
     pub(super) initializing: BTreeMap<Uuid, TopicPartitions>,
     pub(super) initialized: BTreeMap<Uuid, TopicPartitions>,
     pub(super) deleting: BTreeMap<Uuid, String>,
-    /// The start of each initialization that is under way or has failed.
+    /// The time at which each initialization that is under way or has failed is tried again.
     under_way: BTreeMap<Place, Instant>,
     /// Present since the last look at all subscribed topics.
     pause: Option<Pause>,
@@ -149,7 +149,7 @@ impl ShareGroup {
             }
             let mut partitions = Vec::new();
             for index in (0..count).filter(|index| done.is_none_or(|done| !done.contains(index))) {
-                match states.under_way.get(&(id, index)).map(|since| *since + INITIALIZE_RETRY) {
+                match states.under_way.get(&(id, index)).copied() {
                     Some(retry) if now < retry => {
                         first_retry = Some(first_retry.map_or(retry, |first| first.min(retry)));
                     }
@@ -195,11 +195,11 @@ impl ShareGroup {
             if topic.partitions.insert(index) {
                 self.changed.insert(Change::StatePartitions);
             }
-            self.state_partitions.under_way.insert((id, index), now);
+            self.state_partitions.under_way.insert((id, index), now + INITIALIZE_RETRY);
         }
     }
 
-    /// Takes the results of initializations. Those that failed are tried again as those without a result.
+    /// Takes the initializations that succeeded.
     pub(super) fn finish_initializing(&mut self, initialized: &[Place]) {
         for place in initialized {
             // The topic may be deleted by now.
@@ -211,6 +211,20 @@ impl ShareGroup {
             self.changed.insert(Change::StatePartitions);
         }
         self.count_states();
+    }
+
+    /// Takes the initializations that failed. After a passing failure they are tried again with the first heartbeat that comes
+    /// `heartbeat_interval` after their start, and else as those without a result: `memory.max.bytes` stays used up for long.
+    pub(super) fn note_failed(&mut self, heartbeat_interval: Duration, failed: &BTreeMap<Place, ErrorCode>) {
+        let states = &mut self.state_partitions;
+        let sooner = INITIALIZE_RETRY.saturating_sub(heartbeat_interval);
+        for (place, _) in failed.iter().filter(|(_, code)| code.is_retriable()) {
+            let Some(retry_at) = states.under_way.get_mut(place) else { continue };
+            *retry_at = retry_at.checked_sub(sooner).unwrap_or(*retry_at);
+            if let Some(Pause { until: Some(until), .. }) = &mut states.pause {
+                *until = (*until).min(*retry_at);
+            }
+        }
     }
 
     /// Moves initialized partitions without a state back: the next heartbeat initializes them. An import can leave out the topic of
