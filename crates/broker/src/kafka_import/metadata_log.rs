@@ -136,7 +136,7 @@ impl Reader {
         let version = input.unsigned_varint().map_err(failed)?;
         // The versions of Apache Kafka 4.3. Other kinds of records concern no topic.
         let version_max = match kind {
-            TOPIC | CONFIG | REMOVE_TOPIC | PRODUCER_IDS | BEGIN | END | ABORT => 0,
+            TOPIC | CONFIG | REMOVE_TOPIC | PRODUCER_IDS | BEGIN | END | ABORT | CLEAR_ELIGIBLE => 0,
             PARTITION | PARTITION_CHANGE => 2,
             _ => return Ok(()),
         };
@@ -204,6 +204,7 @@ impl Reader {
                 let (_broker, _epoch) = (input.i32()?, input.i64()?);
                 self.image.next_producer_id = self.image.next_producer_id.max(input.i64()?);
             }
+            CLEAR_ELIGIBLE => self.clear_eligible(&string(input)?.unwrap_or_default()),
             BEGIN => self.before_transaction = Some(Box::new(self.image.clone())),
             END => self.before_transaction = None,
             ABORT => {
@@ -214,6 +215,14 @@ impl Reader {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Clears the eligible replicas of a topic; those of all topics without a name.
+    fn clear_eligible(&mut self, name: &str) {
+        let named = self.image.topics.values_mut().filter(|topic| name.is_empty() || topic.name == name);
+        for partition in named.flat_map(|topic| topic.partitions.values_mut()) {
+            partition.eligible.clear();
+        }
     }
 
     /// The fields that change are tagged.
@@ -260,6 +269,7 @@ const PRODUCER_IDS: u32 = 15;
 const BEGIN: u32 = 23;
 const END: u32 = 24;
 const ABORT: u32 = 25;
+const CLEAR_ELIGIBLE: u32 = 28;
 /// Tags of a `PARTITION_CHANGE`.
 const ISR_TAG: u32 = 0;
 const LEADER_TAG: u32 = 1;
@@ -347,6 +357,24 @@ mod tests {
         assert_eq!((&partition.isr[..], &partition.eligible[..]), (&[][..], &[2][..]));
         let image = read(&[&records[..2], &[change]].concat()).expect("readable");
         assert_eq!(image.topics[&Uuid([7; 16])].partitions[&0].isr, [1]);
+    }
+
+    /// The record was ignored: a replica whose last records may be missing was imported.
+    #[test]
+    fn eligible_replicas_that_are_cleared_may_lead_no_more() {
+        let mut records = Vec::new();
+        for (name, id) in [("orders", 7), ("stock", 8)] {
+            let stopped = [&[0; 4][..], &[id; 16], &[2, 0, 1, 1, 6, 5, 2, 0, 0, 0, 2]].concat();
+            records.extend([topic(name, id), partition(id), frame(5, 2, &stopped)]);
+        }
+        let eligible = |cleared: &str| {
+            let name = [&[cleared.len() as u8 + 1], cleared.as_bytes(), &[0]].concat();
+            let image = read(&[&records[..], &[frame(28, 0, &name)]].concat()).expect("readable");
+            [7, 8].map(|id| image.topics[&Uuid([id; 16])].partitions[&0].eligible.len())
+        };
+        assert_eq!(eligible("unknown"), [1, 1]);
+        assert_eq!(eligible("stock"), [1, 0]);
+        assert_eq!(eligible(""), [0, 0]);
     }
 
     #[test]
