@@ -14,6 +14,7 @@ mod bad_input;
 mod checks;
 mod client_metrics;
 mod client_quotas;
+mod commits_and_deletions;
 mod compaction;
 mod compression_type;
 mod configs;

@@ -55,6 +55,7 @@ impl Api for OffsetCommitRequest {
                 topic.name = name_of(&context, topic.topic_id).unwrap_or_default();
             }
         }
+        let ids = topic_ids(&context, &self);
         let partition = match coordinate(&context, &self.group_id).await {
             Ok(partition) => partition,
             Err(code) => return self.refuse(&context, code),
@@ -86,7 +87,12 @@ impl Api for OffsetCommitRequest {
                 }
             }
         }
-        match cluster.commit_offsets(&partition, &self.group_id, offsets).await {
+        // Under the lock of the log: another thread may have deleted a topic, and its offsets, since.
+        let is_current = || {
+            let is_same = topic_ids(&context, &self) == ids;
+            if is_same { Ok(()) } else { Err(ErrorCode::CoordinatorLoadInProgress) }
+        };
+        match cluster.commit_offsets(&partition, &self.group_id, offsets, is_current).await {
             Ok(()) => respond(self, |topic, partition| check(&context, topic, partition)),
             Err(code) => self.refuse(&context, code),
         }
@@ -95,6 +101,12 @@ impl Api for OffsetCommitRequest {
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> OffsetCommitResponse {
         respond(self, |_, _| code)
     }
+}
+
+/// The id of each topic, if it exists.
+fn topic_ids(context: &RequestContext, request: &OffsetCommitRequest) -> Vec<Option<Uuid>> {
+    let id = |name: &str| context.cluster().topic(name).map(|topic| topic.id);
+    request.topics.iter().map(|topic| id(&topic.name)).collect()
 }
 
 /// The code for a commit of a member if no group has this name. A group that has offsets only has no members.

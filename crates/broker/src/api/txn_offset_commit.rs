@@ -56,10 +56,14 @@ async fn commit(
     approve(request, context, &partition).await?;
     // Again: the member may have left, and topics may be deleted, since the transaction's coordinator was asked.
     check_member(request, context)?;
+    let ids = topic_ids(request, context);
     let codes = check_all(request, context, &ids_before);
     let offsets = offsets_of(request, &codes, cluster.clock.now_ms());
-    // Again, under the lock of the log: the transaction may have ended since it was approved.
+    // Again, under the lock of the log: the transaction may have ended since it was approved, and another thread may have deleted a topic.
     let is_open = || {
+        if topic_ids(request, context) != ids {
+            return Err(ErrorCode::CoordinatorLoadInProgress);
+        }
         let at = TopicPartition { topic: partition.topic.clone(), index: partition.index };
         let identity = ProducerIdentity { id: producer.id, epoch: producer.epoch };
         cluster.check_open(&request.transactional_id, identity, &at).map_err(code_of_denial)

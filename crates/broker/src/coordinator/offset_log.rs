@@ -25,12 +25,13 @@ impl Cluster {
     ///
     /// # Errors
     /// INVALID_COMMIT_OFFSET_SIZE if they are too many for one batch, POLICY_VIOLATION if `memory.max.bytes` has no room for
-    /// them.
+    /// them, and the error of `is_current`, which is called under the lock of the log.
     pub(crate) async fn commit_offsets(
         self: &Arc<Self>,
         partition: &Arc<Partition>,
         group: &str,
         offsets: Vec<(At, Committed)>,
+        is_current: impl FnOnce() -> Result<(), ErrorCode>,
     ) -> Result<(), ErrorCode> {
         if offsets.is_empty() {
             return Ok(());
@@ -41,7 +42,8 @@ impl Cluster {
         let records = records_of(group, &offsets, batch_bytes_max(partition))?;
         let reserved = self.offsets.reserve(group, None, &offsets).map_err(|bytes| no_room(group, bytes))?;
         let apply = |base_offset| self.offsets.commit(group, base_offset, offsets);
-        let (written, ()) = self.write_internal(partition, &records, None, apply).map_err(commit_code)?;
+        let written = self.write_verified(partition, &records, None, is_current, apply);
+        let (written, ()) = written.map_err(commit_code)?;
         drop(reserved);
         self.await_written(&written).await
     }
@@ -106,18 +108,20 @@ impl Cluster {
     }
 
     /// Removes every group's offsets of a topic, durably: a topic of the same name starts without any. Those of one group that cannot be
-    /// written stop no others. Blocks.
+    /// written stop no others. The topic is not found any more. Blocks.
     ///
     /// # Errors
     /// The first offset that cannot be removed. Those of an offline partition are not known: a start that can read them removes them.
     pub(crate) fn forget_topic(&self, topic: &str) -> Result<(), OpenError> {
         let mut first_error = Ok(());
+        let partitions = self.topic(TOPIC.name()).map(|topic| topic.partitions.clone()).unwrap_or_default();
+        // Commits that have found the topic hold the lock until they are applied.
+        partitions.iter().for_each(|partition| drop(partition.log()));
         for (group, which) in self.offsets.of_topic(topic) {
             if let Some(partition) = self.internal_partition(TOPIC, &group) {
                 first_error = first_error.and(self.forget_offsets(&partition, &group, &which));
             }
         }
-        let partitions = self.topic(TOPIC.name()).map(|topic| topic.partitions.clone()).unwrap_or_default();
         if let Some(partition) = partitions.iter().find(|partition| partition.unavailable().is_some()) {
             first_error = first_error.and(Err(LogError::Io {
                 dir: format!("{}-{}", partition.topic, partition.index),
