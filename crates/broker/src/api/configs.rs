@@ -91,7 +91,7 @@ fn replace(cluster: &Cluster, resource: ReplaceResource, dry_run: bool) -> Resul
         }
     }
     match kind {
-        TOPIC => cluster.configure_topic(&name, |_| topic_config(&values), dry_run),
+        TOPIC => cluster.configure_topic(&name, |before| topic_config(before, &values), dry_run),
         BROKER | GROUP | CLIENT_METRICS => {
             check_broker(cluster, kind, &name)?;
             cluster.configure_resource(kind, &name, |_| Ok(values), dry_run)
@@ -140,7 +140,8 @@ fn alter(cluster: &Cluster, resource: AlterConfigsResource, dry_run: bool) -> Re
         TOPIC => {
             let defaults = cluster.topic_defaults();
             let change = |config: &TopicConfig| {
-                topic_config(&changed(Scope::Topic, config.values(), changes, defaults.values())?)
+                let values = changed(Scope::Topic, config.values(), changes, defaults.values())?;
+                topic_config(config, &values)
             };
             cluster.configure_topic(&name, change, dry_run)
         }
@@ -170,9 +171,13 @@ fn check_broker(cluster: &Cluster, kind: i8, name: &str) -> Result<(), Refusal> 
     Err((ErrorCode::InvalidRequest, reason))
 }
 
-fn topic_config(values: &Values) -> Result<TopicConfig, Refusal> {
-    let mut config = TopicConfig::default();
-    for (name, value) in values {
+/// The settings of a topic. Values that it has are not checked again: earlier versions allowed longer ones.
+fn topic_config(before: &TopicConfig, values: &Values) -> Result<TopicConfig, Refusal> {
+    let (kept, set): (Vec<_>, Vec<_>) =
+        values.iter().partition(|(name, value)| before.values().get(*name) == Some(*value));
+    let kept = kept.into_iter().map(|(name, value)| (name.clone(), value.clone()));
+    let mut config = TopicConfig::from_values(kept.collect());
+    for (name, value) in set {
         config.set(name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
     Ok(config)
@@ -248,4 +253,21 @@ pub(super) fn no_such_kind(kind: i8) -> Refusal {
         "resources of kind {kind} have no settings here: use topics (2), brokers (4), client metrics (16), groups (32)"
     );
     (ErrorCode::InvalidRequest, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All changes of a topic failed if an earlier version had stored a number with very many zeros.
+    #[test]
+    fn a_stored_value_that_is_too_long_now_stays_until_it_changes() {
+        let long = format!("{}2000", "0".repeat(100));
+        let mut values = Values::from([("retention.ms".to_owned(), long)]);
+        let before = TopicConfig::from_values(values.clone());
+        values.insert("segment.ms".to_owned(), "5000".to_owned());
+        let config = topic_config(&before, &values).expect("allowed");
+        assert_eq!(config.values(), &values);
+        assert!(topic_config(&TopicConfig::default(), &values).is_err(), "a new value is checked");
+    }
 }
