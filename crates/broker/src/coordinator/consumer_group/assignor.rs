@@ -58,22 +58,38 @@ fn range(members: &[Candidate], topics: &BTreeMap<Uuid, i32>) -> Vec<BTreeSet<Pl
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by_key(|at| (members[*at].instance_id.is_none(), members[*at].instance_id.as_deref(), *at));
     let mut targets = vec![BTreeSet::new(); members.len()];
+    let is_same = members.iter().all(|member| member.topics == members[0].topics);
+    let mut of_topic = Vec::new();
     for (topic, partitions) in topics {
-        let subscribers: Vec<usize> =
-            order.iter().copied().filter(|at| members[*at].topics.contains(topic)).collect();
-        if subscribers.is_empty() {
+        // With equal subscriptions, the subscribers of a topic are all members or none.
+        if is_same && members.first().is_none_or(|member| !member.topics.contains(topic)) {
             continue;
         }
-        let count = subscribers.len() as i32;
-        let (share, extra) = (partitions / count, partitions % count);
-        let mut next = 0;
-        for (index, member) in subscribers.into_iter().enumerate() {
-            let end = next + share + i32::from((index as i32) < extra);
-            targets[member].extend((next..end).map(|partition| (*topic, partition)));
-            next = end;
-        }
+        let subscribers = if is_same {
+            &order
+        } else {
+            of_topic.clear();
+            of_topic.extend(order.iter().copied().filter(|at| members[*at].topics.contains(topic)));
+            &of_topic
+        };
+        assign_ranges((*topic, *partitions), subscribers, &mut targets);
     }
     targets
+}
+
+/// Assigns the partitions of a topic. With fewer partitions than subscribers, the last ones get none.
+fn assign_ranges((topic, partitions): (Uuid, i32), subscribers: &[usize], targets: &mut [BTreeSet<Place>]) {
+    let count = (subscribers.len() as i32).max(1);
+    let (share, extra) = (partitions / count, partitions % count);
+    let mut next = 0;
+    for (index, member) in subscribers.iter().enumerate() {
+        if next == partitions {
+            break;
+        }
+        let end = next + share + i32::from((index as i32) < extra);
+        targets[*member].extend((next..end).map(|partition| (topic, partition)));
+        next = end;
+    }
 }
 
 fn uniform(members: &[Candidate], topics: &BTreeMap<Uuid, i32>) -> Vec<BTreeSet<Place>> {
@@ -190,6 +206,22 @@ mod tests {
         };
         assert_eq!((of_topic(1, TOPICS[0]), of_topic(0, TOPICS[0])), (vec![0, 1, 2], vec![3, 4]));
         assert_eq!(of_topic(1, TOPICS[1]), vec![0, 1, 2]);
+    }
+
+    /// The members were filtered for each topic, and each of them got a range of it, also an empty one.
+    #[test]
+    fn range_with_equal_subscriptions_assigns_as_with_different_ones() {
+        let topics: BTreeMap<Uuid, i32> = [(TOPICS[0], 2), (TOPICS[1], 7)].into();
+        let mut members = vec![candidate(&TOPICS, &[]), candidate(&TOPICS, &[]), candidate(&TOPICS, &[])];
+        let of_equal = assign(Assignor::Range, &members, &topics);
+        let counts = |targets: &[BTreeSet<Place>], topic: Uuid| -> Vec<usize> {
+            targets.iter().map(|target| target.iter().filter(|place| place.0 == topic).count()).collect()
+        };
+        assert_eq!(counts(&of_equal, TOPICS[0]), [1, 1, 0]);
+        assert_eq!(counts(&of_equal, TOPICS[1]), [3, 2, 2]);
+        members.push(candidate(&[], &[]));
+        assert_eq!(assign(Assignor::Range, &members, &topics)[..3], of_equal);
+        assert!(assign(Assignor::Range, &[], &topics).is_empty());
     }
 
     #[test]
