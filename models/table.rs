@@ -99,13 +99,13 @@ pub(crate) const MODELS: &[Model] = &[
             Weakened { name: "without_the_second_look", from: "is_pending() && self.begin()", to: "false" },
             Weakened {
                 name: "with_an_early_look",
-                from: "self.0.store(false, Ordering::Release);",
-                to: "let pending = is_pending(); self.0.store(false, Ordering::Release); let is_pending = || pending;",
+                from: "self.is_taken.store(false, Ordering::Release);",
+                to: "let pending = is_pending(); self.is_taken.store(false, Ordering::Release); let is_pending = || pending;",
             },
             Weakened {
                 name: "with_two_steps",
-                from: "!self.0.swap(true, Ordering::AcqRel)",
-                to: "!self.0.load(Ordering::Acquire) && { self.0.store(true, Ordering::Release); true }",
+                from: "!self.is_taken.swap(true, Ordering::AcqRel)",
+                to: "!self.is_taken.load(Ordering::Acquire) && { self.is_taken.store(true, Ordering::Release); true }",
             },
         ],
     },
