@@ -88,7 +88,8 @@ pub enum CompactionError {
         /// The directory of the log.
         dir: String,
     },
-    /// A batch is damaged. The log can be compacted up to its segment until its partition is repaired or its records are deleted.
+    /// A batch is damaged. Until its partition is repaired or its records are deleted, the log can be compacted up to its segment, or not at
+    /// all if the segment was cleaned before.
     #[error("log {dir}: cannot be compacted: {file} is damaged at position {position}: {reason}")]
     Damaged {
         /// The directory of the log that has the damage.

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::group::{Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
+use super::group::{Change, Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
 use super::initialization::{Initialization, StateTurn};
 use super::records::StoredShareGroup;
 use super::settings::settings_of;
@@ -349,7 +349,8 @@ impl Cluster {
         self.share_leader.forget_topic(topic);
         let mut concerned = Vec::new();
         for (group_id, entry) in &mut self.share_groups.lock().by_id {
-            if entry.group.forget_topic(topic) {
+            // A removal that could not be written earlier is written now.
+            if entry.group.forget_topic(topic) || entry.group.changed.contains(&Change::StatePartitions) {
                 concerned.push(group_id.clone());
             }
         }
