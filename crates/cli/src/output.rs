@@ -27,8 +27,13 @@ impl Output {
 
 /// Prints a text.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Prints bytes that need not be UTF-8.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = Output::new();
-    output.write(text.as_bytes())?;
+    output.write(bytes)?;
     output.flush()
 }
 

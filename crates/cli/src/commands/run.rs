@@ -15,7 +15,7 @@ use crate::bench::parse_order;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::{Failure, remember_operation};
 use crate::metrics::MetricsArgs;
-use crate::output::{counted, note, print};
+use crate::output::{counted, note, print_bytes};
 use crate::signals::Signals;
 use crate::topic_args::{topic_name, topic_or_regex};
 use crate::warnings;
@@ -210,8 +210,11 @@ fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure
     if let Some(failures) = args.breaker {
         builder = builder.circuit_breaker(failures, Duration::from_millis(args.breaker_pause_ms));
     }
-    let feed =
-        ChildSettings { command: args.command.clone(), json: args.json, print: args.print.then_some(print) };
+    let feed = ChildSettings {
+        command: args.command.clone(),
+        json: args.json,
+        print: args.print.then_some(print_bytes),
+    };
     if mode == Mode::MultiAsync {
         let each = |_| {
             let mut child = Child::new(feed.clone());

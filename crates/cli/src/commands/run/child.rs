@@ -36,7 +36,7 @@ pub(super) struct ChildSettings {
     pub(super) print: Option<Print>,
 }
 
-pub(super) type Print = fn(&str) -> Result<(), crate::failure::Failure>;
+pub(super) type Print = fn(&[u8]) -> Result<(), crate::failure::Failure>;
 
 /// The result of a record.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Running {
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
     /// The result of a long line, which was read while the line was written.
-    answered: Option<io::Result<String>>,
+    answered: Option<io::Result<Vec<u8>>>,
     /// `true` after the process's first result.
     has_result: bool,
     /// The size of the last line that was written; 0 before the first one.
@@ -246,7 +246,7 @@ impl Running {
         }
         let read = self.answered.take().unwrap_or_else(|| read_answer(&mut self.from));
         let answer = match read {
-            Ok(answer) if answer.ends_with('\n') => answer,
+            Ok(answer) if answer.ends_with(b"\n") => answer,
             Ok(_) => {
                 pending.lines.push_front(Line::Written(0));
                 return Err(self.ended("it exited without a result"));
@@ -257,7 +257,7 @@ impl Running {
             }
         };
         self.has_result = true;
-        if let Some(reason) = failed(answer.trim_end()) {
+        if let Some(reason) = failed(answer.trim_ascii_end()) {
             results.push(LineResult::Failed(Failure::new(reason)));
             return Ok(());
         }
@@ -354,20 +354,22 @@ impl Running {
     }
 }
 
-/// A line of results; without its end if the process has exited.
-fn read_answer(from: &mut BufReader<ChildStdout>) -> io::Result<String> {
-    let mut answer = String::new();
-    from.read_line(&mut answer)?;
+/// A line of results, which need not be UTF-8; without its end if the process has exited.
+fn read_answer(from: &mut BufReader<ChildStdout>) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    from.read_until(b'\n', &mut answer)?;
     Ok(answer)
 }
 
 /// The reason of a failed result.
-fn failed(answer: &str) -> Option<String> {
-    if let Some(reason) = answer.strip_prefix("error") {
+fn failed(answer: &[u8]) -> Option<String> {
+    if let Some(reason) = answer.strip_prefix(b"error") {
+        let reason = String::from_utf8_lossy(reason);
         return Some(reason.trim_start_matches([':', ' ']).to_owned());
     }
-    let object =
-        answer.starts_with('{').then(|| serde_json::from_str::<serde_json::Value>(answer).ok())??;
+    // An error whose text is not UTF-8 is an error, too.
+    let text = answer.starts_with(b"{").then(|| String::from_utf8_lossy(answer))?;
+    let object: serde_json::Value = serde_json::from_str(&text).ok()?;
     let error = object.get("error").filter(|error| !error.is_null())?;
     Some(error.as_str().map_or_else(|| error.to_string(), str::to_owned))
 }
@@ -384,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_result_that_cannot_be_printed_keeps_its_place_and_is_fatal() {
-        fn full(_: &str) -> Result<(), crate::failure::Failure> {
+        fn full(_: &[u8]) -> Result<(), crate::failure::Failure> {
             Err(crate::failure::Failure::output(&io::ErrorKind::StorageFull.into()))
         }
         let (mut running, settings) = shell("while read line; do echo ok; done", Some(full));
@@ -475,6 +477,20 @@ mod tests {
         assert!(matches!(&results[..], [LineResult::Done, LineResult::Done]), "{results:?}");
     }
 
+    /// Such a line failed the record, which was handled, and ended the program.
+    #[test]
+    fn a_result_need_not_be_utf8() {
+        let (mut running, settings) = shell("exec cat", None);
+        let (mut pending, mut results) = (PendingLines::default(), Vec::new());
+        for line in [&b"caf\xe9\n"[..], b"second\n", b"error: caf\xe9\n", b"{\"error\":\"caf\xe9\"}\n"] {
+            running.write(line).expect("written");
+            pending.push_written(line.len());
+            running.read_result(&settings, &mut pending, &mut results).expect("a result");
+        }
+        let done: Vec<bool> = results.iter().map(|result| matches!(result, LineResult::Done)).collect();
+        assert_eq!(done, [true, true, false, false], "{results:?}");
+    }
+
     #[test]
     fn error_results_are_recognised() {
         for (answer, expected) in [
@@ -487,7 +503,7 @@ mod tests {
             ("{\"error\":{\"code\":3}}", Some("{\"code\":3}")),
             ("{not json", None),
         ] {
-            assert_eq!(failed(answer).as_deref(), expected, "{answer}");
+            assert_eq!(failed(answer.as_bytes()).as_deref(), expected, "{answer}");
         }
     }
 }
