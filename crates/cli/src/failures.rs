@@ -1,12 +1,14 @@
 //! Failures of a command for several topics or groups.
 
 use crate::failure::Failure;
-use crate::output::note;
+use crate::output::{note, print};
 
 /// The failures of a command that continues after one. Each is printed: the last one by `main`, with the exit code.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     last: Option<Failure>,
+    /// The failure of standard output. It does not end the command, whose other changes are still to be made.
+    output: Option<Failure>,
 }
 
 impl Failures {
@@ -16,8 +18,18 @@ impl Failures {
         }
     }
 
-    /// Returns the last failure.
+    /// Prints a result, unless standard output has failed.
+    pub(crate) fn print(&mut self, text: &str) {
+        if self.output.is_none() {
+            self.output = print(text).err();
+        }
+    }
+
+    /// Returns the last failure. That of standard output is the least: a closed one is a success.
     pub(crate) fn result(self) -> Result<(), Failure> {
-        self.last.map_or(Ok(()), Err)
+        if let (Some(_), Some(output @ Failure::Failed(_))) = (&self.last, &self.output) {
+            note(&format!("ottla: {output}"));
+        }
+        self.last.or(self.output).map_or(Ok(()), Err)
     }
 }

@@ -18,7 +18,7 @@ use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::failures::Failures;
 use crate::listing::{Format, OutputArgs};
-use crate::output::{counted, print};
+use crate::output::counted;
 use crate::partition_args::offsets;
 use crate::printable::printable;
 use crate::table::Table;
@@ -95,7 +95,7 @@ async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Fa
         }
         text += &described;
     }
-    print(&text)?;
+    failures.print(&text);
     failures.result()
 }
 
@@ -280,7 +280,7 @@ async fn delete(admin: &Admin, groups: &[String]) -> Result<(), Failure> {
     let mut failures = Failures::default();
     for group in groups {
         match admin.delete_groups(&[group]).await {
-            Ok(()) => print(&format!("deleted {group}\n"))?,
+            Ok(()) => failures.print(&format!("deleted {group}\n")),
             Err(error) if error.broker_code() == Some(ErrorCode::NonEmptyGroup) => {
                 failures.push(not_empty(admin, group, error).await);
             }

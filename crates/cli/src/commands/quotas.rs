@@ -80,7 +80,7 @@ pub(crate) fn run(quotas: &Quotas) -> Result<(), Failure> {
             Quotas::List { entity, output, connect } => list(&admin(connect).await?, entity, *output).await,
             Quotas::Set { entity, quotas, connect } => {
                 let changes = quotas.iter().map(|(name, value)| (name.clone(), Some(*value)));
-                alter(&admin(connect).await?, entity.entity()?, changes.collect()).await
+                print(&alter(&admin(connect).await?, entity.entity()?, changes.collect()).await?)
             }
             Quotas::Delete { entity, quotas, connect } => {
                 delete(&admin(connect).await?, entity, quotas).await
@@ -154,17 +154,20 @@ async fn delete(admin: &Admin, entity: &EntityArgs, quotas: &[String]) -> Result
     }
     if !there.is_empty() {
         let changes = there.into_iter().map(|name| (name.clone(), None)).collect();
-        alter(admin, named, changes).await?;
+        match alter(admin, named, changes).await {
+            Ok(text) => failures.print(&text),
+            Err(failure) => failures.push(failure),
+        }
     }
     failures.result()
 }
 
-/// Sets quotas, or deletes those without a value.
+/// Sets quotas, or deletes those without a value. Returns the text to print.
 async fn alter(
     admin: &Admin,
     entity: QuotaEntity,
     changes: Vec<(String, Option<f64>)>,
-) -> Result<(), Failure> {
+) -> Result<String, Failure> {
     let text: String = changes
         .iter()
         .map(|(name, value)| match value {
@@ -176,5 +179,5 @@ async fn alter(
     for (_, altered) in admin.alter_client_quotas(&[alteration], Timeouts::default()).await? {
         altered?;
     }
-    print(&text)
+    Ok(text)
 }

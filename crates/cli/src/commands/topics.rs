@@ -190,7 +190,7 @@ async fn describe(
             text += &format!("{}={}\n", printable(&entry.name), printable(&value));
         }
     }
-    print(&text)?;
+    failures.print(&text);
     failures.result()
 }
 
@@ -245,11 +245,11 @@ async fn create(admin: &Admin, topics: &[NewTopic], if_not_exists: bool) -> Resu
     let mut failures = Failures::default();
     for topic in topics {
         match admin.create_topics(std::slice::from_ref(topic)).await {
-            Ok(()) => print(&format!("created {}\n", topic.name))?,
+            Ok(()) => failures.print(&format!("created {}\n", topic.name)),
             Err(ottla_client::Error::Broker {
                 code: ottla_client::ErrorCode::TopicAlreadyExists, ..
             }) if if_not_exists => {
-                print(&format!("{} exists\n", topic.name))?;
+                failures.print(&format!("{} exists\n", topic.name));
             }
             Err(error) => failures.push(error),
         }
@@ -261,7 +261,7 @@ async fn delete(admin: &Admin, topics: &TopicArgs) -> Result<(), Failure> {
     let mut failures = Failures::default();
     for name in topics.names() {
         match admin.delete_topics(&[name]).await {
-            Ok(()) => print(&format!("deleted {name}\n"))?,
+            Ok(()) => failures.print(&format!("deleted {name}\n")),
             Err(error) => failures.push(error),
         }
     }

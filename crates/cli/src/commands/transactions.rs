@@ -140,7 +140,7 @@ async fn describe(admin: &Admin, ids: &[String], output: OutputArgs) -> Result<(
             Err(error) => failures.push(failure(&id, error)),
         }
     }
-    listing.print(output.output)?;
+    failures.print(&listing.render(output.output));
     failures.result()
 }
 
@@ -184,7 +184,7 @@ async fn abort(args: &AbortArgs) -> Result<(), Failure> {
                 found.state
             ))),
             Ok(_) => match admin.terminate_transaction(&id, Timeouts::default()).await {
-                Ok(()) => print(&format!("aborted the transaction of {id}\n"))?,
+                Ok(()) => failures.print(&format!("aborted the transaction of {id}\n")),
                 Err(error) => failures.push(error),
             },
         }

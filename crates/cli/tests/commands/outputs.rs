@@ -1,4 +1,4 @@
-//! `ottla consume` of a group: records that the output did not accept are not committed.
+//! Outputs that are closed or full: records that they did not accept are not committed, and changes are made nevertheless.
 
 use std::io::{BufRead, BufReader};
 use std::process::Command;
@@ -150,4 +150,31 @@ fn records_of_a_share_group_for_a_full_disk_stay_for_other_members() {
     }
     let args = ["consume", "orders", "-G", "sharers", "--share", "-c", "3"];
     assert_eq!(at(&broker, &args, "").succeeded().stdout, "1\n2\n3\n");
+}
+
+/// The first line that was not printed ended the command, with success: the other changes were not made.
+#[test]
+fn changes_are_made_although_the_output_is_closed() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    let unread = |args: &[&str]| {
+        let (command, _stdin, stdout) =
+            Running::start_with_pipes(&mut command(&[args, &["-b", &servers]].concat()));
+        drop(stdout);
+        command.wait()
+    };
+    let topics = || at(&broker, &["topics", "list"], "").succeeded().stdout;
+    unread(&["topics", "create", "a", "b", "c"]).succeeded();
+    assert_eq!(topics(), "a\nb\nc\norders\n");
+    // A failure of one of them is no success.
+    unread(&["topics", "delete", "a", "none", "b"]).failed(1, &["topic `none` does not exist"]);
+    assert_eq!(topics(), "c\norders\n");
+    fill(&broker, "1\n2\n");
+    for group in ["readers", "writers"] {
+        at(&broker, &["consume", "orders", "-G", group, "-e"], "").succeeded();
+    }
+    unread(&["groups", "reset-offsets", "readers", "--to", "beginning", "--execute"]).succeeded();
+    assert_eq!(committed(&broker), 0);
+    unread(&["groups", "delete", "readers", "writers"]).succeeded();
+    assert_eq!(at(&broker, &["groups", "list", "--output", "json"], "").succeeded().stdout, "");
 }

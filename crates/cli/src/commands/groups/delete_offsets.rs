@@ -50,7 +50,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             Err(error) => failures.push(error),
         }
     }
-    listing.print(args.listing.format())?;
+    failures.print(&listing.render(args.listing.format()));
     failures.result()
 }
 

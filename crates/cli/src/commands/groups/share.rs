@@ -77,8 +77,9 @@ pub(super) async fn delete_offsets(
             listing.row([json!(&*at.topic), json!(at.partition), json!(result.is_ok())]);
         }
     }
-    listing.print(format)?;
-    Ok(deleted.into_iter().try_for_each(|(_, result)| result)?)
+    let printed = listing.print(format);
+    deleted.into_iter().try_for_each(|(_, result)| result)?;
+    printed
 }
 
 /// The offsets of the partitions that have a start offset.

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::failures::Failures;
 use crate::listing::{Format, Listing, ListingArgs};
-use crate::output::{note, print};
+use crate::output::note;
 use crate::properties::key_value;
 use crate::topic_args::TopicArgs;
 
@@ -93,7 +93,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             ]);
         }
     }
-    listing.print(args.listing.format())?;
+    failures.print(&listing.render(args.listing.format()));
     failures.result()
 }
 
@@ -114,7 +114,7 @@ async fn change(
             Ok(()) if args.dry_run => note(&format!("dry run: the changes of {} are valid", resource.name)),
             // With JSON, standard output has only objects.
             Ok(()) if args.listing.format() == Format::Json => note(&format!("changed {}", resource.name)),
-            Ok(()) => print(&format!("changed {}\n", resource.name))?,
+            Ok(()) => failures.print(&format!("changed {}\n", resource.name)),
             Err(error) => {
                 failures.push(failure(&resource, error));
                 failed.push(resource.name);

@@ -56,8 +56,8 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    listing.print(args.listing.format())?;
     let mut failures = Failures::default();
+    failures.print(&listing.render(args.listing.format()));
     for (at, error) in failed {
         failures.push(failure(&admin, &at, new.get(&at).copied(), error).await);
     }
