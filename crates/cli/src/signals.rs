@@ -1,7 +1,7 @@
 //! SIGINT and SIGTERM.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -51,9 +51,16 @@ impl Interrupt {
     /// Starts to handle signals. The second signal ends the process.
     pub(crate) fn watch() -> Result<Self, Failure> {
         Self::watch_and(|signal| {
-            // Blocks this thread, which has no other work.
-            let second = runtime().and_then(|runtime| runtime.block_on(async { interrupted().await }));
-            std::process::exit(i32::from(128 + second.unwrap_or(signal)));
+            std::process::exit(i32::from(128 + signal_after(signal)));
+        })
+    }
+
+    /// Starts to handle signals around work that must end. The first signal is recorded; a second one ends the process, and so
+    /// does the first one after the work.
+    pub(crate) fn watch_until(done: Arc<AtomicBool>) -> Result<Self, Failure> {
+        Self::watch_and(move |first| {
+            let last = if done.load(Ordering::SeqCst) { first } else { signal_after(first) };
+            std::process::exit(i32::from(128 + last));
         })
     }
 
@@ -68,7 +75,7 @@ impl Interrupt {
         };
         let watch = move || {
             if let Ok(signal) = runtime.block_on(watching) {
-                noted.signal.store(signal, Ordering::Relaxed);
+                noted.signal.store(signal, Ordering::SeqCst);
                 act(signal);
             }
         };
@@ -84,11 +91,17 @@ impl Interrupt {
 
     /// Returns [`Failure::Interrupted`] after a signal.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        match self.signal.load(Ordering::Relaxed) {
+        match self.signal.load(Ordering::SeqCst) {
             0 => Ok(()),
             signal => Err(Failure::Interrupted(signal)),
         }
     }
+}
+
+/// Waits for another signal. Blocks the thread, which has no other work.
+fn signal_after(first: u8) -> u8 {
+    let second = runtime().and_then(|runtime| runtime.block_on(async { interrupted().await }));
+    second.unwrap_or(first)
 }
 
 const INT: u8 = 2;

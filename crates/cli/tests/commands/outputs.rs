@@ -152,6 +152,27 @@ fn records_of_a_share_group_for_a_full_disk_stay_for_other_members() {
     assert_eq!(at(&broker, &args, "").succeeded().stdout, "1\n2\n3\n");
 }
 
+/// The topic stayed, with its records.
+#[test]
+fn a_doctor_without_a_reader_deletes_its_topic() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    let topics = || at(&broker, &["topics", "list"], "").succeeded().stdout;
+    let args = ["doctor", "--write", "-b", &servers];
+    let (doctor, _stdin, stdout) = Running::start_with_pipes(&mut command(&args));
+    let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("readable"));
+    lines.find(|line| line.contains(" create-topic ")).expect("a step");
+    drop(lines);
+    let ended = doctor.wait();
+    assert_eq!(topics(), "orders\n", "{ended:?}");
+    // A signal ends it after the deletion, or comes after the end.
+    let mut doctor = Running::start(&mut command(&args), "");
+    doctor.until("writing", PATIENCE, |it| it.stdout().contains(" create-topic "));
+    doctor.signal(Signal::INT);
+    let ended = doctor.wait();
+    assert_eq!(topics(), "orders\n", "{ended:?}");
+}
+
 /// The first line that was not printed ended the command, with success: the other changes were not made.
 #[test]
 fn changes_are_made_although_the_output_is_closed() {

@@ -1,5 +1,7 @@
 //! Round trips of records: produced, acknowledged, fetched.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
@@ -19,6 +21,7 @@ use super::report::{Report, Status, Step, millis};
 use super::{Args, Measurements};
 use crate::failure::Failure;
 use crate::output::counted;
+use crate::signals::Interrupt;
 use crate::time::now_ms;
 
 /// Number of records to write, one at a time.
@@ -121,31 +124,40 @@ pub(super) fn examine(
             ));
         }
         let topic = format!("ottla-doctor-{:x}", now_ms());
-        if change(report, "create-topic", &topic, || create(any, settings, &topic))? {
-            round_trips(&topic, true, cluster, settings, report, measurements)?;
-            change(report, "delete-topic", &topic, || delete(any, settings, &topic))?;
+        let done = Arc::new(AtomicBool::new(false));
+        let interrupt = Interrupt::watch_until(done.clone())?;
+        let (created, mut seen) = change(report, "create-topic", &topic, || create(any, settings, &topic));
+        if created {
+            seen = seen
+                .and_then(|()| interrupt.check())
+                .and_then(|()| round_trips(&topic, true, cluster, settings, report, measurements));
+            // The topic is temporary also if standard output fails, or a signal ends the command.
+            let (_, deleted) = change(report, "delete-topic", &topic, || delete(any, settings, &topic));
+            seen = seen.and(deleted);
         }
-        return Ok(());
+        done.store(true, Ordering::SeqCst);
+        interrupt.check()?;
+        return seen;
     };
     round_trips(topic, args.write, cluster, settings, report, measurements)
 }
 
-/// Runs a step that changes the cluster. Returns `true` if it succeeded.
+/// Runs a step that changes the cluster, and reports it. Returns `true` if it succeeded.
 fn change(
     report: &mut Report,
     name: &'static str,
     topic: &str,
     run: impl FnOnce() -> Result<(), RecordsError>,
-) -> Result<bool, Failure> {
+) -> (bool, Result<(), Failure>) {
     let watch = Stopwatch::start();
     let result = run();
     let step = Step::new(name, topic).took(watch.elapsed());
     let done = result.is_ok();
-    report.add(match result {
+    let reported = report.add(match result {
         Ok(()) => step,
         Err(wrong) => wrong.add_to(step),
-    })?;
-    Ok(done)
+    });
+    (done, reported)
 }
 
 fn create(at: &Reachable, settings: &ProbeSettings, topic: &str) -> Result<(), RecordsError> {
