@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ottla_client::{Admin, ErrorCode, FoundOffset, KeyedResults, OffsetAt, TopicPartition};
+use ottla_client::{
+    Admin, DescribeOptions, ErrorCode, FoundOffset, KeyedResults, OffsetAt, TopicDescription, TopicPartition,
+};
 
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::time;
 use crate::topic_args::topic_name;
 
@@ -79,6 +82,89 @@ pub(crate) async fn offsets(
         offsets.extend(existing(admin.list_offsets_each(&ask).await?)?);
     }
     Ok(offsets)
+}
+
+/// The end offsets of partitions, for a listing.
+#[derive(Debug, Default)]
+pub(crate) struct KnownEnds {
+    ends: BTreeMap<TopicPartition, i64>,
+    unknown: BTreeSet<TopicPartition>,
+}
+
+impl KnownEnds {
+    /// Looks up the end offsets. A partition without a leader, or whose leader refuses, is a failure that does not hide the others. One
+    /// that does not exist has no end.
+    pub(crate) async fn of(
+        admin: &Admin,
+        partitions: &BTreeSet<TopicPartition>,
+        failures: &mut Failures,
+    ) -> Result<Self, Failure> {
+        let mut names: Vec<&str> = partitions.iter().map(|at| &*at.topic).collect();
+        names.dedup();
+        let described = admin.describe_topics_with(&names, DescribeOptions::default()).await?;
+        let mut known = Self::default();
+        let mut ask = Vec::new();
+        for (name, topic) in described.topics {
+            let of_topic = partitions.iter().filter(|at| *at.topic == *name);
+            match topic {
+                Ok(topic) => {
+                    let (led, without): (Vec<_>, Vec<_>) =
+                        of_topic.partition(|at| !has_no_leader(&topic, at));
+                    ask.extend(led.into_iter().map(|at| (at.clone(), OffsetAt::Latest)));
+                    if let Some(failure) = without_leader(&name, &without) {
+                        failures.push(failure);
+                        known.unknown.extend(without.into_iter().cloned());
+                    }
+                }
+                Err(error) if error.broker_code() == Some(ErrorCode::UnknownTopicOrPartition) => {}
+                Err(error) => {
+                    failures.push(error);
+                    known.unknown.extend(of_topic.cloned());
+                }
+            }
+        }
+        if ask.is_empty() {
+            return Ok(known);
+        }
+        for (at, found) in admin.list_offsets_each(&ask).await? {
+            match found {
+                Ok(found) => {
+                    known.ends.insert(at, found.offset);
+                }
+                Err(error) if error.broker_code() == Some(ErrorCode::UnknownTopicOrPartition) => {}
+                Err(error) => {
+                    failures.push(error);
+                    known.unknown.insert(at);
+                }
+            }
+        }
+        Ok(known)
+    }
+
+    /// The end offset of a partition; `None` if it does not exist, or the offset is unknown.
+    pub(crate) fn end(&self, at: &TopicPartition) -> Option<i64> {
+        self.ends.get(at).copied()
+    }
+
+    /// Returns `true` for a partition whose end offset could not be looked up.
+    pub(crate) fn is_unknown(&self, at: &TopicPartition) -> bool {
+        self.unknown.contains(at)
+    }
+}
+
+fn has_no_leader(topic: &TopicDescription, at: &TopicPartition) -> bool {
+    topic.partitions.iter().any(|found| found.partition == at.partition && found.leader.is_none())
+}
+
+/// The failure for partitions of a topic without a leader.
+fn without_leader(topic: &str, partitions: &[&TopicPartition]) -> Option<Failure> {
+    let numbers: Vec<String> = partitions.iter().map(|at| at.partition.to_string()).collect();
+    let text = match numbers.as_slice() {
+        [] => return None,
+        [number] => format!("partition {number} has no leader: its end offset is unknown"),
+        numbers => format!("partitions {} have no leader: their end offsets are unknown", numbers.join(", ")),
+    };
+    Some(Failure::failed(format!("topic `{topic}` {text}")))
 }
 
 /// The offsets of the partitions that exist.

@@ -9,8 +9,7 @@ mod share;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_client::{
-    Admin, Error, ErrorCode, GroupDescription, MemberDescription, OffsetAt, ShareGroupDescription,
-    TopicPartition,
+    Admin, Error, ErrorCode, GroupDescription, MemberDescription, ShareGroupDescription, TopicPartition,
 };
 use serde_json::{Value, json};
 
@@ -19,7 +18,7 @@ use crate::failure::Failure;
 use crate::failures::Failures;
 use crate::listing::{Format, OutputArgs};
 use crate::output::counted;
-use crate::partition_args::offsets;
+use crate::partition_args::KnownEnds;
 use crate::printable::printable;
 use crate::table::Table;
 
@@ -79,7 +78,7 @@ async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Fa
     let mut text = String::new();
     let mut failures = Failures::default();
     for name in groups {
-        let described = match describe_one(admin, name, json).await {
+        let described = match describe_one(admin, name, json, &mut failures).await {
             Ok(described) => described,
             Err(failure) => {
                 failures.push(failure);
@@ -99,12 +98,17 @@ async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Fa
     failures.result()
 }
 
-async fn describe_one(admin: &Admin, name: &str, json: bool) -> Result<String, Failure> {
+async fn describe_one(
+    admin: &Admin,
+    name: &str,
+    json: bool,
+    failures: &mut Failures,
+) -> Result<String, Failure> {
     match find(admin, name).await? {
         None => Err(unknown(name)),
-        Some(Group::Share(group)) => share::describe(admin, &group, json).await,
+        Some(Group::Share(group)) => share::describe(admin, &group, json, failures).await,
         Some(Group::Committing(group)) => {
-            let lags = Lags::of(admin, &group).await?;
+            let lags = Lags::of(admin, &group, failures).await?;
             Ok(if json { to_json(&group, &lags).to_string() } else { to_text(&group, &lags) })
         }
     }
@@ -165,14 +169,14 @@ struct Lag {
 }
 
 impl Lag {
-    /// The number of records after the committed offset, or `None` without a committed offset or a topic.
+    /// The number of records after the committed offset, or `None` without a committed offset or an end.
     fn records(&self) -> Option<i64> {
         self.committed.zip(self.end).map(|(committed, end)| (end - committed).max(0))
     }
 }
 
 impl Lags {
-    async fn of(admin: &Admin, group: &GroupDescription) -> Result<Self, Failure> {
+    async fn of(admin: &Admin, group: &GroupDescription, failures: &mut Failures) -> Result<Self, Failure> {
         let committed = admin.group_offsets(&group.group, None).await?;
         let owners: BTreeMap<&TopicPartition, usize> = group
             .members
@@ -182,10 +186,10 @@ impl Lags {
             .collect();
         let mut partitions: BTreeSet<TopicPartition> = committed.keys().cloned().collect();
         partitions.extend(owners.keys().map(|at| (*at).clone()));
-        let ends = offsets(admin, &partitions, OffsetAt::Latest).await?;
+        let ends = KnownEnds::of(admin, &partitions, failures).await?;
         let lag = |at: TopicPartition| Lag {
             committed: committed.get(&at).copied(),
-            end: ends.get(&at).copied(),
+            end: ends.end(&at),
             owner: owners.get(&at).copied(),
             at,
         };
@@ -199,15 +203,19 @@ impl Lags {
     }
 
     fn total_text(&self) -> String {
-        let (count, unknown) =
-            (self.partitions.len(), self.partitions.iter().filter(|lag| lag.records().is_none()).count());
+        let count = self.partitions.len();
+        let unknown = self.partitions.iter().filter(|lag| lag.records().is_none()).count();
+        let all_uncommitted =
+            self.partitions.iter().all(|lag| lag.records().is_some() || lag.committed.is_none());
         match self.total() {
-            None => "total lag unknown: the group has no committed offsets\n".into(),
+            None if all_uncommitted => "total lag unknown: the group has no committed offsets\n".into(),
+            None => "total lag unknown\n".into(),
             Some(total) if unknown == 0 => format!("total lag {total}\n"),
             Some(total) => format!(
-                "total lag {total} in {} of {}; unknown in {unknown} without a committed offset\n",
+                "total lag {total} in {} of {}; unknown in {unknown}{}\n",
                 count - unknown,
-                counted(count as u64, "partition")
+                counted(count as u64, "partition"),
+                if all_uncommitted { " without a committed offset" } else { "" }
             ),
         }
     }

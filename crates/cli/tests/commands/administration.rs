@@ -247,6 +247,30 @@ fn groups_are_listed_with_their_lag() {
     assert_eq!(objects(&broker, &["groups", "list", "--type", "classic"]).len(), 2);
 }
 
+/// After 30 seconds, the commands failed and printed no group.
+#[test]
+fn a_partition_without_a_leader_hides_no_group() {
+    let broker = Broker::builder().memory().topic("orders", 2).topic("other", 1).spawn().expect("a broker");
+    fill(&broker, "1\n2\n3\n");
+    at(&broker, &["consume", "orders", "-G", "readers", "-e"], "").succeeded();
+    at(&broker, &["produce", "other"], "1\n").succeeded();
+    at(&broker, &["consume", "other", "-G", "sound", "-e"], "").succeeded();
+    // Both partitions have a committed offset.
+    let reset = ["groups", "reset-offsets", "readers", "-t", "orders", "--to", "beginning", "--execute"];
+    at(&broker, &reset, "").succeeded();
+    assert!(broker.cluster().set_leader("orders", 1, -1));
+    let unknown = "topic `orders` partition 1 has no leader: its end offset is unknown";
+    let listed = at(&broker, &["groups", "list", "--output", "json"], "").failed(1, &[unknown]);
+    let groups = listed.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lags: BTreeMap<String, Value> =
+        groups.map(|group| (group["group"].to_string(), group["lag"].clone())).collect();
+    let expected = [("\"readers\"".to_owned(), Value::Null), ("\"sound\"".to_owned(), json!(0))];
+    assert_eq!(lags, BTreeMap::from(expected));
+    let described = at(&broker, &["groups", "describe", "sound", "readers"], "").failed(1, &[unknown]);
+    assert!(described.stdout.contains("total lag 0\n"), "{}", described.stdout);
+    assert!(described.stdout.contains(" in 1 of 2 partitions; unknown in 1\n"), "{}", described.stdout);
+}
+
 #[test]
 fn committed_offsets_of_a_topic_are_deleted() {
     let broker = broker(2);

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ottla_client::{Admin, GroupFilter, GroupListing, OffsetAt, Timeouts, TopicPartition};
+use ottla_client::{Admin, GroupFilter, GroupListing, Timeouts, TopicPartition};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::share;
 use crate::choices::{group_state, group_type};
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Listing, ListingArgs};
 use crate::output::note;
-use crate::partition_args::offsets;
+use crate::partition_args::KnownEnds;
 
 /// Groups whose offsets are fetched at a time.
 const AT_ONCE: usize = 16;
@@ -20,7 +21,8 @@ const SHARE: &str = "share";
 
 /// Prints every group with its state, type and lag
 ///
-/// The lag is the sum over the partitions with a committed offset, or a start offset of a share group. Without any, it is unknown. Example:
+/// The lag is the sum over the partitions with a committed offset, or a start offset of a share group. Without any, or if a
+/// partition has no leader, it is unknown. Example:
 /// `ottla groups list --state stable`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -41,8 +43,9 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     let admin = args.listing.admin().await?;
     let filter = GroupFilter { states: args.state.clone(), kinds: args.kind.clone() };
     let listed = admin.list_groups_with(filter, Timeouts::default()).await?;
-    let (lags, unread) =
-        if args.no_lag { (BTreeMap::new(), None) } else { lags(&admin, &listed.groups).await? };
+    let mut failures = Failures::default();
+    let lags =
+        if args.no_lag { BTreeMap::new() } else { lags(&admin, &listed.groups, &mut failures).await? };
     let mut listing = Listing::new(["group", "state", "type", "protocol", "coordinator", "lag"]);
     let known = |text: String| if text.is_empty() { Value::Null } else { text.into() };
     for group in listed.groups {
@@ -56,21 +59,21 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             lag,
         ]);
     }
-    listing.print(args.listing.format())?;
-    let mut errors = listed.errors.into_iter();
-    let Some((node, first)) = errors.next() else { return unread.map_or(Ok(()), Err) };
-    note(&format!("ottla: the groups of node {node} are missing"));
-    errors.for_each(|(node, error)| note(&format!("ottla: the groups of node {node} are missing: {error}")));
-    Err(first.into())
+    failures.print(&listing.render(args.listing.format()));
+    for (node, error) in listed.errors {
+        note(&format!("ottla: the groups of node {node} are missing"));
+        failures.push(error);
+    }
+    failures.result()
 }
 
-/// The lag of each group that has offsets, and the failure for a group whose offsets cannot be fetched: it does not
-/// hide the others.
+/// The lag of each group that has offsets. A group whose offsets cannot be fetched, or a partition without a leader, is a failure
+/// that does not hide the others.
 async fn lags(
     admin: &Admin,
     groups: &[GroupListing],
-) -> Result<(BTreeMap<String, i64>, Option<Failure>), Failure> {
-    let mut unread = None;
+    failures: &mut Failures,
+) -> Result<BTreeMap<String, i64>, Failure> {
     let mut committed = Vec::with_capacity(groups.len());
     let mut lags = BTreeMap::new();
     let mut asking = JoinSet::new();
@@ -96,20 +99,24 @@ async fn lags(
             Ok(Progress::Lag(lag)) => lags.extend(lag.map(|lag| (name, lag))),
             Err(error) => {
                 note(&format!("ottla: the lag of group `{name}` is unknown"));
-                unread.get_or_insert(error.into());
+                failures.push(error);
             }
         }
     }
     let partitions: BTreeSet<TopicPartition> =
         committed.iter().flat_map(|(_, offsets)| offsets.keys().cloned()).collect();
-    let ends = offsets(admin, &partitions, OffsetAt::Latest).await?;
+    let ends = KnownEnds::of(admin, &partitions, failures).await?;
     let lag = |(name, offsets): (String, BTreeMap<TopicPartition, i64>)| {
+        // The sum of the others would be too small.
+        if offsets.keys().any(|at| ends.is_unknown(at)) {
+            return None;
+        }
         // A deleted topic has no end.
-        let lags = offsets.iter().filter_map(|(at, offset)| Some((ends.get(at)? - offset).max(0)));
+        let lags = offsets.iter().filter_map(|(at, offset)| Some((ends.end(at)? - offset).max(0)));
         lags.reduce(i64::saturating_add).map(|lag| (name, lag))
     };
     lags.extend(committed.into_iter().filter_map(lag));
-    Ok((lags, unread))
+    Ok(lags)
 }
 
 /// The progress of a group, as the coordinator reports it.

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_client::{
-    Admin, Error, OffsetAt, ShareGroupDescription, ShareGroupOffset, ShareMemberDescription, Timeouts,
-    TopicPartition,
+    Admin, Error, ShareGroupDescription, ShareGroupOffset, ShareMemberDescription, Timeouts, TopicPartition,
 };
 use serde_json::{Value, json};
 
 use super::or_dash;
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::listing::{Format, Listing};
 use crate::output::counted;
-use crate::partition_args::{TopicAndPartition, offsets};
+use crate::partition_args::{KnownEnds, TopicAndPartition};
 use crate::printable::printable;
 use crate::table::Table;
 
@@ -21,8 +21,9 @@ pub(super) async fn describe(
     admin: &Admin,
     group: &ShareGroupDescription,
     json: bool,
+    failures: &mut Failures,
 ) -> Result<String, Failure> {
-    let partitions = partitions(admin, group).await?;
+    let partitions = partitions(admin, group, failures).await?;
     Ok(if json { to_json(group, &partitions).to_string() } else { to_text(group, &partitions) })
 }
 
@@ -101,6 +102,7 @@ struct SharePartition<'a> {
 async fn partitions<'a>(
     admin: &Admin,
     group: &'a ShareGroupDescription,
+    failures: &mut Failures,
 ) -> Result<Vec<SharePartition<'a>>, Failure> {
     let known = known(admin, &group.group).await?;
     let mut members: BTreeMap<&TopicPartition, Vec<&ShareMemberDescription>> = BTreeMap::new();
@@ -111,11 +113,11 @@ async fn partitions<'a>(
     }
     let all: BTreeSet<TopicPartition> =
         known.keys().chain(members.keys().copied()).map(TopicPartition::clone).collect();
-    let ends = offsets(admin, &all, OffsetAt::Latest).await?;
+    let ends = KnownEnds::of(admin, &all, failures).await?;
     let partition = |at: TopicPartition| SharePartition {
         start: known.get(&at).map(|known| known.start_offset),
         lag: known.get(&at).and_then(|known| known.lag),
-        end: ends.get(&at).copied(),
+        end: ends.end(&at),
         members: members.remove(&at).unwrap_or_default(),
         at,
     };
