@@ -73,7 +73,7 @@ fn broker_refused(what: &str, code: ErrorCode) -> String {
             .map(|topic| format!("{topic} does not exist: `ottla topics list` prints the topics")),
         ErrorCode::GroupIdNotFound => thing("group")
             .map(|group| format!("{group} does not exist: `ottla groups list` prints the groups")),
-        code if is_forbidden(code) => Some(format!("{what}: {code}; {}", missing_acl(what))),
+        code if is_forbidden(code) => Some(format!("{what}: {code}; {}", missing_acl(what, code))),
         _ => None,
     }
     .unwrap_or_else(|| format!("{what}: {code}"))
@@ -82,10 +82,10 @@ fn broker_refused(what: &str, code: ErrorCode) -> String {
 /// The user who logs in, for the remedy of a missing permission.
 static USER: OnceLock<String> = OnceLock::new();
 
-/// The operation of the command on its topic.
+/// The operation of the command on its topics, groups or transactional ids.
 static OPERATION: OnceLock<&str> = OnceLock::new();
 
-/// Remembers the operation that the command needs on its topic.
+/// Remembers the operation that the command needs on its topics, groups or transactional ids. It allows DESCRIBE as well.
 pub(crate) fn remember_operation(operation: &'static str) {
     let _first = OPERATION.set(operation);
 }
@@ -107,38 +107,87 @@ pub(crate) fn is_forbidden(code: ErrorCode) -> bool {
 }
 
 /// The remedy of a missing permission for the call that `what` describes.
-pub(crate) fn missing_acl(what: &str) -> String {
+pub(crate) fn missing_acl(what: &str, code: ErrorCode) -> String {
     let user = USER.get().map_or("ANONYMOUS", String::as_str);
-    // The first words of the client's texts.
-    let calls = [
-        ("creat", "create"),
-        ("delet", "delete"),
-        ("changing", "alter"),
-        ("settings of", "describe-configs"),
-        ("Fetch", "read"),
-        ("JoinGroup", "read"),
-        ("Produce", "write"),
-    ];
-    let operation = calls.iter().find(|(call, _)| what.starts_with(call)).map(|(_, operation)| *operation);
-    let operation = operation.or(OPERATION.get().copied()).unwrap_or("describe");
-    let resource = resource_option(what);
-    format!(
-        "user `{user}` needs an ACL: `ottla acls add --principal User:{user} --operation {operation} {resource}`"
-    )
+    match needed_operation(what, code).zip(resource_option(what, code)) {
+        Some((operation, resource)) => format!(
+            "user `{user}` needs an ACL: `ottla acls add --principal User:{user} --operation {operation} {resource}`"
+        ),
+        // A wrong command would give away rights in vain.
+        None => format!("user `{user}` needs an ACL for this"),
+    }
 }
 
-/// The option of `ottla acls add` for the topic or group that a text names.
-fn resource_option(text: &str) -> String {
-    let named = |noun: &str| {
+/// The operations that calls need on the kind of resource that the code names. A call is known by the first words of the client's
+/// texts.
+static NEEDED: [(ErrorCode, &str, &str); 28] = [
+    (ErrorCode::TopicAuthorizationFailed, "creating topic", "create"),
+    (ErrorCode::TopicAuthorizationFailed, "deleting topic", "delete"),
+    (ErrorCode::TopicAuthorizationFailed, "deleting records", "delete"),
+    (ErrorCode::TopicAuthorizationFailed, "giving topic", "alter"),
+    (ErrorCode::TopicAuthorizationFailed, "changing", "alter-configs"),
+    (ErrorCode::TopicAuthorizationFailed, "settings of", "describe-configs"),
+    (ErrorCode::TopicAuthorizationFailed, "producers of", "read"),
+    (ErrorCode::TopicAuthorizationFailed, "offset of", "read"),
+    (ErrorCode::TopicAuthorizationFailed, "deleting the offset", "read"),
+    (ErrorCode::TopicAuthorizationFailed, "Fetch", "read"),
+    (ErrorCode::TopicAuthorizationFailed, "Produce", "write"),
+    (ErrorCode::GroupAuthorizationFailed, "deleting", "delete"),
+    (ErrorCode::GroupAuthorizationFailed, "changing", "alter-configs"),
+    (ErrorCode::GroupAuthorizationFailed, "settings of", "describe-configs"),
+    (ErrorCode::GroupAuthorizationFailed, "offset of", "read"),
+    (ErrorCode::GroupAuthorizationFailed, "JoinGroup", "read"),
+    (ErrorCode::TransactionalIdAuthorizationFailed, "aborting the transaction", "write"),
+    (ErrorCode::ClusterAuthorizationFailed, "creating the rule", "alter"),
+    (ErrorCode::ClusterAuthorizationFailed, "deleting", "alter"),
+    (ErrorCode::ClusterAuthorizationFailed, "access rules", "describe"),
+    (ErrorCode::ClusterAuthorizationFailed, "changing", "alter-configs"),
+    (ErrorCode::ClusterAuthorizationFailed, "settings of", "describe-configs"),
+    (ErrorCode::ClusterAuthorizationFailed, "quotas of", "alter-configs"),
+    (ErrorCode::ClusterAuthorizationFailed, "client quotas", "describe-configs"),
+    (ErrorCode::ClusterAuthorizationFailed, "SCRAM credentials of user", "alter"),
+    (ErrorCode::ClusterAuthorizationFailed, "SCRAM credentials", "describe"),
+    (ErrorCode::ClusterAuthorizationFailed, "aborting the transaction", "alter"),
+    (ErrorCode::ClusterAuthorizationFailed, "log directories", "describe"),
+];
+
+/// The operation that the call needs: its own, or that of the command on its topics, groups and transactional ids.
+fn needed_operation(what: &str, code: ErrorCode) -> Option<&'static str> {
+    let call = NEEDED.iter().find(|(about, call, _)| *about == code && what.starts_with(call));
+    match call {
+        Some((_, _, operation)) => Some(*operation),
+        None if code == ErrorCode::ClusterAuthorizationFailed => None,
+        None => Some(OPERATION.get().copied().unwrap_or("describe")),
+    }
+}
+
+/// The option of `ottla acls add` for the resource that the code is about, if the text names it.
+fn resource_option(text: &str, code: ErrorCode) -> Option<String> {
+    let quoted = |noun: &str| {
         let (_, rest) = text.split_once(&format!("{noun} `"))?;
-        Some(format!("--{noun} {}", rest.split_once('`')?.0))
+        Some(rest.split_once('`')?.0)
     };
     // Resources with configs have their type in upper case: `changing TOPIC orders`.
-    let config = || {
-        let (_, rest) = text.split_once("TOPIC ")?;
-        Some(format!("--topic {}", rest.split([':', ' ']).next()?))
-    };
-    named("topic").or_else(|| named("group")).or_else(config).unwrap_or_else(|| "--cluster".to_owned())
+    let config = |kind: &str| text.split_once(kind)?.1.split([':', ' ']).next();
+    match code {
+        ErrorCode::TopicAuthorizationFailed => {
+            // `offset of group `billing` at orders-0`.
+            let partition =
+                || Some(text.split_once("` at ")?.1.split([':', ' ']).next()?.rsplit_once('-')?.0);
+            let topic = quoted("topic").or_else(|| config("TOPIC ")).or_else(partition)?;
+            Some(format!("--topic {topic}"))
+        }
+        ErrorCode::GroupAuthorizationFailed => {
+            let group = quoted("group").or_else(|| config("GROUP "))?;
+            Some(format!("--group {group}"))
+        }
+        ErrorCode::TransactionalIdAuthorizationFailed => {
+            let names = ["transactional id", "transactional.id", "transaction of"];
+            Some(format!("--transactional-id {}", names.into_iter().find_map(quoted)?))
+        }
+        ErrorCode::ClusterAuthorizationFailed => Some("--cluster".to_owned()),
+        _ => None,
+    }
 }
 
 /// Adds the options of this program to the properties that an error about TLS or SASL names.
@@ -190,11 +239,13 @@ impl From<ottla_client::Error> for Failure {
             error @ (ottla_client::Error::Tls { .. } | ottla_client::Error::Authentication { .. }) => {
                 Self::Failed(with_options(&error.to_string()))
             }
-            error if error.broker_code().is_some_and(is_forbidden) => {
+            error => {
                 let text = error.to_string();
-                Self::Failed(format!("{text}; {}", missing_acl(&text)))
+                Self::Failed(match error.broker_code().filter(|code| is_forbidden(*code)) {
+                    Some(code) => format!("{text}; {}", missing_acl(&text, code)),
+                    None => text,
+                })
             }
-            error => Self::Failed(error.to_string()),
         }
     }
 }
@@ -239,9 +290,36 @@ mod tests {
         let text = broker_refused("creating topic `deleted`", ErrorCode::TopicAuthorizationFailed);
         assert!(text.ends_with("--operation create --topic deleted`"), "{text}");
         let text = broker_refused("changing TOPIC orders", ErrorCode::TopicAuthorizationFailed);
-        assert!(text.ends_with("--operation alter --topic orders`"), "{text}");
-        let text = broker_refused("listing ACLs", ErrorCode::ClusterAuthorizationFailed);
+        assert!(text.ends_with("--operation alter-configs --topic orders`"), "{text}");
+        let text = broker_refused("access rules", ErrorCode::ClusterAuthorizationFailed);
         assert!(text.ends_with("--operation describe --cluster`"), "{text}");
+    }
+
+    /// The operation was that of another call, and the resource the first that the text named.
+    #[test]
+    fn the_acl_is_one_of_the_resource_that_the_code_is_about() {
+        let topic = ErrorCode::TopicAuthorizationFailed;
+        let (group, cluster) = (ErrorCode::GroupAuthorizationFailed, ErrorCode::ClusterAuthorizationFailed);
+        let id = ErrorCode::TransactionalIdAuthorizationFailed;
+        for (what, code, acl) in [
+            ("giving topic `a` 3 partitions", topic, "alter --topic a`"),
+            ("offset of group `g` at a-b-0", topic, "read --topic a-b`"),
+            ("offset of group `g` at a-b-0", group, "read --group g`"),
+            ("deleting the offsets of share group `g` in topic `a`", topic, "read --topic a`"),
+            ("deleting offsets of group `g`", group, "delete --group g`"),
+            ("coordinator of group `g`", group, "describe --group g`"),
+            ("transactional id `t`", id, "describe --transactional-id t`"),
+            ("aborting the transaction of `t`", id, "write --transactional-id t`"),
+            ("aborting the transaction of producer 1 in topic `a` partition 0", cluster, "alter --cluster`"),
+            ("SCRAM credentials of user `u`", cluster, "alter --cluster`"),
+            ("SCRAM credentials", cluster, "describe --cluster`"),
+            ("quotas of user u", cluster, "alter-configs --cluster`"),
+        ] {
+            let text = broker_refused(what, code);
+            assert!(text.ends_with(&format!(" --operation {acl}")), "{text}");
+        }
+        let text = broker_refused("another call", cluster);
+        assert!(text.ends_with("needs an ACL for this"), "{text}");
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn refusal(error: &ProduceError) -> String {
         ),
         ProduceErrorKind::Broker { code, .. } if is_forbidden(*code) => {
             let text = error.to_string();
-            format!("{text}; {}", missing_acl(&text))
+            format!("{text}; {}", missing_acl(&text, *code))
         }
         _ => error.to_string(),
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::choices::transaction_state;
 use crate::connect::{ConnectArgs, admin, runtime};
-use crate::failure::Failure;
+use crate::failure::{Failure, remember_operation};
 use crate::failures::Failures;
 use crate::listing::{Listing, OutputArgs};
 use crate::output::{note, print};
@@ -173,6 +173,7 @@ async fn abort(args: &AbortArgs) -> Result<(), Failure> {
     if let (Some(hanging), Some(producer_id)) = (&args.hanging, args.producer_id) {
         return abort_hanging(&admin, hanging, producer_id).await;
     }
+    remember_operation("write");
     let ids: Vec<&str> = args.ids.iter().map(String::as_str).collect();
     // An id that does not exist would be created, and a producer without a transaction fenced.
     let mut failures = Failures::default();

@@ -84,6 +84,45 @@ fn users_are_added_listed_and_deleted() {
     end(broker);
 }
 
+/// The commands gave other rights, for instance on the cluster, and the next attempt failed as before.
+#[test]
+fn the_commands_that_a_missing_permission_names_help() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("secure");
+    let (broker, _) = start(&["--secure", directory.to_str().expect("UTF-8"), "--topic", "orders"]);
+    let admin = |args: &[&str]| with(&directory, "admin.properties", args, "");
+    let file = scratch.path().join("password");
+    std::fs::write(&file, "s3cret\n").expect("written");
+    let file = file.to_str().expect("UTF-8");
+    admin(&["users", "add", "alice", "--password-file", file]).succeeded();
+    let login = ["-X", "sasl.username=alice", "-X", "sasl.password=s3cret"];
+    for args in [
+        "topics create new",
+        "topics configs orders --set retention.ms=3600000",
+        "topics alter orders --partitions 2",
+        "groups reset-offsets billing -t orders --to beginning --create --execute",
+        "quotas set --user bo producer_byte_rate=1000000",
+        "acls add --principal User:bo --operation read -t orders",
+        &format!("users add bo --password-file {file}"),
+    ] {
+        let words: Vec<&str> = args.split(' ').collect();
+        let mut given: Vec<String> = Vec::new();
+        loop {
+            let ended = with(&directory, "client.properties", &[&words[..], &login[..]].concat(), "");
+            if ended.status.success() {
+                break;
+            }
+            let ended = ended.failed(1, &["user `alice` needs an ACL: `ottla acls add "]);
+            let command = ended.stderr.split('`').find(|part| part.starts_with("ottla acls add "));
+            let command = command.expect("a command").to_owned();
+            assert!(!given.contains(&command), "{args}: {ended:?}");
+            admin(&command.split(' ').skip(1).collect::<Vec<_>>()).succeeded();
+            given.push(command);
+        }
+    }
+    end(broker);
+}
+
 #[test]
 fn a_login_needs_no_file_of_properties() {
     let scratch = tempfile::tempdir().expect("a directory");

@@ -6,7 +6,7 @@ use ottla_client::{Admin, OffsetAt, TopicPartition};
 
 use super::{Group, find, has_members, or_dash, share, unknown};
 use crate::connect::{ConnectArgs, admin};
-use crate::failure::Failure;
+use crate::failure::{Failure, remember_operation};
 use crate::output::{counted, note, print};
 use crate::partition_args::{
     Target, TopicAndPartition, offsets, parse_target, partitions_of, topic_and_partition,
@@ -71,6 +71,9 @@ impl Args {
 }
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    if args.execute {
+        remember_operation("read");
+    }
     let admin = admin(&args.connect).await?;
     let kind = check_group(&admin, args).await?;
     let committed = match kind {
