@@ -49,7 +49,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<Property>, Failure> {
     parse(&text, &path.display().to_string()).map_err(Failure::Usage)
 }
 
-/// Parses `key=value`, and Java's `key: value`, `key value`, comments and continued lines.
+/// Parses `key=value`, and Java's `key: value`, `key value`, escapes, comments and continued lines.
 fn parse(text: &str, file: &str) -> Result<Vec<Property>, String> {
     let mut properties = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -65,15 +65,64 @@ fn parse(text: &str, file: &str) -> Result<Vec<Property>, String> {
             line.push_str(next.trim());
         }
         let at = format!("{file}:{}", number + 1);
-        let Some(split) = line.find(|c: char| c == '=' || c == ':' || c.is_whitespace()) else {
+        let mut is_escaped = false;
+        let split = line.find(|c: char| {
+            let separates = !is_escaped && (c == '=' || c == ':' || c.is_whitespace());
+            is_escaped = c == '\\' && !is_escaped;
+            separates
+        });
+        let Some(split) = split else {
             return Err(format!("{at}: `{line}` does not have the form key=value"));
         };
         let (name, rest) = line.split_at(split);
         let rest = rest.trim_start();
         let value = rest.strip_prefix(['=', ':']).unwrap_or(rest).trim();
-        properties.push(Property { name: name.to_owned(), value: value.to_owned(), at: Some(at) });
+        properties.push(Property { name: unescaped(name), value: unescaped(value), at: Some(at) });
     }
     Ok(properties)
+}
+
+/// Decodes the escapes that Java writes. Other backslashes stay, which patterns in kcat's files have.
+fn unescaped(text: &str) -> String {
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        let (letter, bytes) = escape(after).unwrap_or(('\\', 0));
+        decoded.push_str(before);
+        decoded.push(letter);
+        rest = &after[bytes..];
+    }
+    decoded + rest
+}
+
+/// The letter of an escape, and the number of its bytes after the backslash.
+fn escape(after: &str) -> Option<(char, usize)> {
+    let letter = match after.as_bytes().first()? {
+        b't' => '\t',
+        b'n' => '\n',
+        b'r' => '\r',
+        b'f' => '\u{c}',
+        byte @ (b'\\' | b':' | b'=' | b'#' | b'!' | b' ') => char::from(*byte),
+        b'u' => return utf16_escape(after),
+        _ => return None,
+    };
+    Some((letter, 1))
+}
+
+/// The letter of `u00e9`, or of a pair of UTF-16 as in `ud83d\ude00`.
+fn utf16_escape(after: &str) -> Option<(char, usize)> {
+    let unit = |from: usize| {
+        let digits = after.get(from..from + 4)?;
+        let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if is_hex { u16::from_str_radix(digits, 16).ok() } else { None }
+    };
+    let first = unit(1)?;
+    if let Some(letter) = char::from_u32(first.into()) {
+        return Some((letter, 5));
+    }
+    let second = if after.get(5..7) == Some("\\u") { unit(7)? } else { return None };
+    let letter = char::decode_utf16([first, second]).next()?.ok()?;
+    Some((letter, 11))
 }
 
 /// The properties of `--config` and `-X`, in the order in which they apply.
@@ -103,6 +152,21 @@ mod tests {
             ("client.id", "me"),
             ("group.id", "g"),
             ("bootstrap.servers", "a:1,b:2"),
+        ];
+        assert_eq!(pairs(text), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    /// A file that Java's `Properties.store` had written gave `host\:9092` as the server and a wrong password.
+    #[test]
+    fn escapes_are_decoded_as_java_does() {
+        let text = "bootstrap.servers=host\\:9092\nsasl.password=a\\=b\\\\c\\!\\#\n\\u0061\\ b\\==\\ t\\t\\u00e9\n\
+                    pair=\\ud83d\\ude00.\npattern=^a\\.b\\user\\ud83d\n";
+        let expected = [
+            ("bootstrap.servers", "host:9092"),
+            ("sasl.password", "a=b\\c!#"),
+            ("a b=", " t\té"),
+            ("pair", "\u{1f600}."),
+            ("pattern", "^a\\.b\\user\\ud83d"),
         ];
         assert_eq!(pairs(text), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
