@@ -31,6 +31,8 @@ pub(crate) enum Log {
     /// Appends lines to a log, which is created if it is missing
     Append(AppendArgs),
     /// Prints a log; also one that a broker or another process is writing
+    ///
+    /// Records of open and aborted transactions are printed, too, and markers of transactions are not.
     Tail(TailArgs),
     /// Checks the data directory of a stopped broker, and with --accept-loss repairs it
     ///

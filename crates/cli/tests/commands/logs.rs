@@ -2,7 +2,11 @@
 
 use std::io::Write;
 
-use crate::support::{PATIENCE, Running, command, ottla};
+use ottla_broker::Broker;
+use serde_json::json;
+
+use crate::administration::open_transaction;
+use crate::support::{PATIENCE, Running, at, command, ottla};
 
 /// The rest of the segment was skipped, and the command succeeded.
 #[test]
@@ -23,6 +27,27 @@ fn a_damaged_end_of_a_segment_before_others_is_reported() {
     let ended =
         ottla(&["log", "tail", path], "").failed(1, &["00000000000000000000.log", "are not a whole batch"]);
     assert_eq!(ended.stdout, "1\n2\n3\n");
+}
+
+/// The marker was a line of four bytes, and in JSON the topic was `my-orders-1`, partition 0.
+#[test]
+fn a_partition_of_a_broker_is_printed_without_markers_and_with_its_name() {
+    let data = tempfile::tempdir().expect("a directory");
+    let broker = Broker::builder().data_dir(data.path()).topic("orders", 1).topic("my-orders", 2);
+    let broker = broker.spawn().expect("a broker");
+    let producer = open_transaction(&broker, "billing");
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    // A consumer gets the record after the marker is written.
+    assert_eq!(at(&broker, &["consume", "orders", "-c", "1"], "").succeeded().stdout, "1\n");
+    at(&broker, &["produce", "my-orders", "-p", "1"], "a\n").succeeded();
+    drop((producer, broker));
+    let tail = |name: &str, more: &[&str]| {
+        let dir = data.path().join(name);
+        ottla(&[&["log", "tail", dir.to_str().expect("UTF-8")], more].concat(), "").succeeded().stdout
+    };
+    assert_eq!(tail("orders-0", &[]), "1\n");
+    let json: serde_json::Value = serde_json::from_str(&tail("my-orders-1", &["--json"])).expect("JSON");
+    assert_eq!((&json["topic"], &json["partition"]), (&json!("my-orders"), &json!(1)));
 }
 
 /// Earlier, lines waited for 64 KiB of them or for the end of the input.

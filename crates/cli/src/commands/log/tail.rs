@@ -43,12 +43,17 @@ async fn print(args: &TailArgs, interrupt: &Interrupt, output: &mut StoppableOut
     let mut tail = SegmentTail::open(&args.dir, args.from)?;
     let mut stop = Box::pin(interrupted());
     let mut text = Vec::new();
-    let topic = args.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let name = args.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let (topic, partition) = topic_and_partition(&name);
     loop {
         while let Some(batch) = tail.next()? {
             if interrupt.is_set() {
                 output.flush()?;
                 return interrupt.check();
+            }
+            // Consumers do not see the markers of transactions either.
+            if BatchHeader::parse(&batch).is_ok_and(|header| header.is_control()) {
+                continue;
             }
             let records = Records::of_batch(&batch, DECOMPRESSED_BYTES_MAX)
                 .map_err(|error| Failure::failed(format!("{}: {error}", tail.path.display())))?;
@@ -60,8 +65,8 @@ async fn print(args: &TailArgs, interrupt: &Interrupt, output: &mut StoppableOut
                 }
                 text.clear();
                 let shown = Shown {
-                    topic: &topic,
-                    partition: 0,
+                    topic,
+                    partition,
                     offset: record.offset,
                     timestamp_ms: record.timestamp,
                     key: record.key,
@@ -79,6 +84,13 @@ async fn print(args: &TailArgs, interrupt: &Interrupt, output: &mut StoppableOut
             () = watch.changed() => {}
         }
     }
+}
+
+/// The topic and the partition of a directory's name, as in `orders-0`. A bare log has partition 0.
+fn topic_and_partition(name: &str) -> (&str, i32) {
+    let split = name.rsplit_once('-').and_then(|(topic, number)| Some((topic, number.parse::<u32>().ok()?)));
+    let named = split.and_then(|(topic, number)| Some((topic, i32::try_from(number).ok()?)));
+    named.unwrap_or((name, 0))
 }
 
 /// Reads segment files without opening the log, because another process may be writing it.
