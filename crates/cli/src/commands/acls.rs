@@ -28,7 +28,8 @@ pub(crate) enum Acls {
     Add(AddArgs),
     /// Deletes ACLs, and prints them
     ///
-    /// At least one condition is required; `--all` deletes every ACL. Example:
+    /// At least one condition is required; `--all` deletes every ACL. The name of a resource is that of the ACL itself, unless there is
+    /// `--prefixed` or `--matching`. Example:
     /// `ottla acls delete --topic orders --principal User:anna`
     Delete {
         #[command(flatten)]
@@ -92,6 +93,9 @@ pub(crate) struct ResourceArgs {
 pub(crate) struct FilterArgs {
     #[command(flatten)]
     resources: ResourceArgs,
+    /// Only ACLs whose names are no prefixes
+    #[arg(long, conflicts_with_all = ["prefixed", "matching"])]
+    literal: bool,
     /// Only ACLs whose names are prefixes
     #[arg(long, conflicts_with = "matching")]
     prefixed: bool,
@@ -107,6 +111,12 @@ pub(crate) struct FilterArgs {
     /// Only ACLs with this operation
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     operation: Option<AclOperation>,
+    /// Only ACLs that allow their operation
+    #[arg(long, conflicts_with = "deny")]
+    allow: bool,
+    /// Only ACLs that deny their operation
+    #[arg(long)]
+    deny: bool,
 }
 
 fn operation(text: &str) -> Result<AclOperation, String> {
@@ -129,7 +139,7 @@ pub(crate) fn run(acls: &Acls) -> Result<(), Failure> {
                 if filter.is_empty() != *all {
                     return Err(Failure::usage("give a condition for the ACLs to delete, or --all"));
                 }
-                delete(&admin(connect).await?, &filter.filters(), *output).await
+                delete(&admin(connect).await?, &filter.filters_to_delete(), *output).await
             }
         }
     })
@@ -151,18 +161,36 @@ impl FilterArgs {
         self.filters() == [AclFilter::any()]
     }
 
+    /// The filters of a deletion. As in Kafka's tool, a name without a pattern leaves the ACLs of prefixes alone.
+    fn filters_to_delete(&self) -> Vec<AclFilter> {
+        let mut filters = self.filters();
+        for filter in &mut filters {
+            if filter.name.is_some() && filter.pattern == PatternType::Any {
+                filter.pattern = PatternType::Literal;
+            }
+        }
+        filters
+    }
+
     /// A filter for each resource.
     fn filters(&self) -> Vec<AclFilter> {
-        let pattern = match (self.prefixed, self.matching) {
-            (true, _) => PatternType::Prefixed,
-            (false, true) => PatternType::Match,
-            (false, false) => PatternType::Any,
+        let pattern = match (self.literal, self.prefixed, self.matching) {
+            (true, _, _) => PatternType::Literal,
+            (false, true, _) => PatternType::Prefixed,
+            (false, false, true) => PatternType::Match,
+            (false, false, false) => PatternType::Any,
+        };
+        let permission = match (self.allow, self.deny) {
+            (true, _) => AclPermission::Allow,
+            (false, true) => AclPermission::Deny,
+            (false, false) => AclPermission::Any,
         };
         let any = AclFilter {
             pattern,
             principal: self.principal.clone(),
             host: self.host.clone(),
             operation: self.operation.unwrap_or(AclOperation::Any),
+            permission,
             ..AclFilter::any()
         };
         let named = self.resources.named().into_iter();

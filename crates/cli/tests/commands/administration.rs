@@ -69,6 +69,33 @@ fn acls_are_added_listed_and_deleted() {
     assert!(names(&["acls", "list"]).is_empty());
 }
 
+/// A deletion took the ACLs of a prefix along, and denials with what they restrict.
+#[test]
+fn a_deletion_of_acls_is_limited_to_literal_names_and_to_a_permission() {
+    let broker = with_authorizer();
+    let run = |args: &str| at(&broker, &args.split(' ').collect::<Vec<_>>(), "");
+    run("acls add --principal User:anna --operation read -t orders").succeeded();
+    run("acls add --principal User:anna --operation read -t orders --prefixed").succeeded();
+    run("acls add --principal User:bo --operation read -t orders --deny").succeeded();
+    let left = || -> Vec<String> {
+        let acls = objects(&broker, &["acls", "list"]).into_iter();
+        let text = |acl: Value| format!("{} {}", acl["permission"], acl["pattern"]).replace('"', "");
+        let mut left: Vec<String> = acls.map(text).collect();
+        left.sort_unstable();
+        left
+    };
+    run("acls list -t orders --literal --prefixed").failed(2, &["--literal", "--prefixed"]);
+    assert_eq!(objects(&broker, &["acls", "list", "-t", "orders", "--literal"]).len(), 2);
+    run("acls delete -t orders --allow").succeeded();
+    assert_eq!(left(), ["ALLOW PREFIXED", "DENY LITERAL"]);
+    run("acls delete -t orders --deny").succeeded();
+    assert_eq!(left(), ["ALLOW PREFIXED"]);
+    run("acls delete -t orders").succeeded();
+    assert_eq!(left(), ["ALLOW PREFIXED"]);
+    run("acls delete -t orders --prefixed").succeeded();
+    assert!(left().is_empty());
+}
+
 #[test]
 fn quotas_are_set_listed_and_deleted() {
     let broker = broker(1);
