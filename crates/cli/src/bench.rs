@@ -85,7 +85,7 @@ pub(crate) struct ProducerArgs {
     #[arg(short = 'z', long)]
     codec: Option<String>,
     /// Acknowledgements that the producer requires [default: all]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     acks: Option<AcksArg>,
     /// A file of messages, one per line; all lines must have the same length, which replaces --size
     #[arg(long, value_name = "FILE", conflicts_with = "size")]

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(short = 'z', long)]
     codec: Option<String>,
     /// The condition for an acknowledgement by the broker
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     acks: Option<AcksArg>,
     #[command(flatten)]
     connect: ConnectArgs,

@@ -26,6 +26,15 @@ fn records_without_acknowledgements_are_not_called_acknowledged() {
     assert!(sent.stderr.contains("2 records sent, not acknowledged"), "{sent:?}");
 }
 
+/// `-1` was an unknown option, although it is the value of Kafka's `acks` for `all`.
+#[test]
+fn all_acknowledgements_may_be_minus_one() {
+    let broker = broker(1);
+    let sent = at(&broker, &["produce", "orders", "--acks", "-1"], "1\n").succeeded();
+    assert!(sent.stderr.contains("acknowledged") && !sent.stderr.contains("not acknowledged"), "{sent:?}");
+    at(&broker, &["produce", "orders", "--acks", "-2"], "1\n").failed(2, &["-2"]);
+}
+
 #[test]
 fn a_tab_is_a_delimiter_and_nothing_is_none() {
     let broker = broker(1);
