@@ -290,7 +290,7 @@ impl Args {
     /// Prints a warning about the arguments.
     fn warn(&self, text: &str) {
         match self.log_format {
-            LogFormat::Text => eprintln!("ottla: warning: {text}"),
+            LogFormat::Text => note(&format!("ottla: warning: {text}")),
             LogFormat::Json => tracing::warn!(target: "ottla", "{text}"),
         }
     }

@@ -15,7 +15,7 @@ use crate::connect::runtime;
 use crate::failure::Failure;
 use crate::format::Format;
 use crate::lines::Lines;
-use crate::output::{Output, counted};
+use crate::output::{Output, counted, note};
 use crate::time;
 
 /// A batch is appended when it has this size, or when the input pauses.
@@ -167,7 +167,7 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
     }
     let durable = if args.no_sync { "" } else { ", on disk" };
     let appended = counted((end - first).unsigned_abs(), "record");
-    eprintln!("{appended} appended, the log ends at {end}{durable}");
+    note(&format!("{appended} appended, the log ends at {end}{durable}"));
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! `ottla log append` and `ottla log tail`, side by side.
 
 use std::io::Write;
+use std::process::Command;
 
 use ottla_broker::Broker;
 use serde_json::json;
 
 use crate::administration::open_transaction;
-use crate::support::{PATIENCE, Running, at, command, ottla};
+use crate::support::{PATIENCE, Running, at, binary, command, ottla};
 
 /// The rest of the segment was skipped, and the command succeeded.
 #[test]
@@ -27,6 +28,18 @@ fn a_damaged_end_of_a_segment_before_others_is_reported() {
     let ended =
         ottla(&["log", "tail", path], "").failed(1, &["00000000000000000000.log", "are not a whole batch"]);
     assert_eq!(ended.stdout, "1\n2\n3\n");
+}
+
+/// The command panicked, with the exit code 101, after it had appended the records.
+#[test]
+fn an_append_succeeds_without_a_place_for_its_summary() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("log");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" log append \"$1\" 2>/dev/full"]).arg(binary()).arg(&log);
+    Running::start(shell.env_remove("OTTLA_LOG"), "1\n").wait().succeeded();
+    let tailed = ottla(&["log", "tail", log.to_str().expect("UTF-8")], "").succeeded();
+    assert_eq!(tailed.stdout, "1\n");
 }
 
 /// The marker was a line of four bytes, and in JSON the topic was `my-orders-1`, partition 0.
