@@ -41,8 +41,16 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
         listing.row([json!(&*at.topic), json!(at.partition), json!(starts.get(at)), json!(first)]);
     };
     let mut failed = Vec::new();
+    let mut failures = Failures::default();
     if args.dry_run {
+        let ends = offsets(&admin, &partitions, OffsetAt::Latest).await?;
         for (at, offset) in &new {
+            // The broker refuses such an offset.
+            if let Some(end) = ends.get(at).filter(|end| offset > *end) {
+                row(at, None);
+                failures.push(past_end(at, *offset, *end));
+                continue;
+            }
             row(at, Some((*offset).max(starts.get(at).copied().unwrap_or(0))));
         }
         note("dry run: nothing was deleted");
@@ -56,7 +64,6 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    let mut failures = Failures::default();
     failures.print(&listing.render(args.listing.format()));
     for (at, error) in failed {
         failures.push(failure(&admin, &at, new.get(&at).copied(), error).await);
@@ -72,12 +79,15 @@ async fn failure(admin: &Admin, at: &TopicPartition, before: Option<i64>, error:
         Ok(end) => end.get(at).copied().unwrap_or(-1),
         Err(failure) => return failure,
     };
+    past_end(at, before.unwrap_or(-1), end)
+}
+
+/// The failure for an offset past the end.
+fn past_end(at: &TopicPartition, before: i64, end: i64) -> Failure {
     Failure::failed(format!(
-        "topic `{}` partition {}: cannot delete before {}, because the log ends at {end}; `--before end` deletes all \
+        "topic `{}` partition {}: cannot delete before {before}, because the log ends at {end}; `--before end` deletes all \
          records",
-        at.topic,
-        at.partition,
-        before.unwrap_or(-1)
+        at.topic, at.partition
     ))
 }
 
