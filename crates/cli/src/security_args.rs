@@ -81,6 +81,9 @@ impl SecurityArgs {
     fn complete_password(&self, security: &mut Security) -> Result<(), Failure> {
         let sasl = &mut security.sasl;
         if let Some(path) = &self.sasl_password_file {
+            if !security.protocol.is_sasl() {
+                return Err(Failure::usage("--sasl-password-file without a login: add --sasl-user USER"));
+            }
             sasl.password = Some(password::read_file(path)?);
         }
         let has_password = sasl.mechanism.is_some_and(Mechanism::has_password);

@@ -210,9 +210,9 @@ pub(crate) struct MoveArgs {
     /// The topic whose partition moves
     #[arg(long, value_name = "TOPIC", required_unless_present_any = ["group", "transactional_id"])]
     topic: Option<String>,
-    /// The partition of --topic
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    partition: i32,
+    /// The partition of --topic [default: 0]
+    #[arg(long, value_name = "N", conflicts_with_all = ["group", "transactional_id"])]
+    partition: Option<i32>,
     /// The group whose coordinator moves
     #[arg(long, value_name = "GROUP", conflicts_with = "topic")]
     group: Option<String>,
@@ -257,6 +257,11 @@ struct Call<'a> {
 }
 
 pub(crate) fn run(command: &FaultCommand) -> Result<(), Failure> {
+    if let FaultCommand::Node(NodeArgs { action, lag_ms: Some(_), .. }) = command
+        && action != "lag"
+    {
+        return Err(Failure::usage(format!("--lag-ms is an option of `lag`, not of `{action}`")));
+    }
     let Call { control, method, path, body } = call_of(command);
     let answer = control.call(method, &path, &body)?;
     print(&format!("{answer}\n"))
@@ -287,6 +292,7 @@ fn call_of(command: &FaultCommand) -> Call<'_> {
             let MoveArgs { to, topic, partition, group, transactional_id, control } = args;
             match topic {
                 Some(topic) => {
+                    let partition = partition.unwrap_or(0);
                     post(control, "/leaders", json!({ "topic": topic, "partition": partition, "node": to }))
                 }
                 None => post(

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     whole_file: Vec<PathBuf>,
     /// The text between key and value in a line; a line without it has no key. \t, \n, \0, \\ and \xHH stand for a
     /// tab, a line feed, NUL, a backslash and the byte HH
-    #[arg(short = 'K', long, value_name = "TEXT", value_parser = Delimiter::parse)]
+    #[arg(short = 'K', long, value_name = "TEXT", value_parser = Delimiter::parse, conflicts_with = "whole_file")]
     key_delimiter: Option<Delimiter>,
     /// The key of every record
     #[arg(short, long, conflicts_with = "key_delimiter")]

@@ -26,6 +26,21 @@ fn records_without_acknowledgements_are_not_called_acknowledged() {
     assert!(sent.stderr.contains("2 records sent, not acknowledged"), "{sent:?}");
 }
 
+/// The options had no effect, without a word.
+#[test]
+fn options_that_exclude_each_other_are_usage_errors() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("UTF-8");
+    ottla(&["produce", "orders", "-K", ":", "--whole-file", path], "").failed(2, &["--whole-file"]);
+    ottla(&["topics", "list", "--sasl-password-file", path], "").failed(2, &["--sasl-user"]);
+    let fault = |args: &str| {
+        let words: Vec<&str> = args.split(' ').collect();
+        ottla(&[&["fault"], &words[..], &["--control", "unix:/nowhere"]].concat(), "")
+    };
+    fault("move --to 1 --group billing --partition 1").failed(2, &["--partition"]);
+    fault("node 1 stop --lag-ms 5").failed(2, &["--lag-ms"]);
+}
+
 /// `-1` was an unknown option, although it is the value of Kafka's `acks` for `all`.
 #[test]
 fn all_acknowledgements_may_be_minus_one() {
