@@ -32,8 +32,18 @@ impl<S: Subscriber> Layer<S> for JsonLog {
 
 /// A value as one line of JSON. Control characters that JSON allows in strings are escaped too: they must not change the
 /// terminal.
-fn json_line(value: &Value) -> String {
-    let text = value.to_string();
+pub(crate) fn json_line(value: &Value) -> String {
+    escape_controls(value.to_string())
+}
+
+/// The same as several lines, for people.
+pub(crate) fn json_lines(value: &Value) -> String {
+    let pretty = format!("{value:#}");
+    pretty.lines().map(|line| escape_controls(line.to_owned())).collect::<Vec<_>>().join("\n")
+}
+
+/// Escapes the control characters of a line of JSON.
+fn escape_controls(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::connect::{ConnectArgs, admin};
 use crate::failure::Failure;
+use crate::json_log::json_line;
 use crate::output::print;
 use crate::table::Table;
 
@@ -79,7 +80,7 @@ impl<const N: usize> Listing<N> {
                 self.rows.iter().for_each(|row| table.row(row.each_ref().map(cell)));
                 table.render()
             }
-            Format::Json => self.rows.iter().map(|row| format!("{}\n", self.object(row))).collect(),
+            Format::Json => self.rows.iter().map(|row| json_line(&self.object(row)) + "\n").collect(),
         }
     }
 
@@ -123,5 +124,8 @@ mod tests {
         assert_eq!(listing.render(Format::Table), table);
         let json = "{\"isr\":[1,2],\"log_end\":7,\"topic\":\"orders\"}\n{\"isr\":[],\"log_end\":null,\"topic\":\"\"}\n";
         assert_eq!(listing.render(Format::Json), json);
+        let mut listing = Listing::new(["group"]);
+        listing.row([json!("\u{9b}2J")]);
+        assert_eq!(listing.render(Format::Json), "{\"group\":\"\\u009b2J\"}\n");
     }
 }

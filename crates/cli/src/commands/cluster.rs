@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 
 use crate::connect::runtime;
 use crate::failure::Failure;
+use crate::json_log::json_line;
 use crate::listing::{Format, Listing, ListingArgs};
 use crate::output::print;
+use crate::printable::printable;
 
 /// Prints the id, the controller, the nodes, the features and the quorum of the cluster
 ///
@@ -42,12 +44,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                     "features": features.objects(),
                     "quorum": quorum.as_ref().map(quorum_object),
                 });
-                format!("{object}\n")
+                json_line(&object) + "\n"
             }
             Format::Table => {
                 let unknown = || "unknown".to_owned();
                 let controller = cluster.controller.map_or_else(unknown, |id| id.to_string());
                 let id = cluster.id.clone().unwrap_or_else(unknown);
+                let id = printable(&id);
                 format!(
                     "cluster {id}  controller {controller}\n\n{}\n{}\n{}",
                     nodes.render(Format::Table),

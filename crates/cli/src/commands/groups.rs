@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::failures::Failures;
+use crate::json_log::json_line;
 use crate::listing::{Format, OutputArgs};
 use crate::output::counted;
 use crate::partition_args::KnownEnds;
@@ -109,7 +110,7 @@ async fn describe_one(
         Some(Group::Share(group)) => share::describe(admin, &group, json, failures).await,
         Some(Group::Committing(group)) => {
             let lags = Lags::of(admin, &group, failures).await?;
-            Ok(if json { to_json(&group, &lags).to_string() } else { to_text(&group, &lags) })
+            Ok(if json { json_line(&to_json(&group, &lags)) } else { to_text(&group, &lags) })
         }
     }
 }

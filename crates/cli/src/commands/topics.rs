@@ -11,6 +11,7 @@ use self::partitions::Ends;
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::failures::Failures;
+use crate::json_log::json_line;
 use crate::listing::{Format, Listing, OutputArgs};
 use crate::output::{counted, print};
 use crate::printable::printable;
@@ -134,7 +135,7 @@ async fn list(admin: &Admin, internal: bool, format: Format) -> Result<(), Failu
     let topics = admin.list_topics().await?;
     let shown = topics.iter().filter(|topic| internal || !topic.internal);
     if format == Format::Table {
-        return print(&shown.map(|topic| topic.name.clone() + "\n").collect::<String>());
+        return print(&shown.map(|topic| printable(&topic.name).into_owned() + "\n").collect::<String>());
     }
     let mut listing = Listing::new(["topic", "id", "partitions", "internal"]);
     for topic in shown {
@@ -172,7 +173,7 @@ async fn describe(
                 "partitions": partitions.objects(),
                 "configs": configs,
             });
-            text += &format!("{object}\n");
+            text += &format!("{}\n", json_line(&object));
             continue;
         }
         if !text.is_empty() {
@@ -180,7 +181,7 @@ async fn describe(
         }
         text += &format!(
             "{}  id {}  {}\n",
-            topic.name,
+            printable(&topic.name),
             topic.id,
             counted(topic.partitions.len() as u64, "partition")
         );

@@ -110,14 +110,13 @@ async fn list(admin: &Admin, filter: TransactionFilter, output: OutputArgs) -> R
             json!(found.coordinator),
         ]);
     }
-    listing.print(output.output)?;
-    match listed.errors.into_iter().next() {
-        None => Ok(()),
-        Some((node, error)) => {
-            note(&format!("ottla: the transactions of node {node} are missing"));
-            Err(error.into())
-        }
+    let mut failures = Failures::default();
+    failures.print(&listing.render(output.output));
+    for (node, error) in listed.errors {
+        note(&format!("ottla: the transactions of node {node} are missing"));
+        failures.push(error);
     }
+    failures.result()
 }
 
 async fn describe(admin: &Admin, ids: &[String], output: OutputArgs) -> Result<(), Failure> {

@@ -391,6 +391,18 @@ fn the_cluster_and_its_log_directories_are_described() {
         .failed(1, &["there is no node 2, or it is down: the cluster has 1"]);
 }
 
+/// Only the first of the nodes was named, so that the listing seemed to have the transactions of the others.
+#[test]
+fn each_node_whose_transactions_are_missing_is_named() {
+    let broker = Broker::builder().memory().nodes(3).topic("orders", 1).spawn().expect("a broker");
+    for node in [1, 3] {
+        let refused = Fault::Fail(ErrorCode::ClusterAuthorizationFailed);
+        broker.cluster().intercept(ApiKey::ListTransactions, Some(node), 1, refused);
+    }
+    at(&broker, &["transactions", "list"], "")
+        .failed(1, &["the transactions of node 1 are missing", "the transactions of node 3 are missing"]);
+}
+
 #[test]
 fn a_group_whose_offsets_cannot_be_fetched_does_not_hide_the_others() {
     let broker = broker(1);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::goal::Suggestion;
 use crate::failure::Failure;
+use crate::json_log::json_lines;
 use crate::output::print;
 use crate::printable::printable;
 
@@ -151,7 +152,7 @@ impl Report {
             let steps: Vec<Value> = self.steps.iter().map(Step::to_json).collect();
             let suggestions: Vec<Value> = self.suggestions.iter().map(Suggestion::to_json).collect();
             let report = json!({ "ok": failed.is_empty(), "steps": steps, "suggestions": suggestions });
-            print(&format!("{report:#}\n"))?;
+            print(&(json_lines(&report) + "\n"))?;
         }
         match failed.as_slice() {
             [] => Ok(()),
@@ -189,6 +190,10 @@ mod tests {
         let line = step.line(&mut BTreeSet::new());
         assert_eq!(line.lines().count(), 3, "{line}");
         assert!(!line.contains(['\r', '\u{1b}']), "{line:?}");
+        let step = Step::new("topic", "\u{9b}2J").fact("\u{7f}\u{85}");
+        let json = json_lines(&step.to_json());
+        assert!(!json.contains(|letter: char| letter.is_control() && letter != '\n'), "{json:?}");
+        assert_eq!(serde_json::from_str::<Value>(&json).expect("JSON"), step.to_json());
         assert!(line.contains("a\\nFAIL") && line.contains("\\x1b[2J") && line.contains("b\\x1b"), "{line}");
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::or_dash;
 use crate::failure::Failure;
 use crate::failures::Failures;
+use crate::json_log::json_line;
 use crate::listing::{Format, Listing};
 use crate::output::counted;
 use crate::partition_args::{KnownEnds, TopicAndPartition};
@@ -24,7 +25,7 @@ pub(super) async fn describe(
     failures: &mut Failures,
 ) -> Result<String, Failure> {
     let partitions = partitions(admin, group, failures).await?;
-    Ok(if json { to_json(group, &partitions).to_string() } else { to_text(group, &partitions) })
+    Ok(if json { json_line(&to_json(group, &partitions)) } else { to_text(group, &partitions) })
 }
 
 /// The start offsets of a group.
