@@ -10,9 +10,24 @@ pub(crate) fn topic_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Checks a name for a subscription. A name that begins with `^` is a regular expression.
-pub(crate) fn topic_or_regex(text: &str) -> Result<String, String> {
-    if text.starts_with('^') { Ok(text.to_owned()) } else { topic_name(text) }
+/// The names of a subscription. A name that begins with `^` is a regular expression.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Subscription(pub(crate) Vec<String>);
+
+/// Parses names that are separated by commas. A regular expression may have commas, too: it ends before the next one.
+pub(crate) fn subscription(text: &str) -> Result<Subscription, String> {
+    let mut names: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        if part.starts_with('^') {
+            names.push(part.to_owned());
+        } else if let Some(regex) = names.last_mut().filter(|name| name.starts_with('^')) {
+            regex.push(',');
+            regex.push_str(part);
+        } else {
+            names.push(topic_name(part)?);
+        }
+    }
+    Ok(Subscription(names))
 }
 
 /// One topic.
@@ -49,5 +64,25 @@ pub(crate) struct TopicArgs {
 impl TopicArgs {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.positional.iter().chain(&self.topic).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An expression was cut at its comma: `^a{1` matched nothing, and `3}` is no name.
+    #[test]
+    fn a_regular_expression_may_have_commas() {
+        for (text, names) in [
+            ("a,b", &["a", "b"][..]),
+            ("^a{1,3}", &["^a{1,3}"]),
+            ("a,^b{1,3}", &["a", "^b{1,3}"]),
+            ("^a{1,3},^b", &["^a{1,3}", "^b"]),
+        ] {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(subscription(text), Ok(Subscription(names)), "{text}");
+        }
+        assert!(subscription("a,b{1").is_err());
     }
 }

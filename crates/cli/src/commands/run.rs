@@ -17,7 +17,7 @@ use crate::failure::{Failure, remember_operation};
 use crate::metrics::MetricsArgs;
 use crate::output::{counted, note, print_bytes};
 use crate::signals::Signals;
-use crate::topic_args::{topic_name, topic_or_regex};
+use crate::topic_args::{Subscription, subscription, topic_name};
 use crate::warnings;
 
 /// Interval at which the processor's state is checked.
@@ -37,9 +37,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Ctrl-C ends the command at once. A summary is printed at the end. The exit code is 1 if records were skipped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topics, separated by commas; a name that begins with ^ is a regular expression
-    #[arg(short, long, required = true, value_delimiter = ',', value_parser = topic_or_regex)]
-    topic: Vec<String>,
+    /// The topics, separated by commas; a name that begins with ^ is a regular expression, which may have commas. May be repeated
+    #[arg(short, long, required = true, value_name = "TOPIC,...", value_parser = subscription)]
+    topic: Vec<Subscription>,
     /// The consumer group
     #[arg(short = 'G', short_alias = 'g', long)]
     group: String,
@@ -93,6 +93,12 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
+impl Args {
+    fn topics(&self) -> impl Iterator<Item = &str> {
+        self.topic.iter().flat_map(|names| &names.0).map(String::as_str)
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     remember_operation("read");
     // Before joining the group: a missing program would fail every record.
@@ -118,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             _ = signals.next() => return Ok(()),
             contacted = contact(config.clone()) => contacted?,
         };
-        warn_of_missing_topics(&client, &args.topic).await;
+        warn_of_missing_topics(&client, args.topics()).await;
         if let Some(dead_letters) = &args.dead_letters {
             await_topic(&client, &cluster, dead_letters).await?;
         }
@@ -165,8 +171,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Warns of topics that do not exist: a misspelled name would look like a topic without records.
-async fn warn_of_missing_topics(client: &Client, topics: &[String]) {
-    for topic in topics.iter().filter(|topic| !topic.starts_with('^')) {
+async fn warn_of_missing_topics<'a>(client: &Client, topics: impl Iterator<Item = &'a str>) {
+    for topic in topics.filter(|topic| !topic.starts_with('^')) {
         let described = client.admin().describe_topics(&[topic]).await;
         if let Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) = described {
             note(&format!("ottla: warning: topic `{topic}` does not exist: waiting for its records"));
@@ -197,7 +203,7 @@ fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure
     };
     let mode = if args.batch == 1 { Mode::MultiAsync } else { Mode::MultiBatch };
     let mut builder = Processor::builder(config, mode)
-        .topics(args.topic.iter().map(String::as_str))
+        .topics(args.topics())
         .workers(args.workers.into())
         .order(args.order)
         .batch(args.batch as usize)
