@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::connect::runtime;
 use crate::failure::Failure;
@@ -38,6 +39,36 @@ impl Signals {
             _ = self.terminate.recv() => TERM,
             _ = self.interrupt.recv() => INT,
         }
+    }
+}
+
+/// Ends the process at the first signal until it is dropped, for work that blocks its thread and may be interrupted at any step.
+#[derive(Debug)]
+pub(crate) struct EndAtSignal {
+    _until: oneshot::Sender<()>,
+}
+
+impl EndAtSignal {
+    /// Installs the handlers, and starts the thread that waits for a signal.
+    pub(crate) fn start() -> Result<Self, Failure> {
+        let runtime = runtime()?;
+        let mut signals = {
+            let _context = runtime.enter();
+            Signals::handle()?
+        };
+        let (until, dropped) = oneshot::channel();
+        let watch = move || {
+            runtime.block_on(async move {
+                tokio::select! {
+                    biased;
+                    _ = dropped => {}
+                    signal = signals.next() => std::process::exit(128 + i32::from(signal)),
+                }
+            });
+        };
+        let spawned = std::thread::Builder::new().name("ottla-signals".into()).spawn(watch);
+        spawned.map_err(|error| Failure::failed(format!("cannot start the signal thread: {error}")))?;
+        Ok(Self { _until: until })
     }
 }
 

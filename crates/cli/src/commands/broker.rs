@@ -23,7 +23,7 @@ use crate::control::{ControlAddress, ControlServer};
 use crate::failure::{Failure, sentence};
 use crate::output::note;
 use crate::properties::{self, Property, key_value};
-use crate::signals::Signals;
+use crate::signals::{EndAtSignal, Signals};
 use crate::topic_spec::TopicSpec;
 
 /// The address of the first node without flags.
@@ -311,12 +311,11 @@ fn runtime(threads: u16) -> Result<Runtime, Failure> {
 async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> {
     let Start { ready, mut facts, endpoint, drain_limit, args } = start;
     let mut signals = Signals::handle()?;
-    // A signal stops the broker cleanly, even before the listeners are open.
-    let mut broker = tokio::select! {
-        biased;
-        _ = signals.next() => return Ok(()),
-        broker = builder.start() => broker.map_err(start_failed)?,
-    };
+    // The recovery of the logs blocks this thread. The next start repeats it, as after a kill.
+    let starting = EndAtSignal::start()?;
+    let mut broker = builder.start().await.map_err(start_failed)?;
+    // From here on, a signal stops the broker in an orderly way.
+    drop(starting);
     give_back();
     if let Some(endpoint) = &endpoint {
         endpoint.show(broker.control());

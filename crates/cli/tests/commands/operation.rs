@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -134,6 +135,39 @@ fn a_second_signal_ends_the_broker_at_once() {
     broker.until("draining", PATIENCE, |_| TcpStream::connect(bootstrap(&ready)).is_err());
     broker.signal(Signal::INT);
     assert_eq!(broker.wait().status.code(), Some(130));
+}
+
+/// A broker that recovered its logs ignored all signals until the recovery was over.
+#[test]
+fn a_signal_during_the_start_ends_the_broker() {
+    let data = tempfile::tempdir().expect("a directory");
+    let data = data.path().to_str().expect("UTF-8");
+    let args = ["broker", "--data", data, "--durability", "os", "--listen", "127.0.0.1:0", "--print-json"];
+    let args = [&args[..], &["--topic", "orders", "--metrics-listen", "127.0.0.1:0"]].concat();
+    let ready = |broker: &mut Running| -> Value {
+        broker.until("ready", PATIENCE, |it| it.stdout().ends_with('\n'));
+        serde_json::from_str(&broker.stdout()).expect("one JSON object")
+    };
+    let mut broker = Running::start(&mut command(&args), "");
+    let servers = ready(&mut broker);
+    let lines = format!("{:0999}\n", 1).repeat(16 << 10);
+    ottla(&["produce", "orders", "-b", bootstrap(&servers)], &lines).succeeded();
+    broker.signal(Signal::KILL);
+    broker.wait();
+    let mut broker = Running::start(&mut command(&args), "");
+    broker.until("starting", PATIENCE, |it| it.stderr().contains("metrics at "));
+    broker.signal(Signal::TERM);
+    let ended = broker.wait();
+    // The signal may come before there is a handler, or after the start.
+    match (ended.status.code(), ended.status.signal()) {
+        (Some(143), _) | (_, Some(15)) => {}
+        (code, _) => assert_eq!(code, Some(0), "{ended:?}"),
+    }
+    let mut broker = Running::start(&mut command(&args), "");
+    let servers = ready(&mut broker);
+    let read = ottla(&["consume", "orders", "-e", "-b", bootstrap(&servers)], "").succeeded();
+    assert_eq!(read.stdout.len(), lines.len());
+    end(broker);
 }
 
 #[test]
