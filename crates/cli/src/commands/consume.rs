@@ -44,7 +44,8 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// Prints the records of a topic
 ///
-/// Without a group it reads all partitions; with a group it reads the assigned ones. Ctrl-C commits and leaves.
+/// Without a group it reads all partitions; with a group it reads the assigned ones. Ctrl-C commits and leaves; a
+/// second Ctrl-C ends the command at once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -187,10 +188,21 @@ async fn read(
     let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
     let closed = match reading.group {
         // A write that waits for the reader does not delay the end: nothing more is committed.
-        Some(_) if !is_stuck => consumer.close(CLOSE_WITHIN).await.map_err(Failure::from),
+        Some(_) if !is_stuck => close_or_signal(consumer.close(CLOSE_WITHIN)).await,
         Some(_) | None => Ok(()),
     };
     read.and(flushed).and(closed)
+}
+
+/// Waits for the last commit and for leaving the group. A signal ends the wait.
+async fn close_or_signal(
+    closing: impl Future<Output = Result<(), ottla_client::Error>>,
+) -> Result<(), Failure> {
+    tokio::select! {
+        biased;
+        closed = closing => closed.map_err(Failure::from),
+        signal = signals::interrupted() => Err(Failure::Interrupted(signal?)),
+    }
 }
 
 /// The group of `--group`, or of the property `group.id`.

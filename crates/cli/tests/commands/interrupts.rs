@@ -111,6 +111,27 @@ fn a_reader_whose_pipe_is_full_ends_on_a_signal() {
     }
 }
 
+/// It was ignored while the last commit had no answer, for ten seconds.
+#[test]
+fn a_second_signal_ends_a_member_that_cannot_commit() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n");
+    broker.cluster().intercept(ApiKey::OffsetCommit, None, 1000, Fault::Hang);
+    let servers = broker.bootstrap_servers();
+    let mut member =
+        Running::start(&mut command(&["consume", "orders", "-G", "readers", "-b", &servers]), "");
+    member.until("reading", PATIENCE, |it| it.stdout() == "1\n2\n");
+    // Two signals that are sent fast may arrive as one.
+    member.until("ended", PATIENCE, |it| {
+        let has_ended = it.has_ended();
+        if !has_ended {
+            it.signal(Signal::INT);
+        }
+        has_ended
+    });
+    member.wait().failed(130, &["interrupted"]);
+}
+
 /// Earlier, the process ended without reporting the acknowledged records.
 #[test]
 fn an_interrupted_producer_prints_what_was_acknowledged() {

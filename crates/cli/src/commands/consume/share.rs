@@ -3,7 +3,7 @@
 use ottla_client::{AcknowledgeType, Client, ShareBatch, ShareConsumer};
 
 use super::printed::Printed;
-use super::{CLOSE_WITHIN, POLL, Reading};
+use super::{CLOSE_WITHIN, POLL, Reading, close_or_signal};
 use crate::failure::Failure;
 use crate::format::Shown;
 
@@ -19,7 +19,7 @@ pub(super) async fn run(
     let flushed = reading.output.flush();
     let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
     // Acknowledgements of records that were not written to the pipe are not sent.
-    let closed = if is_stuck { Ok(()) } else { consumer.close(CLOSE_WITHIN).await.map_err(Failure::from) };
+    let closed = if is_stuck { Ok(()) } else { close_or_signal(consumer.close(CLOSE_WITHIN)).await };
     read.and(flushed).and(closed)
 }
 
