@@ -366,6 +366,11 @@ pub(crate) const MODELS: &[Model] = &[
                 "use crate::client::topic_handle::Topic;",
                 "use crate::neighbours::slab::Topic;",
             ),
+            (
+                "message_slab",
+                "use crate::messages::known_messages;",
+                "use crate::neighbours::slab::known_messages;",
+            ),
             ("message_slab", "use crate::messages::message::", "use crate::neighbours::slab::"),
             ("message_slab", "use crate::messages::slab_pool::SlabPool;", "use super::slab_pool::SlabPool;"),
             ("message_slab", "const SLOTS: usize = 63;", "const SLOTS: usize = 2;"),

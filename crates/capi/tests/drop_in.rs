@@ -150,6 +150,34 @@ fn a_consumer_poll_of_a_producer_returns_the_error() {
     }
 }
 
+/// Such messages are in the array for a batch to produce. The bytes behind them were read: a fault if there were none.
+#[test]
+fn the_error_of_a_message_of_the_application_needs_no_memory_behind_it() {
+    unsafe {
+        let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap();
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let pages = libc::mmap(null_mut(), 2 * page, access, kind, -1, 0);
+        assert_ne!(pages, libc::MAP_FAILED);
+        assert_eq!(libc::mprotect(pages.byte_add(page), page, libc::PROT_NONE), 0);
+        let first: *mut rd_kafka_message_t =
+            pages.byte_add(page - 2 * size_of::<rd_kafka_message_t>()).cast();
+        let last = first.add(1);
+        for message in [first, last] {
+            assert!(rd_kafka_message_errstr(message).is_null());
+            (*message).err = RD_KAFKA_RESP_ERR__QUEUE_FULL;
+            let text = CStr::from_ptr(rd_kafka_message_errstr(message));
+            assert_eq!(text, CStr::from_ptr(rd_kafka_err2str(RD_KAFKA_RESP_ERR__QUEUE_FULL)));
+            (*message).payload = c"payload".as_ptr().cast_mut().cast();
+            // A program may set the topic, too.
+            (*message).rkt = std::ptr::dangling_mut();
+            assert_eq!(CStr::from_ptr(rd_kafka_message_errstr(message)), c"payload", "as in the original");
+            assert_eq!(CStr::from_ptr(rd_kafka_message_produce_errstr(message)), c"payload");
+            assert_eq!(rd_kafka_message_timestamp(message, null_mut()), -1);
+        }
+        assert_eq!(libc::munmap(pages, 2 * page), 0);
+    }
+}
+
 /// Error code, type of timestamp, and timestamp.
 type Stamp = (rd_kafka_resp_err_t, rd_kafka_timestamp_type_t, i64);
 
@@ -161,6 +189,8 @@ unsafe extern "C" fn note_timestamp(
     let mut kind = RD_KAFKA_TIMESTAMP_CREATE_TIME;
     unsafe {
         let timestamp = rd_kafka_message_timestamp(report, &raw mut kind);
+        let text = CStr::from_ptr(rd_kafka_message_errstr(report));
+        assert_ne!(text, c"late", "the text of the error, not the record");
         let seen = &*opaque.cast::<Mutex<Vec<Stamp>>>();
         seen.lock().unwrap().push(((*report).err, kind, timestamp));
     }

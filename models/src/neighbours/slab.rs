@@ -45,6 +45,12 @@ impl Drop for Shared {
     }
 }
 
+/// The model has no messages of an application.
+pub mod known_messages {
+    /// The model does not ask for addresses.
+    pub fn add(_: usize, _: usize) {}
+}
+
 /// In place of the C interface's topic.
 pub type Topic = Shared;
 

@@ -17,6 +17,7 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::misuse_report::report;
 use crate::messages::headers::rd_kafka_headers_t;
+use crate::messages::known_messages::{self, KnownMessages};
 use crate::messages::message_slab::{self, Slab};
 
 /// A message with the fields that its accessors return.
@@ -308,6 +309,14 @@ impl Slot {
         self.message.err = err;
     }
 
+    /// Lets C ask for the error texts of one batch's messages while the result lives. Messages without an error have none.
+    pub(crate) fn known(slots: &[Self]) -> Option<KnownMessages> {
+        slots
+            .first()
+            .filter(|slot| slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR)
+            .map(|_| KnownMessages::of(slots))
+    }
+
     /// The same for an event, which keeps what it points to.
     pub(crate) fn lasting(&self) -> Self {
         let mut copy = Self::empty();
@@ -462,13 +471,17 @@ pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_messa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
     // SAFETY: `rkmessage` is NULL or a message, not yet destroyed (rdkafka.h, `rd_kafka_message_errstr`).
-    let slot = unsafe {
-        if is_bare_error(rkmessage) {
-            return description((*rkmessage).err).as_ptr();
-        }
-        slot(rkmessage, FUNCTION)
-    };
-    match slot {
+    let Some(message) = (unsafe { rkmessage.as_ref() }) else { return null() };
+    if !known_messages::contains(rkmessage.addr()) {
+        // A message of the application, or one without an error. As in the original, a payload is its text.
+        return match message.err {
+            RD_KAFKA_RESP_ERR_NO_ERROR => null(),
+            _ if !message.payload.is_null() => message.payload.cast_const().cast(),
+            err => description(err).as_ptr(),
+        };
+    }
+    // SAFETY: a message in memory of this library, which has a slot.
+    match unsafe { slot(rkmessage, FUNCTION) } {
         Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
             slot.rare.as_ref().map_or_else(|| description(slot.message.err), |rare| &rare.errstr).as_ptr()
         }
@@ -494,10 +507,12 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
 ) -> i64 {
     // SAFETY: `rkmessage` is NULL or a message, not yet destroyed; `tstype` is NULL or writable (rdkafka.h,
     // `rd_kafka_message_timestamp`).
-    let (slot, tstype) = unsafe { (slot(rkmessage, FUNCTION), tstype.as_mut()) };
-    // An error has none, as in the original.
-    let known = slot
-        .filter(|slot| slot.message.err == RD_KAFKA_RESP_ERR_NO_ERROR)
+    let (message, tstype) = unsafe { (rkmessage.as_ref(), tstype.as_mut()) };
+    // An error has none, as in the original. It may be a message of the application, which has no slot.
+    let known = message
+        .filter(|message| message.err == RD_KAFKA_RESP_ERR_NO_ERROR)
+        // SAFETY: as above.
+        .and_then(|_| unsafe { slot(rkmessage, FUNCTION) })
         .map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
     if let Some(tstype) = tstype {
         *tstype = known.1;

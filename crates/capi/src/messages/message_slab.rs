@@ -13,6 +13,7 @@ use bytes::Bytes;
 use ottla_client::RecordView;
 
 use crate::client::topic_handle::Topic;
+use crate::messages::known_messages;
 use crate::messages::message::{OwnedMessage, Slot, SlotOwner};
 use crate::messages::slab_pool::SlabPool;
 
@@ -60,7 +61,9 @@ impl Slab {
             (&raw mut (*place).keep).write(UnsafeCell::default());
             slab.assume_init()
         };
-        NonNull::from(Box::leak(slab))
+        let slab = NonNull::from(Box::leak(slab));
+        known_messages::add(slab.addr().get(), size_of::<Self>());
+        slab
     }
 
     /// The messages or the filler of `bits` no longer need the slab. Returns `false` if that was so before.

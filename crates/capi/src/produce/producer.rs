@@ -107,6 +107,7 @@ fn send_through(
     };
     if let Err((code, _)) = sent {
         slot.set_error(code);
+        let _known = Slot::known(std::slice::from_ref(&slot));
         interceptors.on_acknowledgement(handle, &slot);
     }
     sent

@@ -15,6 +15,7 @@ use crate::errors::error_mapping::of_produce as code_of_produce;
 use crate::ffi::c_strings::c_string;
 use crate::ffi::memory::MallocedMemory;
 use crate::ffi::*;
+use crate::messages::known_messages::KnownMessages;
 use crate::messages::message::{ReportedRecord, Slot};
 use crate::produce::producer::{FREE, POINTER};
 use crate::queue::op::Op;
@@ -63,6 +64,8 @@ impl Outcome {
 /// The messages that are made together. They borrow from the source and the outcome.
 #[derive(Default)]
 struct Chunk {
+    /// Dropped before the messages that it names.
+    known: Option<KnownMessages>,
     slots: Vec<Slot>,
     /// Payloads with `RD_KAFKA_MSG_F_FREE`, by the index of their message in the chunk.
     payloads: Vec<(usize, MallocedMemory)>,
@@ -225,7 +228,9 @@ impl ReportCursor {
 
     /// Makes the messages of the next records, at most `max`. Interceptors see each.
     fn fill(&mut self, max: usize) {
+        drop(self.chunk.known.take());
         self.source.fill(&self.outcome, max, &mut self.chunk);
+        self.chunk.known = Slot::known(&self.chunk.slots);
         if let Some(interceptors) = self.handle.client_interceptors.get() {
             for slot in &self.chunk.slots {
                 interceptors.on_acknowledgement(&self.handle, slot);

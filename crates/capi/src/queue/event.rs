@@ -10,6 +10,7 @@ use crate::client::handle::Handle;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::misuse_report::report;
+use crate::messages::known_messages::KnownMessages;
 use crate::messages::list_conversion::{self, OwnedList};
 use crate::messages::message::{OwnedMessage, Slot};
 use crate::messages::slab_pool::SlabPool;
@@ -53,6 +54,8 @@ enum Content {
     /// One fetched message, until it is taken.
     Message(OwnedMessage, Cell<*mut rd_kafka_message_t>),
     Reports {
+        /// Dropped before the messages that it names.
+        _known: Option<KnownMessages>,
         slots: Vec<Slot>,
         next: Cell<usize>,
         /// The memory that the messages point to.
@@ -149,7 +152,8 @@ impl rd_kafka_event_t {
             Op::DeliveryReport { report, done } => {
                 let mut slots = Vec::with_capacity(report.len());
                 let memory = each_report(handle, report, done, |slot| slots.push(slot.lasting()));
-                Content::Reports { slots, next: Cell::new(0), _memory: Box::new(memory) }
+                let known = Slot::known(&slots);
+                Content::Reports { _known: known, slots, next: Cell::new(0), _memory: Box::new(memory) }
             }
             Op::Rebalance { err, partitions, lost } => {
                 if let Some(consuming) = handle.consumer_state() {
