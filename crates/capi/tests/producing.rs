@@ -575,6 +575,24 @@ fn a_function_in_a_hidden_property_replaces_the_end_of_a_produce_request() {
     assert_eq!((low, high), (0, 1), "the broker recognises the retry");
 }
 
+/// It waited until another thread had read the reports as events, and never returned.
+#[test]
+fn a_flush_calls_the_function_for_reports_although_events_are_enabled() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let reports = Reports::default();
+    let conf = conf(&[("bootstrap.servers", broker.bootstrap_servers().as_str())]);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, (&raw const reports).cast_mut().cast());
+        rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+        rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        produce(rk, c"orders", 0, "paid", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(reports.into_inner().unwrap(), [(RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_MSG_STATUS_PERSISTED)]);
+}
+
 /// Memory that still belongs to the process and holds `byte`, without a fault if it does not.
 fn holds(address: usize, byte: u8) -> bool {
     let mut found = [0_u8; 64];

@@ -27,7 +27,7 @@ pub(crate) struct Flush {
     deadline: Option<Instant>,
     /// While it lives, the client sends batches without a linger.
     _flushing: Option<Flushing>,
-    /// The application has a function for reports, which runs here. Otherwise it reads events.
+    /// The application's function for reports runs here, or there are none. Otherwise the application reads events.
     calls_back: bool,
     /// Operations to serve before the next check.
     ops_left: usize,
@@ -42,7 +42,10 @@ pub(crate) enum FlushStep {
 
 impl Flush {
     pub(crate) fn new(handle: &Arc<Handle>, timeout: Option<Duration>) -> Self {
-        let calls_back = handle.callbacks.events & RD_KAFKA_EVENT_DR == 0;
+        let callbacks = &handle.callbacks;
+        // As in the original: a function gets the reports although events are enabled, too.
+        let has_function = callbacks.dr_msg.is_some() || callbacks.dr.is_some();
+        let calls_back = has_function || callbacks.events & RD_KAFKA_EVENT_DR == 0;
         if calls_back {
             take_over_reports(handle);
         }
