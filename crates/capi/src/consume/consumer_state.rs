@@ -4,7 +4,7 @@ mod closing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
@@ -82,7 +82,11 @@ struct ConsumerSource {
 }
 
 /// Records of one partition as a source.
-struct PartitionSource(Mutex<RecordReader<PartitionQueue>>);
+struct PartitionSource {
+    reader: Mutex<RecordReader<PartitionQueue>>,
+    control: ConsumerControl,
+    at: TopicPartition,
+}
 
 /// A source of records: the whole consumer or one partition.
 trait NextRecord {
@@ -97,6 +101,8 @@ trait NextRecord {
         max: usize,
         take: impl FnMut(RecordView<'_>),
     ) -> Result<Option<PolledHeld>, Error>;
+    /// The records that were fetched together with the last one and are left.
+    fn unread(&self) -> usize;
 }
 
 impl NextRecord for Consumer {
@@ -121,6 +127,10 @@ impl NextRecord for Consumer {
     ) -> Result<Option<PolledHeld>, Error> {
         self.try_hold_records(max, take)
     }
+
+    fn unread(&self) -> usize {
+        self.unread_records()
+    }
 }
 
 impl NextRecord for PartitionQueue {
@@ -144,6 +154,10 @@ impl NextRecord for PartitionQueue {
         take: impl FnMut(RecordView<'_>),
     ) -> Result<Option<PolledHeld>, Error> {
         self.try_hold_records(max, take)
+    }
+
+    fn unread(&self) -> usize {
+        self.unread_records()
     }
 }
 
@@ -278,6 +292,11 @@ impl<R: NextRecord> RecordReader<R> {
         None
     }
 
+    /// The number of operations that it has taken from the client and not returned.
+    fn len(&self) -> usize {
+        usize::from(self.pending.is_some()) + self.reader.unread()
+    }
+
     fn tell(&self, event: Event) -> Option<Op> {
         let handle = self.handle.upgrade()?;
         let consuming = handle.consumer_state()?;
@@ -380,6 +399,15 @@ fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
     OwnedMessage::error(code, &text, topic, partition, offset)
 }
 
+/// The operations that a reader has taken and not returned. An interceptor of the thread that reads may ask: 0, then.
+fn taken<R: NextRecord>(reader: &Mutex<RecordReader<R>>) -> usize {
+    match reader.try_lock() {
+        Ok(reader) => reader.len(),
+        Err(TryLockError::Poisoned(reader)) => reader.into_inner().len(),
+        Err(TryLockError::WouldBlock) => 0,
+    }
+}
+
 impl OpSource for ConsumerSource {
     #[inline]
     fn draw(&self) -> Option<Op> {
@@ -394,28 +422,27 @@ impl OpSource for ConsumerSource {
         lock(&self.reader).fill_array(array)
     }
 
-    /// Rebalances and errors; fetched records are not counted.
     fn len(&self) -> usize {
-        self.control.waiting_events()
+        self.control.waiting_items(None) + taken(&self.reader)
     }
 }
 
 impl OpSource for PartitionSource {
     #[inline]
     fn draw(&self) -> Option<Op> {
-        lock(&self.0).draw()
+        lock(&self.reader).draw()
     }
 
     fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
-        lock(&self.0).fill(out)
+        lock(&self.reader).fill(out)
     }
 
     fn fill_array(&self, array: &mut MessageArray) -> Option<Op> {
-        lock(&self.0).fill_array(array)
+        lock(&self.reader).fill_array(array)
     }
 
     fn len(&self) -> usize {
-        0
+        self.control.waiting_items(Some(&self.at)) + taken(&self.reader)
     }
 }
 
@@ -499,7 +526,8 @@ impl ConsumerState {
             }
         });
         let reader = Mutex::new(RecordReader::new(split, handle));
-        Some(own.queue.change_source(Some(Arc::new(PartitionSource(reader)))))
+        let source = PartitionSource { reader, control: self.control.clone(), at: at.clone() };
+        Some(own.queue.change_source(Some(Arc::new(source))))
     }
 
     /// The application assigned these partitions, in place of all others if `replaces`.

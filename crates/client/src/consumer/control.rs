@@ -145,6 +145,13 @@ impl ConsumerControl {
         self.inbox.waiting_events()
     }
 
+    /// Returns the number of events, errors and fetched records that wait in the consumer's own queue, or in the one that
+    /// [`ConsumerControl::split_kept`] returned for a partition. Records that a poll has begun to return are not among them
+    /// ([`Consumer::unread_records`](super::Consumer::unread_records)); control records and those of aborted transactions are.
+    pub fn waiting_items(&self, of: Option<&TopicPartition>) -> usize {
+        self.inbox.waiting_items(of)
+    }
+
     /// Returns the partitions whose [`Event::Revoked`](crate::Event::Revoked) no poll has returned yet.
     pub fn unseen_revocations(&self) -> Vec<TopicPartition> {
         self.inbox.unseen_revocations()

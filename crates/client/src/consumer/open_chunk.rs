@@ -67,6 +67,15 @@ impl OpenChunk {
         self.chunk.is_readable() && !through
     }
 
+    /// The number of records that were not returned and may be.
+    pub(super) fn unread(&self) -> usize {
+        if !self.is_readable() {
+            return 0;
+        }
+        let of_set = self.set.as_ref().map_or(0, |(set, mark)| set.left(mark));
+        self.chunk.count as usize + of_set as usize
+    }
+
     /// Skips control records and aborted records at the end. They count as processed if all records returned before
     /// them do.
     pub(super) fn skip_rest(&self, store: bool) {

@@ -61,6 +61,11 @@ impl PartitionQueue {
         forward(&self.reader.queue, other.map(|other| &other.reader.queue))
     }
 
+    /// [`Consumer::unread_records`], of this queue.
+    pub fn unread_records(&self) -> usize {
+        self.reader.unread_records()
+    }
+
     /// Calls `wake` whenever the empty queue gets an item, in the engine's thread. `wake` must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.reader.queue.signal().listen(Some(Arc::new(wake)));
@@ -183,6 +188,11 @@ impl Consumer {
     /// The errors of [`PartitionQueue::forward_to`].
     pub fn forward_to(&mut self, other: Option<&PartitionQueue>) -> Result<(), Error> {
         forward(&self.reader.queue, other.map(|other| &other.reader.queue))
+    }
+
+    /// Returns the number of records that were fetched together with the last returned one and are still to be returned.
+    pub fn unread_records(&self) -> usize {
+        self.reader.unread_records()
     }
 
     /// Calls `wake` whenever the empty queue gets an item, in the engine's thread. `wake` must not block.

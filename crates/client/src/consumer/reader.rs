@@ -149,6 +149,11 @@ impl Reader {
         }
     }
 
+    /// The records of the open chunk that were not returned.
+    pub(super) fn unread_records(&self) -> usize {
+        self.opened.as_ref().map_or(0, OpenChunk::unread)
+    }
+
     /// Puts the records of the open chunk that were not returned back into the queue.
     pub(super) fn put_back_rest(&mut self) {
         if let Some(opened) = self.opened.take()
