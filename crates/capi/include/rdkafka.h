@@ -1305,15 +1305,17 @@ RD_EXPORT rd_kafka_resp_err_t rd_kafka_set_log_queue(rd_kafka_t *rk, rd_kafka_qu
 RD_EXPORT size_t rd_kafka_queue_length(rd_kafka_queue_t *rkqu);
 
 /**
- * Writes `payload` to the file descriptor when the empty queue gets an event, so that poll() and
- * its like can wait for it. A `fd` of -1 ends it.
+ * Writes `payload` to the file descriptor when the queue gets an event, so that poll() and its like
+ * can wait for it, and not again before the queue is polled: poll it until it is empty. The
+ * descriptor must not block. A `fd` of -1 ends it.
  */
 RD_EXPORT void rd_kafka_queue_io_event_enable(
     rd_kafka_queue_t *rkqu, int fd, const void *payload, size_t size);
 
 /**
- * Calls `event_cb` when the queue gets events and nobody waits at it, from a thread of the
- * library; it must not block or poll. NULL ends it.
+ * Calls `event_cb` when the queue gets an event, in the thread that adds it, and not again before
+ * the queue is polled: poll it until it is empty. A thread that waits at the queue changes nothing
+ * about that. The function must not block or poll. NULL ends it.
  */
 RD_EXPORT void rd_kafka_queue_cb_event_enable(
     rd_kafka_queue_t *rkqu, void (*event_cb)(rd_kafka_t *rk, void *qev_opaque), void *qev_opaque);

@@ -847,7 +847,10 @@ class RD_EXPORT Queue {
   /** Runs the callbacks of what waits here; how many. Not for queues with messages. */
   virtual int poll(int timeout_ms) = 0;
   virtual ~Queue() = 0;
-  /** Writes `payload` to `fd` when something comes while nothing waits; -1 ends that. */
+  /**
+   * Writes `payload` to `fd` when something comes, and not again before the queue is polled: poll it
+   * until it is empty. `fd` must not block; -1 ends that.
+   */
   virtual void io_event_enable(int fd, const void *payload, size_t size) = 0;
 };
 

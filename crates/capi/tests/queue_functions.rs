@@ -1,17 +1,19 @@
 //! The length of a queue, and the functions and descriptors of the application that learn of its events.
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use ottla_broker::Broker;
+use rdkafka::admin::*;
 use rdkafka::client::handle::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::produce::flush::*;
+use rdkafka::queue::event::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
@@ -50,6 +52,12 @@ fn a_queue_function_may_forward_queues_of_another_client() {
         rd_kafka_queue_cb_event_enable(application, Some(use_queues), opaque);
         let own = [rd_kafka_queue_get_main(rk), rd_kafka_queue_get_partition(rk, c"orders".as_ptr(), 0)];
         for queue in own {
+            // An event that the forwarding moves.
+            rd_kafka_queue_forward(queue, null_mut());
+            rd_kafka_CreateTopics(rk, null_mut(), 0, null(), queue);
+            until("the refusal", || rd_kafka_queue_length(queue) > 0);
+            // The function is called once until the next poll.
+            rd_kafka_event_destroy(rd_kafka_queue_poll(application, 0));
             let before = stage.calls.load(Ordering::Relaxed);
             rd_kafka_queue_forward(queue, application);
             assert!(stage.calls.load(Ordering::Relaxed) > before, "the function is called");
@@ -99,5 +107,36 @@ fn the_length_of_a_queue_counts_fetched_records() {
             rd_kafka_queue_destroy(queue);
         }
         rd_kafka_destroy(rk);
+    }
+}
+
+/// Each event wrote a payload, whatever waited already.
+#[test]
+fn a_descriptor_learns_of_the_first_event_after_a_poll() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+    let mut ends = [0; 2];
+    unsafe {
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK), 0);
+        let queue = rd_kafka_queue_new(rk);
+        rd_kafka_queue_io_event_enable(queue, ends[1], c"1".as_ptr().cast(), 1);
+        // A request without topics is refused before it returns.
+        for requests in [3, 1] {
+            for _ in 0..requests {
+                rd_kafka_CreateTopics(rk, null_mut(), 0, null(), queue);
+            }
+            let mut bytes = [0_u8; 8];
+            assert_eq!(libc::read(ends[0], bytes.as_mut_ptr().cast(), bytes.len()), 1);
+            for _ in 0..requests {
+                let event = rd_kafka_queue_poll(queue, 0);
+                assert!(!event.is_null());
+                rd_kafka_event_destroy(event);
+            }
+        }
+        rd_kafka_queue_io_event_enable(queue, -1, null(), 0);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+        for end in ends {
+            assert_eq!(libc::close(end), 0);
+        }
     }
 }

@@ -78,6 +78,23 @@ struct State {
 struct WakeUp {
     io: Option<(c_int, Vec<u8>)>,
     call: Option<Arc<EventCallback>>,
+    /// The application was notified, and has not polled since.
+    sent: bool,
+}
+
+impl WakeUp {
+    /// Returns `true` if the application is to be notified of an operation.
+    fn is_due(&self) -> bool {
+        !self.sent && (self.io.is_some() || self.call.is_some())
+    }
+
+    /// Writes to the application's descriptor, once until the next poll.
+    fn write(&mut self) {
+        if let Some((fd, payload)) = self.io.as_ref().filter(|_| !self.sent) {
+            write_to(*fd, payload);
+            self.sent = true;
+        }
+    }
 }
 
 struct EventCallback {
@@ -172,31 +189,47 @@ impl OpQueue {
         }
     }
 
-    /// Wakes the waiting threads: there is a new operation.
+    /// Wakes the waiting threads, and notifies the application's event loop if there is an operation.
     pub(crate) fn ring(self: &Arc<Self>) {
         let mut queue = self.clone();
         loop {
             let mut state = queue.lock();
             state.rings += 1;
             let next = state.forward.clone();
-            if next.is_none() || state.waiting > 0 {
-                let waits = std::mem::take(&mut state.waiting) > 0;
-                let call = state.wake.call.clone();
-                if let Some((fd, payload)) = &state.wake.io {
-                    write_to(*fd, payload);
-                }
-                drop(state);
-                if waits {
-                    queue.filled.notify_all();
-                }
-                if let Some(call) = call {
-                    call.call();
-                }
-            } else {
-                drop(state);
+            let waits = std::mem::take(&mut state.waiting) > 0;
+            let is_due = next.is_none() && state.wake.is_due();
+            drop(state);
+            if waits {
+                queue.filled.notify_all();
+            }
+            if is_due {
+                queue.notify();
             }
             let Some(next) = next else { return };
             queue = next;
+        }
+    }
+
+    /// Notifies the application's event loop of the operations here, once until the next poll.
+    fn notify(&self) {
+        let (has_ops, sources) = {
+            let state = self.lock();
+            (!state.ops.is_empty(), state.sources.clone())
+        };
+        if !has_ops && sources.iter().all(|source| source.len() == 0) {
+            return;
+        }
+        let call = {
+            let mut state = self.lock();
+            if !state.wake.is_due() {
+                return;
+            }
+            state.wake.write();
+            state.wake.sent = true;
+            state.wake.call.clone()
+        };
+        if let Some(call) = call {
+            call.call();
         }
     }
 
@@ -302,6 +335,7 @@ impl OpQueue {
     /// Returns the next operation: queued ones first, then those of the sources.
     fn take(&self) -> Option<Op> {
         let mut state = self.lock();
+        state.wake.sent = false;
         if let Some(op) = state.ops.pop_front() {
             return Some(op);
         }
@@ -325,6 +359,7 @@ impl OpQueue {
     /// Adds the messages of all sources to `array`, unless operations precede them.
     fn fill_array(&self, array: &mut MessageArray) -> Option<Filled> {
         let mut state = self.lock();
+        state.wake.sent = false;
         if let Some(op) = state.ops.pop_front() {
             return Some(Filled::of(array.take(op)));
         }
@@ -363,7 +398,8 @@ impl OpQueue {
     /// sources returns its messages one by one, through [`OpQueue::poll`].
     #[inline]
     pub(crate) fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.wake.sent = false;
         let source = match (&state.forward, &state.sources[..]) {
             (Some(next), _) => {
                 let next = next.clone();
@@ -389,7 +425,8 @@ impl OpQueue {
     #[inline]
     pub(crate) fn message_of(&self, source: &mut Option<Arc<dyn OpSource>>) -> Option<OwnedMessage> {
         {
-            let state = self.lock();
+            let mut state = self.lock();
+            state.wake.sent = false;
             match (&state.forward, &state.sources[..], &*source) {
                 (None, [now], Some(kept)) if state.ops.is_empty() && Arc::ptr_eq(now, kept) => {}
                 (None, [now], _) if state.ops.is_empty() => *source = Some(now.clone()),
@@ -419,11 +456,28 @@ impl OpQueue {
         self.end().lock().ops.len()
     }
 
-    /// Ends one waiting poll, or the next one.
+    /// Ends one waiting poll, or the next one. As in the original, this notifies the event loop of an empty queue.
     pub(crate) fn yield_once(self: &Arc<Self>) {
         let end = self.end();
         end.lock().yields = true;
-        end.ring();
+        end.ring_though_empty();
+    }
+
+    /// [`OpQueue::ring`] for a change that is no operation: it notifies the event loop of an empty queue, too.
+    pub(crate) fn ring_though_empty(self: &Arc<Self>) {
+        self.ring();
+        let end = self.end();
+        if end.len() > 0 {
+            return;
+        }
+        let call = {
+            let mut state = end.lock();
+            state.wake.write();
+            state.wake.call.clone()
+        };
+        if let Some(call) = call {
+            call.call();
+        }
     }
 
     /// Closes the queue: drops its operations, wakes the waiting threads, and ends the notifications of the application's
@@ -532,12 +586,15 @@ impl OpQueue {
         }
     }
 
-    /// Writes `payload` to `fd` for each new operation; `None` ends that.
+    /// Writes a payload to a descriptor when there is an operation, once until the next poll; `None` ends that.
     pub(crate) fn enable_io(&self, io: Option<(c_int, Vec<u8>)>) {
-        self.lock().wake.io = io;
+        let mut state = self.lock();
+        state.wake.sent = false;
+        state.wake.io = io;
     }
 
-    /// Calls the application for each new operation. Running calls of its former function have returned after this.
+    /// Calls the application when there is an operation, once until the next poll. Running calls of its former function have
+    /// returned after this.
     pub(crate) fn enable_call(
         &self,
         function: rd_kafka_queue_event_cb_t,
@@ -546,7 +603,11 @@ impl OpQueue {
     ) {
         let call = function
             .map(|function| Arc::new(EventCallback { function, rk, opaque, calls: CallGate::default() }));
-        let former = std::mem::replace(&mut self.lock().wake.call, call);
+        let former = {
+            let mut state = self.lock();
+            state.wake.sent = false;
+            std::mem::replace(&mut state.wake.call, call)
+        };
         if let Some(former) = former {
             former.calls.close();
         }
@@ -574,122 +635,4 @@ pub(crate) fn timeout_of(timeout_ms: c_int) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread::JoinHandle;
-
-    use super::*;
-
-    fn noop() -> Op {
-        Op::Nothing
-    }
-
-    #[test]
-    fn what_is_forwarded_comes_where_the_forwarding_ends() {
-        let (main, consumer, application) = (OpQueue::new(), OpQueue::new(), OpQueue::new());
-        main.push(noop());
-        main.forward_to(Some(&consumer));
-        consumer.forward_to(Some(&application));
-        main.push(noop());
-        assert_eq!((main.len(), application.len()), (2, 2), "asked of any of them");
-        assert!(application.poll(Some(Duration::ZERO)).is_some());
-        // A circular forwarding is ignored. The end of a forwarding does not return operations.
-        application.forward_to(Some(&main));
-        consumer.forward_to(None);
-        main.push(noop());
-        assert_eq!((consumer.len(), application.len()), (1, 1));
-    }
-
-    /// The old forwarding of a queue hid that the new one comes back to it: every thread that used it was in an endless loop.
-    #[test]
-    fn a_queue_with_a_forwarding_is_not_forwarded_in_a_circle() {
-        let (first, second, application) = (OpQueue::new(), OpQueue::new(), OpQueue::new());
-        first.forward_to(Some(&application));
-        first.forward_to(Some(&first));
-        second.forward_to(Some(&first));
-        first.forward_to(Some(&second));
-        second.push(noop());
-        assert_eq!(application.len(), 1);
-    }
-
-    #[test]
-    fn a_source_is_drawn_from_where_the_forwarding_ends() {
-        struct Endless;
-        impl OpSource for Endless {
-            fn draw(&self) -> Option<Op> {
-                Some(noop())
-            }
-            fn len(&self) -> usize {
-                1
-            }
-        }
-        let (main, consumer) = (OpQueue::new(), OpQueue::new());
-        main.set_source(Some(Arc::new(Endless)));
-        assert!(consumer.poll(Some(Duration::ZERO)).is_none());
-        main.forward_to(Some(&consumer));
-        assert!(consumer.poll(Some(Duration::ZERO)).is_some());
-        main.forward_to(None);
-        assert!(consumer.poll(Some(Duration::ZERO)).is_none() && main.poll(Some(Duration::ZERO)).is_some());
-        main.close();
-        assert!(main.poll(None).is_none(), "nobody waits at a closed queue");
-    }
-
-    #[test]
-    fn who_waits_is_woken_by_an_operation_and_by_a_yield() {
-        let queue = OpQueue::new();
-        for wake in [OpQueue::yield_once as fn(&Arc<OpQueue>), |queue| queue.push(noop())] {
-            let waiting = std::thread::spawn({
-                let queue = queue.clone();
-                move || queue.poll(Some(Duration::from_secs(60))).is_some()
-            });
-            while queue.lock().waiting == 0 && !waiting.is_finished() {
-                std::thread::yield_now();
-            }
-            wake(&queue);
-            waiting.join().expect("no panic");
-        }
-    }
-
-    /// A thread that polls `queue` without a limit, and waits at `end`.
-    fn poll_that_waits(queue: &Arc<OpQueue>, end: &Arc<OpQueue>) -> JoinHandle<bool> {
-        let waiting = std::thread::spawn({
-            let queue = queue.clone();
-            move || queue.poll(None).is_some()
-        });
-        while end.lock().waiting == 0 && !waiting.is_finished() {
-            std::thread::yield_now();
-        }
-        waiting
-    }
-
-    /// Returns `true` if the poll returned an operation.
-    fn result_of(waiting: JoinHandle<bool>) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !waiting.is_finished() {
-            assert!(Instant::now() < deadline, "the poll still waits");
-            std::thread::yield_now();
-        }
-        waiting.join().expect("no panic")
-    }
-
-    /// It waited at the end of the forwarding, which stays open: a thread in `rd_kafka_poll` never returned.
-    #[test]
-    fn a_wait_ends_when_the_queue_where_it_began_is_closed() {
-        let (main, application) = (OpQueue::new(), OpQueue::new());
-        main.forward_to(Some(&application));
-        let waiting = poll_that_waits(&main, &application);
-        main.close();
-        assert!(!result_of(waiting));
-    }
-
-    /// It stayed at the former end, where nothing arrived any more.
-    #[test]
-    fn a_wait_follows_a_change_of_the_forwarding() {
-        let [main, consumer, first, second] = [(); 4].map(|()| OpQueue::new());
-        main.forward_to(Some(&consumer));
-        consumer.forward_to(Some(&first));
-        let waiting = poll_that_waits(&main, &first);
-        consumer.forward_to(Some(&second));
-        main.push(noop());
-        assert!(result_of(waiting));
-    }
-}
+mod tests;

@@ -150,7 +150,7 @@ impl Share {
         let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
             close(&share);
             share.set_closed();
-            share.client.main.ring();
+            share.client.main.ring_though_empty();
         });
         let Ok(closing) = closing else { return false };
         *progress = CloseProgress::InThread(closing);
