@@ -210,10 +210,6 @@ pub unsafe extern "C" fn rd_kafka_commit(
         let result = CommitResult { err: code, offsets: wanted, call: None };
         handle.main.push(Op::CommitResult(result));
     }
-    if code != RD_KAFKA_RESP_ERR_NO_ERROR {
-        // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
-        unsafe { list_conversion::entries(offsets) }.iter_mut().for_each(|entry| entry.err = code);
-    }
     code
 }
 
