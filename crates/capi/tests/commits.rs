@@ -140,7 +140,8 @@ fn a_polled_queue_has_an_event_for_a_commit_with_its_own_function() {
 fn results_list_all_entries_and_the_whole_assignment() {
     let broker = broker();
     let seen = Seen::default();
-    let rk = consumer(&broker, &[("enable.auto.commit", "false")], with_function(&seen));
+    let properties = [("enable.auto.commit", "false"), ("enable.auto.offset.store", "false")];
+    let rk = consumer(&broker, &properties, with_function(&seen));
     let none = RD_KAFKA_OFFSET_INVALID;
     let result = || {
         until("the result", || unsafe {
@@ -161,12 +162,25 @@ fn results_list_all_entries_and_the_whole_assignment() {
         assert_eq!(rd_kafka_commit(rk, null_mut(), 0), RD_KAFKA_RESP_ERR__NO_OFFSET);
         assert_eq!(result(), [(0, none, OK), (1, none, OK)]);
         let stored = offsets(c"orders", &[(1, 3)]);
-        // The library stores offsets itself only with automatic commits.
         assert_eq!(rd_kafka_offsets_store(rk, stored), OK);
         assert_eq!(rd_kafka_commit(rk, null_mut(), 0), OK);
         assert_eq!(result(), [(0, none, OK), (1, 3, OK)]);
         rd_kafka_topic_partition_list_destroy(stored);
         rd_kafka_destroy(rk);
+    }
+}
+
+/// They were stored beside the consumer's own if it had no group or no automatic commits.
+#[test]
+fn a_consumer_that_stores_offsets_itself_takes_no_list_of_them() {
+    for properties in [&[("group.id", "g"), ("enable.auto.commit", "false")][..], &[]] {
+        let rk = new(RD_KAFKA_CONSUMER, conf(properties));
+        unsafe {
+            let entries = offsets(c"orders", &[(0, 7)]);
+            assert_eq!(rd_kafka_offsets_store(rk, entries), RD_KAFKA_RESP_ERR__INVALID_ARG, "{properties:?}");
+            rd_kafka_topic_partition_list_destroy(entries);
+            rd_kafka_destroy(rk);
+        }
     }
 }
 

@@ -370,13 +370,6 @@ pub unsafe extern "C" fn rd_kafka_position(
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-/// Returns `true` if the consumer stores offsets itself: as in the original, `rd_kafka_offsets_store` is refused then, and
-/// the functions for one offset are not.
-fn stores_automatically(handle: &Handle) -> bool {
-    let config = &handle.config;
-    config.enable_auto_offset_store && config.group_id.is_some() && config.enable_auto_commit
-}
-
 /// Stores an offset for the application.
 fn store(
     handle: &Handle,
@@ -401,7 +394,8 @@ pub unsafe extern "C" fn rd_kafka_offsets_store(
         Ok(found) => found,
         Err(code) => return code,
     };
-    if stores_automatically(&handle) {
+    // As in the original, whose functions for one offset do not ask.
+    if handle.config.enable_auto_offset_store {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
     let (mut last, mut stored, mut count) = (RD_KAFKA_RESP_ERR_NO_ERROR, 0, 0);
