@@ -438,3 +438,31 @@ fn names_of_headers_that_are_not_utf8_arrive_as_they_were_sent() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// They came back with the next question: a program that had taken them over got them twice.
+#[test]
+fn detached_headers_of_a_report_do_not_come_back() {
+    let broker = broker(1);
+    let rk = new(RD_KAFKA_PRODUCER, conf(&broker, &[("enabled_events", "0x1")]));
+    unsafe {
+        let headers = rd_kafka_headers_new(1);
+        rd_kafka_header_add(headers, c"trace".as_ptr(), -1, c"abc".as_ptr().cast(), -1);
+        let topic = rd_kafka_vu_value_t { cstr: c"orders".as_ptr() };
+        let parts = [
+            rd_kafka_vu_t { vtype: RD_KAFKA_VTYPE_TOPIC, u: topic },
+            rd_kafka_vu_t { vtype: RD_KAFKA_VTYPE_HEADERS, u: rd_kafka_vu_value_t { headers } },
+        ];
+        assert!(rd_kafka_produceva(rk, parts.as_ptr(), parts.len()).is_null());
+        let queue = rd_kafka_queue_get_main(rk);
+        let event = rd_kafka_queue_poll(queue, 60_000);
+        let message = rd_kafka_event_message_next(event).cast_mut();
+        let (mut detached, mut others) = (null_mut(), null_mut());
+        assert_eq!(rd_kafka_message_detach_headers(message, &raw mut detached), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!((*detached).iter().count(), 1);
+        assert_eq!(rd_kafka_message_headers(message, &raw mut others), RD_KAFKA_RESP_ERR__NOENT);
+        rd_kafka_headers_destroy(detached);
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+}

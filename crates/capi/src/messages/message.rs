@@ -31,6 +31,8 @@ pub(crate) struct Slot {
     delivery_count: i16,
     /// The message belongs to a batch, which alone destroys it.
     in_batch: bool,
+    /// The message reports a delivery.
+    is_report: bool,
     timestamp: i64,
     timestamp_type: rd_kafka_timestamp_type_t,
     status: rd_kafka_msg_status_t,
@@ -174,6 +176,7 @@ impl Slot {
             index: 0,
             delivery_count: 0,
             in_batch: false,
+            is_report: false,
             timestamp: -1,
             timestamp_type: RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
             status: RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
@@ -222,6 +225,7 @@ impl Slot {
             index,
             delivery_count: 0,
             in_batch: false,
+            is_report: false,
             timestamp: record.timestamp_ms(),
             timestamp_type,
             status: RD_KAFKA_MSG_STATUS_PERSISTED,
@@ -260,6 +264,7 @@ impl Slot {
             index: 0,
             delivery_count: 0,
             in_batch: false,
+            is_report: true,
             timestamp,
             timestamp_type,
             status: of.status,
@@ -325,6 +330,7 @@ impl Slot {
         copy.timestamp_type = self.timestamp_type;
         copy.status = self.status;
         copy.raw_headers = self.raw_headers;
+        copy.is_report = self.is_report;
         copy.latency_us = self.latency_us;
         (copy.broker, copy.leader_epoch) = (self.broker, self.leader_epoch);
         copy.rare = self
@@ -627,6 +633,10 @@ pub unsafe extern "C" fn rd_kafka_message_detach_headers(
         // SAFETY: it is a message of ours, or there would have been no headers.
         unsafe {
             (*slot).headers = AtomicPtr::default();
+            // As in the original, only a fetched message makes them again.
+            if (*slot).is_report {
+                (*slot).raw_headers = HeadersRef::default();
+            }
         }
     }
     err
