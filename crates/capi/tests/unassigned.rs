@@ -9,6 +9,7 @@ use rdkafka::client::topic_handle::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::consume::simple_consumer::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 
@@ -96,6 +97,20 @@ fn a_known_partition_that_is_not_assigned_is_not_unknown() {
     let known =
         unsafe { rd_kafka_get_watermark_offsets(rk, c"orders".as_ptr(), 0, &raw mut low, &raw mut high) };
     assert_eq!((known, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
+}
+
+/// It was an unknown group.
+#[test]
+fn a_seek_of_a_producer_is_an_invalid_argument() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+    let partitions = list(&[(c"orders", 0)]);
+    unsafe {
+        let error = rd_kafka_seek_partitions(rk, partitions, 0);
+        assert_eq!(rd_kafka_error_code(error), INVALID);
+        rd_kafka_error_destroy(error);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
 }
 
 #[test]

@@ -344,6 +344,10 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
             let reason = format!("Timed out waiting for {left} remaining partition seek(s) to finish");
             rd_kafka_error_t::new(code, &reason).into_raw()
         }
+        // As in the original, whose other functions call the lack of a consumer an unknown group.
+        RD_KAFKA_RESP_ERR__UNKNOWN_GROUP => {
+            object(RD_KAFKA_RESP_ERR__INVALID_ARG, "the client is no consumer")
+        }
         code => object(code, ""),
     }
 }
