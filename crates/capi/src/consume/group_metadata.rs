@@ -124,8 +124,9 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_instance_id(
     group.and_then(|group| group.instance_id.as_ref()).map_or(null(), |id| id.as_ptr())
 }
 
-/// The first bytes of serialized metadata. The generation and the strings follow, each string with a NUL at its end.
-const MAGIC: &[u8] = b"CGMDv3:";
+/// The first bytes of serialized metadata, as librdkafka 2.16 has them. The generation, the group and the member follow, then 1, or 0
+/// and the instance. Each string has a NUL at its end.
+const MAGIC: &[u8] = b"CGMDv2:";
 
 #[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
@@ -145,8 +146,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_write(
     bytes.extend(group.metadata.generation.to_ne_bytes());
     bytes.extend(group.group_id.as_bytes_with_nul());
     bytes.extend(group.member_id.as_bytes_with_nul());
-    bytes.push(u8::from(group.instance_id.is_some()));
-    bytes.extend(group.instance_id.as_deref().map_or(&[0][..], std::ffi::CStr::to_bytes_with_nul));
+    bytes.push(u8::from(group.instance_id.is_none()));
+    bytes.extend(group.instance_id.as_deref().map_or(&[][..], std::ffi::CStr::to_bytes_with_nul));
     // SAFETY: C frees it; as long as it says.
     unsafe {
         let copy = libc::malloc(bytes.len());
@@ -193,19 +194,45 @@ fn read(bytes: &[u8]) -> Option<GroupMetadata> {
         String::from_utf8(text.to_vec()).ok()
     };
     let (group_id, member_id) = (next()?, next()?);
-    let (has_instance, mut rest) = rest.split_first()?;
-    let end = rest.iter().position(|byte| *byte == 0)?;
-    rest = &rest[..end];
+    let (is_null, rest) = rest.split_first()?;
+    let instance_id = match (*is_null, rest) {
+        (0, [id @ .., 0]) if !id.contains(&0) => Some(String::from_utf8_lossy(id).into_owned()),
+        (1.., []) => None,
+        _ => return None,
+    };
     let mut metadata = GroupMetadata::new(group_id);
     metadata.generation = i32::from_ne_bytes(generation.try_into().ok()?);
     metadata.member_id = member_id;
-    metadata.instance_id = (*has_instance == 1).then(|| String::from_utf8_lossy(rest).into_owned());
+    metadata.instance_id = instance_id;
     Some(metadata)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// They were of another version, with another meaning of the byte before the instance: librdkafka refused them.
+    #[test]
+    fn the_bytes_are_those_of_librdkafka() {
+        for (instance, end) in [(None, &b"\x01"[..]), (Some("i"), b"\0i\0")] {
+            let mut metadata = GroupMetadata::new("billing");
+            (metadata.generation, metadata.member_id) = (7, "m-1".into());
+            metadata.instance_id = instance.map(str::to_owned);
+            let group = rd_kafka_consumer_group_metadata_t::give(metadata);
+            let (mut buffer, mut size) = (null_mut(), 0);
+            let expected = [&b"CGMDv2:"[..], &7_i32.to_ne_bytes()[..], b"billing\0m-1\0", end].concat();
+            // SAFETY: valid pointers all along.
+            unsafe {
+                let error = rd_kafka_consumer_group_metadata_write(group, &raw mut buffer, &raw mut size);
+                assert!(error.is_null());
+                assert_eq!(&*slice_from_raw_parts(buffer.cast::<u8>(), size), expected);
+                libc::free(buffer);
+                rd_kafka_consumer_group_metadata_destroy(group);
+            }
+            let read = read(&expected).expect("what was written is read");
+            assert_eq!((read.member_id.as_str(), read.instance_id.as_deref()), ("m-1", instance));
+        }
+    }
 
     #[test]
     fn what_was_written_is_read_and_what_is_cut_off_is_refused() {
