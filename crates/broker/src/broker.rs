@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ottla_log::storage::fs::{DirLock, LockError};
+use ottla_log::storage::fs::LockError;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -118,6 +118,9 @@ impl Bound {
 
 /// A running broker: one or several nodes in this process.
 ///
+/// [`Broker::stop`] closes the logs. A dropped broker ends without that, and the next start recovers them: its data directory is free when
+/// the compactions, syncs and changes of topics that run have ended.
+///
 /// ```
 /// use ottla_broker::Broker;
 ///
@@ -142,7 +145,6 @@ pub struct Broker {
     control: Control,
     /// The nodes and the restores that requests of [`Control`] ask for.
     asks: mpsc::UnboundedReceiver<Ask>,
-    _lock: Option<DirLock>,
     /// The lock on the directory of [`BrokerBuilder::secure`].
     _secure_lock: Option<Arc<File>>,
 }
@@ -233,6 +235,7 @@ impl Broker {
         let cluster = self.cluster();
         cluster.finish_syncs().await;
         cluster.close();
+        cluster.data_lock.release();
     }
 
     /// Cuts every connection and ends the periodic work.
@@ -259,6 +262,8 @@ impl Drop for Broker {
         cluster.transactions.abort();
         self.servers.abort_all();
         self.tasks.abort_all();
+        // Work on other threads keeps the directory until it ends.
+        cluster.data_lock.leave();
     }
 }
 

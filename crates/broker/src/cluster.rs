@@ -54,6 +54,7 @@ use crate::coordinator::share_group::registry::ShareGroups;
 use crate::coordinator::share_partition::leader::ShareLeader;
 use crate::coordinator::share_state::ShareStates;
 use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
+use crate::data_lock::DataLock;
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
 use crate::memory::{KeptMemory, MemoryBudget, Parts, share_records_max};
@@ -123,6 +124,7 @@ pub struct Cluster {
     pub(crate) topic_changes: Mutex<()>,
     turns: Turns,
     background: BackgroundThreads,
+    pub(crate) data_lock: DataLock,
     file_walk: Mutex<Walk>,
     cache_walk: Mutex<Walk>,
     producer_ids: Mutex<ProducerIds>,
@@ -263,6 +265,7 @@ impl Cluster {
             topic_changes: Mutex::new(()),
             turns: Turns::default(),
             background: BackgroundThreads::default(),
+            data_lock: DataLock::default(),
             file_walk: Mutex::default(),
             cache_walk: Mutex::default(),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
@@ -336,7 +339,7 @@ impl Cluster {
     pub(crate) async fn await_journal(&self, record: i64) -> Result<(), JournalError> {
         while let Some(pending) = self.next_journal_sync(record)? {
             let began = Instant::now();
-            let synced = self.syncer.run(pending).await;
+            let synced = self.run_blocking(move || pending.run()).await;
             self.metrics.journal_syncs.add(began.elapsed(), synced.is_ok());
             let wants_deletion = {
                 let mut journal = lock(&self.journal);
@@ -346,7 +349,7 @@ impl Cluster {
             if wants_deletion {
                 // It ends even if the caller goes away: the journal is not compacted again before.
                 let journal = self.journal.clone();
-                self.syncer.run_blocking(move || delete_old_entries(&journal)).await;
+                self.run_blocking(move || delete_old_entries(&journal)).await;
             }
         }
         Ok(())
@@ -395,7 +398,7 @@ impl Cluster {
                     }
                 }
             };
-            self.syncer.run_blocking(work).await;
+            self.run_blocking(work).await;
         }
     }
 

@@ -93,7 +93,7 @@ async fn cleanable_parts(
         });
         parts.flatten().collect()
     };
-    cluster.syncer.run_blocking(work).await
+    cluster.run_blocking(work).await
 }
 
 /// Returns the segments of a partition that can be compacted; `None` if its log is offline. Blocks.

@@ -22,7 +22,15 @@ impl Cluster {
         // A sync opens files that were closed since the append.
         self.make_room_for_files();
         self.make_room_in_caches();
-        partition.start_sync(self.config.durability, has_closed, self.syncer, &self.metrics, &self.syncs);
+        let durability = self.config.durability;
+        partition.start_sync(
+            durability,
+            has_closed,
+            self.syncer,
+            &self.metrics,
+            &self.syncs,
+            &self.data_lock,
+        );
     }
 
     /// Makes everything that was appended to a partition durable. The sync ends even if the caller goes away: the log must
@@ -37,6 +45,7 @@ impl Cluster {
         self.make_room_for_files();
         let (done, flushed) = tokio::sync::oneshot::channel();
         let (partition, syncer, metrics) = (partition.clone(), self.syncer, self.metrics.clone());
+        let held = self.data_lock.share();
         let task = async move {
             let began = Instant::now();
             let synced = syncer.run(pending).await;
@@ -52,6 +61,7 @@ impl Cluster {
             };
             // The connection may be closed.
             let _ = done.send(result);
+            drop(held);
         };
         {
             let mut tasks = lock(&self.syncs);

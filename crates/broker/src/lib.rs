@@ -28,6 +28,7 @@ mod config;
 mod connection;
 mod coordinator;
 mod data_dir;
+mod data_lock;
 mod disk_faults;
 mod drain;
 mod durable_append;

@@ -90,12 +90,13 @@ impl Cluster {
 
     /// Syncs the journal soon. No request waits for it, but the deletion of old entries does.
     fn sync_journal_later(self: &Arc<Self>) {
-        let cluster = self.clone();
+        let (cluster, held) = (self.clone(), self.data_lock.share());
         let sync = async move {
             let record = lock(&cluster.journal).end_offset();
             if let Err(error) = cluster.await_journal(record).await {
                 tracing::warn!(%error, "cannot sync the journal of topics");
             }
+            drop(held);
         };
         let mut tasks = lock(&self.syncs);
         while tasks.try_join_next().is_some() {}

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::config::Durability;
+use crate::data_lock::DataLock;
 use crate::internal_topics::is_internal;
 use crate::metrics::{BrokerMetrics, Syncs};
 use crate::stored_codec::StoredCodec;
@@ -393,6 +394,7 @@ impl Partition {
         syncer: Syncer,
         metrics: &Arc<BrokerMetrics>,
         tasks: &Mutex<JoinSet<()>>,
+        data_lock: &DataLock,
     ) {
         let scope = match durability {
             Durability::Disk => SyncScope::All,
@@ -402,7 +404,7 @@ impl Partition {
         if !self.sync_flag.begin() {
             return;
         }
-        let (partition, metrics) = (self.clone(), metrics.clone());
+        let (partition, metrics, held) = (self.clone(), metrics.clone(), data_lock.share());
         let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // Tasks that have ended leave the set here: it stays as small as the number of syncs under way.
         while tasks.try_join_next().is_some() {}
@@ -417,6 +419,7 @@ impl Partition {
                         )]
                         std::thread::sleep(pause);
                     }
+                    drop(held);
                 });
             }
             Syncer::Inline(delay) => {
@@ -426,6 +429,7 @@ impl Partition {
                         tokio::time::sleep(delay + pause).await;
                         next = partition.sync_once(scope, &metrics.log_syncs, &mut failures);
                     }
+                    drop(held);
                 });
             }
         }

@@ -61,7 +61,7 @@ impl Cluster {
             }
             Ok(rolled)
         };
-        self.syncer.run_blocking(roll).await
+        self.run_blocking(roll).await
     }
 
     /// Compacts the closed segments of every partition of a topic, even if few of their bytes are dirty. The active segment

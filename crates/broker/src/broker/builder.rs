@@ -291,6 +291,9 @@ impl BrokerBuilder {
             Some(dir) => StartError::Data { dir, source },
             None => source.into(),
         })?;
+        if let Some(locked) = dir_lock {
+            cluster.data_lock.set(locked);
+        }
         if let Some(max) = waiting_max {
             cluster.shares.refused.limit_to(max);
         }
@@ -313,7 +316,6 @@ impl BrokerBuilder {
             tasks: JoinSet::new(),
             servers: JoinSet::new(),
             asks,
-            _lock: dir_lock,
             _secure_lock: secure.as_ref().map(|secure| secure.lock.clone()),
         };
         broker.serve_all(|first, node, _| nth_address(first, node), |_| Advertised::HostAndPort).await?;

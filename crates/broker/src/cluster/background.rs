@@ -76,11 +76,34 @@ impl Cluster {
         run_on(self.background.handshakes.runtime("ottla-handshake"), handshake).await
     }
 
-    /// Runs work that takes processor time and changes nothing, and waits for it.
+    /// Runs work that may block, and waits for it. The directory stays locked until the work has ended.
+    ///
+    /// No `async fn`: its future would have the work twice.
+    pub(crate) fn run_blocking<V, W>(&self, work: W) -> impl Future<Output = V> + use<V, W>
+    where
+        V: Send + 'static,
+        W: FnOnce() -> V + Send + 'static,
+    {
+        let held = self.data_lock.share();
+        let work = move || {
+            let done = work();
+            drop(held);
+            done
+        };
+        self.syncer.run_blocking(work)
+    }
+
+    /// Runs work that takes processor time, and waits for it. The directory stays locked until the work has ended.
     pub(crate) async fn run_in_background<V: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce() -> V + Send + 'static,
     ) -> V {
+        let held = self.data_lock.share();
+        let work = move || {
+            let done = work();
+            drop(held);
+            done
+        };
         match self.background_runtime() {
             None => self.syncer.run_blocking(work).await,
             Some(runtime) => finished(runtime.spawn_blocking(work)).await,

@@ -178,7 +178,7 @@ impl Cluster {
         work: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         let run = self.after_turn(turns, client, work).await;
-        self.syncer.run_blocking(run).await
+        self.run_blocking(run).await
     }
 
     /// Requests wait here for their turn, so that they occupy few threads; clients take turns. The work owns the turn: it ends with the

@@ -29,7 +29,7 @@ impl Cluster {
             let cluster = self.clone();
             // It looks at every offset of the group: not in the thread that serves clients.
             let expire = move || cluster.expire_group(&group);
-            self.syncer.run_blocking(expire).await;
+            self.run_blocking(expire).await;
         }
     }
 

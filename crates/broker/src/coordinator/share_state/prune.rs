@@ -71,7 +71,7 @@ impl Cluster {
             self.flush(partition).await?;
         }
         let pruned = partition.clone();
-        let deleted = self.syncer.run_blocking(move || pruned.delete_records_before(needed)).await;
+        let deleted = self.run_blocking(move || pruned.delete_records_before(needed)).await;
         deleted.map(drop).map_err(|error| {
             tracing::error!(%error, "cannot delete records");
             ErrorCode::KafkaStorageError
