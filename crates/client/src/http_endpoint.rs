@@ -21,7 +21,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// The limit of concurrent connections, enough for two Prometheus servers and a few users. A further one takes the place of the
 /// oldest that has sent no request.
@@ -32,6 +32,9 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time limit for a connection: a client that reads slowly loses it.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(30);
+
+/// The time for which a new connection waits for a place, if all have requests. It is closed then.
+const PLACE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The largest request head that is read.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -134,7 +137,8 @@ async fn serve_pages(pages: Pages, listener: TcpListener) {
 /// The limits of [`serve_http`].
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// Concurrent connections. A further one takes the place of the oldest that has sent no request, or waits if all have.
+    /// Concurrent connections. A further one takes the place of the oldest that has sent no request. If all have, it waits for 10 s, and
+    /// is closed then.
     pub connections_max: usize,
     /// The time limit for a connection, if there is one: a client that reads slowly loses it.
     pub connection_within: Option<Duration>,
@@ -151,7 +155,7 @@ pub async fn serve_http<S, A, R>(
     A: Future<Output = io::Result<S>>,
     R: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    let mut connections = tokio::task::JoinSet::new();
+    let mut connections = JoinSet::new();
     // The oldest is first.
     let mut served: VecDeque<ServedConnection> = VecDeque::new();
     loop {
@@ -163,15 +167,9 @@ pub async fn serve_http<S, A, R>(
                 continue;
             }
         };
-        while connections.try_join_next().is_some() {}
-        served.retain(|connection| !connection.task.is_finished());
-        while served.len() >= limits.connections_max {
-            let silent = served.iter().position(|connection| !connection.has_request.load(Ordering::Relaxed));
-            if let Some(silent) = silent.and_then(|at| served.remove(at)) {
-                silent.task.abort();
-            } else if connections.join_next().await.is_some() {
-                served.retain(|connection| !connection.task.is_finished());
-            }
+        if !make_room(&mut connections, &mut served, limits.connections_max).await {
+            tracing::warn!("an HTTP connection is closed: all others have requests that take long");
+            continue;
         }
         let answer = answer.clone();
         let has_request = Arc::new(AtomicBool::new(false));
@@ -200,6 +198,28 @@ pub async fn serve_http<S, A, R>(
         });
         served.push_back(ServedConnection { has_request, task });
     }
+}
+
+/// Makes room for a connection: in the place of the oldest that has sent no request, or of the next one that ends. Returns `false` if none
+/// ends in time.
+async fn make_room(
+    connections: &mut JoinSet<()>,
+    served: &mut VecDeque<ServedConnection>,
+    connections_max: usize,
+) -> bool {
+    while connections.try_join_next().is_some() {}
+    served.retain(|connection| !connection.task.is_finished());
+    while served.len() >= connections_max {
+        let silent = served.iter().position(|connection| !connection.has_request.load(Ordering::Relaxed));
+        if let Some(silent) = silent.and_then(|at| served.remove(at)) {
+            silent.task.abort();
+        } else if tokio::time::timeout(PLACE_WITHIN, connections.join_next()).await.is_err() {
+            return false;
+        } else {
+            served.retain(|connection| !connection.task.is_finished());
+        }
+    }
+    true
 }
 
 /// A connection of [`serve_http`].
@@ -245,6 +265,41 @@ mod tests {
         probe.read_to_string(&mut text).expect("an answer in time");
         assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("ready\n"), "{text}");
         drop(silent);
+    }
+
+    /// Once all places had requests that waited for others, nothing was accepted any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_finds_no_place_is_closed_and_the_next_one_is_accepted() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+        let (connect, accepted) = tokio::sync::mpsc::unbounded_channel::<DuplexStream>();
+        let accepted = Arc::new(tokio::sync::Mutex::new(accepted));
+        let accept = move || {
+            let accepted = accepted.clone();
+            async move {
+                let stream = accepted.lock().await.recv().await;
+                stream.ok_or_else(|| io::Error::other("the test has ended"))
+            }
+        };
+        let arrived = Arc::new(tokio::sync::Notify::new());
+        let arrival = arrived.clone();
+        let answer = move |_: Request<Incoming>| {
+            arrival.notify_one();
+            std::future::pending::<Response<Full<Bytes>>>()
+        };
+        let limits = HttpLimits { connections_max: 1, connection_within: None };
+        let server = tokio::spawn(serve_http(accept, limits, answer));
+        let (mut first, far) = tokio::io::duplex(1024);
+        connect.send(far).expect("served");
+        first.write_all(b"POST /wait HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+        arrived.notified().await;
+        for _ in 0..2 {
+            let (mut further, far) = tokio::io::duplex(1024);
+            connect.send(far).expect("served");
+            let mut text = String::new();
+            let closed = tokio::time::timeout(3 * PLACE_WITHIN, further.read_to_string(&mut text)).await;
+            assert_eq!((closed.expect("in time").expect("closed"), text.as_str()), (0, ""));
+        }
+        server.abort();
     }
 
     #[test]

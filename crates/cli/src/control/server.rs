@@ -11,19 +11,22 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use ottla_broker::Control;
 use ottla_client::http_endpoint::{HttpLimits, serve_http};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
 
 use super::address::ControlAddress;
 use super::token;
 use crate::failure::{Failure, sentence};
 
-/// Requests at a time; further connections wait. Waits of tests run side by side.
+/// Requests at a time; further connections wait for ten seconds.
 const CONNECTIONS_MAX: usize = 64;
+/// Waits of tests that run side by side. The other places are for the requests that end them.
+const WAITS_MAX: usize = 32;
 /// The time limit for a client to send the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// The largest body that is read.
@@ -47,6 +50,8 @@ struct Shared {
     control: Control,
     /// The header that a request must have; a unix socket needs none.
     authorization: Option<String>,
+    /// The places of waits.
+    waits: Semaphore,
 }
 
 impl ControlServer {
@@ -60,7 +65,7 @@ impl ControlServer {
         match (address, token_file) {
             (ControlAddress::Unix(path), None) => {
                 let (listener, socket) = listen_at(path).map_err(failed)?;
-                let shared = Arc::new(Shared { control, authorization: None });
+                let shared = Arc::new(Shared::new(control, None));
                 let accept = move || {
                     let listener = listener.clone();
                     async move { Ok(listener.accept().await?.0) }
@@ -72,7 +77,7 @@ impl ControlServer {
                 let listener = TcpListener::bind(port).await.map_err(failed)?;
                 let address = ControlAddress::Loopback(listener.local_addr().map_err(failed)?);
                 let authorization = Some(format!("Bearer {}", token::create(token_file)?));
-                let shared = Arc::new(Shared { control, authorization });
+                let shared = Arc::new(Shared::new(control, authorization));
                 let listener = Arc::new(listener);
                 let accept = move || {
                     let listener = listener.clone();
@@ -192,6 +197,10 @@ where
 }
 
 impl Shared {
+    fn new(control: Control, authorization: Option<String>) -> Self {
+        Self { control, authorization, waits: Semaphore::new(WAITS_MAX) }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         if !self.is_allowed(request.headers().get(AUTHORIZATION)) {
             let error = "the header `Authorization: Bearer TOKEN` is missing or wrong: TOKEN is in the file of --control-token";
@@ -204,6 +213,13 @@ impl Shared {
             Ok(Err(error)) => return respond(400, &json!({ "error": format!("the body: {error}") })),
             Err(_) => return respond(408, &json!({ "error": "the body did not come in time" })),
         };
+        // Also a wait of a fork.
+        let is_wait = head.method == Method::POST && head.uri.path().trim_end_matches('/').ends_with("/wait");
+        let place = is_wait.then(|| self.waits.try_acquire());
+        if let Some(Err(_)) = place {
+            let error = format!("{WAITS_MAX} waits run, which is the maximum: try again when one has ended");
+            return respond(409, &json!({ "error": error }));
+        }
         let answer = self.control.answer(head.method.as_str(), head.uri.path(), &body).await;
         respond(answer.status, &answer.body)
     }

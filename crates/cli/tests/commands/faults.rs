@@ -1,7 +1,9 @@
 //! `ottla broker --control` and `ottla fault`: a test in any language makes the broker misbehave.
 
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -251,4 +253,47 @@ fn a_trace_has_a_line_for_each_request_with_its_client_and_errors() {
     for number in ["at_ms", "node", "version", "took_us"] {
         assert!(written[number].is_u64(), "{number}: {written}");
     }
+}
+
+/// 64 waits had all places, and the request that would have ended them was not accepted.
+#[test]
+fn waits_leave_places_for_other_requests() {
+    let broker = Controlled::at_socket();
+    let send = |method: &str, path: &str, body: &str| {
+        let mut stream = UnixStream::connect(broker.dir.path().join("control")).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let length = body.len();
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).expect("sent");
+        stream
+    };
+    let endless = r#"{"group":"billing","state":"Stable","within_ms":600000}"#;
+    let mut waits: Vec<UnixStream> = (0..64).map(|_| send("POST", "/wait", endless)).collect();
+    let mut overview = String::new();
+    send("GET", "/", "").read_to_string(&mut overview).expect("an answer in time");
+    assert!(overview.starts_with("HTTP/1.1 200"), "{overview}");
+
+    let mut refused = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while refused.len() < 32 {
+        assert!(Instant::now() < deadline, "{} waits are refused", refused.len());
+        waits.retain_mut(|wait| {
+            let mut start = [0; 12];
+            wait.set_nonblocking(true).expect("set");
+            match wait.read(&mut start) {
+                Ok(length) => {
+                    refused.push(String::from_utf8_lossy(&start[..length]).into_owned());
+                    false
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                    true
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(refused.iter().all(|start| start == "HTTP/1.1 409"), "{refused:?}");
+    assert_eq!(waits.len(), 32, "the others wait");
 }
