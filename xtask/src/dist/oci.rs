@@ -22,6 +22,9 @@ const USER: u32 = 65532;
 /// The directory of the broker's data: a volume.
 pub(crate) const DATA: &str = "var/lib/ottla";
 
+/// The directory of `--secure`: a new volume gets its owner and mode.
+pub(crate) const SECURE: &str = "var/lib/ottla-secure";
+
 /// Debian's packages with files in the image.
 pub(crate) const DEBIAN: &[&str] = &["libc6", "libgcc-s1", "ca-certificates"];
 
@@ -36,8 +39,9 @@ fn command(artefacts: &Artefacts) -> Result<Tree, Failure> {
     let mut tree = Tree::default();
     tree.program("usr/bin/ottla", artefacts.bytes("ottla")?);
     tree.file("usr/share/doc/ottla/THIRD-PARTY.txt", artefacts.bytes("THIRD-PARTY.txt")?);
-    // The broker refuses a directory that other users can write to.
+    // The broker refuses a directory that other users can write to, and cannot create one there.
     tree.dir(DATA, 0o700, USER);
+    tree.dir(SECURE, 0o700, USER);
     Ok(tree)
 }
 

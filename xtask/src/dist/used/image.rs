@@ -1,5 +1,7 @@
 //! The container image, unpacked and run from its own root file system.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ottla_interop::Failure;
@@ -7,13 +9,22 @@ use serde_json::Value;
 
 use super::root::Root;
 use super::{Broker, named, require};
-use crate::dist::oci::{DATA, unpack};
+use crate::dist::oci::{DATA, SECURE, unpack};
 use crate::dist::tree::write;
 
 /// The command of the image, with a free port of loopback in the place of its address.
 pub(super) fn broker(results: &Path) -> Result<(), Failure> {
     let root = Root::empty()?;
     let config = unpack(&named(results, "-oci.tar")?, &root.path(""))?;
+    // Docker gives a new volume the owner and the mode of the image's directory. There was none: the broker could not write there.
+    let owner = |dir: &str| {
+        let found = fs::metadata(root.path(dir)).map_err(|error| Failure::new(format!("/{dir}: {error}")))?;
+        Ok::<_, Failure>((found.uid(), found.gid(), found.mode()))
+    };
+    require(
+        owner(SECURE)? == owner(DATA)?,
+        "the directory of --secure has another owner or mode than the data",
+    )?;
     // Container engines add this file.
     write(&root.path("etc/hosts"), "127.0.0.1 localhost\n")?;
     let config = &config["config"];
