@@ -576,7 +576,7 @@ impl<T: Transport> Connection<T> {
                     Box::pin(end_gently(&mut self.io)).await;
                     return Err(Closed::Peer(reason));
                 }
-                Reply::AnswerPart(chain, bytes) => {
+                Reply::AnswerPart(chain, _, bytes) => {
                     write_response(&mut self.io, pace, prefix(chain, bytes)).await?;
                     return Err(Closed::Peer("cut by an intercept within a response".into()));
                 }

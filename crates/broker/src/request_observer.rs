@@ -16,14 +16,14 @@ pub struct AnsweredRequest<'a> {
     pub version: i16,
     /// The client that sent it.
     pub client_id: &'a str,
-    /// The time from the arrival of the request to its response.
+    /// The time from the arrival of the request to its response, with the delays that tests have set.
     pub took: Duration,
     /// `true` for a fetch that returned records and for a produce request that appended records. Always `false` for
     /// other APIs.
     pub moved_records: bool,
     /// The error codes of the response.
     pub errors: ErrorTally,
-    /// `false` if the client receives no response: the connection is closed or hangs, or the request wants none.
+    /// `false` if the client receives no whole response: the connection is closed or hangs, or the request wants none.
     pub is_sent: bool,
 }
 

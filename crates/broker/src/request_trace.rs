@@ -15,7 +15,8 @@ use crate::request_observer::{AnsweredRequest, RequestObserver};
 ///
 /// Each line is written at once, so that it is there when the client has the response. Its keys are `at_ms` (since 1970),
 /// `node`, `api`, `version`, `client_id`, `took_us`, `moved_records`, `errors` (names of Kafka's error codes), and `sent`,
-/// which is `false` if the client received no response. A request that hangs by a fault has its line at once.
+/// which is `false` if the client received no whole response. A delayed response has its line after the delay, and a request that hangs by
+/// a fault at once.
 ///
 /// ```
 /// # use ottla_broker::Broker;

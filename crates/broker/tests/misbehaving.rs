@@ -2,15 +2,18 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Fault, FaultRule, FaultRuleError};
+use ottla_broker::{
+    AnsweredRequest, Broker, BrokerThread, Fault, FaultRule, FaultRuleError, RequestObserver,
+};
 use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
 use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Seal;
 
-use crate::common::{Heard, Raw, batch, framed, produce_request};
+use crate::common::{Heard, Raw, batch, framed, metadata_of, produce_request};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -302,4 +305,39 @@ fn api_versions_of_a_version_that_is_not_supported_meets_faults_and_is_counted()
         assert_eq!(ask().map(|answer| answer.error_code), error, "{fault:?}");
     }
     assert_eq!((cluster.requests(ApiKey::ApiVersions), cluster.faults().len()), (5, 0));
+}
+
+/// The durations of the requests, and `true` for those whose response was sent.
+#[derive(Debug, Default)]
+struct Recorder(Mutex<Vec<(Duration, bool)>>);
+
+impl RequestObserver for Recorder {
+    fn on_answered(&self, request: AnsweredRequest<'_>) {
+        self.0.lock().expect("no panic").push((request.took, request.is_sent));
+    }
+}
+
+/// They were called before the delay of a response, and for one of which the client received nothing as if it was sent.
+#[test]
+fn observers_get_the_delay_of_a_response_and_whether_all_of_it_is_sent() {
+    let broker = broker(1);
+    let recorder = Arc::new(Recorder::default());
+    broker.cluster().observe_requests(recorder.clone());
+    let late = Duration::from_millis(200);
+    for (fault, is_whole, took_min) in [
+        (Fault::AnswerAfter(late), true, late),
+        (Fault::CutAt(0), false, Duration::ZERO),
+        (Fault::CutAt(2), false, Duration::ZERO),
+        (Fault::CutAt(1_000_000), true, Duration::ZERO),
+    ] {
+        broker.cluster().intercept(ApiKey::Metadata, None, 1, fault);
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        assert_eq!(connection.ask(12, &metadata_of("orders")).is_some(), is_whole, "{fault:?}");
+        let (took, is_sent) = recorder.0.lock().expect("no panic").pop().expect("an answered request");
+        assert!(took >= took_min && is_sent == is_whole, "{fault:?}: {took:?}, {is_sent}");
+    }
+    assert!(broker.cluster().set_lag(1, late));
+    assert!(Raw::connect(broker.addresses()[0]).ask(12, &metadata_of("orders")).is_some());
+    let (took, is_sent) = recorder.0.lock().expect("no panic").pop().expect("an answered request");
+    assert!(took >= late && is_sent, "{took:?}, {is_sent}");
 }

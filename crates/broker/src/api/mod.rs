@@ -186,8 +186,8 @@ pub(crate) enum Reply {
     Answer(Chain, ErrorTally),
     /// Sends this response and closes the connection for this reason.
     AnswerAndClose(Chain, ErrorTally, String),
-    /// Sends the first bytes of this response and closes the connection.
-    AnswerPart(Chain, usize),
+    /// Sends the first bytes of this response, which has these error codes, and closes the connection.
+    AnswerPart(Chain, ErrorTally, usize),
     /// Sends nothing (`acks=0`).
     Nothing,
     /// Closes the connection.
@@ -198,9 +198,18 @@ impl Reply {
     /// The response, if one is sent.
     pub(crate) fn chain(&self) -> Option<&Chain> {
         match self {
-            Self::Answer(chain, _) | Self::AnswerAndClose(chain, ..) | Self::AnswerPart(chain, _) => {
+            Self::Answer(chain, _) | Self::AnswerAndClose(chain, ..) | Self::AnswerPart(chain, ..) => {
                 Some(chain)
             }
+            Self::Nothing | Self::Close(_) => None,
+        }
+    }
+
+    /// The error codes that the client receives; `None` if it receives no whole response.
+    fn sent(&self) -> Option<ErrorTally> {
+        match self {
+            Self::Answer(_, errors) | Self::AnswerAndClose(_, errors, _) => Some(*errors),
+            Self::AnswerPart(chain, errors, bytes) => (*bytes >= chain.len()).then_some(*errors),
             Self::Nothing | Self::Close(_) => None,
         }
     }
@@ -385,8 +394,8 @@ fn start_one<R: Api>(
     overrides.track(context.node, api_key);
     let node = context.node;
     let observed = overrides.observers().map(|observers| (observers, Instant::now(), client_id.clone()));
-    // The response is inspected only for an observer, because a fetch can have thousands of partitions.
-    let observe = move |response: Option<&R::Response>, sent: Option<ErrorTally>| {
+    let is_observed = observed.is_some();
+    let observe = move |moved_records: bool, sent: Option<ErrorTally>| {
         let Some((observers, began, client_id)) = observed else { return };
         let request = AnsweredRequest {
             node,
@@ -394,7 +403,7 @@ fn start_one<R: Api>(
             version: requested,
             client_id: client_id.as_deref().unwrap_or_default(),
             took: began.elapsed(),
-            moved_records: response.is_some_and(R::moved_records),
+            moved_records,
             errors: sent.unwrap_or_default(),
             is_sent: sent.is_some(),
         };
@@ -422,14 +431,43 @@ fn start_one<R: Api>(
     };
     Ok(Box::pin(async move {
         // Called here: a future that the block captured would be stored twice.
-        let reply = answer_one(request, context, Outcome { fault, refusal }, correlation_id, observe).await;
+        let outcome = Outcome { fault, refusal };
+        let (reply, moved_records) = answer_one(request, context, outcome, correlation_id, is_observed).await;
+        let Some(reply) = reply else {
+            observe(moved_records, None);
+            return std::future::pending().await;
+        };
+        let sent = reply.sent();
         let overrides = &connection.cluster.overrides;
         if !delay.is_zero() || overrides.lag(node).is_some() {
+            let report = move |is_due: bool| observe(moved_records, sent.filter(|_| is_due));
             // Boxed: other requests do not need its memory.
-            Box::pin(overrides.delay_response(node, delay)).await;
+            Box::pin(report_after(overrides.delay_response(node, delay), report)).await;
+        } else {
+            observe(moved_records, sent);
         }
         reply
     }))
+}
+
+/// Waits, and then reports `true`; `false` if it is dropped before, because the client is gone.
+async fn report_after(wait: impl Future<Output = ()>, report: impl FnOnce(bool)) {
+    let mut unreported = Unreported(Some(report));
+    wait.await;
+    if let Some(report) = unreported.0.take() {
+        report(true);
+    }
+}
+
+/// A report of `false` when it is dropped.
+struct Unreported<F: FnOnce(bool)>(Option<F>);
+
+impl<F: FnOnce(bool)> Drop for Unreported<F> {
+    fn drop(&mut self) {
+        if let Some(report) = self.0.take() {
+            report(false);
+        }
+    }
 }
 
 /// The causes of another response than the usual one.
@@ -451,22 +489,22 @@ async fn handle_unless_refused<R: Api>(
     }
 }
 
-/// Handles a request, unless a test has set a fault for it, and encodes the response.
+/// Handles a request, unless a test has set a fault for it, and encodes the response. Returns no reply if the client waits for good, and
+/// `true` if an observed request has moved records.
 async fn answer_one<R: Api>(
     request: R,
     context: RequestContext,
     Outcome { fault, refusal }: Outcome,
     correlation_id: i32,
-    observe: impl FnOnce(Option<&R::Response>, Option<ErrorTally>),
-) -> Reply {
+    is_observed: bool,
+) -> (Option<Reply>, bool) {
     let version = context.version;
     let answered = request.is_answered();
     let connection = context.connection.clone();
     let response = match fault {
         Some(Fault::Cut) => {
             connection.hold().forever();
-            observe(None, None);
-            return Reply::Close("cut by an intercept".into());
+            return (Some(Reply::Close("cut by an intercept".into())), false);
         }
         Some(Fault::Fail(code)) => request.refuse(&context, code),
         Some(Fault::FailAfter(code, time)) => {
@@ -480,51 +518,76 @@ async fn answer_one<R: Api>(
             drop(hold);
             handle_unless_refused(request, context, refusal).await
         }
-        Some(Fault::CutAfter) => {
-            connection.hold().forever();
-            observe(Some(&handle_unless_refused(request, context, refusal).await), None);
-            return Reply::Close("cut by an intercept after the fact".into());
-        }
         Some(Fault::Hang) => {
             connection.hold().forever();
-            observe(None, None);
-            return std::future::pending().await;
+            return (None, false);
         }
-        Some(Fault::HangAfter) => {
+        Some(Fault::CutAfter | Fault::HangAfter) => {
             connection.hold().forever();
-            observe(Some(&handle_unless_refused(request, context, refusal).await), None);
-            return std::future::pending().await;
+            handle_unless_refused(request, context, refusal).await
         }
         Some(Fault::AnswerAfter(_) | Fault::CutAt(_)) | None => {
             handle_unless_refused(request, context, refusal).await
         }
     };
-    if let Some(reason) = R::closes(answered, &response) {
-        observe(Some(&response), None);
+    // The response is inspected only for an observer, because a fetch can have thousands of partitions.
+    let moved_records = is_observed && R::moved_records(&response);
+    let reply = match fault {
+        Some(Fault::CutAfter) => Some(Reply::Close("cut by an intercept after the fact".into())),
+        Some(Fault::HangAfter) => None,
+        _ => Some(reply_with::<R>(&response, answered, correlation_id, version, fault)),
+    };
+    (reply, moved_records)
+}
+
+/// Encodes a response, unless the connection is closed instead or the client wants none.
+fn reply_with<R: Api>(
+    response: &R::Response,
+    answered: bool,
+    correlation_id: i32,
+    version: i16,
+    fault: Option<Fault>,
+) -> Reply {
+    if let Some(reason) = R::closes(answered, response) {
         return Reply::Close(reason);
     }
     if !answered {
-        observe(Some(&response), None);
         return match fault {
             Some(Fault::CutAt(_)) => Reply::Close("cut by an intercept instead of a response".into()),
             _ => Reply::Nothing,
         };
     }
-    match frame::encode_response_with_errors::<R>(correlation_id, version, &response) {
-        Ok((chain, errors)) => {
-            observe(Some(&response), Some(errors));
-            match fault {
-                Some(Fault::CutAt(bytes)) => Reply::AnswerPart(chain, bytes),
-                _ => match R::closes_after(&response) {
-                    Some(reason) => Reply::AnswerAndClose(chain, errors, reason),
-                    None => Reply::Answer(chain, errors),
-                },
-            }
-        }
+    match frame::encode_response_with_errors::<R>(correlation_id, version, response) {
+        Ok((chain, errors)) => match fault {
+            Some(Fault::CutAt(bytes)) => Reply::AnswerPart(chain, errors, bytes),
+            _ => match R::closes_after(response) {
+                Some(reason) => Reply::AnswerAndClose(chain, errors, reason),
+                None => Reply::Answer(chain, errors),
+            },
+        },
         Err(error) => {
             tracing::error!(%error, api = %R::KEY, version, "an answer cannot be encoded: please report this");
-            observe(Some(&response), None);
             Reply::Close(error.to_string())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A request of a client that did not wait for its delayed response was reported as answered.
+    #[tokio::test]
+    async fn a_delayed_response_whose_client_is_gone_is_reported_as_not_sent() {
+        let reported = Cell::new(None);
+        report_after(std::future::ready(()), |is_due| reported.set(Some(is_due))).await;
+        assert_eq!(reported.take(), Some(true));
+        let mut waits = Box::pin(report_after(std::future::pending(), |is_due| reported.set(Some(is_due))));
+        assert!(tokio::time::timeout(Duration::ZERO, waits.as_mut()).await.is_err());
+        assert_eq!(reported.get(), None);
+        drop(waits);
+        assert_eq!(reported.take(), Some(false));
     }
 }
