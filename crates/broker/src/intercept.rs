@@ -222,8 +222,11 @@ impl Intercepts {
         requests.iter().map(|(code, count)| (ApiKey::from_i16(*code), *count)).collect()
     }
 
-    /// Continues the counts of a cluster that this one replaces. That cluster receives no more requests.
+    /// Continues the counts and the ids of a cluster that this one replaces. That cluster receives no more requests.
     pub(crate) fn continue_counts(&self, before: &Self) {
+        // An id of before the restore must not be that of another rule.
+        let last_id = before.lock().last_id;
+        self.lock().last_id = last_id;
         let counted = before.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
         *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = counted;
         self.counting.store(before.counting.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -234,6 +234,22 @@ fn ask(broker: &BrokerThread, method: &str, path: &str, body: &Value) -> (u16, V
     (answer.status, answer.body)
 }
 
+/// They began at 1 again: a test that removed its fault of before the restore removed another one.
+#[test]
+fn the_ids_of_faults_continue_after_a_restore() {
+    let broker = broker();
+    let fault = json!({ "api": "Produce", "action": "cut", "count": 5 });
+    let disk_fault = json!({ "call": "sync", "action": "fail" });
+    for (path, body) in [("/faults", fault), ("/disk-faults", disk_fault)] {
+        assert_eq!(ask(&broker, "POST", path, &body), (200, json!({ "id": 1 })), "{path}");
+        let snapshot = broker.snapshot().expect("in memory");
+        broker.restore(&snapshot).expect("in memory");
+        assert_eq!(ask(&broker, "POST", path, &body), (200, json!({ "id": 2 })), "{path}");
+        assert_eq!(ask(&broker, "DELETE", &format!("{path}/1"), &json!({})).0, 404, "{path}");
+        assert_eq!(ask(&broker, "DELETE", &format!("{path}/2"), &json!({})).0, 200, "{path}");
+    }
+}
+
 #[test]
 fn requests_of_a_control_address_take_and_restore_snapshots() {
     let broker = broker();

@@ -96,7 +96,7 @@ impl Broker {
     }
 
     /// Replaces the data by that of a snapshot. The addresses stay, all connections are cut, and every arrangement of tests is
-    /// gone, but for observers and counts of requests.
+    /// gone, but for observers and counts of requests. The ids of later faults are new.
     ///
     /// Clients connect again, and meet a broker that has lost what came after the snapshot: leader epochs and producer ids are
     /// higher than any that were used before. [`Broker::cluster`] returns another cluster afterwards.
@@ -123,6 +123,7 @@ impl Broker {
         prepare_scram(&cluster, &self.listeners)?;
         cluster.set_nodes(&snapshot.nodes);
         cluster.intercepts.continue_counts(&before.intercepts);
+        cluster.disk_faults.continue_ids(&before.disk_faults);
         cluster.overrides.arrange(|state| state.observers = before.overrides.observers().unwrap_or_default());
         self.current.replace(cluster, Source { disk, settings });
         let (bound, addresses) = (self.bound.clone(), self.addresses.len());

@@ -123,6 +123,13 @@ impl DiskFaults {
         id
     }
 
+    /// Continues the ids of the rules of a disk that this one replaces: none of them becomes that of another rule.
+    pub fn continue_ids(&self, before: &Self) {
+        let last_id = before.lock().last_id;
+        let mut rules = self.lock();
+        rules.last_id = rules.last_id.max(last_id);
+    }
+
     /// Returns the rules that still have calls to come, oldest first, with their ids.
     pub fn all(&self) -> Vec<(u64, DiskRule)> {
         self.lock().by_id.iter().map(|(id, rule)| (*id, rule.clone())).collect()
