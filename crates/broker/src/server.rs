@@ -115,7 +115,11 @@ impl Server {
             let (flips, reachable) =
                 state.map_or((0, true), |node| (node.reachable.flips(), node.reachable.is_on()));
             if !reachable {
-                listener = closed_until(listener, &port, &following, flips).await;
+                let Some(opened) = closed_until(listener, &port, &following, flips, serving).await else {
+                    while connections.join_next().await.is_some() {}
+                    return;
+                };
+                listener = opened;
                 continue;
             }
             following.set(flips);
@@ -253,23 +257,33 @@ impl Drop for Following {
     }
 }
 
-/// Closes the listener while the node is unreachable, as if its process had ended. The port stays taken.
-async fn closed_until(listener: TcpListener, port: &Port, following: &Following, flips: u64) -> TcpListener {
+/// Closes the listener while the node is unreachable, as if its process had ended. The port stays taken. `None` if the broker ends: it is
+/// not what it was at the `serving` flips any more.
+async fn closed_until(
+    listener: TcpListener,
+    port: &Port,
+    following: &Following,
+    flips: u64,
+    serving: u64,
+) -> Option<TcpListener> {
     let Following { cluster, node, .. } = following;
     drop(listener);
     following.set(flips);
-    let serving = cluster.serving.flips();
     tokio::select! {
         biased;
+        () = cluster.serving.turned_since(serving) => return None,
         () = turned(cluster, *node, flips) => {}
-        () = cluster.serving.turned_since(serving) => {}
     }
     loop {
         match port.listen() {
-            Ok(listener) => return listener,
+            Ok(listener) => return Some(listener),
             Err(error) => {
                 tracing::error!(%error, node, address = %port.address(), "the node cannot listen on its address again");
-                tokio::time::sleep(LISTEN_PAUSE).await;
+                tokio::select! {
+                    biased;
+                    () = cluster.serving.turned_since(serving) => return None,
+                    () = tokio::time::sleep(LISTEN_PAUSE) => {}
+                }
             }
         }
     }

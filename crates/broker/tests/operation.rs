@@ -1,8 +1,8 @@
 //! The operation of a broker: its metrics, and its orderly end, in which requests that have arrived are answered and nothing
 //! else delays the end.
 
-use std::net::TcpStream;
-use std::time::Duration;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerBuilder, Fault, Listener};
 use ottla_protocol::ApiKey;
@@ -161,6 +161,31 @@ fn a_client_that_does_not_shake_hands_does_not_delay_the_end() {
     assert!(drained.is_ok(), "it waits for the handshake");
     drop(silent);
     served.stop();
+}
+
+/// The end took its whole time if another program had the address of a node that was cut off: its listener tried to get it.
+#[test]
+fn a_node_whose_address_is_taken_while_it_is_cut_off_does_not_delay_the_end() {
+    for is_reachable in [false, true] {
+        let mut served = one_topic();
+        let (address, cluster) = (served.broker.addresses()[0], served.broker.cluster());
+        assert!(cluster.set_reachable(1, false));
+        let deadline = Instant::now() + PATIENCE;
+        let taken = loop {
+            match TcpListener::bind(address) {
+                Ok(taken) => break taken,
+                Err(error) => assert!(Instant::now() < deadline, "the node listens: {error}"),
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        };
+        assert!(!is_reachable || cluster.set_reachable(1, true));
+        let Served { broker, runtime } = &mut served;
+        let drained =
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, broker.drain(UNLIMITED)).await });
+        assert_eq!(drained, Ok(0), "reachable: {is_reachable}");
+        drop(taken);
+        served.stop();
+    }
 }
 
 #[test]
