@@ -139,10 +139,11 @@ pub(crate) async fn wait_until(
     within: Duration,
     look: impl Fn() -> Result<(), String>,
 ) -> Result<(), WaitError> {
-    let deadline = Instant::now() + within;
+    // A time that the clock cannot have has no end.
+    let deadline = Instant::now().checked_add(within);
     loop {
         let Err(found) = look() else { return Ok(()) };
-        if Instant::now() >= deadline {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(WaitError { what: awaited.to_string(), found, within });
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -157,7 +158,7 @@ impl Cluster {
     /// group that does not exist.
     ///
     /// # Errors
-    /// [`WaitError`] after `within`.
+    /// [`WaitError`] after `within`; [`Duration::MAX`] is no limit.
     pub async fn wait_for_group(&self, group: &str, state: &str, within: Duration) -> Result<(), WaitError> {
         let awaited = Awaited::Group { id: group, state };
         wait_until(awaited, within, || awaited.look(self)).await
@@ -200,5 +201,22 @@ impl Cluster {
         let classic = || self.groups.describe(group).map(|known| known.state);
         let known = new.or_else(shared).or_else(classic);
         known.unwrap_or(if self.offsets.has_offsets(group) { "Empty" } else { "Dead" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::Broker;
+
+    /// A limit that the clock cannot count panicked.
+    #[tokio::test]
+    async fn a_wait_may_have_no_limit() {
+        let broker = Broker::builder().memory().start().await.expect("a broker in memory");
+        let cluster = broker.cluster();
+        assert_eq!(cluster.wait_for_group("billing", "Dead", Duration::MAX).await, Ok(()));
+        let waits = cluster.wait_for_requests(ApiKey::Produce, 1, Duration::MAX);
+        assert!(tokio::time::timeout(5 * LOOK_EVERY, waits).await.is_err(), "it waits");
+        broker.stop().await;
     }
 }
