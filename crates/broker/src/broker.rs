@@ -188,6 +188,8 @@ impl Broker {
 
     /// A connection to node `node` (1 and up) in memory.
     pub fn connect(&mut self, node: i32) -> DuplexStream {
+        // Connections that have ended leave the set here.
+        while self.tasks.try_join_next().is_some() {}
         let (client, server) = tokio::io::duplex(MEMORY_PIPE_BYTES);
         self.tasks.spawn(serve(server, self.cluster(), node));
         client
@@ -269,4 +271,32 @@ impl Drop for Broker {
 
 fn bootstrap_servers(cluster: &Cluster) -> String {
     cluster.nodes_up().map(Node::advertised).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Their tasks stayed until the end of the broker.
+    #[tokio::test]
+    async fn connections_in_memory_that_have_ended_are_forgotten() {
+        let builder = Broker::builder().memory().no_listener();
+        let mut broker = builder.start().await.expect("a broker in memory");
+        for _ in 0..100 {
+            drop(broker.connect(1));
+        }
+        let forgotten = async {
+            loop {
+                drop(broker.connect(1));
+                if broker.tasks.len() < 10 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("they have ended");
+        broker.stop().await;
+    }
 }
