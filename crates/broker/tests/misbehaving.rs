@@ -10,6 +10,7 @@ use ottla_broker::{
 };
 use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Seal;
 
@@ -340,4 +341,16 @@ fn observers_get_the_delay_of_a_response_and_whether_all_of_it_is_sent() {
     assert!(Raw::connect(broker.addresses()[0]).ask(12, &metadata_of("orders")).is_some());
     let (took, is_sent) = recorder.0.lock().expect("no panic").pop().expect("an answered request");
     assert!(took >= late && is_sent, "{took:?}, {is_sent}");
+}
+
+/// A request of version 0 for all topics had no fault of a rule for a topic.
+#[test]
+fn a_metadata_request_of_version_0_with_an_empty_list_names_each_topic() {
+    let broker = broker(1);
+    let request = MetadataRequest { topics: Some(Vec::new()), ..metadata_of("orders") };
+    let rule = FaultRule::new(ApiKey::Metadata, Fault::Cut).topic("orders");
+    broker.cluster().add_fault(rule).expect("a rule");
+    let ask = |version| Raw::connect(broker.addresses()[0]).ask(version, &request);
+    assert!(ask(1).is_some(), "it names no topic");
+    assert!(ask(0).is_none(), "it names all");
 }

@@ -415,7 +415,7 @@ fn start_one<R: Api>(
         api: api_key,
         node,
         client_id: client_id.as_deref().unwrap_or_default(),
-        names_topic: &|topic| names_topic(&request, &context.cluster, node, topic),
+        names_topic: &|topic| names_topic(&request, version, &context.cluster, node, topic),
     });
     let delay = match fault {
         Some(Fault::AnswerAfter(time)) => time,

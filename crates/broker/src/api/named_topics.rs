@@ -21,7 +21,13 @@ use ottla_protocol::messages::txn_offset_commit::TxnOffsetCommitRequest;
 use crate::cluster::Cluster;
 
 /// Returns `true` if a request names this topic, by name or by id. A request for all topics names each.
-pub(crate) fn names_topic(request: &dyn Any, cluster: &Cluster, node: i32, topic: &str) -> bool {
+pub(crate) fn names_topic(
+    request: &dyn Any,
+    version: i16,
+    cluster: &Cluster,
+    node: i32,
+    topic: &str,
+) -> bool {
     let id = cluster.topic(topic).map_or(Uuid::ZERO, |topic| topic.id);
     let is = |name: &str, of: Uuid| name == topic || (of == id && id != Uuid::ZERO);
     let by_name = |name: &String| name == topic;
@@ -34,8 +40,9 @@ pub(crate) fn names_topic(request: &dyn Any, cluster: &Cluster, node: i32, topic
     }
     if let Some(request) = request.downcast_ref::<MetadataRequest>() {
         let mut topics = request.topics.iter().flatten();
-        return request.topics.is_none()
-            || topics.any(|asked| is(asked.name.as_deref().unwrap_or_default(), asked.topic_id));
+        // Before version 1 there was no null: an empty list is all topics.
+        let is_all = request.topics.as_ref().is_none_or(|topics| version == 0 && topics.is_empty());
+        return is_all || topics.any(|asked| is(asked.name.as_deref().unwrap_or_default(), asked.topic_id));
     }
     if let Some(request) = request.downcast_ref::<OffsetCommitRequest>() {
         return request.topics.iter().any(|committed| is(&committed.name, committed.topic_id));
