@@ -67,7 +67,7 @@ pub enum Cut {
     Fin,
     /// Data in flight is lost, and both sides see an error.
     Reset,
-    /// No more data arrives, and neither side sees an error.
+    /// Data in flight arrives, then nothing more: neither data nor the end. Neither side sees an error.
     Stall,
 }
 
@@ -519,9 +519,13 @@ impl AsyncWrite for Pipe {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let way = &mut lock(&self.link).ways[self.end];
-        way.end(Instant::now());
-        way.wake();
+        let mut link = lock(&self.link);
+        // Nothing that is sent during a stall arrives, and a stall ends with a reset.
+        if !link.stalled {
+            let way = &mut link.ways[self.end];
+            way.end(Instant::now());
+            way.wake();
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -555,4 +559,30 @@ fn random(rng: &mut fastrand::Rng, max: Duration) -> Duration {
 
 fn lock(link: &Mutex<Link>) -> MutexGuard<'_, Link> {
     link.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// The peer of a client that closed a stalled connection saw its end.
+    #[tokio::test(start_paused = true)]
+    async fn data_in_flight_arrives_on_a_stalled_connection_and_its_end_does_not() {
+        let trace = Trace::begin(false);
+        let network = Network::new(1, NetworkFaults::none(Duration::from_millis(5)), trace.clone());
+        let mut accepted = network.listen("node-1");
+        let mut client = network.open("node-1").await.expect("connected");
+        let mut server = accepted.recv().await.expect("accepted");
+        client.write_all(b"sent").await.expect("room");
+        lock(&client.link).cut(Cut::Stall, &trace);
+        client.write_all(b"lost").await.expect("no error");
+        client.shutdown().await.expect("no error");
+        let mut data = [0; 4];
+        timeout(NEVER, server.read_exact(&mut data)).await.expect("in time").expect("no error");
+        assert_eq!(&data, b"sent");
+        assert!(timeout(NEVER, server.read(&mut data)).await.is_err(), "nothing more arrives");
+    }
 }
