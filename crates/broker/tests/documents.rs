@@ -51,6 +51,7 @@ fn metrics_document() -> String {
          Counters begin at 0 with the process. A metric by API appears with its first request. The cost of a text is bounded: it is\n\
          made at most once per second, on a thread that serves no clients; metrics with the label `partition` or `group` have at\n\
          most `--metrics-series-max` series each, the first ones by name, and the lag is computed for at most as many groups.\n\
+         Share groups get the places that other groups leave.\n\
          The metrics that clients push have at most 50,000 series together.\n\n\
          | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n",
     );

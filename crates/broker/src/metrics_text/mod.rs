@@ -31,7 +31,8 @@ impl Cluster {
     /// Returns the broker's metrics in Prometheus' text format. docs/METRICS.md lists them; [`metrics`](fn@crate::metrics) too.
     ///
     /// Metrics by partition and by group have at most `series_max` series each, the first ones by name.
-    /// `ottla_series_left_out` has the number of the others. The lag is computed for at most `series_max` groups.
+    /// `ottla_series_left_out` has the number of the others. The lag is computed for at most `series_max` groups. Share groups get the
+    /// places that other groups leave.
     ///
     /// The call takes locks that requests need, each for a moment, and its time grows with the number of partitions and
     /// of groups. Call it on a thread that serves no clients.
