@@ -12,7 +12,8 @@ use crate::config::metric_subscriptions::{ClientIdentity, Subscriptions};
 const INSTANCES_MAX: usize = 16_384;
 /// Clients that are looked at, at each request of one, in order to forget those that were not heard of for long.
 const EXPIRY_STEP: usize = 16;
-/// A client that is not heard of for this time, or for three intervals, is forgotten.
+/// A client that is not heard of for this time, or for three intervals, is forgotten. One that has sent its last push is forgotten after
+/// this time: the metrics are read once more.
 const EXPIRY_MS_MIN: i64 = 60_000;
 
 /// Bytes of a client's id that are kept.
@@ -127,7 +128,7 @@ impl Instances {
         instance
     }
 
-    /// Keeps the values of a push. A last one ends the series of its client.
+    /// Keeps the values of a push. A last one ends the series of its client a minute later.
     pub(super) fn keep(&mut self, id: Uuid, samples: Vec<Sample>, is_last: bool, now_ms: i64) {
         let Some(instance) = self.by_id.get_mut(&id) else { return };
         let bytes: usize = samples.iter().map(Sample::bytes).sum();
@@ -231,7 +232,8 @@ impl Instance {
     }
 
     fn has_expired(&self, now_ms: i64) -> bool {
-        now_ms - self.heard_at_ms > EXPIRY_MS_MIN.max(3 * i64::from(self.interval_ms))
+        let intervals_ms = if self.is_gone { 0 } else { 3 * i64::from(self.interval_ms) };
+        now_ms - self.heard_at_ms > EXPIRY_MS_MIN.max(intervals_ms)
     }
 
     /// Takes note of a request, or returns the error of one that comes too early or is wrong.
@@ -315,6 +317,20 @@ mod tests {
         assert_eq!(instances.by_id.len(), 11, "three intervals are not over");
         instances.of(id(10), &client, &subscriptions, 900_001);
         assert_eq!((instances.by_id.len(), instances.sample_bytes), (1, 0));
+    }
+
+    /// It stayed in the metrics for three intervals, 15 minutes by default, as if it ran.
+    #[test]
+    fn a_client_that_has_sent_its_last_push_is_forgotten_after_a_minute() {
+        let (mut instances, subscriptions) = (Instances::new(10_000), Subscriptions::default());
+        for number in 0..2 {
+            instances.of(id(number), &ClientIdentity::default(), &subscriptions, 0);
+            instances.keep(id(number), vec![sample(100)], number == 0, 0);
+        }
+        instances.expire(EXPIRY_MS_MIN);
+        assert_eq!(instances.by_id.len(), 2, "its last values can be read");
+        instances.expire(EXPIRY_MS_MIN + 1);
+        assert_eq!(instances.by_id.keys().collect::<Vec<_>>(), [&id(1)]);
     }
 
     #[test]

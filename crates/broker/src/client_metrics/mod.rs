@@ -178,7 +178,7 @@ impl ClientMetrics {
         self.lock().instances.pushes()
     }
 
-    /// Returns the clients that have asked or pushed in the last three intervals, by id.
+    /// Returns the clients that have asked or pushed in the last three intervals, by id. After its last push, a client stays for a minute.
     pub(crate) fn clients(&self, now_ms: i64) -> Vec<PushedClient> {
         let mut state = self.lock();
         state.instances.expire(now_ms);
