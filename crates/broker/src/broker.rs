@@ -230,7 +230,8 @@ impl Broker {
         }
     }
 
-    /// Cuts every connection and closes the logs, so that the next start need not recover anything.
+    /// Cuts every connection and closes the logs, so that the next start need not recover anything. Waits for the disk without a limit: a
+    /// caller that has one drops the future, which drops the broker.
     pub async fn stop(mut self) {
         self.control.end_forks().await;
         self.end_work().await;
