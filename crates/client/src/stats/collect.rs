@@ -1,13 +1,15 @@
 //! A snapshot of the statistics, from the counters of an interval and the facts about the client.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::brokers::{idle_us, micros};
 use super::buffers::PartitionBuffer;
-use super::facts::ClientFacts;
+use super::facts::{ClientFacts, PartitionLeader};
+use super::pushed::TopicTotals;
 use super::share::ShareStatistics;
 use super::snapshot::{self, Eos, NO_OFFSET, Partition, Share, Snapshot, Toppar};
 use super::topics::{AssignedOffsets, TopicCounts};
@@ -16,12 +18,16 @@ use crate::clock::Stamper;
 use crate::config::Isolation;
 use crate::types::producer_id::ProducerId;
 
+/// The time for which a topic stays in the statistics after the last metadata response that named it.
+const UNNAMED_KEPT: Duration = Duration::from_secs(900);
+
 impl Observer {
     /// The statistics of the interval; the windows start again.
     pub(crate) fn snapshot(&self, facts: &ClientFacts<'_>, began: Instant, now: Instant) -> Snapshot {
         let mut state = self.state();
         let state = &mut *state;
         state.forget_brokers();
+        forget_topics(state, facts.leaders, now);
         // Records can wait for a topic that no metadata has named yet.
         for held in &state.survey.partitions {
             state.topics.entry(held.topic.clone()).or_insert_with(|| TopicCounts::new(now));
@@ -51,6 +57,9 @@ impl Observer {
             snapshot.rx_bytes += broker.rxbytes;
         }
         topics(state, facts, &mut snapshot, now);
+        let TopicTotals { tx_records, tx_bytes, rx_records, rx_bytes } = state.of_forgotten_topics;
+        (snapshot.txmsgs, snapshot.txmsg_bytes) = (tx_records, tx_bytes);
+        (snapshot.rxmsgs, snapshot.rxmsg_bytes) = (rx_records, rx_bytes);
         for partition in snapshot.topics.values().flat_map(|topic| topic.partitions.values()) {
             snapshot.msg_cnt += partition.msgq_cnt + partition.xmit_msgq_cnt + partition.msgs_inflight;
             snapshot.txmsgs += partition.txmsgs;
@@ -141,6 +150,23 @@ fn brokers(state: &mut State, now: Instant) -> BTreeMap<String, snapshot::Broker
     snapshots
 }
 
+/// Forgets the topics that are not in the metadata and that no response has named for long: deleted ones, and those that the
+/// application has left. The client's own counters never decrease.
+fn forget_topics(state: &mut State, leaders: &dyn Fn(&str) -> Vec<PartitionLeader>, now: Instant) {
+    let State { topics, survey, of_forgotten_topics, .. } = state;
+    let held: BTreeSet<&str> = survey.partitions.iter().map(|held| &*held.topic).collect();
+    topics.retain(|name, counts| {
+        let is_kept = now.saturating_duration_since(counts.metadata_at) < UNNAMED_KEPT
+            || counts.is_assigned()
+            || held.contains(&**name)
+            || !leaders(name).is_empty();
+        if !is_kept {
+            counts.add_to(of_forgotten_topics);
+        }
+        is_kept
+    });
+}
+
 fn topics(state: &mut State, facts: &ClientFacts<'_>, snapshot: &mut Snapshot, now: Instant) {
     let ms = |at: Instant| now.saturating_duration_since(at).as_millis() as i64;
     let mut held_by_topic: BTreeMap<&str, BTreeMap<i32, &PartitionBuffer>> = BTreeMap::new();
@@ -224,4 +250,29 @@ fn set_offsets(partition: &mut Partition, offsets: &AssignedOffsets, isolation: 
     let lag = |from: Option<i64>| from.filter(|from| *from <= end).map_or(-1, |from| end - from);
     partition.consumer_lag = lag(offsets.committed);
     partition.consumer_lag_stored = lag(offsets.stored);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Topics that were deleted stayed in the statistics for good: a client of many short-lived topics used ever more memory.
+    #[test]
+    fn topics_without_metadata_leave_the_statistics_and_the_totals_stay() {
+        let now = Instant::now();
+        let mut state = State::default();
+        for name in ["kept", "deleted"] {
+            let mut counts = TopicCounts::new(now);
+            counts.consumed(0, 3, 30, 3);
+            state.topics.insert(name.into(), counts);
+        }
+        let leader = PartitionLeader { node: 1, epoch: 0 };
+        let leaders = |name: &str| if name == "kept" { vec![leader] } else { Vec::new() };
+        forget_topics(&mut state, &leaders, now + UNNAMED_KEPT / 2);
+        assert_eq!(state.topics.len(), 2, "it may come back");
+        forget_topics(&mut state, &leaders, now + UNNAMED_KEPT);
+        assert_eq!(state.topics.keys().map(|name| &**name).collect::<Vec<_>>(), ["kept"]);
+        let totals = TopicTotals { rx_records: 3, rx_bytes: 30, ..TopicTotals::default() };
+        assert_eq!(state.of_forgotten_topics, totals);
+    }
 }

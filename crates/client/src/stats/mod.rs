@@ -34,7 +34,7 @@ use self::buffers::BufferSnapshot;
 use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
 use self::group::GroupCounts;
 use self::polls::{FollowedPolls, PollTimes};
-use self::pushed::{Rebalances, Role};
+use self::pushed::{Rebalances, Role, TopicTotals};
 use self::share::{ShareConsumers, ShareCounters};
 use self::snapshot::Snapshot;
 pub(crate) use self::stalls::{ConsumerStalls, Reachability};
@@ -95,6 +95,8 @@ struct State {
     /// The counters of brokers that are forgotten: the client's own never decrease.
     of_forgotten: Traffic,
     topics: BTreeMap<Arc<str>, TopicCounts>,
+    /// The records of topics that are forgotten.
+    of_forgotten_topics: TopicTotals,
     consumes: bool,
     producer_id: Option<(i64, i16)>,
     producer_ids: u64,

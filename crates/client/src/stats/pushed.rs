@@ -68,7 +68,7 @@ pub(crate) struct PushedValues {
     /// The round-trip times in microseconds, by node id.
     pub(crate) nodes: BTreeMap<i32, Sums>,
     pub(crate) topics: BTreeMap<Arc<str>, TopicTotals>,
-    /// The totals of all topics, also of those that `topics` has no room for.
+    /// The totals of all topics, also of forgotten ones and of those that `topics` has no room for.
     pub(crate) totals: TopicTotals,
     /// The records between the position of an assigned partition and its end.
     pub(crate) lags: BTreeMap<(Arc<str>, i32), u64>,
@@ -77,7 +77,7 @@ pub(crate) struct PushedValues {
 }
 
 /// The records and bytes of a topic.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct TopicTotals {
     pub(crate) tx_records: u64,
     pub(crate) tx_bytes: u64,
@@ -115,6 +115,7 @@ impl Observer {
             tx_bytes: state.of_forgotten.tx_bytes,
             rx: state.of_forgotten.rx,
             rx_bytes: state.of_forgotten.rx_bytes,
+            totals: state.of_forgotten_topics,
             ..PushedValues::default()
         };
         add_brokers(state, &mut values);
@@ -160,11 +161,8 @@ fn add_brokers(state: &mut State, values: &mut PushedValues) {
 
 fn add_topic(name: &Arc<str>, counts: &TopicCounts, isolation: Isolation, values: &mut PushedValues) {
     let mut totals = TopicTotals::default();
+    counts.add_to(&mut totals);
     for (number, partition) in &counts.partitions {
-        totals.tx_records += partition.tx_records;
-        totals.tx_bytes += partition.tx_bytes;
-        totals.rx_records += partition.rx_records;
-        totals.rx_bytes += partition.rx_bytes;
         let offsets = partition.offsets.as_ref().and_then(Weak::upgrade).map(|source| source.offsets());
         let lag = offsets.and_then(|offsets| lag(&offsets, partition.high, isolation));
         values.lag_max = values.lag_max.max(lag);

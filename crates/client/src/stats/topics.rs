@@ -7,6 +7,7 @@ use std::sync::Weak;
 use tokio::time::Instant;
 
 use super::Sent;
+use super::pushed::TopicTotals;
 use super::snapshot::NO_OFFSET;
 use super::window::Window;
 
@@ -101,6 +102,22 @@ impl TopicCounts {
         self.batch_bytes.record(sent.bytes);
         self.batch_records.record(sent.records);
         true
+    }
+
+    /// Returns `true` while one of its partitions is assigned.
+    pub(super) fn is_assigned(&self) -> bool {
+        let mut sources = self.partitions.values().filter_map(|partition| partition.offsets.as_ref());
+        sources.any(|offsets| offsets.strong_count() > 0)
+    }
+
+    /// Adds the records of all partitions.
+    pub(super) fn add_to(&self, totals: &mut TopicTotals) {
+        for partition in self.partitions.values() {
+            totals.tx_records += partition.tx_records;
+            totals.tx_bytes += partition.tx_bytes;
+            totals.rx_records += partition.rx_records;
+            totals.rx_bytes += partition.rx_bytes;
+        }
     }
 
     pub(super) fn follow(&mut self, partition: i32, offsets: Weak<dyn OffsetSource>) {
