@@ -17,6 +17,8 @@ const PARTITIONS_MAX: i32 = 1 << 20;
 const RESPONSES_TO_REPLACE: u32 = 10;
 /// The same for a topic whose leader has refused requests: it is more likely to be another one.
 const RESPONSES_TO_REPLACE_REFUSED: u32 = 2;
+/// The number of responses in a row with the id of a replaced topic after which it returns although the current one seems to exist.
+const RESPONSES_TO_RETURN: u32 = 30;
 
 /// The most ids of replaced topics that a topic of their name remembers.
 const REPLACED_MAX: usize = 8;
@@ -45,8 +47,10 @@ pub(crate) struct TopicLayout {
     other_ids: u32,
     /// The ids of the topics of this name that were replaced, the latest last.
     replaced: Vec<Uuid>,
-    /// The number of last responses in a row that had one of these ids while this topic seemed to be gone.
+    /// The number of last responses in a row that had one of these ids.
     replaced_ids: u32,
+    /// Those of them that came while this topic seemed to be gone.
+    replaced_ids_while_gone: u32,
     /// `true` for internal topics, such as committed offsets.
     internal: bool,
     /// By partition number.
@@ -155,6 +159,7 @@ impl Layout {
                 other_ids: 0,
                 replaced: before.map(|before| before.replaced_by(id)).unwrap_or_default(),
                 replaced_ids: 0,
+                replaced_ids_while_gone: 0,
                 internal: topic.is_internal,
                 partitions: Arc::new(partitions),
                 racks,
@@ -162,6 +167,16 @@ impl Layout {
             self.topics.insert(name.into(), layout);
         }
         needs_more
+    }
+
+    /// Accepts the topic ids of a response although topics with other ids have replaced them: they were requested by id, and the
+    /// coordinator that assigns these topics knows the ids, too.
+    pub(crate) fn accept_ids(&mut self, response: &MetadataResponse) {
+        for topic in &response.topics {
+            if let Some(known) = topic.name.as_deref().and_then(|name| self.topics.get_mut(name)) {
+                known.replaced.retain(|id| *id != topic.topic_id);
+            }
+        }
     }
 
     /// `true` if the last response had another id for the topic, and was not applied.
@@ -294,17 +309,15 @@ impl TopicLayout {
         news
     }
 
-    /// Returns `true` for a response with the id of a topic that was replaced: a deleted topic does not return. If this one seems to be
-    /// gone as well, enough such responses in a row show that the replacement was wrong.
+    /// Returns `true` for a response with the id of a topic that was replaced: a deleted topic does not return. Enough such responses in a
+    /// row show that the replacement was wrong. Fewer suffice if this topic seems to be gone.
     fn refuses(&mut self, id: Uuid) -> bool {
         if !self.replaced.contains(&id) {
             return false;
         }
-        if !self.has_refused() && !is_missing(self.error) {
-            return true;
-        }
         self.replaced_ids += 1;
-        self.replaced_ids < RESPONSES_TO_REPLACE
+        self.replaced_ids_while_gone += u32::from(self.has_refused() || is_missing(self.error));
+        self.replaced_ids < RESPONSES_TO_RETURN && self.replaced_ids_while_gone < RESPONSES_TO_REPLACE
     }
 
     /// The ids of replaced topics in a layout of the topic with this id, which follows this layout.
@@ -608,5 +621,34 @@ mod tests {
             reports(&mut layout, NEW, 2);
         }
         assert_eq!(known(&layout), (NEW, 2));
+    }
+
+    /// One response of a broker with old metadata had brought a deleted topic back while the new one was not in use. The new one then
+    /// stayed hidden for good.
+    #[test]
+    fn a_topic_that_was_replaced_by_a_deleted_one_returns_although_no_leader_refuses() {
+        let mut layout = Layout::default();
+        reports(&mut layout, NEW, 2);
+        for _ in 0..2 {
+            assert_eq!(says(&mut layout, OLD, 1, 0).id, OLD, "it is not in use, and the count begins again");
+            for _ in 1..RESPONSES_TO_RETURN {
+                assert_eq!(says(&mut layout, NEW, 1, 0).id, OLD);
+            }
+        }
+        assert_eq!(says(&mut layout, NEW, 1, 0).id, NEW);
+    }
+
+    /// A member of a group with the new protocol refused the topic that its coordinator assigned, in the same case.
+    #[test]
+    fn a_topic_that_is_requested_by_its_id_returns_at_once() {
+        let mut layout = Layout::default();
+        reports(&mut layout, NEW, 2);
+        assert_eq!(says(&mut layout, OLD, 1, 0).id, OLD);
+        assert_eq!(says(&mut layout, NEW, 1, 0).id, OLD);
+        let topic =
+            MetadataResponseTopic { name: Some("orders".into()), topic_id: NEW, ..Default::default() };
+        layout.accept_ids(&MetadataResponse { topics: vec![topic], ..Default::default() });
+        assert_eq!(says(&mut layout, NEW, 1, 0).id, NEW);
+        assert_eq!(says(&mut layout, OLD, 1, 0).id, NEW, "the deleted topic");
     }
 }

@@ -533,7 +533,7 @@ impl Cluster {
             ids.iter().copied().filter(|id| self.topic_named_by(*id).is_none()).collect();
         if !unknown.is_empty() {
             let described = self.describe_ids(&unknown).await?;
-            // The coordinator knows the ids too.
+            self.layout.borrow_mut().accept_ids(&described);
             self.apply(described, true);
         }
         let name = |id: &Uuid| {
