@@ -233,9 +233,11 @@ impl AssignedPartition {
                 let in_flight = inner.core.in_flight(assignment);
                 let queued = sizing.queued(&inner, assignment);
                 if queued >= limits.queue {
+                    inner.refuse(assignment, !sizing.counts_partitions());
                     return false;
                 }
                 if in_flight.records >= limits.records || in_flight.bytes >= limits.bytes {
+                    inner.refuse(assignment, false);
                     drop(inner);
                     // An incomplete batch cannot grow any more at the limit.
                     self.flush(exchange, now);
@@ -252,6 +254,7 @@ impl AssignedPartition {
             let mut taken = TakenRecords { pass: from, ..TakenRecords::default() };
             if let Some(Fetched::Corrupt(corrupt)) = self.waiting.front() {
                 if !exchange.lock().core.has_room(assignment, from, from + 1) {
+                    exchange.lock().refuse(assignment, false);
                     return false;
                 }
                 let corrupt = corrupt.clone();
@@ -261,6 +264,7 @@ impl AssignedPartition {
                 continue;
             }
             if !fits && !self.admit_one(exchange, sizing, assignment, now) {
+                exchange.lock().refuse(assignment, false);
                 return false;
             }
             if fits {

@@ -239,6 +239,7 @@ impl Dispatcher {
         let mut next = now + POLL_MAX;
         if let Some(due) = {
             let mut inner = self.exchange.lock();
+            inner.begin_round();
             let due = inner.core.wake(now);
             self.exchange.wake_workers(&mut inner, now);
             due
@@ -291,7 +292,7 @@ impl Dispatcher {
         let missed = !inner.produced.is_empty()
             || (inner.has_open_batches && self.can_flush_to_idle(&inner))
             || !inner.given_up.is_empty()
-            || (full && takes && self.has_idle_partition(&inner));
+            || (full && takes && (inner.has_room_again() || self.has_idle_partition(&inner)));
         if missed {
             return Duration::ZERO;
         }

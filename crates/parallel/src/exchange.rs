@@ -44,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) stopping: bool,
     /// The condition for waking the dispatcher.
     pub(crate) wake_condition: WakeCondition,
+    refused: RefusedPartitions,
     /// `true` while no finished offset waits for its commit: the next one wakes the dispatcher, which plans the commit.
     pub(crate) awaits_finished: bool,
     /// `true` while the dispatcher has incomplete batches: an idle worker then wakes it to get one.
@@ -92,12 +93,24 @@ pub(crate) struct PartitionStatus {
     pub(crate) paused: bool,
 }
 
+/// The partitions whose fetched records did not fit in the last round of the dispatcher.
+#[derive(Debug, Default)]
+struct RefusedPartitions {
+    /// `true` if the queue of all partitions was full.
+    by_queue: bool,
+    /// By slot, those that exceeded a limit of their own, with their records in flight at that time.
+    slots: BTreeMap<u32, (AssignmentId, usize)>,
+    /// `true` if one of these has fewer records in flight since then.
+    have_progressed: bool,
+}
+
 /// The condition, besides fetched records, that wakes the dispatcher.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WakeCondition {
     Never,
-    /// Few enough work items are queued, and few enough records of the partition are in flight. With `of_partition`, only the work
-    /// items of the partition count.
+    /// A partition that was refused has room: few enough work items are queued, or few enough of its records are in flight. With
+    /// `of_partition`, both are required, and only the work items of the partition count. An empty queue suffices if the partition has
+    /// fewer records in flight than before, because the rest may be stuck.
     Room {
         queued: usize,
         records: usize,
@@ -125,6 +138,7 @@ impl Exchange {
             closed: false,
             stopping: false,
             wake_condition: WakeCondition::Never,
+            refused: RefusedPartitions::default(),
             awaits_finished: false,
             has_open_batches: false,
             produced: Vec::new(),
@@ -207,6 +221,7 @@ impl Exchange {
         let (before, due_before) = (breaker_state(inner), inner.core.next_due());
         let finished_before = inner.awaits_finished.then(|| inner.core.finished_offset(assignment));
         let given_up = inner.core.finish(outcome, now);
+        inner.note_progress(assignment);
         // The dispatcher waits for the end of a pause, and wakes workers when the breaker has closed. That of a share group
         // releases records when it opens.
         let breaker_turns = breaker_state(inner) != before;
@@ -315,10 +330,51 @@ impl Inner {
         if of_partition { lanes.queued_in(assignment.slot) } else { lanes.startable() }
     }
 
-    /// `true` if the dispatcher waits for room, and this partition has it.
+    /// Begins a round of the dispatcher, in which partitions are refused again.
+    pub(crate) fn begin_round(&mut self) {
+        self.refused = RefusedPartitions::default();
+    }
+
+    /// Notes that records of a partition must wait: `by_queue` for room in the queue of all partitions, otherwise for outcomes of its own.
+    pub(crate) fn refuse(&mut self, assignment: AssignmentId, by_queue: bool) {
+        if by_queue {
+            self.refused.by_queue = true;
+        } else {
+            let in_flight = self.core.in_flight(assignment).records;
+            self.refused.slots.insert(assignment.slot, (assignment, in_flight));
+        }
+    }
+
+    /// Notes an outcome of a partition that may have been refused.
+    fn note_progress(&mut self, assignment: AssignmentId) {
+        if let Some((_, before)) = self.refused.slots.get(&assignment.slot) {
+            self.refused.have_progressed |= self.core.in_flight(assignment).records < *before;
+        }
+    }
+
+    /// `true` if the dispatcher waits for room, and an outcome or a start of this partition's work has made some. Other partitions may be
+    /// full for long: their outcomes, not these, show that they have room.
     fn has_room(&self, assignment: AssignmentId) -> bool {
         let WakeCondition::Room { queued, records, of_partition } = self.wake_condition else { return false };
-        self.queued(of_partition, assignment) <= queued && self.core.in_flight(assignment).records <= records
+        let now_queued = self.queued(of_partition, assignment);
+        let is_refused = self.refused.slots.contains_key(&assignment.slot);
+        let has_few = self.core.in_flight(assignment).records <= records;
+        let is_empty = self.refused.have_progressed && now_queued == 0;
+        if of_partition {
+            return is_refused && now_queued <= queued && (has_few || is_empty);
+        }
+        (self.refused.by_queue && now_queued <= queued) || (is_refused && has_few) || is_empty
+    }
+
+    /// `true` if a refused partition has room since the dispatcher refused it in this round.
+    pub(crate) fn has_room_again(&self) -> bool {
+        let WakeCondition::Room { queued, of_partition, .. } = self.wake_condition else { return false };
+        if !of_partition && self.refused.by_queue && self.core.lanes().startable() <= queued {
+            return true;
+        }
+        self.refused.slots.values().any(|(assignment, before)| {
+            self.core.in_flight(*assignment).records < *before && self.has_room(*assignment)
+        })
     }
 
     /// Finishes records: what they waited for was written.
@@ -370,6 +426,12 @@ mod tests {
     }
 
     fn with_items(mut core: Core<Pieces>, items: i64) -> Exchange {
+        add_items(&mut core, items);
+        Exchange::new(core, 1, 1, false)
+    }
+
+    /// Assigns one more partition, with so many work items of one record.
+    fn add_items(core: &mut Core<Pieces>, items: i64) -> AssignmentId {
         let now = Instant::now();
         let (assignment, stopped) = core.assign(0, now);
         for offset in 0..items {
@@ -379,7 +441,7 @@ mod tests {
             core.take_offsets(assignment, &offsets, size, now);
             core.admit(Work { assignment, age: 0, lane: None, offsets, size, failures: 0, payload });
         }
-        Exchange::new(core, 1, 1, false)
+        assignment
     }
 
     fn completed((work, begun): (Work<Pieces>, Instant), runs: FailureRuns) -> CompletedWork {
@@ -470,6 +532,46 @@ mod tests {
         assert!(is_woken());
         exchange.report(completed(third, SUCCEEDED));
         assert!(!is_woken(), "the commit is planned");
+    }
+
+    /// Each work item of the other partitions woke it while one was full. Behind a stuck record that one was looked at once a second.
+    #[test]
+    fn the_dispatcher_is_woken_when_a_partition_that_it_refused_has_room() {
+        let mut core = Core::new(Retry::never(), None, fastrand::Rng::with_seed(1));
+        let (full, _other) = (add_items(&mut core, 3), add_items(&mut core, 4));
+        let exchange = Exchange::new(core, 1, 1, false);
+        let is_woken = || exchange.dispatcher_wake.notified().now_or_never().is_some();
+        let next = || exchange.next(None).now_or_never().flatten().expect("ready");
+        let waits = |records: usize| {
+            let mut inner = exchange.lock();
+            inner.begin_round();
+            inner.refuse(full, false);
+            inner.wake_condition = WakeCondition::Room { queued: 1, records, of_partition: false };
+            assert!(!inner.has_room_again());
+        };
+        let [stuck, second, third] = [next(), next(), next()];
+        waits(2);
+        let [first_of_other, second_of_other] = [next(), next()];
+        exchange.report(completed(first_of_other, SUCCEEDED));
+        assert!(!is_woken(), "an outcome of another partition");
+        exchange.report(completed(second, SUCCEEDED));
+        assert!(is_woken(), "few enough are in flight");
+        waits(0);
+        exchange.report(completed(third, SUCCEEDED));
+        assert!(!is_woken() && !exchange.lock().has_room_again(), "work is queued");
+        let third_of_other = next();
+        assert!(!is_woken());
+        let fourth_of_other = next();
+        assert!(is_woken(), "the rest may be stuck, and nothing is queued");
+        waits(0);
+        exchange.report(completed(second_of_other, SUCCEEDED));
+        exchange.report(completed(third_of_other, SUCCEEDED));
+        assert!(!is_woken(), "the full partition has made no progress");
+        exchange.lock().refuse(full, true);
+        assert!(exchange.lock().has_room_again());
+        exchange.report(completed(fourth_of_other, SUCCEEDED));
+        assert!(is_woken(), "the queue has room");
+        drop(stuck);
     }
 
     /// The first record is handled when the second one has begun. No other record waits.

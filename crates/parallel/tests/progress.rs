@@ -5,7 +5,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ottla_broker::BrokerThread;
@@ -63,6 +63,45 @@ fn a_stuck_or_held_record_stops_neither_other_partitions_nor_other_keys() {
             processor.join().expect("stopped");
         }
     }
+}
+
+/// When the records of a stuck key were more than half of those in flight, the other keys of its partition got one round a second.
+#[test]
+fn a_stuck_key_with_most_of_the_records_in_flight_does_not_slow_other_keys() {
+    let broker = broker("orders", 2);
+    let mut config = Config::new(broker.bootstrap_servers());
+    // A round of the dispatcher may take a whole batch, so these are small.
+    config.set("batch.num.messages", "10").expect("a property");
+    let producer = Producer::new(config).expect("a producer");
+    for number in 0..10_000 {
+        let key = if number % 3 == 0 { "k0".to_owned() } else { format!("k{number}") };
+        for partition in 0..2 {
+            let record = Record::to("orders").partition(partition).key(&key).value("1");
+            let _unawaited = producer.enqueue_blocking(record).expect("taken");
+        }
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    let (handled, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (others, released) = (handled.clone(), release.clone());
+    let processor = builder(&broker, Mode::MultiAsync, Order::Key)
+        .workers(4)
+        .queue(10)
+        .records_in_flight(4_000)
+        .start_each(move |message| {
+            if message.key() == Some(b"k0".as_slice()) {
+                await_that("released", || released.load(Ordering::Relaxed));
+            } else {
+                others.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+        .expect("a processor");
+    // Half of the limit is reached after about 4,000, and all of it after about 7,600.
+    await_that("the others are handled", || handled.load(Ordering::Relaxed) >= 5_500);
+    release.store(true, Ordering::Relaxed);
+    await_that("all are handled", || processor.metrics().handled >= 20_000);
+    processor.stop();
+    processor.join().expect("stopped");
 }
 
 /// A worker's thread has a budget of 128 such calls until it waits for work. The next call timed out, although its reply was there.

@@ -327,6 +327,7 @@ impl ShareDispatcher {
         let mut next = now + POLL_MAX;
         let open_until = {
             let mut inner = self.exchange.lock();
+            inner.begin_round();
             let due = inner.core.wake(now);
             self.exchange.wake_workers(&mut inner, now);
             next = due.map_or(next, |due| next.min(due));
@@ -364,6 +365,7 @@ impl ShareDispatcher {
             || !inner.given_up.is_empty()
             || (inner.has_open_batches && Exchange::free_workers(&inner) > 0)
             || (wants_records && !self.polls)
+            || (full && inner.has_room_again())
             || (full && inner.core.lanes().startable() == 0 && self.has_idle_partition(&inner));
         if missed {
             return now;
