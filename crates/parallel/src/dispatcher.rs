@@ -472,12 +472,11 @@ impl Dispatcher {
             let (quiet, due) = {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
-                let mut quiet = true;
+                let (mut quiet, now) = (true, Instant::now());
                 for assignment in &assignments {
-                    quiet &= inner.core.finish_gaps(*assignment);
+                    quiet &= inner.core.finish_gaps(*assignment, now);
                 }
                 // Gaps may wait behind another partition's retry in their lane, or for the end of the breaker's pause.
-                let now = Instant::now();
                 let due = inner.core.wake(now).unwrap_or(deadline).min(deadline);
                 self.exchange.wake_workers(&mut inner, now);
                 let idle = Exchange::has_idle(&inner, now).then(|| now + WORKER_IDLE_MAX);

@@ -207,7 +207,8 @@ impl Builder {
 
     /// Sets how long handlers may take after their partition is revoked or the processor stops; the default is 10 s.
     /// In this time, running handlers end, their outputs are written, and the records before the last finished one are handled.
-    /// Those that wait for a retry are tried once, at once; one that fails again is left to the partition's next owner.
+    /// Those that wait for a retry are tried once, at once; one that fails again is left to the partition's next owner, and so are all
+    /// of them while the circuit breaker is open.
     /// Later results are dropped, and the partition's next owner handles the records again.
     #[must_use]
     pub fn drain(mut self, deadline: Duration) -> Self {

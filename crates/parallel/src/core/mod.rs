@@ -431,8 +431,14 @@ impl<P> Core<P> {
 
     /// Starts the records before the last finished one, once nothing of a draining partition is being handled.
     /// Returns `true` if there are none: the partition is drained.
-    pub(crate) fn finish_gaps(&mut self, assignment: AssignmentId) -> bool {
-        if !self.is_idle(assignment) || self.lanes.has_work_of(assignment) {
+    pub(crate) fn finish_gaps(&mut self, assignment: AssignmentId, now: Instant) -> bool {
+        if !self.is_idle(assignment) {
+            return false;
+        }
+        if !self.breaker.lets_through(now) {
+            self.drop_retried(assignment);
+        }
+        if self.lanes.has_work_of(assignment) {
             return false;
         }
         let Some(slot) = self.slot_mut(assignment) else { return true };
@@ -445,6 +451,19 @@ impl<P> Core<P> {
             self.admit(work);
         }
         count == 0
+    }
+
+    /// Drops the records of a draining partition that wait for a retry, for the next owner: the circuit breaker keeps them from being
+    /// tried at once.
+    fn drop_retried(&mut self, assignment: AssignmentId) {
+        let (queued, _) = self.lanes.remove(assignment);
+        let Some(slot) = self.slot_mut(assignment) else { return };
+        slot.retained.extend(queued);
+        let mut retried = std::mem::take(&mut slot.retried);
+        retried.sort_unstable();
+        let offsets = slot.retained.iter().map(|work| work.offsets.first());
+        let first = offsets.filter(|offset| retried.binary_search(offset).is_ok()).min();
+        slot.dropped = slot.dropped.min(first.unwrap_or(i64::MAX));
     }
 
     /// Removes the queued work of a partition that has not failed, and returns it. Work that waits for a retry stays.

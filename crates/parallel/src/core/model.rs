@@ -360,7 +360,7 @@ impl Model {
         let partition = &self.partitions[index];
         let Some((assignment, _)) = partition.owned.clone().filter(|_| partition.stopping) else { return };
         let is_drained = if partition.draining {
-            self.core.finish_gaps(assignment)
+            self.core.finish_gaps(assignment, self.now)
         } else {
             self.core.is_idle(assignment)
         };

@@ -64,7 +64,7 @@ fn no_record_is_started_after_one_that_stops_the_processor() {
     assert_eq!(first_offset(core.take(now)), None);
     core.abandon(&pending(&given_up[0]));
     core.drain(assignment);
-    assert!(core.finish_gaps(assignment));
+    assert!(core.finish_gaps(assignment, now));
     assert_eq!(first_offset(core.take(now)), None);
 }
 
@@ -97,11 +97,11 @@ fn records_after_an_abandoned_one_are_not_started_in_the_drain() {
         core.finish(Outcome { until: first, open, done, rest: Some(rest), ..Outcome::handled(work) }, now);
     }
     core.drain(assignment);
-    assert!(!core.finish_gaps(assignment));
+    assert!(!core.finish_gaps(assignment, now));
     let gap = core.take(now).expect("the record before the abandoned one");
     assert_eq!(gap.offsets.first(), 0);
     core.finish(Outcome::handled(gap), now);
-    assert!(core.finish_gaps(assignment));
+    assert!(core.finish_gaps(assignment, now));
     assert_eq!(first_offset(core.take(now)), None);
     assert_eq!(core.progress(assignment).expect("owned").committable.offset, 1);
 }
@@ -123,14 +123,53 @@ fn a_record_that_waits_for_its_retry_is_tried_at_once_in_the_drain() {
         }
         assert_eq!(first_offset(core.take(now)), None, "it waits");
         core.drain(assignment);
-        assert!(!core.finish_gaps(assignment));
+        assert!(!core.finish_gaps(assignment, now));
         let retried = core.take(now).expect("at once");
         assert_eq!(retried.offsets.first(), 0);
         let outcome = if succeeds { Outcome::handled(retried) } else { fails(retried) };
         assert!(core.finish(outcome, now).is_empty(), "it is not given up before its time");
-        assert!(core.finish_gaps(assignment));
+        assert!(core.finish_gaps(assignment, now));
         let committable = core.progress(assignment).expect("owned").committable.offset;
         assert_eq!(committable, if succeeds { 3 } else { 0 });
+    }
+}
+
+/// A stop or a rebalance waited for the end of the breaker's pause, up to the whole `drain`.
+#[test]
+fn a_record_that_waits_for_its_retry_does_not_keep_a_drain_while_the_breaker_is_open() {
+    let now = Instant::now();
+    let settings = BreakerSettings { failures: 2, pause: RETRY, pause_max: RETRY };
+    for opens_in_drain in [false, true] {
+        for lane in [None, Some(0)] {
+            let fails = if lane.is_some() { held } else { failed };
+            let retry = Retry::times(1).delay(RETRY).delay_max(RETRY);
+            let mut core = Core::<()>::new(retry, Some(settings), fastrand::Rng::with_seed(1));
+            let (assignment, _) = core.assign(0, now);
+            admit(&mut core, assignment, None, &[0], now);
+            admit(&mut core, assignment, lane, &[1], now);
+            admit(&mut core, assignment, None, &[2, 3], now);
+            let works: Vec<_> = (0..4).map(|_| core.take(now).expect("ready")).collect();
+            for work in works.into_iter().rev() {
+                let runs = breaker::FailureRuns { first: 1, last: None };
+                let outcome = match work.offsets.first() {
+                    0 => Outcome { runs, ..failed(work) },
+                    1 if opens_in_drain => fails(work),
+                    1 => Outcome { runs, ..fails(work) },
+                    _ => Outcome::handled(work),
+                };
+                assert!(core.finish(outcome, now).is_empty());
+            }
+            core.drain(assignment);
+            if opens_in_drain {
+                assert!(!core.finish_gaps(assignment, now));
+                let retried = core.take(now).expect("the first is tried at once");
+                let runs = breaker::FailureRuns { first: 1, last: None };
+                assert!(core.finish(Outcome { runs, ..failed(retried) }, now).is_empty());
+            }
+            assert!(!core.breaker().lets_through(now));
+            assert!(core.finish_gaps(assignment, now), "nothing more is tried");
+            assert_eq!(core.progress(assignment).expect("owned").committable.offset, 0);
+        }
     }
 }
 
