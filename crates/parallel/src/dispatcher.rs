@@ -356,12 +356,22 @@ impl Dispatcher {
         offsets
     }
 
-    /// Advances over the offsets behind the last record of each finished partition: no batch contains those of an aborted
-    /// transaction, nor that of its marker.
+    /// Advances over the offsets behind the last record of each finished partition, or behind its start: no batch contains those of an
+    /// aborted transaction, nor that of its marker.
     fn pass_skipped(&mut self) {
         let mut inner = self.exchange.lock();
         for partition in self.assigned.values_mut().filter(|partition| partition.has_no_unstarted()) {
             let Some(assignment) = partition.owned.as_ref().map(|(assignment, _)| *assignment) else {
+                // All offsets from the start on had no records. A record that was received has set `start`.
+                if self.settings.tracked
+                    && partition.start.is_none()
+                    && let Some(position) = self.consumer.control().consumed_position(&partition.at)
+                {
+                    let owned = inner.core.assign(position, Instant::now());
+                    inner.partitions.entry(partition.at.clone()).or_default().assignment = Some(owned.0);
+                    partition.owned = Some(owned);
+                    partition.note_passed(position);
+                }
                 continue;
             };
             if inner.core.is_finished(assignment)
