@@ -109,23 +109,37 @@ impl OffsetFiles {
             files.will_sync.set(false);
             if let Err(error) = files.sync() {
                 tracing::warn!(%error, "an offset file is not synced");
+                // Again, unless the consumer is gone.
+                if Rc::strong_count(&files) > 1 {
+                    files.sync_after(pause);
+                }
             }
         });
     }
 
-    /// Syncs the files that were written since their last sync.
+    /// Syncs the files that were written since their last sync. Those that fail are synced the next time.
     pub(crate) fn sync(&self) -> Result<(), Error> {
-        let mut result = Ok(());
+        let (mut result, mut synced) = (Ok(()), Vec::new());
         for at in self.unsynced.take() {
             let path = self.file_of(&at);
-            match File::open(&path).and_then(|file| file.sync_all()).and_then(|()| sync_directory(&path)) {
-                Ok(()) => {
-                    self.synced_at.borrow_mut().insert(at, Instant::now());
-                }
+            match File::open(&path).and_then(|file| file.sync_all()) {
+                Ok(()) => synced.push((at, path)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => result = Err(failed(&path, &error)),
+                Err(error) => {
+                    result = Err(failed(&path, &error));
+                    self.unsynced.borrow_mut().insert(at);
+                }
             }
         }
+        // All files are in one directory.
+        if let Some((_, path)) = synced.first()
+            && let Err(error) = sync_directory(path)
+        {
+            result = Err(failed(path, &error));
+            self.unsynced.borrow_mut().extend(synced.drain(..).map(|(at, _)| at));
+        }
+        let now = Instant::now();
+        self.synced_at.borrow_mut().extend(synced.into_iter().map(|(at, _)| (at, now)));
         result
     }
 
@@ -239,6 +253,36 @@ mod tests {
             files.sync().expect("synced");
             assert!(unsynced().is_empty());
             assert_eq!(files.read(&second).expect("sound"), Some(4));
+        };
+        tokio::task::LocalSet::new().run_until(writing).await;
+    }
+
+    /// A file whose sync had failed was not synced again until its next offset was written.
+    #[cfg(unix)]
+    #[tokio::test(start_paused = true)]
+    async fn a_file_whose_sync_fails_is_synced_again_at_the_end_of_the_next_interval() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let every = Duration::from_secs(60);
+        let (broken, sound) = (TopicPartition::new("orders", 0), TopicPartition::new("orders", 1));
+        let files = files(directory.path(), Some(every));
+        let unsynced = || files.unsynced.borrow().iter().cloned().collect::<Vec<_>>();
+        let path = directory.path().join("orders-0.offset");
+        let writing = async {
+            for offset in 0..2 {
+                files.write(&broken, offset).expect("written");
+                files.write(&sound, offset).expect("written");
+            }
+            // A file that cannot be opened.
+            fs::remove_file(&path).expect("it is there");
+            std::os::unix::fs::symlink(&path, &path).expect("a link to itself");
+            files.sync().expect_err("a link to itself");
+            assert!(unsynced() == [broken.clone()]);
+            tokio::time::sleep(every + every / 2).await;
+            assert!(unsynced() == [broken.clone()], "the next sync has failed, too");
+            fs::remove_file(&path).expect("it is there");
+            fs::write(&path, "1\n").expect("written");
+            tokio::time::sleep(every).await;
+            assert!(unsynced().is_empty());
         };
         tokio::task::LocalSet::new().run_until(writing).await;
     }
