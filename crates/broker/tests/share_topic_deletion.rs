@@ -6,16 +6,23 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, Durability};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_share_group_offsets::{
     AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
 };
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::delete_topics::DeleteTopicsRequest;
 use ottla_protocol::messages::list_groups::ListGroupsRequest;
+use ottla_protocol::messages::share_group_records::{
+    SHARE_GROUP_STATE_PARTITION_METADATA, ShareGroupKey, ShareGroupStatePartitionMetadataValue,
+};
+use ottla_wire::{Batches, Records};
 
+use crate::common::world::fetch;
 use crate::common::{PATIENCE, Raw};
 
 fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
@@ -79,4 +86,64 @@ fn a_group_that_is_deleted_during_the_deletion_of_a_topic_stays_deleted() {
 
     let (_next, mut connection) = start(&storage.fork());
     assert_eq!(groups(&mut connection), ["a"]);
+}
+
+/// The number of topics in the last record of a group's state partitions.
+fn stored_topics(broker: &BrokerThread, connection: &mut Raw, group: &str) -> usize {
+    let key = ShareGroupKey { group_id: group.into() };
+    let key = key.to_bytes(SHARE_GROUP_STATE_PARTITION_METADATA).expect("a key");
+    let index = broker.cluster().group_partition(group);
+    let bytes = fetch(connection, "__consumer_offsets", index, 0).expect("it is readable");
+    let mut topics = 0;
+    for found in Batches::new(&bytes) {
+        let (_, range) = found.expect("a batch");
+        let records = Records::of_batch(&bytes.slice(range), 0).expect("records");
+        for record in &records {
+            let record = record.expect("a record");
+            if record.key == Some(&key[..]) {
+                topics = record.value.map_or(0, |value| {
+                    let value = Bytes::copy_from_slice(value);
+                    let value = ShareGroupStatePartitionMetadataValue::from_bytes(value).expect("a value");
+                    value.initializing_topics.len() + value.initialized_topics.len()
+                });
+            }
+        }
+    }
+    topics
+}
+
+/// The next attempt found nothing to remove in memory, and ended the deletion: after a restart the groups had states of the topic.
+#[test]
+fn a_removal_of_share_states_that_could_not_be_written_is_written_by_the_next_attempt() {
+    let storage = MemStorage::new();
+    let (broker, mut connection) = start(&storage);
+    for group in ["a", "b"] {
+        create_group(&mut connection, group);
+        assert_eq!(stored_topics(&broker, &mut connection, group), 1);
+    }
+    let files = DiskFiles::Topic("__consumer_offsets".into());
+    let full = DiskRule { files, ..DiskRule::new(DiskCall::Write, DiskEffect::Full) };
+    broker.cluster().add_disk_fault(full);
+    let topic_names = vec!["orders".into()];
+    let request = DeleteTopicsRequest { topic_names, timeout_ms: 60_000, ..Default::default() };
+    // The topic is deleted; its records in other topics are removed later.
+    connection.ask(3, &request).expect("an answer");
+    assert_eq!(stored_topics(&broker, &mut connection, "b"), 1, "it could not be written");
+    broker.cluster().clear_disk_faults();
+
+    // The next creation of a topic tries again.
+    let topic = CreatableTopic {
+        name: "bills".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
+    let answer = connection.ask(7, &request).expect("an answer");
+    assert_eq!(answer.topics[0].error_code, ErrorCode::None);
+    let (next, mut other) = start(&storage.fork());
+    for group in ["a", "b"] {
+        assert_eq!(stored_topics(&broker, &mut connection, group), 0);
+        assert_eq!(stored_topics(&next, &mut other, group), 0, "after a restart");
+    }
 }
