@@ -5,6 +5,8 @@ use crate::producer_total::{ProducerCount, ProducerTotal};
 
 /// The guards of batches that were sent in this time are not forgotten: their coordinators may be about to approve them.
 const ASKED_MS: i64 = 60_000;
+/// Older guards may be forgotten although batches are sent for them: these are denied again and again.
+const AGE_MAX_MS: i64 = 5 * 60_000;
 /// A log whose guards are all that young looks for older ones again after this time.
 const LOOK_AGAIN_MS: i64 = 1000;
 
@@ -43,6 +45,7 @@ pub(crate) struct Verification {
     pub(crate) supports_epoch_bump: bool,
     /// When a batch was last sent for it.
     asked_ms: i64,
+    created_ms: i64,
 }
 
 /// The guards of a log by producer. They count in the total of the producers of all logs: clients make up the ids.
@@ -105,6 +108,7 @@ impl Verifications {
                 lowest_sequence: first.base_sequence,
                 supports_epoch_bump: first.supports_epoch_bump,
                 asked_ms: now_ms,
+                created_ms: now_ms,
             },
         );
         self.recount();
@@ -140,8 +144,8 @@ impl Verifications {
         self.recount();
     }
 
-    /// Makes room for an eighth at once, if so many guards are old: their requests ended long ago. A young one may be approved in a
-    /// moment, and its batch would be refused for good.
+    /// Makes room for an eighth at once, if so many guards are old: their requests ended long ago, or are denied again and again. A young
+    /// one may be approved in a moment, and its batch would be refused for good.
     #[cold]
     fn forget_oldest(&mut self, max: usize, now_ms: i64) {
         let is_within = |since: i64, ms: i64| (0..ms).contains(&now_ms.saturating_sub(since));
@@ -149,7 +153,8 @@ impl Verifications {
             return;
         }
         let old = |(id, known): (&i64, &Verification)| {
-            (!is_within(known.asked_ms, ASKED_MS)).then_some((known.guard.0, *id))
+            let is_young = is_within(known.asked_ms, ASKED_MS) && is_within(known.created_ms, AGE_MAX_MS);
+            (!is_young).then_some((known.guard.0, *id))
         };
         let mut guards: Vec<(u64, i64)> = self.by_producer.iter().filter_map(old).collect();
         self.full_ms = guards.is_empty().then_some(now_ms);

@@ -406,6 +406,23 @@ fn a_young_guard_is_not_forgotten_for_another() {
     log.verification_guard(first_of(66), NOW + 70_000).expect("the others are old");
 }
 
+/// Each repetition of a batch made its guard young again. Other producers got none while 64 of one partition were denied and repeated.
+#[test]
+fn a_guard_of_a_batch_that_is_repeated_is_forgotten_in_the_end() {
+    let config = LogConfig { producer_total: ProducerTotal::of_bytes(0), ..LogConfig::default() };
+    let mut log = open(&MemStorage::new(), &config);
+    for round in 0..20 {
+        let now = NOW + round * 30_000;
+        for producer in 1..=64 {
+            log.verification_guard(first_of(producer), now).expect("64 have room");
+        }
+        if round < 10 {
+            assert_eq!(log.verification_guard(first_of(65), now), Err(GuardsFull), "all are young");
+        }
+    }
+    log.verification_guard(first_of(65), NOW + 600_000).expect("the others are old");
+}
+
 /// The guard of a denied batch was kept until its producer appended a batch.
 #[test]
 fn a_guard_that_is_discarded_is_not_kept() {
