@@ -600,6 +600,17 @@ mod tests {
         }
     }
 
+    /// A blocking handler, which is alone on its thread, yielded to no other, and reported each eighth work item under another lock.
+    #[test]
+    fn a_worker_without_turns_does_not_yield() {
+        let exchange = filled(Duration::ZERO, 1_000);
+        let (second, handled) = (Notify::new(), RefCell::default());
+        second.notify_one();
+        let settings = HandlerSettings { holds: false, failures_max: 1 };
+        let mut handler = WaitsForSecond { exchange: &exchange, second: &second, handled: &handled };
+        assert_eq!(work(&exchange, &settings, &mut handler, usize::MAX).now_or_never(), Some(()));
+    }
+
     /// The other handlers of its thread did not continue, nor did their timers and connections, until no record was left.
     #[test]
     fn a_handler_that_never_waits_leaves_the_others_of_its_thread_their_turn() {
@@ -609,7 +620,10 @@ mod tests {
         let settings = HandlerSettings { holds: false, failures_max: 1 };
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let (mut waiting, mut ready) = (handler(), handler());
-        let workers = join(work(&exchange, &settings, &mut waiting), work(&exchange, &settings, &mut ready));
+        let workers = join(
+            work(&exchange, &settings, &mut waiting, TURN_ITEMS),
+            work(&exchange, &settings, &mut ready, TURN_ITEMS),
+        );
         runtime.block_on(workers);
         let first = handled.borrow().iter().position(|offset| *offset == 0).expect("handled");
         assert!(first <= TURN_ITEMS, "{first} records were handled before it");

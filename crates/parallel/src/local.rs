@@ -11,7 +11,7 @@ use crate::error::{Error, Failure};
 use crate::exchange::Exchange;
 use crate::message::Message;
 use crate::settings::{Builder, GiveUp};
-use crate::worker::{EachAsync, HandlerSettings, work};
+use crate::worker::{EachAsync, HandlerSettings, TURN_ITEMS, work};
 
 /// Requests a stop of a local processor.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Builder {
         let running = async move {
             let workers = (0..count).map(|_| {
                 let (exchange, mut handler) = (exchange.clone(), EachAsync(handler.clone()));
-                async move { work(&exchange, &settings, &mut handler).await }
+                async move { work(&exchange, &settings, &mut handler, TURN_ITEMS).await }
             });
             // The dispatcher closes the exchange when it ends, which ends the workers.
             let (result, _) = futures_util::future::join(dispatcher.run(), join_all(workers)).await;

@@ -108,7 +108,8 @@ pub(crate) fn spawn_blocking<H: Handle + Send + 'static>(
     let start = |(index, mut handler): (usize, H)| {
         let exchange = exchange.clone();
         spawn(format!("ottla-worker-{index}"), move |runtime| {
-            runtime.block_on(async { work(&exchange, &settings, &mut handler).await });
+            // No other worker of this thread waits for its turn.
+            runtime.block_on(async { work(&exchange, &settings, &mut handler, usize::MAX).await });
         })
     };
     handlers.into_iter().enumerate().map(start).collect()
@@ -131,7 +132,7 @@ pub(crate) fn spawn_async<H: Handle + Send + 'static>(
             let local = LocalSet::new();
             for mut handler in share {
                 let exchange = exchange.clone();
-                local.spawn_local(async move { work(&exchange, &settings, &mut handler).await });
+                local.spawn_local(async move { work(&exchange, &settings, &mut handler, TURN_ITEMS).await });
             }
             runtime.block_on(local);
         })
@@ -145,12 +146,18 @@ fn spawn(name: String, run: impl FnOnce(Runtime) + Send + 'static) -> Result<Joi
     std::thread::Builder::new().name(name).spawn(move || run(runtime)).map_err(refused)
 }
 
-pub(crate) async fn work(exchange: &Exchange, settings: &HandlerSettings, handler: &mut impl Handle) {
+/// Handles work items until the exchange is closed. After so many, the other workers of the thread get their turn.
+pub(crate) async fn work(
+    exchange: &Exchange,
+    settings: &HandlerSettings,
+    handler: &mut impl Handle,
+    turn_items: usize,
+) {
     let (mut completed, mut items) = (None, 0);
     while let Some((work, begun)) = exchange.next(completed.take()).await {
         let outcome = handler.handle(work, settings, begun).await;
         items += 1;
-        if items < TURN_ITEMS {
+        if items < turn_items {
             completed = Some(outcome);
             continue;
         }
