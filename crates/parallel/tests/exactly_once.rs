@@ -143,7 +143,7 @@ fn all_workers_handle_what_is_due_while_the_last_transaction_ends() {
 #[test]
 fn an_output_that_fails_within_a_transaction_aborts_it_and_the_records_are_handled_again() {
     let broker = broker("orders", 1);
-    produce(broker.bootstrap_servers(), "orders", 0, 5);
+    produce(broker.bootstrap_servers(), "orders", 0, 50);
     let refuses = FaultRule::new(ApiKey::Produce, Fault::Fail(ErrorCode::TransactionAbortable));
     broker.cluster().add_fault(refuses).expect("a fault");
     let refused = Arc::new(AtomicBool::new(false));
@@ -152,10 +152,12 @@ fn an_output_that_fails_within_a_transaction_aborts_it_and_the_records_are_handl
     let processor = Processor::builder(config.clone(), Mode::Sync)
         .topics(["orders"])
         .exactly_once("billing")
-        .transaction(Duration::from_secs(1))
+        .transaction(Duration::from_secs(3))
         .start_each(move |message| {
             if message.offset() > 0 {
                 await_that("the first output is refused", || is_refused.load(Ordering::Relaxed));
+                // One of the next outputs, not necessarily the first, follows the client's receipt of the error.
+                std::thread::park_timeout(Duration::from_millis(20));
             }
             message.send(&Record::to("invoices").value(message.value().unwrap_or_default()));
             Ok(())
@@ -165,9 +167,9 @@ fn an_output_that_fails_within_a_transaction_aborts_it_and_the_records_are_handl
     refused.store(true, Ordering::Relaxed);
     await_that("all are committed", || {
         assert!(!processor.is_stopped(), "{:?}", processor.outcome());
-        committed_by(&processor) == Some(5)
+        committed_by(&processor) == Some(50)
     });
     processor.stop();
     processor.join().expect("stopped");
-    assert_eq!(read_all(config, "invoices", 1).len(), 5);
+    assert_eq!(read_all(config, "invoices", 1).len(), 50);
 }
