@@ -172,8 +172,7 @@ mod tests {
         assert_eq!(["a", "b", "c"].map(|id| numbers(&dealt, id)), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]]);
     }
 
-    /// Each topic compared its name with all names that each member subscribes to, in the client's engine thread: this group
-    /// took a billion comparisons.
+    /// A large group whose members subscribe to the same topics; the results are those of a small one.
     #[test]
     fn a_large_group_gets_equal_shares_of_many_topics() {
         let topics: Topics =
