@@ -112,6 +112,12 @@ fn stored_topics(broker: &BrokerThread, connection: &mut Raw, group: &str) -> us
     topics
 }
 
+/// The end of the log that has a group's records.
+fn end_of(broker: &BrokerThread, group: &str) -> i64 {
+    let index = broker.cluster().group_partition(group);
+    broker.cluster().offsets_of("__consumer_offsets", index).expect("it exists").1
+}
+
 /// The next attempt found nothing to remove in memory, and ended the deletion: after a restart the groups had states of the topic.
 #[test]
 fn a_removal_of_share_states_that_could_not_be_written_is_written_by_the_next_attempt() {
@@ -141,6 +147,10 @@ fn a_removal_of_share_states_that_could_not_be_written_is_written_by_the_next_at
     let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
     let answer = connection.ask(7, &request).expect("an answer");
     assert_eq!(answer.topics[0].error_code, ErrorCode::None);
+    let ends = ["a", "b"].map(|group| end_of(&broker, group));
+    let request = DeleteTopicsRequest { topic_names: vec!["bills".into()], ..Default::default() };
+    assert_eq!(connection.ask(3, &request).expect("an answer").responses[0].error_code, ErrorCode::None);
+    assert_eq!(["a", "b"].map(|group| end_of(&broker, group)), ends, "once");
     let (next, mut other) = start(&storage.fork());
     for group in ["a", "b"] {
         assert_eq!(stored_topics(&broker, &mut connection, group), 0);

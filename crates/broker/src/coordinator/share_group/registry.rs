@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::group::{Change, Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
+use super::group::{Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
 use super::initialization::{Initialization, StateTurn};
 use super::records::StoredShareGroup;
 use super::settings::settings_of;
@@ -58,6 +58,8 @@ pub(super) struct Entry {
     pub(super) written: Option<Result<Written, ErrorCode>>,
     /// The settings, and the version of the configurations that they were read from.
     settings: Option<(u64, Arc<ShareGroupSettings>)>,
+    /// `true` while the removal of a deleted topic is not written.
+    has_unwritten_removal: bool,
 }
 
 /// A heartbeat whose member and group were updated.
@@ -350,7 +352,8 @@ impl Cluster {
         let mut concerned = Vec::new();
         for (group_id, entry) in &mut self.share_groups.lock().by_id {
             // A removal that could not be written earlier is written now.
-            if entry.group.forget_topic(topic) || entry.group.changed.contains(&Change::StatePartitions) {
+            entry.has_unwritten_removal |= entry.group.forget_topic(topic);
+            if entry.has_unwritten_removal {
                 concerned.push(group_id.clone());
             }
         }
@@ -361,6 +364,11 @@ impl Cluster {
                 continue;
             };
             let written = self.write_chosen_blocking(&partition, || self.changed_records(&group_id));
+            if written.is_ok()
+                && let Some(entry) = self.share_groups.lock().by_id.get_mut(&group_id)
+            {
+                entry.has_unwritten_removal = false;
+            }
             first_error = first_error.and(written.map_err(|reason| failed(&group_id, reason)));
         }
         Ok(first_error?)
@@ -397,7 +405,14 @@ impl State {
 
 impl Entry {
     fn new(group: ShareGroup) -> Self {
-        Self { group, deadline: None, turn: StateTurn::default(), written: None, settings: None }
+        Self {
+            group,
+            deadline: None,
+            turn: StateTurn::default(),
+            written: None,
+            settings: None,
+            has_unwritten_removal: false,
+        }
     }
 
     /// Returns whether nothing of the group is stored.
