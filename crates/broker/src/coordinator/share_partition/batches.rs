@@ -22,11 +22,13 @@ pub(crate) struct BatchSpan {
     pub(crate) end: usize,
 }
 
-/// The whole batches of a chain up to the one with the offset `last_wanted`. A batch that is cut off ends the list.
+/// The whole batches of a chain, which was read below `end`, up to the one with the offset `last_wanted`. A batch that is cut off ends the
+/// list. Fails if one of them claims offsets that the log does not have: its file was damaged after it was checked.
 pub(crate) fn spans(
     chain: &Chain,
     aborted: &[AbortedTransaction],
     last_wanted: i64,
+    end: i64,
 ) -> io::Result<Vec<BatchSpan>> {
     let mut spans = Vec::new();
     let mut before = 0;
@@ -36,22 +38,30 @@ pub(crate) fn spans(
         let mut at = 0;
         while at + HEADER_BYTES <= len {
             let header = BatchHeader::parse(window.header_at(at)?).map_err(io::Error::other)?;
-            let end = at + header.total_bytes();
-            if end > len {
+            let end_at = at + header.total_bytes();
+            if end_at > len {
                 return Ok(spans);
             }
-            let last = header.next_offset() - 1;
+            let next_offset = header.next_offset();
+            if next_offset <= header.base_offset || next_offset > end {
+                let text = format!(
+                    "the batch of offset {} is damaged: it claims to end before {next_offset}, and the log before {end}",
+                    header.base_offset
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            let last = next_offset - 1;
             spans.push(BatchSpan {
                 base: header.base_offset,
                 last,
                 is_unseen: is_unseen(&header, aborted),
                 begin: before + at,
-                end: before + end,
+                end: before + end_at,
             });
             if last >= last_wanted {
                 return Ok(spans);
             }
-            at = end;
+            at = end_at;
         }
         if at < len {
             return Ok(spans);
@@ -121,4 +131,33 @@ pub(crate) fn part(chain: &Chain, begin: usize, end: usize) -> Chain {
         before += len;
     }
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_wire::{BatchBuilder, Seal};
+
+    use super::*;
+
+    /// The first byte of the delta of a batch's last offset.
+    const LAST_OFFSET_DELTA_AT: usize = 23;
+
+    fn chain(bytes: Vec<u8>) -> Chain {
+        let mut chain = Chain::new();
+        chain.push_bytes(bytes.into());
+        chain
+    }
+
+    /// A share group acquired a billion offsets for a flipped bit of a file, and its members got no record behind them.
+    #[test]
+    fn a_batch_that_claims_offsets_beyond_the_end_of_the_log_is_damaged() {
+        let mut batch = BatchBuilder::new();
+        batch.push(0, None, Some(b"x"), &[]);
+        let mut bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes().to_vec();
+        let sound = spans(&chain(bytes.clone()), &[], 0, 1).expect("sound");
+        assert_eq!(sound.iter().map(|span| (span.base, span.last)).collect::<Vec<_>>(), [(0, 0)]);
+        bytes[LAST_OFFSET_DELTA_AT] |= 0x40;
+        let error = spans(&chain(bytes), &[], 0, 1).expect_err("damaged");
+        assert!(error.to_string().contains("damaged"), "{error}");
+    }
 }

@@ -113,7 +113,7 @@ impl LedPartition {
             };
             drop(log);
             let wanted = window.last_wanted(acquirer, &limits);
-            let spans = spans(&found.chain, &aborted, wanted).map_err(|error| {
+            let spans = spans(&found.chain, &aborted, wanted, end).map_err(|error| {
                 tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot read batches");
                 ErrorCode::KafkaStorageError
             })?;
