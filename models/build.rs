@@ -57,6 +57,7 @@ fn converted(root: &Path, model: &Model, file: &str) -> String {
         .replace("std::thread::park", &format!("{tool}::thread::park"))
         .replace("std::thread::Thread", &format!("{tool}::thread::Thread"))
         .replace("tokio::sync::", &format!("{tool}::tokio_sync::"))
+        .replace("tokio::task::", &format!("{tool}::tokio_task::"))
         .replace("tokio::time::Instant", "std::time::Instant")
         .replace("pub(crate) ", "pub ")
         .replace("pub(super) ", "pub ");

@@ -339,12 +339,12 @@ pub(crate) const MODELS: &[Model] = &[
             Weakened { name: "with_a_worker_that_is_not_counted", from: "inner.idle += 1;", to: "" },
             Weakened {
                 name: "with_a_condition_that_is_never_true",
-                from: "inner.core.lanes().queued() <= queued",
-                to: "inner.core.lanes().queued() < queued",
+                from: "(self.refused.by_queue && now_queued <= queued)",
+                to: "(self.refused.by_queue && now_queued < queued)",
             },
             Weakened {
                 name: "with_a_condition_that_stays_unread",
-                from: "inner.wake_condition = WakeCondition::Never;\n            self.dispatcher_wake.notify_one();",
+                from: "inner.wake_condition = WakeCondition::Never;\n        self.dispatcher_wake.notify_one();",
                 to: "inner.wake_condition = WakeCondition::Never;",
             },
             Weakened {
@@ -434,6 +434,7 @@ pub(crate) const MODELS: &[Model] = &[
         tool: Tool::Shuttle,
         edits: &[
             ("queue", "use crate::wake_callback::WakeCallback;", "use super::wake_callback::WakeCallback;"),
+            ("inbox", "mod waiting;\n\n", ""),
             (
                 "inbox",
                 "use super::aborted::AbortedTransactions;",

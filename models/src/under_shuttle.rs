@@ -5,6 +5,17 @@ pub mod tokio_sync;
 /// In place of `std::thread`. No wait ends by its time-out.
 pub use shuttle::thread;
 
+/// In place of `tokio::task`.
+pub mod tokio_task {
+    /// In place of `tokio::task::coop`.
+    pub mod coop {
+        /// A model has no budgets.
+        pub fn unconstrained<F>(future: F) -> F {
+            future
+        }
+    }
+}
+
 /// In place of `std::sync`.
 pub mod sync {
     pub use shuttle::sync::{Condvar, Mutex, MutexGuard};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_models::neighbours::exchange::{Core, Outcome, Outputs};
+use ottla_models::neighbours::exchange::{AssignmentId, Core, Outcome, Outputs};
 use ottla_models::run::shuttle;
 use ottla_models::timer::deadline_after;
 use shuttle::future::block_on;
@@ -24,7 +24,7 @@ macro_rules! model {
                 thread::spawn(move || {
                     let mut completed = None;
                     while let Some((work, begun)) = block_on(exchange.next(completed.take())) {
-                        if work.payload > 0 {
+                        if work.payload.number > 0 {
                             both.wait();
                         }
                         completed =
@@ -45,7 +45,9 @@ macro_rules! model {
                     if inner.core.finished == finished {
                         break;
                     }
-                    inner.wake_condition = WakeCondition::Room { queued: 0, records: 0 };
+                    inner.begin_round();
+                    inner.refuse(AssignmentId::default(), true);
+                    inner.wake_condition = WakeCondition::Room { queued: 0, records: 0, of_partition: false };
                     drop(inner);
                     block_on(exchange.dispatcher_wake.notified());
                 }

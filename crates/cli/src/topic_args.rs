@@ -14,20 +14,34 @@ pub(crate) fn topic_name(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Subscription(pub(crate) Vec<String>);
 
-/// Parses names that are separated by commas. A regular expression may have commas, too: it ends before the next one.
+/// Parses names that are separated by commas. A comma within the brackets of a regular expression does not end it.
 pub(crate) fn subscription(text: &str) -> Result<Subscription, String> {
     let mut names: Vec<String> = Vec::new();
     for part in text.split(',') {
-        if part.starts_with('^') {
-            names.push(part.to_owned());
-        } else if let Some(regex) = names.last_mut().filter(|name| name.starts_with('^')) {
-            regex.push(',');
-            regex.push_str(part);
-        } else {
-            names.push(topic_name(part)?);
+        match names.last_mut().filter(|name| name.starts_with('^') && has_open_bracket(name)) {
+            Some(regex) => {
+                regex.push(',');
+                regex.push_str(part);
+            }
+            None if part.starts_with('^') => names.push(part.to_owned()),
+            None => names.push(topic_name(part)?),
         }
     }
     Ok(Subscription(names))
+}
+
+fn has_open_bracket(regex: &str) -> bool {
+    let mut open = 0_usize;
+    let mut characters = regex.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => drop(characters.next()),
+            '{' | '[' | '(' => open += 1,
+            '}' | ']' | ')' => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    open > 0
 }
 
 /// One topic.
@@ -79,6 +93,9 @@ mod tests {
             ("^a{1,3}", &["^a{1,3}"]),
             ("a,^b{1,3}", &["a", "^b{1,3}"]),
             ("^a{1,3},^b", &["^a{1,3}", "^b"]),
+            ("^a.*,b", &["^a.*", "b"]),
+            ("^[a,b]c,d", &["^[a,b]c", "d"]),
+            ("^a\\\\{,b", &["^a\\\\{", "b"]),
         ] {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(subscription(text), Ok(Subscription(names)), "{text}");

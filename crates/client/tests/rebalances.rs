@@ -229,7 +229,7 @@ fn a_revocation_comes_before_the_rest_of_a_batch_that_is_read_record_by_record()
     let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
     second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
     let deadline = Instant::now() + PATIENCE;
-    while control.waiting_events() == 0 {
+    while control.unseen_revocations().is_empty() {
         assert!(Instant::now() < deadline, "the group asks for the partitions");
         std::thread::sleep(Duration::from_millis(5));
     }

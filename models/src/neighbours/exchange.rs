@@ -6,7 +6,13 @@ use std::time::{Duration, Instant};
 /// In place of the client's type.
 pub type TopicPartition = u32;
 /// A work item's records.
-pub type Pieces = u32;
+#[derive(Debug, Default)]
+pub struct Pieces {
+    /// The item's number.
+    pub number: u32,
+    /// As in the processor. The model's breaker stays closed.
+    pub is_trial: bool,
+}
 
 /// The work of one partition, in order.
 #[derive(Debug, Default)]
@@ -30,13 +36,18 @@ impl<P> Default for Lanes<P> {
 /// A work item of one record.
 #[derive(Debug)]
 pub struct Work<P> {
-    /// The item's number.
+    /// The item's partition.
+    pub assignment: AssignmentId,
+    /// The item's records.
     pub payload: P,
 }
 
 /// In place of the core's type.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AssignmentId;
+pub struct AssignmentId {
+    /// The only partition's.
+    pub slot: u32,
+}
 
 /// In place of the core's type.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,10 +121,23 @@ impl Breaker {
     }
 }
 
-impl<P> Core<P> {
+impl Core<Pieces> {
     /// Adds a work item.
-    pub fn add(&mut self, payload: P) {
-        self.lanes.0.push_back(Work { payload });
+    pub fn add(&mut self, number: u32) {
+        let payload = Pieces { number, is_trial: false };
+        self.lanes.0.push_back(Work { assignment: AssignmentId::default(), payload });
+    }
+}
+
+impl<P> Core<P> {
+    /// No item waits for a retry.
+    pub fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The model commits nothing.
+    pub fn finished_offset(&self, _: AssignmentId) -> Option<i64> {
+        None
     }
 
     /// `true` if a worker could take an item.
@@ -172,6 +196,16 @@ impl<P> Core<P> {
 impl<P> Lanes<P> {
     /// The number of work items.
     pub fn queued(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of work items of the only partition.
+    pub fn queued_in(&self, _: u32) -> usize {
+        self.0.len()
+    }
+
+    /// The number of work items that can be started.
+    pub fn startable(&self) -> usize {
         self.0.len()
     }
 

@@ -425,6 +425,10 @@ impl OpSource for ConsumerSource {
     fn len(&self) -> usize {
         self.control.waiting_items(None) + taken(&self.reader)
     }
+
+    fn has_items(&self) -> bool {
+        self.control.has_waiting_items(None) || taken(&self.reader) > 0
+    }
 }
 
 impl OpSource for PartitionSource {
@@ -443,6 +447,10 @@ impl OpSource for PartitionSource {
 
     fn len(&self) -> usize {
         self.control.waiting_items(Some(&self.at)) + taken(&self.reader)
+    }
+
+    fn has_items(&self) -> bool {
+        self.control.has_waiting_items(Some(&self.at)) || taken(&self.reader) > 0
     }
 }
 

@@ -35,6 +35,10 @@ pub(crate) trait OpSource: Send + Sync {
     }
     /// Returns the number of operations, as far as it is known.
     fn len(&self) -> usize;
+    /// Returns `true` if a poll has something to do, even if no operation comes of it: the source signals nothing more before a poll.
+    fn has_items(&self) -> bool {
+        self.len() > 0
+    }
 }
 
 /// The result of [`OpQueue::poll_array`].
@@ -216,7 +220,7 @@ impl OpQueue {
             let state = self.lock();
             (!state.ops.is_empty(), state.sources.clone())
         };
-        if !has_ops && sources.iter().all(|source| source.len() == 0) {
+        if !has_ops && !sources.iter().any(|source| source.has_items()) {
             return;
         }
         let call = {
@@ -540,6 +544,8 @@ impl OpQueue {
         let (old, ops) = {
             let mut state = self.lock();
             let ops = if other.is_some() { std::mem::take(&mut state.ops) } else { VecDeque::new() };
+            // The operations that were notified are polled elsewhere.
+            state.wake.sent = false;
             (std::mem::replace(&mut state.forward, other.cloned()), ops)
         };
         if let Some(old) = &old {

@@ -140,16 +140,16 @@ impl ConsumerControl {
         self.inbox.has_unseen_losses()
     }
 
-    /// Returns the number of events and errors that wait for a poll, without those of single partitions.
-    pub fn waiting_events(&self) -> usize {
-        self.inbox.waiting_events()
-    }
-
     /// Returns the number of events, errors and fetched records that wait in the consumer's own queue, or in the one that
     /// [`ConsumerControl::split_kept`] returned for a partition. Records that a poll has begun to return are not among them
     /// ([`Consumer::unread_records`](super::Consumer::unread_records)); control records and those of aborted transactions are.
     pub fn waiting_items(&self, of: Option<&TopicPartition>) -> usize {
         self.inbox.waiting_items(of)
+    }
+
+    /// Returns `true` if a poll of that queue has something to do. It may return nothing: a partition can have batches without records.
+    pub fn has_waiting_items(&self, of: Option<&TopicPartition>) -> bool {
+        self.inbox.has_waiting_items(of)
     }
 
     /// Returns the partitions whose [`Event::Revoked`](crate::Event::Revoked) no poll has returned yet.

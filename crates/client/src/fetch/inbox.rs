@@ -4,6 +4,8 @@
 //! from the first partition and moves the partition to the end of the queue. The engine adds slices of responses; the
 //! polling thread removes them, checks them and decodes them. A paused partition keeps its buffer and is in no queue.
 
+mod waiting;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -234,26 +236,6 @@ impl Inbox {
         state.waiting += 1;
         drop(state);
         notify(signal);
-    }
-
-    /// The number of events and errors that wait for a poll and concern no single partition.
-    pub(crate) fn waiting_events(&self) -> usize {
-        self.lock().queues.iter().map(|queue| queue.events.len()).sum()
-    }
-
-    /// The events, errors and records that wait in the consumer's own queue, or in the kept queue of a partition.
-    pub(crate) fn waiting_items(&self, of: Option<&TopicPartition>) -> usize {
-        let state = self.lock();
-        let id = of.map_or(Some(QueueId::MAIN), |at| state.kept_queues.get(at).copied());
-        let Some(queue) = id.map(|id| &state.queues[id.0]) else { return 0 };
-        let listed = queue.ready.iter().filter_map(|slot| state.partitions[slot.index()].as_ref());
-        let items = listed.filter(|partition| !partition.paused).flat_map(|partition| &partition.items);
-        let results = |item: &Item| match item {
-            Item::Chunk(chunk) if chunk.is_current() => chunk.count as usize,
-            Item::Chunk(_) => 0,
-            Item::Event(_) | Item::Error(_) => 1,
-        };
-        queue.events.len() + items.map(results).sum::<usize>()
     }
 
     /// The partitions whose revocation waits for a poll.

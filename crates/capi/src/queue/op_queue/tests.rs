@@ -154,6 +154,22 @@ fn a_descriptor_gets_one_payload_until_the_next_poll() {
     assert_eq!(arrived(&mut end), 1, "as in the original");
 }
 
+/// The operations that were notified were polled at the other queue, and nothing was notified after the end of the forwarding.
+#[test]
+fn a_descriptor_learns_of_events_after_a_forwarding() {
+    let (own, mut end) = UnixStream::pair().expect("two descriptors");
+    end.set_nonblocking(true).expect("a descriptor that does not block");
+    let (queue, other) = (OpQueue::new(), OpQueue::new());
+    queue.enable_io(Some((own.as_raw_fd(), b"x".to_vec())));
+    queue.push(noop());
+    assert_eq!(arrived(&mut end), 1);
+    queue.forward_to(Some(&other));
+    drain(&other);
+    queue.forward_to(None);
+    queue.push(noop());
+    assert_eq!(arrived(&mut end), 1);
+}
+
 unsafe extern "C" fn count(_: *mut rd_kafka_t, opaque: *mut c_void) {
     // SAFETY: the counter of the test.
     unsafe { &*opaque.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);

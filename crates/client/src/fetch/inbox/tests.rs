@@ -55,6 +55,21 @@ fn partitions_take_turns_and_events_come_first() {
     assert_eq!(inbox.bytes(), 0);
 }
 
+/// A program that polls when it is notified was never notified again: a chunk of empty batches, as compaction leaves them, was taken for
+/// nothing, and the queue signals nothing more until it is polled.
+#[test]
+fn a_chunk_without_records_waits_for_a_poll() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let partitions = partitions(&inbox, 1);
+    let Item::Chunk(chunk) = chunk(&partitions[0].1, 0, 10) else { unreachable!() };
+    assert!(!inbox.has_waiting_items(None));
+    inbox.push_to(partitions[0].0, Item::Chunk(Chunk { count: 0, ..chunk }));
+    assert!(inbox.has_waiting_items(None));
+    assert_eq!(inbox.waiting_items(None), 0);
+    drain(&inbox);
+    assert!(!inbox.has_waiting_items(None));
+}
+
 /// A member lost a partition and got it again. Its application had not polled, and committed offsets of the first
 /// assignment under the generation of the second.
 #[test]
