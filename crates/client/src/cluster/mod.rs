@@ -637,7 +637,7 @@ impl Cluster {
 
     /// Applies a response. Its topic ids are `confirmed` if two sources agree about them. Returns `true` if more responses are needed.
     fn apply(&self, response: MetadataResponse, confirmed: bool) -> bool {
-        self.observer.learned_topics(response.topics.iter().filter_map(|topic| topic.name.as_deref()));
+        self.observer.learned_topics(&response.topics);
         self.merge_brokers(&response);
         self.note_missing(&response);
         let before = self.observer.log.is_on(Context::Topic).then(|| self.layout.borrow().topics.clone());

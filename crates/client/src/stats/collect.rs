@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::brokers::{idle_us, micros};
 use super::buffers::PartitionBuffer;
-use super::facts::{ClientFacts, PartitionLeader};
+use super::facts::ClientFacts;
 use super::pushed::TopicTotals;
 use super::share::ShareStatistics;
 use super::snapshot::{self, Eos, NO_OFFSET, Partition, Share, Snapshot, Toppar};
@@ -18,16 +18,28 @@ use crate::clock::Stamper;
 use crate::config::Isolation;
 use crate::types::producer_id::ProducerId;
 
-/// The time for which a topic stays in the statistics after the last metadata response that named it.
+/// The time for which a topic stays in the statistics after the last metadata response in which it existed.
 const UNNAMED_KEPT: Duration = Duration::from_secs(900);
 
 impl Observer {
+    /// Forgets the topics that have been gone for long. A client that publishes no statistics calls this before each push of metrics.
+    pub(crate) fn forget_topics(&self, has_leader: impl Fn(&str) -> bool, now: Instant) {
+        forget_topics(&mut self.state(), has_leader, now);
+    }
+
+    /// Returns `true` if the topic has counters.
+    pub(crate) fn counts_topic(&self, topic: &str) -> bool {
+        self.state().topics.contains_key(topic)
+    }
+
     /// The statistics of the interval; the windows start again.
     pub(crate) fn snapshot(&self, facts: &ClientFacts<'_>, began: Instant, now: Instant) -> Snapshot {
         let mut state = self.state();
         let state = &mut *state;
         state.forget_brokers();
-        forget_topics(state, facts.leaders, now);
+        // A deleted topic that is in use keeps its partitions in the metadata, without leaders.
+        let has_leader = |topic: &str| (facts.leaders)(topic).iter().any(|leader| leader.node >= 0);
+        forget_topics(state, has_leader, now);
         // Records can wait for a topic that no metadata has named yet.
         for held in &state.survey.partitions {
             state.topics.entry(held.topic.clone()).or_insert_with(|| TopicCounts::new(now));
@@ -150,16 +162,16 @@ fn brokers(state: &mut State, now: Instant) -> BTreeMap<String, snapshot::Broker
     snapshots
 }
 
-/// Forgets the topics that are not in the metadata and that no response has named for long: deleted ones, and those that the
+/// Forgets the topics that have no leader in the metadata, and that existed in no response for long: deleted ones, and those that the
 /// application has left. The client's own counters never decrease.
-fn forget_topics(state: &mut State, leaders: &dyn Fn(&str) -> Vec<PartitionLeader>, now: Instant) {
+fn forget_topics(state: &mut State, has_leader: impl Fn(&str) -> bool, now: Instant) {
     let State { topics, survey, of_forgotten_topics, .. } = state;
     let held: BTreeSet<&str> = survey.partitions.iter().map(|held| &*held.topic).collect();
     topics.retain(|name, counts| {
         let is_kept = now.saturating_duration_since(counts.metadata_at) < UNNAMED_KEPT
             || counts.is_assigned()
             || held.contains(&**name)
-            || !leaders(name).is_empty();
+            || has_leader(name);
         if !is_kept {
             counts.add_to(of_forgotten_topics);
         }
@@ -254,7 +266,12 @@ fn set_offsets(partition: &mut Partition, offsets: &AssignedOffsets, isolation: 
 
 #[cfg(test)]
 mod tests {
+    use ottla_protocol::ErrorCode;
+    use ottla_protocol::messages::metadata::MetadataResponseTopic;
+
+    use super::super::facts::{MemoryFacts, PartitionLeader, TransactionStatus};
     use super::*;
+    use crate::config::Config;
 
     /// Topics that were deleted stayed in the statistics for good: a client of many short-lived topics used ever more memory.
     #[test]
@@ -266,13 +283,59 @@ mod tests {
             counts.consumed(0, 3, 30, 3);
             state.topics.insert(name.into(), counts);
         }
-        let leader = PartitionLeader { node: 1, epoch: 0 };
-        let leaders = |name: &str| if name == "kept" { vec![leader] } else { Vec::new() };
-        forget_topics(&mut state, &leaders, now + UNNAMED_KEPT / 2);
+        let has_leader = |name: &str| name == "kept";
+        forget_topics(&mut state, has_leader, now + UNNAMED_KEPT / 2);
         assert_eq!(state.topics.len(), 2, "it may come back");
-        forget_topics(&mut state, &leaders, now + UNNAMED_KEPT);
+        forget_topics(&mut state, has_leader, now + UNNAMED_KEPT);
         assert_eq!(state.topics.keys().map(|name| &**name).collect::<Vec<_>>(), ["kept"]);
         let totals = TopicTotals { rx_records: 3, rx_bytes: 30, ..TopicTotals::default() };
         assert_eq!(state.of_forgotten_topics, totals);
+    }
+
+    /// Each refresh names the topics that the client has used, and they keep their partitions in the metadata: deleted ones stayed.
+    #[tokio::test(start_paused = true)]
+    async fn a_topic_that_responses_report_as_unknown_leaves_the_statistics() {
+        let config = Config::new("a");
+        let observer = Observer::new(&config, 1);
+        observer.start_counting();
+        let began = Instant::now();
+        for name in ["kept", "deleted"] {
+            observer.consumed(&name.into(), 0, 3, 30, 3);
+        }
+        let leaders =
+            |name: &str| vec![PartitionLeader { node: if name == "kept" { 1 } else { -1 }, epoch: 0 }];
+        let facts = ClientFacts {
+            config: &config,
+            memory: MemoryFacts { records_max: 1, bytes_used: 0, bytes_max: 1, is_full: false },
+            unread_reports: 0,
+            has_transactional_id: false,
+            transactions: TransactionStatus {
+                state: "Init",
+                changed_at: None,
+                takes_records: false,
+                needs_epoch: false,
+                producer: ProducerId { id: -1, epoch: -1 },
+                producer_ids: 0,
+            },
+            topics: 2,
+            leaders: &leaders,
+        };
+        let unknown = MetadataResponseTopic {
+            error_code: ErrorCode::UnknownTopicOrPartition,
+            name: Some("deleted".into()),
+            ..Default::default()
+        };
+        for expected in [&["deleted", "kept"][..], &["kept"], &["kept"]] {
+            tokio::time::advance(UNNAMED_KEPT / 2).await;
+            observer.learned_topics(std::slice::from_ref(&unknown));
+            let snapshot = observer.snapshot(&facts, began, Instant::now());
+            assert_eq!(snapshot.topics.keys().collect::<Vec<_>>(), expected);
+            assert_eq!((snapshot.rxmsgs, snapshot.rxmsg_bytes), (6, 60), "the totals stay");
+        }
+        assert!(observer.counts_topic("kept") && !observer.counts_topic("deleted"));
+        // The same before a push of metrics.
+        observer.forget_topics(|_| false, Instant::now());
+        assert!(!observer.counts_topic("kept"));
+        assert_eq!(observer.take_pushed_values(Isolation::ReadUncommitted).totals.rx_records, 6);
     }
 }

@@ -25,6 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::metadata::MetadataResponseTopic;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -381,15 +383,16 @@ impl Observer {
         }
     }
 
-    /// Applies the topics of a metadata response.
-    pub(crate) fn learned_topics<'a>(&self, topics: impl Iterator<Item = &'a str>) {
+    /// Applies the topics of a metadata response. One that it reports as unknown ages.
+    pub(crate) fn learned_topics(&self, topics: &[MetadataResponseTopic]) {
         let now = Instant::now();
         let mut state = self.state();
         let mut count = 0;
         for topic in topics {
+            let Some(name) = topic.name.as_deref() else { continue };
             count += 1;
-            if self.is_counting() {
-                let counts = state.topics.entry(topic.into()).or_insert_with(|| TopicCounts::new(now));
+            if self.is_counting() && topic.error_code != ErrorCode::UnknownTopicOrPartition {
+                let counts = state.topics.entry(name.into()).or_insert_with(|| TopicCounts::new(now));
                 counts.metadata_at = now;
             }
         }

@@ -188,7 +188,8 @@ impl Telemetry {
         let answer = connection.call(VERSION_MAX, self.cluster.config.socket_timeout, |_| request).await;
         let code = self.pushed(connection, answer.map(|response| response.error_code));
         if code == Some(ErrorCode::None) {
-            self.payload.borrow_mut().accepted(encoded);
+            let observer = &self.cluster.observer;
+            self.payload.borrow_mut().accepted(encoded, |topic| observer.counts_topic(topic));
         }
         let mut machine = self.machine.borrow_mut();
         machine.on_pushed(Instant::now(), codec, code);
@@ -217,6 +218,11 @@ impl Telemetry {
         codec: Compression,
     ) -> Option<(Encoded, Compression, Vec<u8>)> {
         let config = &self.cluster.config;
+        let has_leader = |topic: &str| {
+            let layout = self.cluster.topic(topic);
+            layout.is_some_and(|layout| layout.partitions.iter().any(|partition| partition.leader.is_some()))
+        };
+        self.cluster.observer.forget_topics(has_leader, Instant::now());
         let values = self.cluster.observer.take_pushed_values(config.isolation_level);
         let facts = self.facts(&values);
         let mut detail = Some(self.machine.borrow().detail());

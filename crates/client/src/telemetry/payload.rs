@@ -64,10 +64,13 @@ impl Payload {
         encoded
     }
 
-    /// Applies a push that a broker has accepted: later deltas start there.
-    pub(super) fn accepted(&mut self, encoded: Encoded) {
+    /// Applies a push that a broker has accepted: later deltas start there. The series of topics that are not counted any more are dropped:
+    /// if a topic returns, its counters start again.
+    pub(super) fn accepted(&mut self, encoded: Encoded, is_counted: impl Fn(&str) -> bool) {
         self.pushed_ms = encoded.now_ms;
         self.totals.extend(encoded.totals);
+        self.totals
+            .retain(|(_, labels), _| labels.iter().all(|(key, topic)| *key != "topic" || is_counted(topic)));
     }
 
     fn metric(&self, is_delta: bool, measured: Measured, encoded: &mut Encoded) -> Metric {
@@ -90,7 +93,9 @@ impl Payload {
             Value::Gauge(value) => (self.pushed_ms, Number::Double(value)),
             Value::Total(total) => {
                 let key = (name.to_owned(), point.labels);
-                let before = self.totals.get(&key).copied().filter(|_| is_delta).unwrap_or(0);
+                let before = self.totals.get(&key).copied();
+                // A lower total is that of a topic which has left and returned since the last push.
+                let before = before.filter(|before| is_delta && *before <= total).unwrap_or(0);
                 encoded.totals.insert(key, total);
                 let started_ms = if is_delta { self.pushed_ms } else { self.started_ms };
                 (started_ms, Number::Int(i64::try_from(total.saturating_sub(before)).unwrap_or(i64::MAX)))
@@ -176,10 +181,29 @@ mod tests {
                 let encoded = payload.encode(&wanted, sent(total), Resource::default(), now_ms);
                 seen.extend(values(&encoded));
                 if is_accepted {
-                    payload.accepted(encoded);
+                    payload.accepted(encoded, |_| true);
                 }
             }
             assert_eq!(seen, expected.map(|(start, value)| (start, Some(Number::Int(value)))));
+        }
+    }
+
+    /// The deltas were zero until the topic had more records than before it was forgotten.
+    #[test]
+    fn a_topic_that_returns_starts_again_at_zero() {
+        let wanted = subscription(true, "*");
+        for is_seen_gone in [true, false] {
+            let mut payload = Payload::new(10);
+            let encoded = payload.encode(&wanted, sent(8), Resource::default(), 20);
+            payload.accepted(encoded, |_| true);
+            if is_seen_gone {
+                let encoded = payload.encode(&wanted, Vec::new(), Resource::default(), 30);
+                payload.accepted(encoded, |topic| topic != "orders");
+                assert!(payload.totals.is_empty());
+            }
+            let encoded = payload.encode(&wanted, sent(3), Resource::default(), 40);
+            assert_eq!(values(&encoded)[0].1, Some(Number::Int(3)));
+            payload.accepted(encoded, |_| true);
         }
     }
 
