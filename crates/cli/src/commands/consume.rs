@@ -1,5 +1,6 @@
 //! `ottla consume`.
 
+mod first_signal;
 mod printed;
 mod read_ends;
 mod settling;
@@ -15,6 +16,7 @@ use ottla_client::{
     TopicPartition,
 };
 
+use self::first_signal::FirstSignal;
 use self::printed::Printed;
 use self::read_ends::ReadEnds;
 use self::settling::{Settling, is_incremental};
@@ -183,26 +185,16 @@ async fn read(
     interrupted: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let mut consumer = client.consumer();
-    let read = reading.run(&mut consumer, interrupted).await;
+    let mut first_signal = FirstSignal::new(interrupted);
+    let read = reading.run(&mut consumer, first_signal.wait()).await;
     let flushed = reading.output.flush();
     let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
     let closed = match reading.group {
         // A write that waits for the reader does not delay the end: nothing more is committed.
-        Some(_) if !is_stuck => close_or_signal(consumer.close(CLOSE_WITHIN)).await,
+        Some(_) if !is_stuck => first_signal.close(consumer.close(CLOSE_WITHIN)).await,
         Some(_) | None => Ok(()),
     };
     read.and(flushed).and(closed)
-}
-
-/// Waits for the last commit and for leaving the group. A signal ends the wait.
-async fn close_or_signal(
-    closing: impl Future<Output = Result<(), ottla_client::Error>>,
-) -> Result<(), Failure> {
-    tokio::select! {
-        biased;
-        closed = closing => closed.map_err(Failure::from),
-        signal = signals::interrupted() => Err(Failure::Interrupted(signal?)),
-    }
 }
 
 /// The group of `--group`, or of the property `group.id`.

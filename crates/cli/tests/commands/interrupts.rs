@@ -132,6 +132,29 @@ fn a_second_signal_ends_a_member_that_cannot_commit() {
     member.wait().failed(130, &["interrupted"]);
 }
 
+/// After the last record, the first signal ended the command without the commit, and the records were read again.
+#[test]
+fn the_first_signal_during_the_last_commit_does_not_end_it() {
+    const COUNT: u32 = 1000;
+    for more in [&["-e"][..], &["-c", "2"]] {
+        let broker = broker(1);
+        fill(&broker, "1\n2\n");
+        let late = Fault::Delay(Duration::from_secs(2));
+        let rule = FaultRule::new(ApiKey::OffsetCommit, late).node(1).times(COUNT);
+        broker.cluster().add_fault(rule).expect("requests have this fault");
+        let servers = broker.bootstrap_servers();
+        let args = ["consume", "orders", "-G", "readers", "-b", &servers];
+        let mut member = Running::start(&mut command(&[&args[..], more].concat()), "");
+        member.until("committing", PATIENCE, |_| {
+            broker.cluster().intercepts_left(ApiKey::OffsetCommit, 1) < COUNT as usize
+        });
+        member.signal(Signal::INT);
+        let ended = member.wait().succeeded();
+        assert_eq!(ended.stdout, "1\n2\n");
+        assert_eq!(broker.cluster().committed_offset("readers", "orders", 0), Some(2), "{more:?}: {ended:?}");
+    }
+}
+
 /// Earlier, the process ended without reporting the acknowledged records.
 #[test]
 fn an_interrupted_producer_prints_what_was_acknowledged() {

@@ -2,8 +2,9 @@
 
 use ottla_client::{AcknowledgeType, Client, ShareBatch, ShareConsumer};
 
+use super::first_signal::FirstSignal;
 use super::printed::Printed;
-use super::{CLOSE_WITHIN, POLL, Reading, close_or_signal};
+use super::{CLOSE_WITHIN, POLL, Reading};
 use crate::failure::Failure;
 use crate::format::Shown;
 
@@ -15,11 +16,12 @@ pub(super) async fn run(
     interrupted: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let mut consumer = client.share_consumer()?;
-    let read = read(&mut consumer, reading, interrupted).await;
+    let mut first_signal = FirstSignal::new(interrupted);
+    let read = read(&mut consumer, reading, first_signal.wait()).await;
     let flushed = reading.output.flush();
     let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
     // Acknowledgements of records that were not written to the pipe are not sent.
-    let closed = if is_stuck { Ok(()) } else { close_or_signal(consumer.close(CLOSE_WITHIN)).await };
+    let closed = if is_stuck { Ok(()) } else { first_signal.close(consumer.close(CLOSE_WITHIN)).await };
     read.and(flushed).and(closed)
 }
 
