@@ -22,9 +22,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 /// The limit of concurrent connections, enough for two Prometheus servers and a few users. A further one takes the place of the
-/// oldest that has sent no request.
+/// oldest that has sent no request for a moment.
 const CONNECTIONS_MAX: usize = 8;
 
 /// The time limit for a client to send its request.
@@ -32,6 +33,9 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time limit for a connection: a client that reads slowly loses it.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(30);
+
+/// The age at which a connection without a request may lose its place. A request that has arrived is parsed before.
+const SILENT_FOR: Duration = Duration::from_millis(500);
 
 /// The time for which a new connection waits for a place, if all have requests. It is closed then.
 const PLACE_WITHIN: Duration = Duration::from_secs(10);
@@ -137,8 +141,8 @@ async fn serve_pages(pages: Pages, listener: TcpListener) {
 /// The limits of [`serve_http`].
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// Concurrent connections. A further one takes the place of the oldest that has sent no request. If all have, it waits for 10 s, and
-    /// is closed then.
+    /// Concurrent connections. A further one takes the place of the oldest that has sent no request for half a second. If all have sent
+    /// one, it waits for 10 s, and is closed then.
     pub connections_max: usize,
     /// The time limit for a connection, if there is one: a client that reads slowly loses it.
     pub connection_within: Option<Duration>,
@@ -196,12 +200,12 @@ pub async fn serve_http<S, A, R>(
                 Err(_) => tracing::debug!("an HTTP connection has exceeded its time"),
             }
         });
-        served.push_back(ServedConnection { has_request, task });
+        served.push_back(ServedConnection { has_request, accepted_at: Instant::now(), task });
     }
 }
 
-/// Makes room for a connection: in the place of the oldest that has sent no request, or of the next one that ends. Returns `false` if none
-/// ends in time.
+/// Makes room for a connection: in the place of the oldest that has sent no request for a moment, or of the next one that ends. Returns
+/// `false` if none ends in time.
 async fn make_room(
     connections: &mut JoinSet<()>,
     served: &mut VecDeque<ServedConnection>,
@@ -209,13 +213,23 @@ async fn make_room(
 ) -> bool {
     while connections.try_join_next().is_some() {}
     served.retain(|connection| !connection.task.is_finished());
+    let deadline = Instant::now() + PLACE_WITHIN;
     while served.len() >= connections_max {
-        let silent = served.iter().position(|connection| !connection.has_request.load(Ordering::Relaxed));
-        if let Some(silent) = silent.and_then(|at| served.remove(at)) {
-            silent.task.abort();
-        } else if tokio::time::timeout(PLACE_WITHIN, connections.join_next()).await.is_err() {
+        let now = Instant::now();
+        let is_silent = |connection: &ServedConnection| !connection.has_request.load(Ordering::Relaxed);
+        let silent = served.iter().position(is_silent);
+        let gone_at = silent.and_then(|at| served.get(at)).map(|silent| silent.accepted_at + SILENT_FOR);
+        if gone_at.is_some_and(|at| at <= now) {
+            if let Some(silent) = silent.and_then(|at| served.remove(at)) {
+                silent.task.abort();
+            }
+            continue;
+        }
+        if now >= deadline {
             return false;
-        } else {
+        }
+        let until = gone_at.map_or(deadline, |at| at.min(deadline));
+        if tokio::time::timeout_at(until, connections.join_next()).await.is_ok() {
             served.retain(|connection| !connection.task.is_finished());
         }
     }
@@ -226,6 +240,7 @@ async fn make_room(
 struct ServedConnection {
     /// It has sent the head of its request.
     has_request: Arc<AtomicBool>,
+    accepted_at: Instant,
     task: AbortHandle,
 }
 
@@ -265,6 +280,40 @@ mod tests {
         probe.read_to_string(&mut text).expect("an answer in time");
         assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("ready\n"), "{text}");
         drop(silent);
+    }
+
+    /// It lost its place to the next connection if its request had arrived and was not parsed yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_request_has_arrived_keeps_its_place() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+        let (mut clients, mut streams) = (Vec::new(), VecDeque::new());
+        for _ in 0..2 {
+            let (mut client, stream) = tokio::io::duplex(1024);
+            client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+            clients.push(client);
+            streams.push_back(stream);
+        }
+        let streams = std::sync::Mutex::new(streams);
+        let accept = move || {
+            let stream = streams.lock().expect("it is not poisoned").pop_front();
+            async move {
+                match stream {
+                    Some(stream) => Ok(stream),
+                    None => std::future::pending::<io::Result<DuplexStream>>().await,
+                }
+            }
+        };
+        let answer =
+            |_: Request<Incoming>| async { Response::new(Full::new(Bytes::from_static(b"ready\n"))) };
+        let limits = HttpLimits { connections_max: 1, connection_within: None };
+        let server = tokio::spawn(serve_http(accept, limits, answer));
+        for client in &mut clients {
+            let mut text = String::new();
+            let read = tokio::time::timeout(REQUEST_WITHIN, client.read_to_string(&mut text)).await;
+            read.expect("in time").expect("answered");
+            assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        }
+        server.abort();
     }
 
     /// Once all places had requests that waited for others, nothing was accepted any more.
