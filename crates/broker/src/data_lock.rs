@@ -51,7 +51,6 @@ mod tests {
     use ottla_wire::{BatchBuilder, Seal};
     use tokio::time::timeout;
 
-    use super::*;
     use crate::broker::Broker;
     use crate::cluster::Cluster;
     use crate::config::TopicConfig;
