@@ -218,9 +218,7 @@ impl Cluster {
         let storage: Arc<dyn Storage> = Arc::new(FaultyStorage::new(storage, disk_faults.clone()));
         let (mut rng, now_ms) = (fastrand::Rng::with_seed(seed), clock.now_ms());
         let format = check_format(&*storage)?;
-        // A journal that is gone has taken with it what every topic is.
-        let open = if format == Format::Marked { Journal::open_existing } else { Journal::open };
-        let (mut journal, _) = open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
+        let mut journal = open_journal(storage.clone(), format, now_ms)?;
         let id = cluster_id(&mut journal, &mut rng, now_ms)?;
         let next = next_producer_id_of(&journal).max(floors.producer_id);
         let first_epoch = first_leader_epoch(&mut journal, floors.leader_epoch, now_ms)?;
@@ -461,6 +459,13 @@ fn delete_old_entries(journal: &Mutex<Journal>) {
         // Dropping the files removes them, and logs an error.
         drop(files);
     }
+}
+
+/// A journal that is gone has taken with it what every topic is: a directory with the mark of its format must have one.
+fn open_journal(storage: Arc<dyn Storage>, format: Format, now_ms: i64) -> Result<Journal, JournalError> {
+    let open = if format == Format::Marked { Journal::open_existing } else { Journal::open };
+    let (journal, _) = open(storage, META_DIR, JournalConfig::default(), now_ms)?;
+    Ok(journal)
 }
 
 /// The id of the cluster; a new one is recorded.

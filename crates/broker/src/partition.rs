@@ -570,5 +570,4 @@ pub(crate) async fn finished<V>(running: tokio::task::JoinHandle<V>) -> V {
 }
 
 #[cfg(test)]
-#[path = "partition_tests.rs"]
 mod tests;

@@ -113,7 +113,7 @@ pub(crate) fn missing_acl(what: &str, code: ErrorCode) -> String {
         Some((operation, resource)) => format!(
             "user `{user}` needs an ACL: `ottla acls add --principal User:{user} --operation {operation} {resource}`"
         ),
-        // A wrong command would give away rights in vain.
+        // A wrong command would give away rights without a result.
         None => format!("user `{user}` needs an ACL for this"),
     }
 }

@@ -9,10 +9,8 @@ use bytes::{Bytes, BytesMut};
 use ottla_wire::batch::BatchHeader;
 use ottla_wire::{Chain, Piece};
 
-use crate::cache_total::{CacheCount, CacheTotal, SharedBuffer};
+use crate::cache_total::{CacheCount, CacheTotal, SMALL_BYTES, SharedBuffer};
 
-/// Up to this size, copying a batch costs less than keeping its buffer.
-pub(crate) const SMALL_BYTES: usize = 4096;
 const BLOCK_BYTES_MIN: usize = 4096;
 const BLOCK_BYTES_MAX: usize = 64 * 1024;
 /// Small pieces are merged above this number, because each piece costs more in a vectored write than its copy.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::cache::SMALL_BYTES;
+/// Up to this size, copying a batch costs less than keeping its buffer.
+pub(crate) const SMALL_BYTES: usize = 4096;
 
 /// A limit for the tail caches of several logs together. The default has none.
 ///

@@ -15,7 +15,7 @@ use super::current_cluster::{CurrentCluster, Source};
 use super::listening::{Advertised, nth_address, prepare_scram};
 use super::{Broker, StartError, secure};
 use crate::clock::Clock;
-use crate::cluster::{Cluster, IdFloors, Seams};
+use crate::cluster::{Cluster, IdFloors, OpenError, Seams};
 use crate::config::{BrokerConfig, Durability, Listener, TopicConfig};
 use crate::partition::Syncer;
 use crate::places::UNAUTHENTICATED_MAX;
@@ -287,10 +287,7 @@ impl BrokerBuilder {
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
         let seams = Seams { storage, clock, syncer, seed };
         let opened = Cluster::open_above(config, nodes, seams, IdFloors::default());
-        let cluster = opened.map_err(|source| match root {
-            Some(dir) => StartError::Data { dir, source },
-            None => source.into(),
-        })?;
+        let cluster = opened.map_err(|source| start_error(root, source))?;
         if let Some(locked) = dir_lock {
             cluster.data_lock.set(locked);
         }
@@ -323,6 +320,13 @@ impl BrokerBuilder {
             secure.write_clients(&broker.bootstrap_servers()).map_err(StartError::Secure)?;
         }
         Ok(broker)
+    }
+}
+
+fn start_error(root: Option<PathBuf>, source: OpenError) -> StartError {
+    match root {
+        Some(dir) => StartError::Data { dir, source },
+        None => source.into(),
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) trait OpSource: Send + Sync {
     }
     /// Returns the number of operations, as far as it is known.
     fn len(&self) -> usize;
-    /// Returns `true` if a poll has something to do, even if no operation comes of it: the source signals nothing more before a poll.
+    /// Returns `true` if a poll has something to do, even if it returns no operation: the source signals nothing more before a poll.
     fn has_items(&self) -> bool {
         self.len() > 0
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use super::*;
+use crate::ffi::panic::on_panic;
 
 fn noop() -> Op {
     Op::Nothing
@@ -59,7 +60,7 @@ fn a_source_is_drawn_from_where_the_forwarding_ends() {
     main.forward_to(None);
     assert!(consumer.poll(Some(Duration::ZERO)).is_none() && main.poll(Some(Duration::ZERO)).is_some());
     main.close();
-    assert!(main.poll(None).is_none(), "nobody waits at a closed queue");
+    assert!(main.poll(None).is_none(), "no thread waits at a closed queue");
 }
 
 #[test]
@@ -170,6 +171,7 @@ fn a_descriptor_learns_of_events_after_a_forwarding() {
     assert_eq!(arrived(&mut end), 1);
 }
 
+#[on_panic(())]
 unsafe extern "C" fn count(_: *mut rd_kafka_t, opaque: *mut c_void) {
     // SAFETY: the counter of the test.
     unsafe { &*opaque.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
