@@ -95,7 +95,7 @@ mod tests {
             ("^a{1,3},^b", &["^a{1,3}", "^b"]),
             ("^a.*,b", &["^a.*", "b"]),
             ("^[a,b]c,d", &["^[a,b]c", "d"]),
-            ("^a\\\\{,b", &["^a\\\\{", "b"]),
+            ("^a\\{,b", &["^a\\{", "b"]),
         ] {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(subscription(text), Ok(Subscription(names)), "{text}");
