@@ -40,7 +40,7 @@ impl CacheTotal {
     /// A buffer of so many bytes of which caches may keep parts: see [`Log::append_part`](crate::Log::append_part). It counts as soon as
     /// one of them does.
     pub fn buffer(&self, bytes: usize) -> SharedBuffer {
-        SharedBuffer(Arc::new(Counted { total: self.clone(), bytes, is_counted: AtomicBool::new(false) }))
+        SharedBuffer(Arc::new(Counted { total: self.clone(), bytes, in_total: AtomicBool::new(false) }))
     }
 }
 
@@ -69,8 +69,8 @@ impl SharedBuffer {
 
     /// Counts it. A cache keeps a part of it now.
     pub(crate) fn count(&self) {
-        let Counted { total, bytes, is_counted } = &*self.0;
-        if !is_counted.swap(true, Ordering::Relaxed) {
+        let Counted { total, bytes, in_total } = &*self.0;
+        if !in_total.swap(true, Ordering::Relaxed) {
             total.bytes.fetch_add(*bytes, Ordering::Relaxed);
         }
     }
@@ -80,12 +80,12 @@ impl SharedBuffer {
 struct Counted {
     total: CacheTotal,
     bytes: usize,
-    is_counted: AtomicBool,
+    in_total: AtomicBool,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if *self.is_counted.get_mut() {
+        if *self.in_total.get_mut() {
             self.total.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }

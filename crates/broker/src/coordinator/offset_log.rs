@@ -116,7 +116,9 @@ impl Cluster {
         let mut first_error = Ok(());
         let partitions = self.topic(TOPIC.name()).map(|topic| topic.partitions.clone()).unwrap_or_default();
         // Commits that have found the topic hold the lock until they are applied.
-        partitions.iter().for_each(|partition| drop(partition.log()));
+        for partition in &*partitions {
+            drop(partition.log());
+        }
         for (group, which) in self.offsets.of_topic(topic) {
             if let Some(partition) = self.internal_partition(TOPIC, &group) {
                 first_error = first_error.and(self.forget_offsets(&partition, &group, &which));

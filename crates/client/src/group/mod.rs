@@ -357,7 +357,12 @@ impl Shared {
     fn sync_files(&self) -> Result<(), Error> {
         let standalone = self.standalone.borrow();
         let of_partitions = standalone.values().filter_map(|commits| commits.files.as_ref());
-        self.files.iter().chain(of_partitions).fold(Ok(()), |result, files| result.and(files.sync()))
+        // An error of one does not keep the others from the disk.
+        let mut synced = Ok(());
+        for files in self.files.iter().chain(of_partitions) {
+            synced = synced.and(files.sync());
+        }
+        synced
     }
 
     /// Returns `true` if there is a coordinator or a file to commit the partition's offset to.
