@@ -138,7 +138,7 @@ pub(crate) fn decoder_bytes(codec: Compression, input: &[u8], cap: usize) -> usi
         Compression::Gzip => gzip::DECODER_BYTES,
         Compression::Snappy => snappy::block_bytes_max(input).min(cap),
         Compression::Lz4 => lz4::decoder_bytes(input),
-        Compression::Zstd => zstd::DECODER_BYTES + zstd::window_bytes(input),
+        Compression::Zstd => zstd::decoder_bytes(input, cap),
     }
 }
 

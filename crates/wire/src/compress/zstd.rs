@@ -11,12 +11,15 @@ use bytes::{Buf, Bytes};
 use super::{CompressError, corrupt, read_capped};
 use crate::batch::Compression;
 
-/// Maximum window of a frame: 64 MiB, the default cap. The decoder allocates the window before it decodes.
-const WINDOW_LOG_MAX: u32 = 26;
+/// Maximum window of a frame: 128 MiB, the default of libzstd and so that of Kafka's other readers. Java declares it in each frame of
+/// level 22. The decoder allocates the window before it decodes, and touches the part that the content fills.
+const WINDOW_LOG_MAX: u32 = 27;
 /// The least maximum that a decoder accepts: 1 KiB.
 const WINDOW_LOG_MIN: u32 = 10;
 /// The memory of a decoder besides its window.
-pub(super) const DECODER_BYTES: usize = 512 << 10;
+const DECODER_BYTES: usize = 512 << 10;
+/// The maximum content of a block: a decoder writes one block beyond the cap at most.
+const BLOCK_BYTES_MAX: usize = 128 << 10;
 /// The first bytes of a frame: RFC 8878, 3.1.1.
 const FRAME_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
@@ -60,8 +63,13 @@ pub(super) fn decoder(input: Bytes) -> Result<Decoder<'static, Reader<Bytes>>, C
     Ok(decoder)
 }
 
+/// The memory of a decoder for these frames, which is read up to `cap` bytes.
+pub(super) fn decoder_bytes(input: &[u8], cap: usize) -> usize {
+    DECODER_BYTES + window_bytes(input).min(cap.saturating_add(BLOCK_BYTES_MAX))
+}
+
 /// The largest window that a frame declares, within the maximum. A decoder of several frames has that of the largest one.
-pub(super) fn window_bytes(input: &[u8]) -> usize {
+fn window_bytes(input: &[u8]) -> usize {
     let (mut rest, mut most) = (input, 0);
     loop {
         most = most.max(window_of_first(rest));
@@ -113,6 +121,24 @@ mod tests {
         std::io::Write::write_all(&mut encoder, &vec![7; 3 << 20]).expect("in memory");
         assert_eq!(window_bytes(&encoder.finish().expect("a frame")), 1 << 20);
         assert_eq!(window_bytes(b"nothing"), 1 << WINDOW_LOG_MAX);
+    }
+
+    /// A window above 64 MiB was refused. Java declares 128 MiB at level 22, whatever the size of the content.
+    #[test]
+    fn a_frame_of_javas_highest_level_is_read() {
+        // No content size, a window of 2^27 bytes, and one raw block of five bytes, which is the last.
+        let header = [&FRAME_MAGIC[..], &[0, 0x88, 0x29, 0, 0]].concat();
+        let frame = [&header[..], b"small"].concat();
+        assert_eq!(window_bytes(&frame), 1 << 27);
+        assert_eq!(decompress(&frame, 1 << 20).as_deref(), Ok(&b"small"[..]));
+        let mut content = Vec::new();
+        let read = decoder(Bytes::from(frame.clone())).map(|mut it| it.read_to_end(&mut content));
+        assert!(matches!(read, Ok(Ok(5))), "{read:?}");
+        assert_eq!(content, b"small");
+        assert_eq!(decoder_bytes(&frame, 1 << 20), DECODER_BYTES + (1 << 20) + BLOCK_BYTES_MAX);
+        let mut larger = frame;
+        larger[5] += 1;
+        assert!(decompress(&larger, 1 << 20).is_err(), "Apache Kafka does not read it either");
     }
 
     /// Only the first frame was looked at: a request of a few kilobytes took 64 MiB that were not counted.
