@@ -1,14 +1,14 @@
 //! Compaction and its neighbours: retention, and the check of a log that is not open.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use ottla_log::storage::mem::{MemStorage, OpKind};
+use ottla_log::storage::mem::MemStorage;
 use ottla_log::{CompactionError, Log, LogConfig, ScrubCursor};
 use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{Compression, Seal};
 
-use crate::common::{DIR, NOW, log_files, open, sync};
+use crate::common::{DIR, NOW, count_segment_reads, log_files, open, sync};
 use crate::keyed::{
     append, appended, batch, compact, compact_at, contents, offsets, options, record, tombstone,
 };
@@ -182,13 +182,7 @@ fn damage_that_a_compaction_finds_ends_the_next_one_before_it_reads() {
     let at = bytes.len() - 1;
     bytes[at] ^= 1;
     disk.set_contents(path, &bytes);
-    let reads = Arc::new(AtomicUsize::new(0));
-    let seen = reads.clone();
-    disk.inject(move |op| {
-        let is_read = op.kind == OpKind::Read && op.path.rsplit('.').next() == Some("log");
-        seen.fetch_add(usize::from(is_read), Ordering::Relaxed);
-        None
-    });
+    let reads = count_segment_reads(&disk);
     for is_first in [true, false] {
         let error = log.compact(options(0, NOW)).expect_err("damaged");
         assert!(matches!(error, CompactionError::Damaged { .. }), "{error}");

@@ -2,14 +2,14 @@
 //! the log between two steps.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_log::{AppendOptions, Log, LogConfig, ReadError, TimeLookupStep};
 use ottla_wire::Compression;
 
-use crate::common::{DIR, NOW, batch, compressed, log_files, open, small};
+use crate::common::{DIR, NOW, batch, compressed, count_segment_reads, log_files, open, small};
 use crate::keyed::{append, record};
 
 const RECORDS: i64 = 60;
@@ -143,13 +143,7 @@ fn segments_without_timestamps_are_read_without_the_log() {
         let (mut log, _) = open(&disk, &small());
         // The active segment is confirmed when it is opened.
         log.append(NOW, batch(-1, &[b"last"]), AppendOptions::default()).expect("appended");
-        let reads = Arc::new(AtomicUsize::new(0));
-        let seen = reads.clone();
-        disk.inject(move |op| {
-            let is_read = op.kind == OpKind::Read && op.path.rsplit('.').next() == Some("log");
-            seen.fetch_add(usize::from(is_read), Ordering::Relaxed);
-            None
-        });
+        let reads = count_segment_reads(&disk);
         let (mut after, mut segments) = (None, 0);
         loop {
             let step = if newest { log.load_next_timestamps() } else { log.plan_time_lookup(0, after) };

@@ -8,14 +8,18 @@ use ottla_wire::{BatchBuilder, Seal};
 
 use super::*;
 
-#[test]
-fn a_sync_of_a_deleted_partition_ends_quietly() {
-    let storage = Arc::new(MemStorage::new());
-    let (mut log, _) = Log::open(storage.clone(), "orders-0", LogConfig::default(), 0).expect("opened");
+fn append(log: &mut Log) {
     let mut batch = BatchBuilder::new();
     batch.push(0, None, Some(b"x"), &[]);
     let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
     log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+}
+
+#[test]
+fn a_sync_of_a_deleted_partition_ends_quietly() {
+    let storage = Arc::new(MemStorage::new());
+    let (mut log, _) = Log::open(storage.clone(), "orders-0", LogConfig::default(), 0).expect("opened");
+    append(&mut log);
     // The next sync fails, as one does whose directory is gone.
     storage.fail_nth(0, ottla_log::storage::mem::Fault::Io, false);
     let identity = PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
@@ -31,10 +35,7 @@ fn partition_of_old_segments(storage: &MemStorage) -> Arc<Partition> {
     let opened = Log::open(Arc::new(storage.clone()), "orders-0", config, 0);
     let (mut log, _) = opened.expect("opened");
     for _ in 0..4 {
-        let mut batch = BatchBuilder::new();
-        batch.push(0, None, Some(b"x"), &[]);
-        let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
-        log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        append(&mut log);
     }
     let identity = PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
     Partition::new(identity, log, 1, 0)
@@ -80,10 +81,7 @@ fn a_sync_that_cannot_open_a_file_is_tried_again_after_a_pause() {
     let tmp = tempfile::tempdir().expect("a scratch directory");
     let storage = Arc::new(FsStorage::new(tmp.path()).expect("a storage").with_files_max(16));
     let (mut log, _) = Log::open(storage.clone(), "orders-0", LogConfig::default(), 0).expect("opened");
-    let mut batch = BatchBuilder::new();
-    batch.push(0, None, Some(b"x"), &[]);
-    let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
-    log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+    append(&mut log);
     assert!(log.close_idle_files(true));
     let identity = PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
     let partition = Partition::new(identity, log, 1, 0);
@@ -113,10 +111,7 @@ fn a_sync_of_closed_segments_leaves_one_segment_to_scan() {
     let config = LogConfig { segment_bytes: 1, ..LogConfig::default() };
     let (mut log, _) = Log::open(storage.clone(), "orders-0", config.clone(), 0).expect("opened");
     for _ in 0..4 {
-        let mut batch = BatchBuilder::new();
-        batch.push(0, None, Some(b"x"), &[]);
-        let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
-        log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        append(&mut log);
     }
     let identity = PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
     let partition = Partition::new(identity, log, 1, 0);

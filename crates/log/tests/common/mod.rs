@@ -2,9 +2,10 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
-use ottla_log::storage::mem::MemStorage;
+use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_log::{AppendError, AppendOptions, Appended, Log, LogConfig, RecoveryReport};
 use ottla_wire::{BatchBuilder, Batches, Compression, Records, Seal};
 
@@ -100,4 +101,16 @@ pub fn small() -> LogConfig {
 /// Paths of the segments' log files, by offset.
 pub fn log_files(disk: &MemStorage) -> Vec<String> {
     disk.paths().into_iter().filter(|path| path.rsplit('.').next() == Some("log")).collect()
+}
+
+/// Counts the reads of segments from now on.
+pub fn count_segment_reads(disk: &MemStorage) -> Arc<AtomicUsize> {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let seen = reads.clone();
+    disk.inject(move |op| {
+        let is_read = op.kind == OpKind::Read && op.path.rsplit('.').next() == Some("log");
+        seen.fetch_add(usize::from(is_read), Ordering::Relaxed);
+        None
+    });
+    reads
 }
