@@ -212,12 +212,13 @@ async fn keep(world: World, history: Rc<RefCell<CompactedHistory>>, id: u32, mut
 
 /// Reads from the start, in several incarnations. The last one begins after the faults.
 async fn read(world: World, history: Rc<RefCell<CompactedHistory>>, id: u32, mut rng: fastrand::Rng) {
-    loop {
+    for incarnation in 0_u64.. {
         let began_in_faults = world.faults.get();
         history.borrow_mut().begin(id, !began_in_faults);
         let polls = if rng.bool() { rng.u32(1..30) } else { u32::MAX };
         let mut config = world.config();
-        config.client_id = format!("balances-reader-{id}");
+        // Each incarnation is a client of its own: the limit of `rates` is for one, and many can begin at once.
+        config.client_id = format!("balances-reader-{id}-{incarnation}");
         config.fetch_wait_max = Duration::from_millis(rng.u64(1..500));
         config.auto_offset_reset = OffsetReset::Earliest;
         config.corrupt_returned = true;

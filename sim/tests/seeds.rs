@@ -70,6 +70,16 @@ fn seeds_that_were_in_a_livelock_come_to_their_end() {
     }
 }
 
+/// A seed whose reader is started again four times in a few milliseconds, each time with connections of its own.
+const RESTARTED: u64 = 782_444_592_422;
+
+#[test]
+fn clients_that_are_started_again_are_not_taken_for_one_busy_client() {
+    let _watchdog = Watchdog::start(RESTARTED);
+    let report = run(RESTARTED);
+    assert!(check(&report).is_ok(), "{}", explain(report));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run_twice_and_another_seed_another() {
     let mut traces = Vec::new();
