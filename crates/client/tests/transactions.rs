@@ -1,4 +1,4 @@
-//! Transactional calls that run out of time, against the embedded broker.
+//! Transactional calls that run out of time or are refused, against the embedded broker.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
@@ -26,12 +26,18 @@ fn broker() -> BrokerThread {
     broker
 }
 
-/// A producer in a transaction with one record.
-fn in_transaction(broker: &BrokerThread) -> Producer {
+/// A producer between transactions.
+fn initialized(broker: &BrokerThread) -> Producer {
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("transactional.id", "payments").expect("an id");
     let producer = Producer::new(config).expect("a producer");
     producer.init_transactions_blocking(PATIENCE).expect("initialized");
+    producer
+}
+
+/// A producer in a transaction with one record.
+fn in_transaction(broker: &BrokerThread) -> Producer {
+    let producer = initialized(broker);
     begin(&producer);
     producer
 }
@@ -137,4 +143,20 @@ fn offsets_that_ran_out_of_time_have_the_code_of_the_last_answer() {
         matches!(error.kind, TransactionErrorKind::TimedOut { code: Some(code), .. } if code == busy),
         "{error}"
     );
+}
+
+/// The coordinator replaces a producer id whose epochs are used up, and answers the producers before with this error.
+/// A request for an epoch that did not name the producer's own would have fenced the successor (KIP-360).
+#[test]
+fn a_producer_whose_id_was_replaced_is_fenced_and_does_not_fence_its_successor() {
+    let broker = broker();
+    let zombie = in_transaction(&broker);
+    let successor = initialized(&broker);
+    let replaced = Fault::Fail(ErrorCode::InvalidProducerIdMapping);
+    broker.cluster().intercept(ApiKey::EndTxn, None, 1, replaced);
+    let error = zombie.abort_transaction_blocking(PATIENCE).expect_err("another producer has the id");
+    assert!(matches!(error.kind, TransactionErrorKind::Fenced { .. }), "{error}");
+    assert!(error.is_fatal(), "{error}");
+    begin(&successor);
+    successor.commit_transaction_blocking(PATIENCE).expect("committed");
 }

@@ -128,10 +128,13 @@ impl Machine {
         self.stale || self.forgotten || self.producer.is_none()
     }
 
-    /// The producer id to send in InitProducerId, to raise its epoch; `None` requests the coordinator's current id.
-    /// The coordinator refuses an epoch that is not the latest, so a zombie cannot fence its successor (KIP-360).
+    /// The producer id and epoch to send in InitProducerId; `None` before the first one.
+    ///
+    /// The coordinator refuses an epoch that is not the latest, so a zombie cannot fence its successor (KIP-360). An id
+    /// that the coordinator does not know is sent, too: it may have forgotten the id, which it replaces, or the id was
+    /// replaced for a successor.
     pub(crate) fn epoch_of(&self) -> Option<ProducerId> {
-        self.producer.filter(|_| !self.forgotten)
+        self.producer
     }
 
     /// Handles `init_transactions`.
@@ -267,10 +270,6 @@ impl Machine {
             (TxnRequest::Abort, ResponseAction::Forgotten) => {
                 self.forgotten = true;
                 ResponseAction::Done
-            }
-            (TxnRequest::InitProducerId, ResponseAction::Forgotten) if self.epoch_of().is_some() => {
-                self.forgotten = true;
-                ResponseAction::Again
             }
             (_, action) => action,
         }

@@ -245,23 +245,22 @@ fn the_new_protocols_epoch_comes_with_every_end() {
 }
 
 #[test]
-fn what_the_coordinator_forgot_needs_no_abort_and_a_fresh_id() {
+fn what_the_coordinator_forgot_needs_no_abort_and_a_new_start_with_the_known_epoch() {
     let mut machine = started(TransactionProtocol::V1);
     let code = ErrorCode::InvalidProducerIdMapping;
     let error = machine.refused(TxnRequest::AddPartitions, code, "", ResponseAction::Forgotten);
     assert!(error.requires_abort(), "{error}");
     machine.begin_abort().expect("abortable");
     assert!(!machine.drained().expect("nothing worse"));
-    assert_eq!((machine.view().producer, machine.epoch_of()), (None, None));
+    assert_eq!((machine.view().producer, machine.epoch_of()), (None, Some(FIRST)));
 
     let mut aborting = in_state("Aborting");
     assert_eq!(aborting.action_for(TxnRequest::Abort, code), ResponseAction::Done);
     aborting.ended(None);
-    assert_eq!((state(&aborting), aborting.epoch_of()), ("Ready", None));
+    assert_eq!((state(&aborting), aborting.view().producer), ("Ready", None));
+    assert_eq!(aborting.epoch_of(), Some(FIRST), "the id may have been replaced for a successor");
 
     let mut raising = ready(TransactionProtocol::V1);
-    assert_eq!(raising.action_for(TxnRequest::InitProducerId, code), ResponseAction::Again);
-    assert_eq!(raising.epoch_of(), None, "asked again without the id");
     assert_eq!(raising.action_for(TxnRequest::InitProducerId, code), ResponseAction::Forgotten);
     assert!(raising.refused(TxnRequest::InitProducerId, code, "", ResponseAction::Forgotten).is_fatal());
 }
