@@ -31,7 +31,7 @@ pub(super) struct Batch {
     /// `true` if the batch may be in the log although no response confirmed it.
     pub(super) possibly_written: bool,
     /// `true` if the batch is in the log although no response confirmed it, because the broker acknowledged a later
-    /// one. A broker never appends a batch without the ones before it.
+    /// one. A broker that knows the producer never appends a batch without the ones before it.
     pub(super) is_proven_written: bool,
     pub(super) last_problem: String,
 }
@@ -78,8 +78,8 @@ impl Compressing {
 ///
 /// Several responses may be lost together. A restarted broker may then know only the last of those batches, because
 /// Apache Kafka's producer snapshots hold no more. It refuses the earlier ones as out of order although its log has
-/// them. With new sequence numbers they would be written twice. But a broker never appends a batch without the ones
-/// before it. The first batch that it acknowledges, as a duplicate or as new, therefore proves that all earlier ones
+/// them. With new sequence numbers they would be written twice. But a broker that knows the producer never appends a batch
+/// without the ones before it. The first batch that it acknowledges, as a duplicate or as new, therefore proves that all earlier ones
 /// are written. If it acknowledges none, none is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutOfOrder {
@@ -169,8 +169,8 @@ impl Partition {
 
     /// `true` if a batch may be sent to `node` behind the batches in flight. Those must have the same leader and, with
     /// idempotence, the broker must be able to detect a wrong order.
-    pub(super) fn may_follow(&self, node: i32, is_idempotent: bool) -> bool {
-        let keeps_order = self.sent_to == node && (self.numbering.is_known() || !is_idempotent);
+    pub(super) fn may_follow(&self, node: i32, is_idempotent: bool, now: Instant) -> bool {
+        let keeps_order = self.sent_to == node && (self.numbering.is_known(now) || !is_idempotent);
         self.in_flight == 0 || keeps_order
     }
 
@@ -190,14 +190,15 @@ impl Partition {
         self.retry.iter().position(|batch| batch.order > refused.order && batch.possibly_written)
     }
 
-    /// The broker acknowledged `batch`: earlier batches of the same producer id and epoch are in the log too.
+    /// The broker acknowledged `batch`: earlier batches of the same producer id and epoch are in the log too. An earlier
+    /// batch that was refused each time is not: the broker has forgotten the producer, and accepted `batch` without it.
     pub(super) fn prove_earlier(&mut self, batch: &Batch) {
         let sequence_of =
             |batch: &Batch| (batch.sealed.header.producer_id, batch.sealed.header.producer_epoch);
         let (order, sequence) = (batch.order, sequence_of(batch));
         for earlier in &mut self.retry {
-            earlier.is_proven_written |=
-                earlier.order < order && sequence.0 >= 0 && sequence_of(earlier) == sequence;
+            let is_followed = earlier.order < order && sequence.0 >= 0 && sequence_of(earlier) == sequence;
+            earlier.is_proven_written |= is_followed && earlier.possibly_written;
         }
     }
 

@@ -9,6 +9,8 @@ mod answers;
 mod drain;
 mod expiry;
 #[cfg(test)]
+mod forgotten;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod missing;

@@ -129,12 +129,14 @@ impl ProduceCore {
             self.partitions[index].unknown_since = None;
         }
         match answer.error_code {
+            // No attempt can have written it: the broker has forgotten the producer, and accepted a later batch without it.
+            ErrorCode::DuplicateSequenceNumber if !batch.possibly_written => {
+                self.on_out_of_order(index, batch, answer, response);
+            }
             // A duplicate was written by an earlier attempt whose response was lost.
             ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
                 if !is_of_old_topic {
-                    self.partitions[index].numbering.acknowledged();
-                    self.partitions[index].prove_earlier(&batch);
-                    self.settle_out_of_order(index, &batch, response.actions);
+                    self.on_acknowledged(index, &batch, answer, response);
                 }
                 let (base_offset, append_time_ms) = (answer.base_offset, answer.log_append_time_ms);
                 let outcome = Outcome::Written { base_offset, append_time_ms };
@@ -180,6 +182,25 @@ impl ProduceCore {
         }
     }
 
+    /// The log has the batch. That shows which earlier batches it has, unless the broker may have forgotten the producer.
+    fn on_acknowledged(
+        &mut self,
+        index: usize,
+        batch: &Batch,
+        answer: &PartitionProduceResponse,
+        response: &mut Response<'_>,
+    ) {
+        let partition = &mut self.partitions[index];
+        if partition.numbering.is_continued(answer.base_offset, answer.log_start_offset) {
+            partition.prove_earlier(batch);
+        }
+        let records = i64::from(batch.sealed.header.record_count);
+        let base_offset = Some(answer.base_offset).filter(|offset| *offset >= 0);
+        let last_offset = base_offset.map(|offset| offset.saturating_add(records - 1));
+        partition.numbering.acknowledged(response.now, last_offset);
+        self.settle_out_of_order(index, batch, response.actions);
+    }
+
     /// The broker refuses the sequence number. The record is not at fault, so this is no attempt.
     fn on_out_of_order(
         &mut self,
@@ -198,7 +219,9 @@ impl ProduceCore {
         let is_first = partition.retry.front().is_none_or(|first| batch.order < first.order);
         let is_transactional = self.config.transactional_id.is_some();
         let is_judged = partition.in_flight == 0 && (is_first || partition.out_of_order.is_some());
-        let has_witness = partition.witness(refused).is_some();
+        // A broker that does not know the producer may accept a later batch without the earlier ones.
+        let is_unknown = answer.error_code == ErrorCode::UnknownProducerId;
+        let has_witness = !is_unknown && partition.witness(refused).is_some();
         let is_lost = is_judged && !has_witness;
         if is_transactional && (is_lost || self.aborts_out_of_order()) {
             // The coordinator owns the epoch of a transaction: the abort brings the next one.
@@ -215,21 +238,24 @@ impl ProduceCore {
             (partition.out_of_order, partition.blocked_until) = (Some(refused), None);
         } else {
             // The broker has lost this producer's state, or an earlier batch was given up (KIP-360).
+            if is_unknown {
+                self.partitions[index].numbering.forgotten();
+            }
             self.renumber(index, response.actions);
         }
     }
 
-    /// The log has this batch, and so it has those before it.
+    /// Reports the batches before this one that are proven to be in the log.
     fn settle_out_of_order(&mut self, index: usize, batch: &Batch, actions: &mut Vec<Action>) {
         let partition = &mut self.partitions[index];
         if partition.out_of_order.take().is_none() {
             return;
         }
-        while partition.retry.front().is_some_and(|earlier| earlier.order < batch.order) {
-            if let Some(batch) = partition.retry.pop_front() {
-                actions.push(written_somewhere(index, batch));
-            }
-        }
+        let (written, waiting): (VecDeque<_>, _) = std::mem::take(&mut partition.retry)
+            .into_iter()
+            .partition(|earlier| earlier.order < batch.order && earlier.is_proven_written);
+        partition.retry = waiting;
+        actions.extend(written.into_iter().map(|batch| written_somewhere(index, batch)));
     }
 
     /// Schedules the batch to be sent again, unless its time or its retries are used up.

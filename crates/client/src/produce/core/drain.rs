@@ -201,7 +201,7 @@ impl ProduceCore {
     ) -> Option<Batch> {
         let bytes_max = self.config.max_request_size;
         let partition = &mut self.partitions[index];
-        if !partition.may_follow(group.node, self.config.enable_idempotence) {
+        if !partition.may_follow(group.node, self.config.enable_idempotence, poll.now) {
             return None;
         }
         if let Some(id) = self.producer_id {
