@@ -27,6 +27,11 @@ impl Partition {
         self.log().verification_guard(first, now_ms)
     }
 
+    /// Returns `true` if no marker has ended the guard since it was taken.
+    pub(crate) fn is_transaction_guard_current(&self, first: FirstBatch, guard: VerificationGuard) -> bool {
+        self.log().is_verification_guard_current(first.producer_id, guard)
+    }
+
     /// Forgets a guard whose batch the coordinator has denied for good.
     pub(crate) fn discard_transaction_guard(&self, first: FirstBatch, guard: VerificationGuard) {
         self.log().discard_verification_guard(first, guard);

@@ -26,7 +26,8 @@ pub(crate) struct ApprovalRequest {
 impl Cluster {
     /// Asks the coordinator whether the partitions belong to the transaction. One result for each partition, in order.
     ///
-    /// The caller has taken the guards of the partitions before: a marker that is appended meanwhile makes them invalid.
+    /// The caller has taken the guards of the partitions before: a marker that is appended meanwhile makes them invalid. It may
+    /// be that of the transaction before, which the coordinator completes first: the caller then takes guards and asks again.
     pub(crate) async fn approve_transaction(
         self: &Arc<Self>,
         request: ApprovalRequest,

@@ -178,6 +178,39 @@ fn a_marker_whose_offset_cannot_be_reserved_is_appended_once() {
     broker.stop();
 }
 
+/// The marker ended the guard of the batch, which was refused with INVALID_TXN_STATE.
+#[test]
+fn a_batch_that_waits_for_the_marker_of_the_transaction_before_is_written() {
+    let disk = MemStorage::forgetful();
+    let broker = Broker::builder().storage(Arc::new(disk.clone())).topic(ORDERS, 1);
+    // The request waits for the end of the transaction before.
+    let broker = broker.configure(|config| config.transaction_wait_max = PATIENCE).spawn().expect("a broker");
+    run(async {
+        let producer = transactional(&broker, "till-1").await;
+        producer.begin_transaction().expect("ready");
+        send(&producer, 0, "first").await;
+        disk.inject(|op| {
+            let is_marker =
+                op.kind == OpKind::Write && op.path.starts_with("orders-0") && op.path.ends_with(".log");
+            is_marker.then_some(Fault::Io)
+        });
+        producer.commit_transaction(PATIENCE).await.expect("the decision is stored");
+        let cluster = broker.cluster();
+        cluster.requests(ApiKey::Produce);
+        producer.begin_transaction().expect("ready");
+        let heal = async {
+            while cluster.requests(ApiKey::Produce) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            disk.heal();
+        };
+        let both = async { tokio::join!(send(&producer, 0, "second"), heal) };
+        tokio::time::timeout(PATIENCE * 2, both).await.expect("the marker is written, and then the batch");
+        producer.commit_transaction(PATIENCE).await.expect("committed");
+    });
+    broker.stop();
+}
+
 #[test]
 fn a_newer_producer_fences_the_older_and_aborts_its_transaction() {
     let broker = on(&MemStorage::forgetful());

@@ -128,6 +128,11 @@ impl Log {
         self.verifications.guard(first, now_ms, self.config.producers_max).map(Some)
     }
 
+    /// Returns `true` if a guard is the current one of its producer: no marker was appended since, and no batch that needed it.
+    pub fn is_verification_guard_current(&self, producer_id: i64, guard: VerificationGuard) -> bool {
+        self.verifications.get(producer_id).is_some_and(|known| known.guard == guard)
+    }
+
     /// Forgets a guard whose batch is not appended, because the coordinator has denied it for good.
     ///
     /// The guard stays if it is not the current one of the producer any more, or if a batch with a higher epoch has it, too.

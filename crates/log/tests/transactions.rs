@@ -200,8 +200,11 @@ fn the_first_batch_of_a_transaction_needs_a_guard_that_no_marker_has_ended() {
     assert!(matches!(unknown, Err(AppendError::InvalidTransaction { .. })), "{unknown:?}");
     let guard = guard_of(&mut log, 0, false);
     assert_eq!(guard, guard_of(&mut log, 0, false), "one guard for all requests");
+    let Transactional::Verified(Some(taken)) = guard else { panic!("{guard:?}") };
+    assert!(log.is_verification_guard_current(7, taken) && !log.is_verification_guard_current(8, taken));
     // The coordinator answers yes, and its marker overtakes the append.
     abort(&mut log, 7, 0);
+    assert!(!log.is_verification_guard_current(7, taken));
     let late = log.append(NOW, data(7, 0, 0, true), options(guard)).expect_err("refused");
     assert!(matches!(late, AppendError::InvalidTransaction { .. }), "{late}");
 

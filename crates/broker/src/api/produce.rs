@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use ottla_log::{
     AppendError, AppendOptions, Appended, Check, FirstBatch, GuardsFull, Log, SharedBuffer, Transactional,
+    VerificationGuard,
 };
 use ottla_protocol::messages::produce::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
@@ -42,6 +43,9 @@ const ADDS_PARTITIONS_FROM: i16 = 12;
 const KNOWS_ABORTABLE_FROM: i16 = 11;
 /// From this version on, topics have ids in place of names (KIP-516).
 pub(super) const TOPIC_IDS_FROM: i16 = 13;
+/// A first approval may come after the marker of the transaction before. After a second one, only the end of this transaction
+/// can have ended the guard.
+const APPROVALS_MAX: usize = 2;
 
 /// A partition's part of the request.
 struct Part {
@@ -251,7 +255,6 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
     let (cluster, version) = (context.cluster(), context.version);
     let mut producer = None;
     let mut begun = Vec::new();
-    let mut partitions = Vec::new();
     for part in parts {
         let Ok(partition) = &part.partition else { continue };
         // The append reports its partition's other leader.
@@ -274,7 +277,6 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
         match partition.transaction_guard(first, now_ms) {
             Ok(Some(guard)) => {
                 part.transactional = Transactional::Verified(Some(guard));
-                partitions.push((partition.topic.clone(), part.index));
                 begun.push((part, first, guard));
             }
             Ok(None) => {}
@@ -287,21 +289,62 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
         transactional_id,
         producer_id,
         producer_epoch,
-        partitions,
+        partitions: Vec::new(),
         adds_partitions: version >= ADDS_PARTITIONS_FROM,
         knows_abortable: version >= KNOWS_ABORTABLE_FROM,
     };
-    let approved = cluster.approve_transaction(request).await;
+    for _ in 0..APPROVALS_MAX {
+        if begun.is_empty() {
+            return;
+        }
+        begun = ask_coordinator(cluster, now_ms, &request, begun).await;
+    }
+    for (part, ..) in begun {
+        // The producer sends the batch again.
+        part.denied = Some(ErrorCode::NotEnoughReplicas);
+    }
+}
+
+/// The first batch of a transaction in a partition, and the guard that was taken for it.
+type Begun<'a> = (&'a mut Part, FirstBatch, VerificationGuard);
+
+/// Asks the coordinator for its approval once. Returns the approved parts whose guards a marker has ended meanwhile, with new
+/// guards.
+async fn ask_coordinator<'a>(
+    cluster: &Arc<Cluster>,
+    now_ms: i64,
+    request: &ApprovalRequest,
+    begun: Vec<Begun<'a>>,
+) -> Vec<Begun<'a>> {
+    let named = begun.iter().filter_map(|(part, ..)| {
+        let partition = part.partition.as_ref().ok()?;
+        Some((partition.topic.clone(), part.index))
+    });
+    let partitions: Vec<_> = named.collect();
+    let approved = cluster.approve_transaction(ApprovalRequest { partitions, ..request.clone() }).await;
     // A part without a result is denied.
     let results = approved.into_iter().chain(std::iter::repeat(Err(ErrorCode::UnknownServerError)));
+    let mut again = Vec::new();
     for ((part, first, guard), result) in begun.into_iter().zip(results) {
         part.denied = result.err();
-        // A batch that is sent again keeps its guard, which knows that later ones have to wait for it.
-        let is_final = part.denied.is_some_and(|code| !is_sent_again(code));
-        if is_final && let Ok(partition) = &part.partition {
-            partition.discard_transaction_guard(first, guard);
+        let Ok(partition) = &part.partition else { continue };
+        match part.denied {
+            // A batch that is sent again keeps its guard, which knows that later ones have to wait for it.
+            Some(code) if is_sent_again(code) => {}
+            Some(_) => partition.discard_transaction_guard(first, guard),
+            None if partition.is_transaction_guard_current(first, guard) => {}
+            None => match partition.transaction_guard(first, now_ms) {
+                Ok(Some(next)) => {
+                    part.transactional = Transactional::Verified(Some(next));
+                    again.push((part, first, next));
+                }
+                // Another batch has opened the transaction.
+                Ok(None) => {}
+                Err(GuardsFull) => part.denied = Some(ErrorCode::NotEnoughReplicas),
+            },
         }
     }
+    again
 }
 
 /// Returns `true` for denials after which producers send the same batch again.
