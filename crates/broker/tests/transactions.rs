@@ -349,3 +349,25 @@ fn the_producers_of_a_partition_are_described_with_their_transactions() {
     let states: Vec<_> = known.active_producers.iter().map(state).collect();
     assert_eq!(states, [(7, 0, 0, -1), (9, 0, -1, 1)]);
 }
+
+/// The marker was refused: the records of the transaction, and all behind them, were never read.
+#[test]
+fn a_transaction_with_the_highest_epoch_can_be_ended() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let sealed = Seal { producer_epoch: i16::MAX, ..seal(7, 0) };
+    let mut request = produce_request("orders", -1, &batch(&[b"x"], &sealed));
+    request.transactional_id = Some("t".into());
+    let answer = connection.ask(11, &request).expect("an answer");
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    let marker = WritableTxnMarker {
+        producer_id: 7,
+        producer_epoch: i16::MAX,
+        transaction_version: 2,
+        topics: vec![WritableTxnMarkerTopic { name: "orders".into(), partition_indexes: vec![0] }],
+        ..Default::default()
+    };
+    let answer = connection.ask(2, &WriteTxnMarkersRequest { markers: vec![marker] }).expect("an answer");
+    assert_eq!(answer.markers[0].topics[0].partitions[0].error_code, ErrorCode::None);
+    assert_eq!(latest(&mut connection, 1), 2, "the record and its marker are stable");
+}

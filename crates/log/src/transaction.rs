@@ -32,7 +32,8 @@ impl Log {
     ///
     /// A marker without a transaction is appended as well: it carries the epoch of its producer, and a coordinator that
     /// did not receive the answer repeats it. Refused are an old producer epoch, an old coordinator epoch, and, from
-    /// transaction version 2 on, a marker for an open transaction whose epoch is not above that of the data.
+    /// transaction version 2 on, a marker for an open transaction whose epoch is not above that of the data, unless that is the
+    /// highest there is.
     pub fn append_marker(
         &mut self,
         marker: EndMarker,
@@ -144,9 +145,11 @@ impl Log {
     fn check_marker(&self, marker: &EndMarker) -> Result<(), AppendError> {
         let Some(producer) = self.producers.get(marker.producer_id) else { return Ok(()) };
         let current = producer.epoch;
-        // With the epoch of the data it would be a late marker of the transaction before.
+        // With the epoch of the data it would be a late marker of the transaction before. Above the highest epoch there is none:
+        // data with it is the trace of an old fault of a coordinator (KAFKA-20090), and its transaction must end.
         let is_late = marker.transaction_version >= EPOCH_BUMP_VERSION
             && marker.producer_epoch == current
+            && current < i16::MAX
             && producer.is_in_transaction();
         if marker.producer_epoch < current || is_late {
             return Err(AppendError::InvalidProducerEpoch {

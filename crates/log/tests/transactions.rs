@@ -151,6 +151,22 @@ fn a_marker_with_an_old_epoch_is_refused() {
     assert_eq!(stable(&log), 3);
 }
 
+/// It was refused, and its coordinator took it for one that is not needed any more: the transaction never ended.
+#[test]
+fn a_marker_with_the_highest_epoch_ends_a_transaction_of_any_epoch() {
+    for epoch in [i16::MAX - 1, i16::MAX] {
+        for transaction_version in 0..=2 {
+            let mut log = fresh();
+            send(&mut log, 7, epoch, 0);
+            let marker = ended(7, i16::MAX, TransactionOutcome::Abort);
+            let marker = EndMarker { transaction_version, ..marker };
+            log.append_marker(marker, 0, NOW).expect("no epoch is above it");
+            log.append_marker(marker, 0, NOW).expect("a repeated marker");
+            assert_eq!((stable(&log), aborted(&log).len()), (3, 1), "{epoch}, version {transaction_version}");
+        }
+    }
+}
+
 #[test]
 fn a_marker_of_an_old_coordinator_is_refused() {
     let mut log = fresh();
