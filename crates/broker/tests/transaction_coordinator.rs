@@ -211,6 +211,52 @@ fn a_batch_that_waits_for_the_marker_of_the_transaction_before_is_written() {
     broker.stop();
 }
 
+/// They were appended in one turn of the thread that serves all clients.
+#[test]
+fn between_the_markers_of_many_partitions_other_tasks_have_their_turns() {
+    const PARTITIONS: i32 = 200;
+    let disk = MemStorage::forgetful();
+    run(async {
+        let builder = Broker::builder().storage(Arc::new(disk.clone())).topic(ORDERS, PARTITIONS);
+        let broker = builder.start().await.expect("a broker");
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.set("transactional.id", "till-1").expect("a name");
+        let producer = Producer::new(config).expect("a producer");
+        producer.init_transactions(PATIENCE).await.expect("initialized");
+        producer.begin_transaction().expect("ready");
+        for partition in 0..PARTITIONS {
+            send(&producer, partition, "a").await;
+        }
+        let [turns, markers, most] = [0; 3].map(|zero| Arc::new(AtomicU32::new(zero)));
+        let (turns_now, appended, most_in_a_turn) = (turns.clone(), markers.clone(), most.clone());
+        let (mut turn, mut in_this_turn) = (0, 0);
+        disk.inject(move |op| {
+            if op.kind == OpKind::Write && op.path.starts_with(ORDERS) && op.path.ends_with(".log") {
+                let now = turns_now.load(Ordering::Relaxed);
+                in_this_turn = if now == turn { in_this_turn + 1 } else { 1 };
+                turn = now;
+                most_in_a_turn.fetch_max(in_this_turn, Ordering::Relaxed);
+                appended.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        });
+        // The broker runs in this thread, too.
+        let other = async {
+            while markers.load(Ordering::Relaxed) < PARTITIONS as u32 {
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        };
+        let both = async { tokio::join!(producer.commit_transaction(PATIENCE), other) };
+        let (committed, ()) = tokio::time::timeout(PATIENCE * 2, both).await.expect("all markers");
+        committed.expect("committed");
+        assert!(most.load(Ordering::Relaxed) <= PARTITIONS as u32 / 4, "{most:?} markers in one turn");
+        disk.heal();
+        drop(producer);
+        broker.stop().await;
+    });
+}
+
 #[test]
 fn a_newer_producer_fences_the_older_and_aborts_its_transaction() {
     let broker = on(&MemStorage::forgetful());

@@ -11,11 +11,14 @@ use ottla_protocol::messages::write_txn_markers::{
 };
 use tokio::time::Instant;
 
+use super::pace::Pace;
 use super::{Api, RequestContext};
 use crate::partition::Partition;
 
 /// The longest wait for the disk: Kafka's `request.timeout.ms`.
 const WAIT_MAX: Duration = Duration::from_secs(30);
+/// An append takes as long as so many usual items of a request.
+const ITEMS_OF_MARKER: usize = 100;
 
 /// A marker in its partition's log, which may have to become durable.
 type Written = Result<(Arc<Partition>, Appended), ErrorCode>;
@@ -24,15 +27,18 @@ impl Api for WriteTxnMarkersRequest {
     async fn handle(self, context: RequestContext) -> WriteTxnMarkersResponse {
         let deadline = Instant::now() + WAIT_MAX;
         // All are appended before the first sync is awaited: the disk makes them durable together.
-        let mut written: Vec<Written> = Vec::new();
+        let (mut written, mut pace): (Vec<Written>, _) = (Vec::new(), Pace::default());
         for marker in &self.markers {
             for topic in &marker.topics {
-                let partitions = topic.partition_indexes.iter();
-                written.extend(partitions.map(|index| write(&context, marker, &topic.name, *index)));
+                for index in &topic.partition_indexes {
+                    written.push(write(&context, marker, &topic.name, *index));
+                    pace.step_by(ITEMS_OF_MARKER).await;
+                }
             }
         }
         let mut codes = Vec::with_capacity(written.len());
         for written in written {
+            pace.step().await;
             codes.push(match written {
                 Err(code) => code,
                 Ok((partition, appended)) => {

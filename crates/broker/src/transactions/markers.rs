@@ -18,6 +18,8 @@ use crate::partition::Partition;
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The time after which a marker that is not durable is tried again. The log accepts the same marker twice.
 const DURABLE_WITHIN: Duration = Duration::from_secs(30);
+/// Markers before other tasks of the thread have their turn: less than a millisecond. A transaction may have 100,000 partitions.
+const MARKERS_PER_TURN: usize = 10;
 
 impl Cluster {
     /// Writes the markers of a prepared transaction, then completes it.
@@ -45,12 +47,13 @@ impl Cluster {
                 transaction_version: markers.version.level(),
             };
             // All are appended before the first sync is awaited: the disk makes them durable together.
-            let appended: Vec<_> = rest
-                .iter()
-                .map(|partition| (*partition, self.append_one_marker(partition, marker)))
-                .collect();
-            rest.clear();
-            for (partition, step) in appended {
+            let mut appended = Vec::with_capacity(rest.len());
+            for (number, partition) in std::mem::take(&mut rest).into_iter().enumerate() {
+                yield_before(number).await;
+                appended.push((partition, self.append_one_marker(partition, marker)));
+            }
+            for (number, (partition, step)) in appended.into_iter().enumerate() {
+                yield_before(number).await;
                 if self.is_marker_done(step).await {
                     self.transactions.with_table(|table| table.marker_written(&markers.id, partition));
                 } else {
@@ -128,6 +131,13 @@ impl Cluster {
                 }
             }
         }
+    }
+}
+
+/// Lets other tasks have their turn before each tenth marker.
+async fn yield_before(number: usize) {
+    if number > 0 && number.is_multiple_of(MARKERS_PER_TURN) {
+        tokio::task::yield_now().await;
     }
 }
 
