@@ -9,9 +9,10 @@ use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
+use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{BatchHeader, Compression, Records, Seal};
 
-use crate::common::{Raw, batch, bomb, numbered};
+use crate::common::{Raw, batch, bomb, numbered, set_crc};
 
 const NAMES: [(&str, Compression); 5] = [
     ("uncompressed", Compression::None),
@@ -151,6 +152,39 @@ fn limits_apply_to_what_is_stored() {
     damaged[last] ^= 1;
     assert_eq!(connection.produce("orders", -1, &damaged).error_code, ErrorCode::CorruptMessage);
     assert_eq!(connection.produce("orders", -1, &batch(&[b"x"], &Seal::default())).base_offset, 0);
+}
+
+/// Kafka's broker reads the records with the reader of its clients, so it stores no frame that they cannot read.
+#[test]
+fn lz4_frames_that_java_cannot_read_are_refused() {
+    const INDEPENDENT: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82];
+    const LINKED: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x40, 0x40, 0xc0];
+    let (_broker, mut connection) = start(&[]);
+    let mut state = 1_u64;
+    let mut noise = Vec::new();
+    for _ in 0..30_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        noise.push(state as u8);
+    }
+    // The large one is checked on another thread.
+    for value in [value(0), [noise, vec![0; 30_000]].concat()] {
+        let sound = batch(&[&value], &seal(Compression::Lz4));
+        assert_eq!(sound[HEADER_BYTES..HEADER_BYTES + 7], INDEPENDENT);
+        let mut linked = sound.clone();
+        linked[HEADER_BYTES..HEADER_BYTES + 7].copy_from_slice(&LINKED);
+        let mut without_end = sound[..sound.len() - 4].to_vec();
+        let length = without_end.len() as i32 - 12;
+        without_end[8..12].copy_from_slice(&length.to_be_bytes());
+        for mut refused in [linked, without_end] {
+            set_crc(&mut refused);
+            let response = connection.produce("orders", -1, &refused);
+            assert_eq!(response.error_code, ErrorCode::InvalidRecord, "{:?}", response.error_message);
+        }
+        assert_eq!(connection.produce("orders", -1, &sound).error_code, ErrorCode::None);
+    }
+    assert_eq!(stored(&mut connection).len(), 2);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use bytes::{Bytes, BytesMut};
 use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES, has_right_crc};
+use ottla_wire::compress::check_for_java;
 use ottla_wire::reader::{RecordError, RecordIter};
 use ottla_wire::{RecordStream, TimestampType};
 
@@ -80,12 +81,17 @@ impl Checker<'_> {
             let (dir, bytes) = (self.dir.to_owned(), batch.len());
             return Err(AppendError::TooLarge { dir, what: "a batch", bytes, max });
         }
-        header.compression().map_err(|source| self.corrupt(source))?;
+        let codec = header.compression().map_err(|source| self.corrupt(source))?;
         if self.options.check != Check::Trusted {
             header.verify_crc(batch).map_err(|source| self.corrupt(source))?;
         }
         if client {
             self.client_batch(header)?;
+        }
+        if client && self.options.check == Check::Records {
+            let base_offset = header.base_offset;
+            check_for_java(codec, &batch[HEADER_BYTES..])
+                .map_err(|source| self.invalid(RecordError::Compress { base_offset, source }))?;
         }
         Ok(())
     }

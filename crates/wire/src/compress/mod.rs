@@ -116,6 +116,14 @@ pub fn decompress(codec: Compression, input: &[u8], cap: usize) -> Result<Vec<u8
     }
 }
 
+/// Checks that Java's clients can read compressed bytes that [`decompress`] accepts. Their reader of lz4 accepts fewer frames.
+pub fn check_for_java(codec: Compression, input: &[u8]) -> Result<(), CompressError> {
+    match codec {
+        Compression::Lz4 => lz4::check_for_java(input),
+        Compression::None | Compression::Gzip | Compression::Snappy | Compression::Zstd => Ok(()),
+    }
+}
+
 /// A reader of the decompressed bytes, in parts. Snappy's blocks are decompressed one by one, up to `cap` bytes.
 pub(crate) fn decoder(
     codec: Compression,
