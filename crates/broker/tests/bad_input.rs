@@ -194,6 +194,30 @@ fn no_name_leads_out_of_the_data_directory() {
     assert_eq!(beside, 1, "nothing beside the data directory");
 }
 
+/// The text of the refusal is longer than a string may be. The response could not be encoded, and answered no topic.
+#[test]
+fn a_refusal_that_names_a_very_long_name_is_answered() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let long = "x".repeat(i16::MAX as usize);
+    let topic = |name: &str| CreatableTopic {
+        name: name.into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let topics = vec![topic(&long), topic(&long), topic("bills")];
+    let request = CreateTopicsRequest { topics, timeout_ms: 10_000, validate_only: false };
+    for version in [4, 7] {
+        let response = connection.ask(version, &request).expect("an answer");
+        assert_eq!(response.topics.len(), 2, "version {version}");
+        assert_eq!(response.topics[0].error_code, ErrorCode::InvalidRequest, "version {version}");
+        let text = response.topics[0].error_message.as_deref().unwrap_or_default();
+        assert!(text.starts_with("topic `xxx"), "version {version}: {} bytes", text.len());
+    }
+    assert!(broker.cluster().offsets_of("bills", 0).is_some());
+}
+
 #[test]
 fn an_unknown_version_of_api_versions_is_answered_in_version_0() {
     let broker = broker();

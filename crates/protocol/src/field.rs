@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ottla_wire::Chain;
 
 use crate::decode::Decoder;
-use crate::encode::{Encoder, LengthKind};
+use crate::encode::{Encoder, LengthKind, STRING_BYTES_MAX};
 use crate::error::{DecodeError, EncodeError, EncodeFault};
 use crate::error_code::ErrorCode;
 use crate::schema::FieldType;
@@ -185,6 +185,16 @@ impl Nullable for String {
             None => Ok(None),
         }
     }
+}
+
+/// Writes the text of an error, cut to the limit of strings.
+///
+/// Such a text repeats names of the request and can be longer than each of them. An error would take the whole response with it.
+pub fn write_error_message(message: Option<&str>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+    let message = message.map(|message| &message[..message.floor_char_boundary(STRING_BYTES_MAX)]);
+    out.put_length(message.map(str::len), form.string_length())?;
+    out.put_slice(message.unwrap_or_default().as_bytes());
+    Ok(())
 }
 
 impl Nullable for Bytes {

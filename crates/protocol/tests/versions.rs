@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
 
 use bytes::{BufMut, Bytes};
+use ottla_protocol::encode::STRING_BYTES_MAX;
+use ottla_protocol::messages::create_topics::{CreatableTopicResult, CreateTopicsResponse};
 use ottla_protocol::messages::fetch::{FetchableTopicResponse, PartitionData};
 use ottla_protocol::messages::produce::{PartitionProduceData, TopicProduceData};
 use ottla_protocol::messages::write_txn_markers::{
@@ -219,4 +221,22 @@ fn a_marker_has_a_transaction_version_since_version_2() {
     let mut v2 = v1.to_vec();
     v2.insert(v1.len() - 2, 2);
     assert_eq!(encoded(&request, 2)[..], v2[..]);
+}
+
+#[test]
+fn a_long_text_of_an_error_is_cut_at_a_character() {
+    for (version, long) in [(2, "ö".repeat(20_000)), (7, format!("x{}", "ö".repeat(20_000)))] {
+        let failed = CreatableTopicResult {
+            name: "orders".into(),
+            error_code: ErrorCode::InvalidRequest,
+            error_message: Some(long.clone()),
+            ..Default::default()
+        };
+        let response = CreateTopicsResponse { topics: vec![failed], ..Default::default() };
+        let mut input = Decoder::new(encoded(&response, version));
+        let decoded = CreateTopicsResponse::decode(&mut input, version).unwrap();
+        let text = decoded.topics[0].error_message.as_deref().unwrap();
+        assert!(long.starts_with(text), "version {version}");
+        assert!((STRING_BYTES_MAX - 1..=STRING_BYTES_MAX).contains(&text.len()), "version {version}");
+    }
 }

@@ -160,6 +160,11 @@ impl Field {
         };
         Ok(Self { name, ty: field.ty.clone(), is_option, versions, nullable, tag, default, ignorable })
     }
+
+    /// `true` for the text of an error, by Kafka's names.
+    pub(crate) fn is_error_message(&self) -> bool {
+        self.is_option && self.name.to_string().ends_with("error_message")
+    }
 }
 
 /// `true` if `ty` is spelled `Option<..>`.

@@ -141,9 +141,14 @@ fn write_value(field: &Field) -> TokenStream {
             }
         }
     });
+    let write = if field.is_error_message() {
+        quote! { ::ottla_protocol::field::write_error_message(self.#ident.as_deref(), out, form) }
+    } else {
+        quote! { ::ottla_protocol::field::Field::write(&self.#ident, out, form) }
+    };
     quote! {
         #null_check
-        if let ::core::result::Result::Err(error) = ::ottla_protocol::field::Field::write(&self.#ident, out, form) {
+        if let ::core::result::Result::Err(error) = #write {
             return ::core::result::Result::Err(error.within(#name));
         }
     }

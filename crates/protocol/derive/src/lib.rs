@@ -9,8 +9,8 @@
 //!
 //! Without `versions` a field is in every version. `Option` types are nullable in every version unless `nullable` is
 //! set. `default` is the decoded value in versions without the field. A tagged field with this value is not written.
+//! A text with a name that ends with `error_message` is cut to the limit of strings when it is written.
 //! The derive implements `Default`, so do not derive it as well.
-//! for. The derive writes `Default`, so do not derive it as well.
 
 mod attributes;
 mod expand;
