@@ -23,6 +23,9 @@ pub(crate) const ALLOWED: &[&str] =
 /// The C++ classes need besides: the C library below them, and their language's.
 pub(crate) const ALLOWED_CXX: &[&str] = &["librdkafka.so.1", "libstdc++.so"];
 
+/// Programs record the directory of the shared libraries, because the loader does not search it. `LD_LIBRARY_PATH` takes precedence.
+const RUN_PATH: &str = "-Wl,-rpath,${libdir}";
+
 /// The system libraries that `librdkafka.a` needs.
 const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 
@@ -181,29 +184,28 @@ fn program(source: &Path, prefix: &Path) -> Result<(), Failure> {
 fn pkg_config(prefix: &Path) -> Result<(), Failure> {
     let dirs =
         format!("prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n", prefix.display());
-    for (file, text) in pkg_config_files(&dirs, "") {
+    for (file, text) in pkg_config_files(&dirs) {
         let path = prefix.join("lib/pkgconfig").join(file);
         fs::write(&path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
     }
     Ok(())
 }
 
-/// The names and contents of the files. `dirs` is the lines that set `libdir` and `includedir`; `flags` are further flags of the
-/// linker for programs with the shared libraries.
-pub(crate) fn pkg_config_files(dirs: &str, flags: &str) -> [(&'static str, String); 4] {
+/// The names and contents of the files. `dirs` is the lines that set `libdir` and `includedir`.
+pub(crate) fn pkg_config_files(dirs: &str) -> [(&'static str, String); 4] {
     let text = |name: &str, requires: &str, libs: &str, private: &str| {
         format!(
             "{dirs}\nName: {name}\nDescription: librdkafka's interface on the Ottla client\nVersion: {VERSION}\n\
              {requires}Cflags: -I${{includedir}}\nLibs: {libs}\n{private}"
         )
     };
-    let shared = format!("-L${{libdir}} {flags}");
+    let shared = format!("-L${{libdir}} {RUN_PATH}");
     let private = format!("Libs.private: {STATIC_LIBS}\n");
     let archive = format!("-L${{libdir}} ${{libdir}}/librdkafka.a {STATIC_LIBS}");
     let classes_archive = "-L${libdir} ${libdir}/librdkafka++.a -lstdc++";
     [
-        ("rdkafka.pc", text("librdkafka", "", &format!("{shared}-lrdkafka"), &private)),
-        ("rdkafka++.pc", text("librdkafka++", "Requires: rdkafka\n", &format!("{shared}-lrdkafka++"), "")),
+        ("rdkafka.pc", text("librdkafka", "", &format!("{shared} -lrdkafka"), &private)),
+        ("rdkafka++.pc", text("librdkafka++", "Requires: rdkafka\n", &format!("{shared} -lrdkafka++"), "")),
         ("rdkafka-static.pc", text("librdkafka-static", "", &archive, "")),
         (
             "rdkafka++-static.pc",
@@ -250,6 +252,15 @@ mod tests {
         assert_eq!((options.prefix, options.profile), (PathBuf::from("/opt/ottla"), "dev".to_owned()));
         assert_eq!(Options::parse(&[]).err().unwrap(), "install: --prefix DIR says where to");
         assert_eq!(Options::parse(&["--prefix"]).err().unwrap(), "install: --prefix needs a value");
+    }
+
+    /// Without it, the loader finds another `librdkafka.so.1` at the start, or none.
+    #[test]
+    fn programs_record_the_directory_of_the_shared_libraries() {
+        for (name, text) in pkg_config_files("libdir=/opt/ottla/lib\n") {
+            let has_run_path = text.contains("\nLibs: -L${libdir} -Wl,-rpath,${libdir} -lrdkafka");
+            assert_eq!(has_run_path, !name.contains("static"), "{name}:\n{text}");
+        }
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn library_dev(artefacts: &Artefacts) -> Result<Package, Failure> {
     let dirs = format!("libdir=/{DEB_LIB}\nincludedir=/{DEB_INCLUDE}\n");
     development(&mut files, DEB_LIB, DEB_INCLUDE, &dirs, artefacts)?;
     // Where pkg-config looks by itself, under names of our own.
-    for (name, text) in pkg_config_files(&dirs, RUN_PATH) {
+    for (name, text) in pkg_config_files(&dirs) {
         let text = text.replace("Requires: rdkafka", "Requires: ottla-rdkafka");
         files.file(&format!("usr/lib/x86_64-linux-gnu/pkgconfig/ottla-{name}"), text);
     }
@@ -172,9 +172,6 @@ fn library_default() -> Package {
 const LIBRDKAFKA_NAMES: [&str; 2] = ["librdkafka1", "librdkafka++1"];
 const LIBRDKAFKA: &str = crate::install::VERSION;
 
-/// Programs record the directory, because the loader does not search it.
-const RUN_PATH: &str = "-Wl,-rpath,${libdir} ";
-
 fn runtime(tree: &mut Tree, lib: &str, artefacts: &Artefacts) -> Result<(), Failure> {
     for library in ["librdkafka.so.1", "librdkafka++.so.1"] {
         tree.file(&format!("{lib}/{library}"), artefacts.bytes(library)?);
@@ -195,7 +192,7 @@ fn development(
     for archive in ["librdkafka.a", "librdkafka++.a"] {
         tree.file(&format!("{lib}/{archive}"), artefacts.bytes(archive)?);
     }
-    for (name, text) in pkg_config_files(dirs, RUN_PATH) {
+    for (name, text) in pkg_config_files(dirs) {
         tree.file(&format!("{lib}/pkgconfig/{name}"), text);
     }
     for header in fs_names("crates/capi/include", "h")? {
