@@ -133,12 +133,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Ready { print_json: operation.print_json, fd: operation.ready_fd.map(ReadyFd::take).transpose()? };
     let mut config = BrokerConfig::default();
     let properties = properties::collect(args.config.as_deref(), &args.properties)?;
-    let server = ServerProperties::read(&properties, &mut config)?;
+    let server = ServerProperties::read(&properties, args.data.as_deref(), &mut config)?;
     if let Some(level) = args.as_version {
         config.as_version = level;
     }
     args.check(&properties)?;
-    let data = args.data.clone().or_else(|| server.data.clone());
+    let data = server.data.clone();
     let listeners = args.listeners(&config)?;
     if let Some(durability) = args.durability {
         config.durability = durability;

@@ -1,6 +1,6 @@
 //! The properties of a Kafka `server.properties` that a process is started with: its directory, and those that have no effect here.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ottla_broker::BrokerConfig;
 
@@ -13,24 +13,34 @@ const NAMES_SHOWN_MAX: usize = 8;
 /// Properties that are not settings of the broker itself.
 #[derive(Debug, Default)]
 pub(crate) struct ServerProperties {
+    /// The data directory: that of the command line, or else of the properties.
     pub(crate) data: Option<PathBuf>,
     without_effect: Vec<String>,
 }
 
 impl ServerProperties {
-    /// Applies properties in their order: to `config`, or here.
-    pub(crate) fn read(properties: &[Property], config: &mut BrokerConfig) -> Result<Self, Failure> {
-        let mut server = Self::default();
+    /// Applies properties in their order: to `config`, or here. `data` is the directory of the command line, which wins.
+    pub(crate) fn read(
+        properties: &[Property],
+        data: Option<&Path>,
+        config: &mut BrokerConfig,
+    ) -> Result<Self, Failure> {
+        let mut server = Self { data: data.map(Path::to_owned), without_effect: Vec::new() };
+        let mut directories = None;
         for property in properties {
             let Property { name, value, .. } = property;
             let set = config.set(name, value);
             set.map_err(|problem| Failure::Usage(property.located(&problem)))?;
-            let located = |problem: String| Failure::Usage(property.located(&problem));
             match name.as_str() {
-                "log.dirs" | "log.dir" => server.data = Some(directory(name, value).map_err(located)?),
+                "log.dirs" | "log.dir" => directories = Some(property),
                 name if !BrokerConfig::has_effect(name) => server.without_effect.push(name.to_owned()),
                 _ => {}
             }
+        }
+        // Several directories are refused only where they would be used.
+        if let (None, Some(property)) = (data, directories) {
+            let named = directory(&property.name, &property.value);
+            server.data = Some(named.map_err(|problem| Failure::Usage(property.located(&problem)))?);
         }
         Ok(server)
     }
@@ -60,6 +70,13 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<(ServerProperties, BrokerConfig), Failure> {
+        read_with(None, pairs)
+    }
+
+    fn read_with(
+        data: Option<&Path>,
+        pairs: &[(&str, &str)],
+    ) -> Result<(ServerProperties, BrokerConfig), Failure> {
         let mut config = BrokerConfig::default();
         let property = |(name, value): &(&str, &str)| Property {
             name: (*name).to_owned(),
@@ -67,7 +84,7 @@ mod tests {
             at: None,
         };
         let properties: Vec<Property> = pairs.iter().map(property).collect();
-        ServerProperties::read(&properties, &mut config).map(|server| (server, config))
+        ServerProperties::read(&properties, data, &mut config).map(|server| (server, config))
     }
 
     #[test]
@@ -103,5 +120,13 @@ mod tests {
         assert!(unknown.contains("did you mean `log.retention.hours`?"), "{unknown}");
         let two = refused(&[("log.dirs", "/a,/b")]);
         assert!(two.contains("one directory"), "{two}");
+    }
+
+    #[test]
+    fn the_directory_of_the_command_line_wins_over_several_in_a_file() {
+        let (server, _) = read_with(Some(Path::new("data")), &[("log.dirs", "/a,/b")]).expect("allowed");
+        assert_eq!(server.data, Some("data".into()));
+        let (server, _) = read(&[("log.dirs", "/a,/b"), ("log.dirs", "/c")]).expect("the last one counts");
+        assert_eq!(server.data, Some("/c".into()));
     }
 }
