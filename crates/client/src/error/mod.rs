@@ -298,9 +298,6 @@ pub enum ProduceErrorKind {
         /// The topic of the producer.
         producer: Arc<str>,
     },
-    /// The topic's partitions are not known yet; `enqueue` and `send` wait for them, `try_enqueue` does not.
-    #[error("the topic's metadata has not arrived yet")]
-    NoMetadata,
     /// The batch could not be compressed.
     #[error("{0}")]
     Compress(String),
@@ -400,8 +397,7 @@ impl ProduceError {
         match &self.kind {
             ProduceErrorKind::TimedOut { .. }
             | ProduceErrorKind::QueueFull { .. }
-            | ProduceErrorKind::OtherRecordInvalid
-            | ProduceErrorKind::NoMetadata => true,
+            | ProduceErrorKind::OtherRecordInvalid => true,
             ProduceErrorKind::Broker { code, .. } => code.is_retriable(),
             ProduceErrorKind::Request(error) => error.is_retriable(),
             ProduceErrorKind::Purged { .. }

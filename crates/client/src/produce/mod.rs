@@ -199,7 +199,6 @@ impl Produce {
             | ProduceErrorKind::TooLarge { .. }
             | ProduceErrorKind::QueueFull { .. }
             | ProduceErrorKind::Request(_)
-            | ProduceErrorKind::NoMetadata
             | ProduceErrorKind::Compress(_)
             | ProduceErrorKind::Fatal(_) => true,
         };
