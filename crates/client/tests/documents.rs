@@ -59,14 +59,14 @@ fn statistics() -> String {
     let mut out = String::from(
         "# Statistics\n\n\
          Made by `cargo xtask compat` from the table in `crates/client/tests/fields/mod.rs`; do not edit.\n\n\
-         With `statistics.interval.ms` above 0 a client gives its numbers once per interval: `Client::statistics` is the\n\
-         queue they wait in, as values whose `to_json` has the keys below; a test validates them against\n\
-         [statistics-schema.json](statistics-schema.json). Keys and nesting are librdkafka's, so that what reads its\n\
-         statistics reads these. While the interval is 0 nothing is counted, and counting reads a clock per batch and per\n\
-         request, never per record.\n\n\
-         `Client::prometheus_text` has the same numbers in Prometheus' text format, as of the last interval; with the cargo\n\
-         feature `metrics` they also go through the `metrics` facade. There, windows are summaries whose `_sum` and `_count`\n\
-         count from the client's beginning.\n\n\
+         With `statistics.interval.ms` above 0 a client publishes a snapshot of its numbers at each interval. `Client::statistics`\n\
+         is the queue of the snapshots. They are values, whose `to_json` has the keys below; a test validates them against\n\
+         [statistics-schema.json](statistics-schema.json). Keys and nesting are librdkafka's: a program that reads its statistics\n\
+         reads these. While the interval is 0, the client counts only if a broker subscribes to its metrics (`enable.metrics.push`).\n\
+         Counting reads a clock per batch and per request, never per record.\n\n\
+         `Client::prometheus_text` has the numbers of the last interval in Prometheus' text format. With the cargo feature `metrics`\n\
+         they also go through the `metrics` facade. There, windows are summaries whose `_sum` and `_count` count from the client's\n\
+         start.\n\n\
          A *counter* only grows; a *gauge* goes up and down.\n",
     );
     for section in SECTIONS {

@@ -248,8 +248,8 @@ pub struct Config {
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the limit for the decompressed size of a batch.
     pub decompressed_max_bytes: usize,
-    /// `statistics.interval.ms`: the interval of the snapshots of [`Client::statistics`](crate::Client::statistics); zero,
-    /// the default, disables counting.
+    /// `statistics.interval.ms`: the interval of the snapshots of [`Client::statistics`](crate::Client::statistics).
+    /// With zero, the default, there are none, and the client counts only if a broker subscribes to its metrics.
     pub statistics_interval: Duration,
     /// `enable.metrics.push`: push metrics to the brokers that subscribe to them (KIP-714). The default is `true`.
     pub enable_metrics_push: bool,

@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Property] = &[
         .effective("a_lost_connection_is_a_warning_unless_it_was_idle_or_asked_not_to_be", flag!(net.log_connection_close)),
     Property::int("statistics.interval.ms", 0, 86_400_000, "0")
         .high()
-        .text("How often statistics are given (docs/STATISTICS.md); 0 is never, and nothing is counted then.")
+        .text("The interval of the statistics (docs/STATISTICS.md). With 0 there are none, and the client counts only if a broker subscribes to its metrics.")
         .effective("the_numbers_under_load_agree_with_each_other_and_with_the_broker", millis!(statistics_interval)),
     Property::int("enabled_events", 0, 2_147_483_647, "0")
         .text("Which events the C interface's queues carry: `rd_kafka_conf_set_events`.")
