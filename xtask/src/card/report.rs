@@ -164,9 +164,16 @@ impl Table {
 
 /// The document: the counts of all suites, then the differences of each with their reasons.
 pub(super) fn markdown(tables: &[Table], reasons: &Reasons) -> String {
-    let mut text = format!(
-        "{INTRODUCTION}\n| Suite | Version | Tests | Applicable | Passed | Share | Crashed | Hung |\n\
-         |---|---|---|---|---|---|---|---|\n"
+    let mut text = format!("{INTRODUCTION}\n");
+    for (suite, description) in DESCRIPTIONS {
+        if tables.iter().any(|table| table.suite == *suite) {
+            let _ = writeln!(text, "- `{suite}`: {description}");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "{METHOD}\n| Suite | Version | Tests | Applicable | Passed | Share | Crashed | Hung |\n\
+         |---|---|---|---|---|---|---|---|"
     );
     for table in tables {
         let Counts { tests, applicable, passed, crashed, hung } = table.counts();
@@ -192,24 +199,43 @@ const INTRODUCTION: &str = "\
 The results of test suites that others wrote: of clients on the original librdkafka and on ours, and of brokers on Apache
 Kafka and on Ottla's. `cargo xtask card` writes this file. It downloads the suites and builds them.
 A test is applicable if the original passes it in the same environment.
+";
 
-- `librdkafka`: its numbered tests, from the sources in the npm package `@confluentinc/kafka-javascript`. The original is
-  built from the same sources. These tests run against Apache Kafka 4.3.1, for share groups.
-- `librdkafka-consumer`: the same tests with consumers in the new group protocol (`group.protocol=consumer`, KIP-848).
-- `librdkafka-2.12`: the tests of an older release, from the npm package `node-rdkafka`.
-- `rust-rdkafka`: the tests of the crate `rdkafka`, with the feature `dynamic-linking`.
-- `confluent-kafka-go`: the tests of its package `kafka`, with the tag `dynamic`.
-- `node-rdkafka`: its end-to-end tests; the original is built from the sources in its package.
-- `librdkafka-brokers`: the tests of `librdkafka` that need a broker, with the original library, on three nodes.
-- `kgo`: all tests of franz-go's package `kgo`, with 50,000 records in place of 500,000, on three nodes.
-- `sarama`: its functional tests with Toxiproxy, on three nodes in place of five.
-- `kafka-go`: the tests of the root package of segmentio's client, on one node.
+/// The suites, for those that have results.
+const DESCRIPTIONS: &[(&str, &str)] = &[
+    (
+        "librdkafka",
+        "its numbered tests, from the sources in the npm package `@confluentinc/kafka-javascript`. The original is\n  \
+         built from the same sources. These tests run against Apache Kafka 4.3.1, for share groups.",
+    ),
+    (
+        "librdkafka-consumer",
+        "the same tests with consumers in the new group protocol (`group.protocol=consumer`, KIP-848).",
+    ),
+    ("librdkafka-2.12", "the tests of an older release, from the npm package `node-rdkafka`."),
+    ("rust-rdkafka", "the tests of the crate `rdkafka`, with the feature `dynamic-linking`."),
+    ("confluent-kafka-go", "the tests of its package `kafka`, with the tag `dynamic`."),
+    ("node-rdkafka", "its end-to-end tests; the original is built from the sources in its package."),
+    (
+        "librdkafka-brokers",
+        "the tests of `librdkafka` that need a broker, with the original library, on three nodes.",
+    ),
+    (
+        "kgo",
+        "all tests of franz-go's package `kgo`, with 50,000 records in place of 500,000, on three nodes.",
+    ),
+    ("sarama", "its functional tests with Toxiproxy, on three nodes in place of five."),
+    ("kafka-go", "the tests of the root package of segmentio's client, on one node."),
+];
 
+const METHOD: &str = "
 The original of the bindings for Rust and Go is the library in confluent-kafka's wheel. `LD_LIBRARY_PATH` selects the
-library. In the suites for libraries each test runs against Apache Kafka 4.1 with three nodes or against the mock cluster.
+library. In the suites for libraries each test runs against a cluster of three nodes or against the mock cluster; the cluster is
+Apache Kafka 4.1 where the list above names no other version.
 
-The last four suites compare brokers: the original is Apache Kafka 4.3.1, and ours is `ottla broker`. The tests of Go's clients have
-their addresses as constants, which are replaced by those of the running cluster; nothing else of a suite is changed.
+The suites `librdkafka-brokers`, `kgo`, `sarama` and `kafka-go` compare brokers: the original is Apache Kafka 4.3.1, and ours is
+`ottla broker`. The tests of `sarama` and `kafka-go` have their addresses as constants, which are replaced by those of the running
+cluster; no other source of a suite is changed.
 
 Each test runs in a process of its own. A test that fails beside others runs a second time alone.
 ";
@@ -274,6 +300,15 @@ mod tests {
         assert!(text.contains("| 0002 | failed | `a / 'b'` | its cause |"), "{text}");
         assert!(text.contains("| 0003 | crashed | `a / 'b'` | not explained |"), "{text}");
         assert!(text.contains("| 0006 | failed | `a / 'b'` |\n") && !text.contains("| 0001 |"), "{text}");
+    }
+
+    /// The document described a suite without results.
+    #[test]
+    fn only_suites_with_results_are_described() {
+        let suite = |name: &str| Table { suite: name.to_owned(), version: "1".to_owned(), rows: Vec::new() };
+        let text = markdown(&[suite("librdkafka"), suite("kgo")], &Reasons::parse(""));
+        assert!(text.contains("\n- `librdkafka`: its ") && text.contains("\n- `kgo`: all "), "{text}");
+        assert!(!text.contains("\n- `librdkafka-consumer`: ") && !text.contains("\n- `sarama`: "), "{text}");
     }
 
     #[test]
