@@ -1,5 +1,4 @@
-//! `cargo xtask compat`: generates the documents from the table of properties and from the C interface's
-//! sources.
+//! `cargo xtask compat`: generates documents from the tables of the client and the broker, and from the C interface's sources.
 //!
 //! The tests that compare them do the writing, so that this command depends on no client.
 

@@ -20,14 +20,15 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [--quick] [FILTER]   formatting, lints, tidy, licences, every test, the interop tests
-      --quick               without what starts a JVM: Apache Kafka's broker and tools; at most 5 minutes
+  test [--quick] [FILTER]   format, tidy, lints, documentation, licences, every test, the interop tests, the packages, the report card
+      --quick               without documentation, packages, report card and the tests that need a JVM; at most 5 minutes
       FILTER                only tests whose name contains it, or the interop test file of that name
   tidy                      the house rules alone
       --words [CRATE]       lists the sentences that break the rules for words: of client, capi, docs, ...
       --counts              prints the numbers in the form of xtask/src/tidy/baseline.txt, for merges that move code
       --lower               lowers the numbers in xtask/src/tidy/baseline.txt to the counted ones
-  compat                    generates docs/CONFIGURATION.md and COMPAT.md from the table of properties
+  compat                    generates COMPAT.md and docs/CONFIGURATION.md, BROKER.md, METRICS.md, STATISTICS.md and
+                            statistics-schema.json from the tables in the code
   install --prefix DIR      librdkafka's libraries, headers and pkg-config files on Ottla (docs/ABI.md)
       --profile NAME        of cargo (default release)
   dist                      tarball, Debian packages, container image, bills of materials and checksums, each used once
