@@ -17,7 +17,16 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) const DEB_LIB: &str = "usr/lib/x86_64-linux-gnu/ottla";
 const DEB_INCLUDE: &str = "usr/include/ottla";
 
-const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "COMPAT.md", "LICENSE-APACHE", "LICENSE-MIT"];
+/// The documents of the tarball beside those in `docs`. Links of one lead to others.
+const DOCUMENTS: &[&str] = &[
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "COMPAT.md",
+    "CONTRIBUTING.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+];
 
 /// The files of the tarball. Its `rdkafka.pc` work wherever it is unpacked.
 pub(crate) fn tarball(artefacts: &Artefacts) -> Result<Tree, Failure> {
@@ -33,17 +42,21 @@ pub(crate) fn tarball(artefacts: &Artefacts) -> Result<Tree, Failure> {
     }
     completions(&mut tree, "share", ["zsh/site-functions", "fish/vendor_completions.d"], artefacts)?;
     tree.file("share/doc/ottla/ottla.service", packaging("ottla.service")?);
-    for document in DOCUMENTS {
-        tree.file(&format!("share/doc/ottla/{document}"), read(&workspace_root().join(document))?);
-    }
-    for document in fs_names("docs", "md")? {
-        tree.file(
-            &format!("share/doc/ottla/docs/{document}"),
-            read(&workspace_root().join("docs").join(&document))?,
-        );
+    for document in tarball_documents()? {
+        tree.file(&format!("share/doc/ottla/{document}"), read(&workspace_root().join(&document))?);
     }
     tree.file("share/doc/ottla/THIRD-PARTY.txt", artefacts.bytes("THIRD-PARTY.txt")?);
     Ok(tree)
+}
+
+/// The documents of the tarball: their paths in the workspace, which are those below `share/doc/ottla`.
+fn tarball_documents() -> Result<Vec<String>, Failure> {
+    let mut documents: Vec<String> = DOCUMENTS.iter().map(|&document| document.to_owned()).collect();
+    for extension in ["md", "json"] {
+        let names = fs_names("docs", extension)?;
+        documents.extend(names.iter().map(|name| format!("docs/{name}")));
+    }
+    Ok(documents)
 }
 
 /// The debug information of the programs and libraries, for `/usr/lib/debug`.
@@ -242,4 +255,34 @@ fn fs_names(dir: &str, extension: &str) -> Result<Vec<String>, Failure> {
     let files = files(&workspace_root().join(dir), extension)?;
     let names = files.iter().filter(|file| fs::metadata(file).is_ok_and(|meta| meta.is_file()));
     Ok(names.filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_in_the_documents_of_the_tarball_lead_to_its_files() {
+        let documents = tarball_documents().unwrap();
+        for document in documents.iter().filter(|document| document.ends_with(".md")) {
+            let text = fs::read_to_string(workspace_root().join(document)).unwrap();
+            let in_docs = document.starts_with("docs/");
+            let mut is_code = false;
+            for line in text.lines() {
+                is_code ^= line.starts_with("```");
+                for (at, _) in line.match_indices("](").filter(|_| !is_code) {
+                    let target = line[at + 2..].split([')', '#']).next().unwrap_or_default();
+                    if target.is_empty() || target.contains("://") {
+                        continue;
+                    }
+                    let path = match target.strip_prefix("../") {
+                        Some(up) if in_docs => up.to_owned(),
+                        None if in_docs => format!("docs/{target}"),
+                        _ => target.to_owned(),
+                    };
+                    assert!(documents.contains(&path), "{document}: the tarball has no {path}");
+                }
+            }
+        }
+    }
 }
