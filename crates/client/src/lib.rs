@@ -9,9 +9,10 @@
 //!   Admin, commit ---- commands ---> group, cluster
 //! ```
 //!
-//! Records are encoded in the thread that sends them and decoded in the thread that polls them; the engine moves
-//! finished batches only. It needs no runtime from the application: every call exists for async code, which may run
-//! on any executor that polls futures, and for plain threads.
+//! Records are encoded in the thread that sends them and decoded in the thread that polls them. The engine moves
+//! batches; one more thread compresses large ones, once there are any. The application needs no runtime: async calls run
+//! on any executor that polls futures. The calls that send, flush, poll, commit and end transactions also exist for plain
+//! threads, with names that end with `_blocking`. Those of [`Admin`] do not.
 
 // ARCHITECTURE.md, "The layers of each crate", lists the layers.
 mod admin;
