@@ -177,9 +177,7 @@ impl Consumer {
     pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
         self.reader.begin();
         let step = self.reader.step_within(timeout).await?;
-        if let ReadStep::Event(event) = &step {
-            self.note_event(event);
-        }
+        self.note_step(&step);
         self.reader.show(step)
     }
 
@@ -188,9 +186,7 @@ impl Consumer {
     pub fn try_next_record(&mut self) -> Result<Option<PolledRecord<'_>>, Error> {
         self.reader.begin();
         let step = self.reader.step()?;
-        if let ReadStep::Event(event) = &step {
-            self.note_event(event);
-        }
+        self.note_step(&step);
         self.reader.show(step)
     }
 
@@ -209,9 +205,7 @@ impl Consumer {
     ) -> Result<Option<PolledRecords>, Error> {
         self.reader.begin();
         let step = self.reader.step()?;
-        if let ReadStep::Event(event) = &step {
-            self.note_event(event);
-        }
+        self.note_step(&step);
         self.reader.show_many(step, max, take)
     }
 
@@ -227,9 +221,7 @@ impl Consumer {
     ) -> Result<Option<PolledHeld>, Error> {
         self.reader.begin();
         let step = self.reader.step()?;
-        if let ReadStep::Event(event) = &step {
-            self.note_event(event);
-        }
+        self.note_step(&step);
         self.reader.hold_many(step, max, take)
     }
 
@@ -238,10 +230,16 @@ impl Consumer {
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
         self.reader.begin();
         let step = self.reader.step_blocking(timeout)?;
-        if let ReadStep::Event(event) = &step {
+        self.note_step(&step);
+        self.reader.show(step)
+    }
+
+    /// Passes an event to the application's listener.
+    #[inline]
+    fn note_step(&mut self, step: &ReadStep) {
+        if let ReadStep::Event(event) = step {
             self.note_event(event);
         }
-        self.reader.show(step)
     }
 }
 
