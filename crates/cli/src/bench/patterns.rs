@@ -288,12 +288,7 @@ fn round(
         if now > handled {
             (handled, moved) = (now, Instant::now());
         } else if moved.elapsed() > SILENCE_MAX || processor.is_stopped() {
-            processor.stop();
-            processor.join()?;
-            return Err(Failure::failed(format!(
-                "{}: received only {handled} of {count} messages",
-                mode.name()
-            )));
+            return Err(stop_silent(processor, mode, handled, count));
         }
     }
     let mut measured = phase.end(handled, 0);
@@ -312,4 +307,13 @@ fn round(
         )));
     }
     Ok(measured)
+}
+
+/// Stops a processor that receives no messages any more. Returns the reason.
+fn stop_silent(processor: Processor, mode: Mode, handled: u64, count: u64) -> Failure {
+    processor.stop();
+    match processor.join() {
+        Ok(()) => Failure::failed(format!("{}: received only {handled} of {count} messages", mode.name())),
+        Err(error) => error.into(),
+    }
 }

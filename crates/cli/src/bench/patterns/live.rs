@@ -9,7 +9,7 @@ use ottla_parallel::Mode;
 use serde_json::json;
 
 use super::totals::{Totals, WorkerTotals, now_ns, start};
-use super::{Args, SILENCE_MAX, WRITE_WITHIN};
+use super::{Args, SILENCE_MAX, WRITE_WITHIN, stop_silent};
 use crate::bench::TOPIC_WITHIN;
 use crate::bench::measure::{Phase, percentiles_us, report, rounded};
 use crate::bench::new_group;
@@ -97,12 +97,7 @@ fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) 
         if now > handled || count == 0 {
             (handled, moved) = (now, Instant::now());
         } else if moved.elapsed() > SILENCE_MAX || processor.is_stopped() {
-            processor.stop();
-            processor.join()?;
-            return Err(Failure::failed(format!(
-                "{}: received only {handled} of {count} messages",
-                mode.name()
-            )));
+            return Err(stop_silent(processor, mode, handled, count));
         }
     }
     let caught_up = ended_at.map_or(Duration::ZERO, |at| at.elapsed());
