@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::NEVER;
 use crate::error::Error;
-use crate::group::coordinator::{GROUP, TRANSACTION, find_coordinator};
+use crate::group::coordinator::{GROUP, TRANSACTION, find_coordinator, is_wrong_coordinator};
 use crate::net::connection::Connection;
 use crate::timer::wire_ms;
 
@@ -340,15 +340,7 @@ pub(super) async fn each<K, T, F: Future<Output = T>>(things: &[K], ask: impl Fn
 
 /// The code, if it means that another broker is the coordinator or that this one is not ready.
 pub(super) fn wrong_coordinator(codes: impl IntoIterator<Item = ErrorCode>) -> Option<ErrorCode> {
-    codes.into_iter().find(|code| {
-        matches!(
-            code,
-            ErrorCode::NotCoordinator
-                | ErrorCode::CoordinatorNotAvailable
-                | ErrorCode::CoordinatorLoadInProgress
-                | ErrorCode::UnstableOffsetCommit
-        )
-    })
+    codes.into_iter().find(|code| is_wrong_coordinator(*code))
 }
 
 /// The code, if it means that another broker is the controller.

@@ -12,7 +12,7 @@ use ottla_protocol::messages::offset_fetch::{
 };
 
 use super::commands::CommittedEach;
-use super::coordinator::Coordinator;
+use super::coordinator::{Coordinator, is_wrong_coordinator};
 use crate::config::Isolation;
 use crate::error::Error;
 use crate::types::{OffsetAndMetadata, TopicPartition};
@@ -148,16 +148,8 @@ fn first_error(response: &OffsetFetchResponse) -> Option<ErrorCode> {
 /// The first error code that concerns the whole group; brokers before Kafka 0.11 return it for each partition. Offsets of a
 /// transaction that is being completed are stable soon.
 fn error_of_group(response: &OffsetFetchResponse) -> Option<ErrorCode> {
-    let is_of_group = |code: &ErrorCode| {
-        matches!(
-            code,
-            ErrorCode::NotCoordinator
-                | ErrorCode::CoordinatorNotAvailable
-                | ErrorCode::CoordinatorLoadInProgress
-                | ErrorCode::UnstableOffsetCommit
-        )
-    };
-    let of_partitions = errors_of_partitions(response).map(|(_, _, code)| code).filter(is_of_group);
+    let of_partitions = errors_of_partitions(response).map(|(_, _, code)| code);
+    let of_partitions = of_partitions.filter(|code| is_wrong_coordinator(*code));
     errors_of_groups(response).chain(of_partitions).find(|code| *code != ErrorCode::None)
 }
 

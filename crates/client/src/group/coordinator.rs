@@ -24,6 +24,17 @@ pub(crate) const GROUP: i8 = 0;
 /// The key type of transactions in FindCoordinator.
 pub(crate) const TRANSACTION: i8 = 1;
 
+/// Returns `true` for a code that means that another broker is the coordinator or that this one is not ready.
+pub(crate) fn is_wrong_coordinator(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::NotCoordinator
+            | ErrorCode::CoordinatorNotAvailable
+            | ErrorCode::CoordinatorLoadInProgress
+            | ErrorCode::UnstableOffsetCommit
+    )
+}
+
 /// Returns the node that coordinates `key`.
 pub(crate) async fn find_coordinator(cluster: &Cluster, key_type: i8, key: &str) -> Result<i32, Error> {
     let request = |version: i16| {
