@@ -166,10 +166,10 @@ fn configuration() -> String {
         "# Configuration\n\n\
          Made by `cargo xtask compat` from the table in `crates/client/src/config/table/mod.rs`; do not edit.\n\n\
          Properties are set by name with `Config::set`, with `-X name=value` on the command line, or in a file of\n\
-         `name=value` lines. A name may be librdkafka's or Java's. Those of topics may stand in a `TopicConfig`; in a\n\
+         `name=value` lines. A name may be librdkafka's or Java's. Those of topics may be in a `TopicConfig`; in a\n\
          client's configuration they are the default of its topics. `Config::default` has the defaults below;\n\
          where librdkafka's differ, `Config::librdkafka` has them.\n\n\
-         What an entry's *effect* says:\n\n\
+         The *effect* of an entry:\n\n\
          - no word: it does what the text says, and a test shows it;\n\
          - *accepted*: it is checked, kept and read back, and nothing needs to change;\n\
          - *refused*: only its default may be set.\n",

@@ -37,7 +37,7 @@ pub(crate) const SECTIONS: &[Section] = &[
         name: "client",
         text: "The object itself: one client, whatever it produces and consumes.",
         fields: &[
-            ("name", Text, "The client: its `client.id`, and a number that tells clients of one id apart."),
+            ("name", Text, "The client: its `client.id`, and a number that distinguishes clients of one id."),
             ("client_id", Text, "`client.id`."),
             ("type", Text, "`consumer` once something was fetched, `producer` before."),
             ("ts", Gauge, "The client's own clock, microseconds; it starts with the client and never jumps."),
@@ -140,7 +140,7 @@ pub(crate) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "window",
-        text: "What was measured within one interval; with the next, all of it begins anew.",
+        text: "The values measured within one interval. Each interval begins without values.",
         fields: &[
             ("min", Gauge, "The smallest value."),
             ("max", Gauge, "The largest value."),
@@ -155,7 +155,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             ("p99_99", Gauge, "99.99 % are not above it."),
             ("outofrange", Gauge, "Values too large for the histogram, which count nowhere else."),
             ("hdrsize", Gauge, "Bytes of the histogram; 0 before its first value."),
-            ("cnt", Gauge, "How many values there were."),
+            ("cnt", Gauge, "The number of values."),
         ],
     },
     Section {
@@ -190,8 +190,8 @@ pub(crate) const SECTIONS: &[Section] = &[
             ("partition", Gauge, "Its number."),
             ("broker", Gauge, "The broker it is produced to and fetched from."),
             ("leader", Gauge, "Its leader; -1 if it has none."),
-            ("desired", Flag, "Whether it was fetched."),
-            ("unknown", Flag, "Whether metadata does not know it."),
+            ("desired", Flag, "`true` if it was fetched."),
+            ("unknown", Flag, "`true` if the metadata does not contain it."),
             ("msgq_cnt", Gauge, "Records that no request has carried and that are still being batched."),
             ("msgq_bytes", Gauge, "Their bytes, uncompressed."),
             ("xmit_msgq_cnt", Gauge, "Records in finished batches that wait to be sent, or sent again."),
@@ -212,8 +212,8 @@ pub(crate) const SECTIONS: &[Section] = &[
             ("committed_offset", Gauge, "The last committed offset."),
             ("committed_leader_epoch", Gauge, "Always -1."),
             ("eof_offset", Gauge, "The offset at which the end was reached last."),
-            ("lo_offset", Gauge, "The first offset there is, as of the last fetch."),
-            ("hi_offset", Gauge, "The high watermark, as of the last fetch."),
+            ("lo_offset", Gauge, "The first offset of the log at the last fetch."),
+            ("hi_offset", Gauge, "The high watermark at the last fetch."),
             ("ls_offset", Gauge, "The last stable offset in the last fetch response."),
             (
                 "consumer_lag",
@@ -262,23 +262,23 @@ pub(crate) const SECTIONS: &[Section] = &[
             (
                 "idemp_state",
                 Text,
-                "Where the producer stands with its id: `Init`, `RequestPID`, `WaitPID`, `Assigned`, `FatalError`.",
+                "The state of the producer's id: `Init`, `RequestPID`, `WaitPID`, `Assigned`, `FatalError`.",
             ),
             ("idemp_stateage", Gauge, "Milliseconds since that changed."),
             (
                 "txn_state",
                 Text,
-                "Where the transaction stands: `Init` (until, or before the next, `init_transactions`), `Ready`, `InTransaction`, `BeginCommit`, `CommittingTransaction`, `AbortingTransaction`, `AbortableError`, `FatalError`.",
+                "The state of the transaction: `Init` (before `init_transactions`), `Ready`, `InTransaction`, `BeginCommit`, `CommittingTransaction`, `AbortingTransaction`, `AbortableError`, `FatalError`.",
             ),
             ("txn_stateage", Gauge, "Milliseconds since that changed."),
-            ("txn_may_enq", Flag, "Whether a transaction takes records."),
+            ("txn_may_enq", Flag, "`true` if a transaction takes records."),
             ("producer_id", Gauge, "The producer id; -1 if there is none."),
             (
                 "producer_epoch",
                 Gauge,
                 "Its epoch; -1 if there is none. Outside transactions each partition has its own, and this is the highest.",
             ),
-            ("epoch_cnt", Counter, "How many ids and epochs there were."),
+            ("epoch_cnt", Counter, "The number of ids and epochs so far."),
         ],
     },
     Section {

@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("The time for which resolved addresses are kept.")
         .accepted("names are resolved for each attempt to connect, and never cached"),
     Property::choice("broker.address.family", &["any", "v4", "v6"], "any")
-        .text("Which of a broker's addresses are used.")
+        .text("The addresses of a broker that are used.")
         .effective(
             "the_socket_is_as_configured",
             choice!(net.address_family, [("any", AddressFamily::Any), ("v4", AddressFamily::V4), ("v6", AddressFamily::V6)]),
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Property] = &[
         ),
     Property::int("api.version.fallback.ms", 0, 604_800_000, "0")
         .medium()
-        .text("How long the client uses `broker.version.fallback` for a broker that did not report its versions, before it requests them again; 0 requests them each time.")
+        .text("The time for which the client uses `broker.version.fallback` for a broker that did not report its versions, before it requests them again; 0 requests them each time.")
         .effective(
             "a_broker_that_hangs_up_when_asked_for_its_versions_is_taken_for_an_old_one",
             millis!(net.version_fallback_for),

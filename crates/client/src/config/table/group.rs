@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Property] = &[
         .librdkafka("range,roundrobin")
         .consumer()
         .medium()
-        .text("How a group's partitions are shared out, by preference. The group uses one that all its members have, so the default joins groups of Java's client and of librdkafka; partitions are kept across rebalances only if all that are named are cooperative.")
+        .text("The assignors for a group's partitions, by preference. The group uses one that all its members have, so the default joins groups of Java's client and of librdkafka; partitions are kept across rebalances only if all that are named are cooperative.")
         .effective(
             "a_group_uses_the_assignor_that_its_members_prefer",
             Access {
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("max.poll.interval.ms", 1, 86_400_000, "300000")
         .consumer()
         .high()
-        .text("How long the application may take between two polls before its member leaves the group, and how long a rebalance waits for it.")
+        .text("The time that the application may take between two polls before its member leaves the group, and that a rebalance waits for it.")
         .effective("requests_carry_what_the_properties_say", millis!(max_poll_interval)),
     Property::bool("enable.auto.commit", "true")
         .consumer()

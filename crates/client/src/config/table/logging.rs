@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("The interval of the statistics (docs/STATISTICS.md). With 0 there are none, and the client counts only if a broker subscribes to its metrics.")
         .effective("the_numbers_under_load_agree_with_each_other_and_with_the_broker", millis!(statistics_interval)),
     Property::int("enabled_events", 0, 2_147_483_647, "0")
-        .text("Which events the C interface's queues carry: `rd_kafka_conf_set_events`.")
+        .text("The events that the C interface's queues carry: `rd_kafka_conf_set_events`.")
         .by_method("events_carry_reports_records_and_headers"),
     Property::bool("enable.random.seed", "true")
         .text("If `true`, librdkafka seeds the C library's random numbers.")

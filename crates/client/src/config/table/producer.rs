@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Property] = &[
         .alias(&["compression.type"])
         .producer()
         .medium()
-        .text("How batches are compressed: lz4 and zstd cost little, gzip much.")
+        .text("The codec of batches: lz4 and zstd cost little, gzip much.")
         .effective(
             "requests_carry_what_the_properties_say",
             Access {

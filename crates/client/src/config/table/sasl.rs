@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::choice("sasl.mechanism", MECHANISMS, "GSSAPI")
         .alias(&["sasl.mechanisms"])
         .high()
-        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI (Kerberos). GSSAPI needs the system's library `libgssapi_krb5.so.2` (Debian's package `libgssapi-krb5-2`) or Heimdal's `libgssapi.so.3`, which are loaded when a client is created.")
+        .text("The mechanism of authentication: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI (Kerberos). GSSAPI needs the system's library `libgssapi_krb5.so.2` (Debian's package `libgssapi-krb5-2`) or Heimdal's `libgssapi.so.3`, which are loaded when a client is created.")
         .effective(
             LOGINS,
             Access {
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::choice("sasl.oauthbearer.grant.type", &["client_credentials", JWT_BEARER], "client_credentials")
-        .text("How the client proves to the token endpoint who it is: with its id and secret, or with an assertion (RFC 7523).")
+        .text("The proof of the client's identity for the token endpoint: its id and secret, or an assertion (RFC 7523).")
         .effective(ASSERTIONS, choice!(security.sasl.oauthbearer.grant, [("client_credentials", OauthGrant::ClientCredentials), (JWT_BEARER, OauthGrant::JwtBearer)])),
     Property::choice("sasl.oauthbearer.assertion.algorithm", &["RS256", "ES256"], "RS256")
         .text("The signature algorithm of assertions.")

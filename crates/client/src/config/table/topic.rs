@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Property] = &[
     .topic()
     .producer()
     .high()
-    .text("How partitions are chosen for records that name none: at random, or by a hash of the key (consistent is CRC32, murmur2 Java's, fnv1a Sarama's). Those that end in random keep records without a key together for a while; murmur2_random, also called murmur2_sticky, is what Java's client does.")
+    .text("The choice of a partition for records that name none: at random, or by a hash of the key (consistent is CRC32, murmur2 Java's, fnv1a Sarama's). Those that end in random keep records without a key together for a while; murmur2_random, also called murmur2_sticky, is what Java's client does.")
     .effective(
         "partitioners_agree_with_librdkafka_and_java",
         Access {
@@ -195,7 +195,7 @@ pub(super) const ROWS: &[Property] = &[
         .topic()
         .consumer()
         .high()
-        .text("How often that happens; unset, `auto.commit.interval.ms` of the client decides.")
+        .text("The interval of these commits; unset, it is `auto.commit.interval.ms` of the client.")
         .effective(
             "partitions_that_are_started_commit_as_their_topic_says",
             Access {
@@ -223,7 +223,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("offset.store.sync.interval.ms", -1, 86_400_000, "-1")
         .topic()
         .consumer()
-        .text("How often the files of offsets are synced; 0 after every write, -1 never.")
+        .text("The interval at which the files of offsets are synced; 0 is after every write, -1 never.")
         .effective(
             "offsets_in_files_outlive_the_consumer",
             Access {
