@@ -104,7 +104,6 @@ impl OpenChunk {
 
     /// Moves to the next batch that has records for the application. Returns `false` when the chunk is fully read.
     pub(super) fn advance(&mut self, reading: &ReadContext) -> Result<bool, Error> {
-        self.from_set = self.chunk.records.clone();
         self.set = None;
         let Some(set) = self.next_set(reading)? else { return Ok(false) };
         let mut mark = Mark::default();
@@ -211,6 +210,9 @@ impl OpenChunk {
             let keep = |block| reading.budget.hold(block);
             let set = Records::of_batch_in(&bytes, config.decompressed_max_bytes, keep)
                 .map_err(|error| broken(&error))?;
+            // The rest of the chunk may begin here. The skipped batches before must not be read again: the filter has passed the
+            // transactions that they belong to.
+            self.from_set = chunk.records.clone();
             chunk.records.advance(bytes.len());
             chunk.progress.set_epoch(header.partition_leader_epoch);
             let count = i64::from(header.record_count).min(header.last_offset() - chunk.from + 1) as u64;
@@ -231,6 +233,8 @@ pub(super) fn corrupt(at: &TopicPartition, offset: i64, error: &dyn ToString) ->
 
 #[cfg(test)]
 mod tests {
+    use ottla_wire::{BatchBuilder, Seal, batch};
+
     use super::*;
     use crate::fetch::aborted::AbortedTransactions;
 
@@ -253,6 +257,53 @@ mod tests {
         let progress = Arc::new(PartitionProgress::new(TopicPartition::new("orders", 0)));
         progress.begin_at(offset);
         progress
+    }
+
+    /// A batch of one record, with the key of a transaction marker that aborts.
+    fn batch_at(base_offset: i64, seal: &Seal) -> Vec<u8> {
+        let mut builder = BatchBuilder::new();
+        builder.push(0, Some(&[0, 0, 0, 0]), Some(b"value"), &[]);
+        let mut bytes = builder.seal(seal).expect("no codec").to_bytes().to_vec();
+        batch::set_base_offset(&mut bytes, base_offset);
+        bytes
+    }
+
+    fn read_committed() -> ReadContext {
+        let mut config = Config::new("a");
+        config.isolation_level = Isolation::ReadCommitted;
+        let observer = Observer::new(&config, 1);
+        ReadContext { config: Arc::new(config), budget: Budget::new(1 << 20, Arc::default()), observer }
+    }
+
+    /// The rest of the chunk began with the aborted batch, whose transaction the filter had passed: its record was returned.
+    #[test]
+    fn a_partition_that_is_paused_while_a_batch_is_opened_returns_no_aborted_record() {
+        let progress = started_at(0);
+        let transactional =
+            Seal { producer_id: 7, producer_epoch: 0, transactional: true, ..Seal::default() };
+        let aborted = batch_at(0, &transactional);
+        let mut marker = batch_at(1, &transactional);
+        batch::set_control(&mut marker);
+        let committed = batch_at(2, &Seal::default());
+        let mut opened = OpenChunk::new(Chunk {
+            progress: progress.clone(),
+            generation: progress.generation(),
+            from: 0,
+            next: 3,
+            high_watermark: 3,
+            node: 1,
+            records: Bytes::from([aborted, marker, committed].concat()),
+            count: 3,
+            aborted: AbortedTransactions::new(vec![(0, 7)]),
+        });
+        let reading = read_committed();
+        // The application pauses the partition before the record of the batch that was opened is returned.
+        for time in ["at first", "after the pause"] {
+            assert!(opened.advance(&reading).expect("sound batches"), "{time}");
+            let (set, _) = opened.set.as_ref().expect("an open batch");
+            assert_eq!(set.header().base_offset, 2, "{time}");
+            opened = OpenChunk::new(opened.into_rest());
+        }
     }
 
     /// The position that a poll set during a seek was taken for that of the seek's records: the ones before it were skipped.
