@@ -11,6 +11,8 @@ mod harness;
 #[cfg(test)]
 mod model;
 mod response;
+#[cfg(test)]
+mod retries;
 pub(super) mod source;
 #[cfg(test)]
 mod tests;

@@ -273,7 +273,11 @@ impl FetchCore {
         }
         let preferred = answer.preferred_read_replica;
         if preferred >= 0 && preferred != node && answer.error_code == ErrorCode::None {
-            cursor.replica = Some((preferred, now + self.settings.metadata_max_age));
+            if view.knows_node(preferred) {
+                cursor.replica = Some((preferred, now + self.settings.metadata_max_age));
+            } else {
+                self.on_unknown_replica(cursor, preferred, now);
+            }
             return false;
         }
         let ends = Ends {
@@ -305,6 +309,15 @@ impl FetchCore {
             }
         }
         with_records
+    }
+
+    /// The leader prefers a replica that the metadata does not have. Without fresh metadata, the partition would get no records until
+    /// `metadata.max.age.ms`. The leader is fetched from meanwhile, after a pause: it answers without records as long as it prefers a
+    /// replica.
+    fn on_unknown_replica(&mut self, cursor: &mut Cursor, preferred: i32, now: Instant) {
+        tracing::debug!(at = %cursor.progress.at, preferred, "the metadata does not have the preferred replica");
+        self.actions.push_back(Action::RefreshMetadata);
+        self.settings.block_from_second(cursor, now);
     }
 
     fn on_outcome(
