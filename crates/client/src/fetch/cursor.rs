@@ -247,6 +247,8 @@ impl Cursor {
             ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId
             | ErrorCode::InconsistentTopicId => return AnswerOutcome::Retry { refresh: true },
+            // The broker has no code for its failure, which may pass: Java's client and librdkafka fetch again.
+            ErrorCode::UnknownServerError => return AnswerOutcome::Retry { refresh: false },
             code if code.is_retriable() => {
                 // The leader that does not know its high watermark may not be the leader any more.
                 let refresh = code.needs_metadata_refresh() || code == ErrorCode::OffsetNotAvailable;

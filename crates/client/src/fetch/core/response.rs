@@ -457,6 +457,11 @@ impl FetchCore {
                 cursor.position = Position::Unresolved(start);
                 cursor.blocked_until = Some(now + self.settings.retry_backoff);
             }
+            // The broker has no code for its failure, which may pass.
+            Err(error) if error.broker_code() == Some(ErrorCode::UnknownServerError) => {
+                cursor.position = Position::Unresolved(start);
+                self.settings.block(cursor, now);
+            }
             // The application gets the error; the certificate or password may be corrected meanwhile.
             Err(error) if error.is_security() => {
                 cursor.position = Position::Unresolved(start);

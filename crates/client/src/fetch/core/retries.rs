@@ -2,6 +2,7 @@
 //! runtime, no clock.
 
 use super::harness::*;
+use super::tests::take_questions;
 use super::*;
 
 const SESSION: i32 = 77;
@@ -44,4 +45,52 @@ fn a_preferred_replica_that_is_unknown_causes_fresh_metadata_and_fetches_from_th
     harness.update();
     let fetches = harness.fetches();
     assert!(fetches.iter().any(|spec| spec.node == UNKNOWN && named(spec) == [(0, 0)]), "{fetches:?}");
+}
+
+/// The partition stopped until a seek. The broker may recover.
+#[test]
+fn an_unknown_server_error_of_a_fetch_is_repeated_after_growing_pauses() {
+    let mut harness = Harness::new(&[at(7)]);
+    let mut spec = harness.one_fetch();
+    let mut pauses = Vec::new();
+    for _ in 0..3 {
+        harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::UnknownServerError)]));
+        assert!(harness.poll_all().is_empty(), "the application gets no error");
+        let failed_at = harness.now;
+        harness.update();
+        assert!(harness.fetches().iter().all(|spec| named(spec).is_empty()), "a pause comes first");
+        spec = loop {
+            harness.now = harness.core.wake_at().expect("the end of the pause");
+            harness.update();
+            let mut fetches = harness.fetches();
+            fetches.retain(|spec| !named(spec).is_empty());
+            if let Some(spec) = fetches.pop() {
+                break spec;
+            }
+        };
+        assert_eq!(named(&spec), [(0, 7)]);
+        pauses.push(harness.now - failed_at);
+    }
+    assert!(pauses.is_sorted_by(|before, after| before < after), "{pauses:?}");
+    harness.answer(&spec, response(SESSION, vec![records(0, 7, 3)]));
+    assert_eq!(harness.poll_offsets(), [(0, 7, 10)]);
+}
+
+/// The partition stopped until a seek.
+#[test]
+fn a_start_is_requested_again_after_an_unknown_server_error() {
+    let mut harness = Harness::new(&[StartAt::Beginning]);
+    harness.update();
+    let code = ErrorCode::UnknownServerError;
+    let refused = Error::Broker { what: "offsets".into(), code };
+    let questions = take_questions(&mut harness);
+    assert_eq!(questions.len(), 1);
+    let answers =
+        questions.into_iter().map(|(cursor, start)| (cursor, start, Err(refused.clone()))).collect();
+    harness.answer_offsets(answers);
+    assert!(harness.poll_all().is_empty(), "the application gets no error");
+    harness.update();
+    assert!(take_questions(&mut harness).is_empty(), "a pause comes first");
+    harness.pass(Duration::from_secs(2));
+    assert_eq!(take_questions(&mut harness).len(), 1);
 }
