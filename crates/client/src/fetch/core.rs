@@ -80,6 +80,8 @@ pub(super) struct FetchCore {
     questions: BTreeMap<i32, Vec<(CursorRef, StartAt)>>,
     /// Cursors of this round that wait for their topic's metadata.
     unknown_topics: BTreeMap<Arc<str>, Vec<(CursorRef, StartAt)>>,
+    /// The last request for metadata because a partition had no leader.
+    leader_requested_at: Option<Instant>,
     wake_at: Option<Instant>,
     /// Rotates the partitions of full requests, because brokers fill a response in their order.
     rotation: usize,
@@ -115,6 +117,7 @@ impl FetchCore {
             candidates: VecDeque::new(),
             questions: BTreeMap::new(),
             unknown_topics: BTreeMap::new(),
+            leader_requested_at: None,
             wake_at: None,
             rotation: 0,
         }
@@ -305,9 +308,10 @@ impl FetchCore {
         let Some(LeaderInfo { leader, leader_epoch, topic_id }) = view.leader_info(&cursor.progress.at)
         else {
             self.actions.push_back(Action::WantTopic(cursor.progress.at.topic.clone()));
-            self.actions.push_back(Action::RefreshMetadata);
+            self.request_leader(cursor, now);
             return None;
         };
+        cursor.leader_requests = 0;
         if !cursor.is_in_topic(topic_id) {
             self.on_topic_created_again(cursor, offset, now, view);
             return None;
@@ -346,15 +350,34 @@ impl FetchCore {
             let what = format!("offsets of topic `{topic}` partition {partition}");
             let error = Error::Broker { what, code: ErrorCode::LeaderNotAvailable };
             cursor.last_error = Some(StallReason::of(&error));
-            self.actions.push_back(Action::RefreshMetadata);
-            return self.block_until(cursor, now + self.settings.retry_backoff);
+            return self.request_leader(cursor, now);
         }
+        cursor.leader_requests = 0;
         cursor.position = Position::Resolving(start);
         let question = (CursorRef::of(cursor), start);
         match leader.filter(|_| known) {
             Some(leader) => self.questions.entry(leader).or_default().push(question),
             None => self.unknown_topics.entry(topic.clone()).or_default().push(question),
         }
+    }
+
+    /// Requests metadata for a partition without a leader: at once, and again after pauses that grow. Each response wakes the fetcher,
+    /// so that a request per check would follow each response. The cursor is not blocked: it is fetched once there is a leader.
+    fn request_leader(&mut self, cursor: &mut Cursor, now: Instant) {
+        let pause = match cursor.leader_requests {
+            0 => Duration::ZERO,
+            requests => self.settings.leader_pause(requests - 1),
+        };
+        // A request for another partition brings the metadata of this one as well.
+        let due = self.leader_requested_at.map_or(now, |at| at + pause);
+        if due > now {
+            self.timers.insert((due, cursor.slot));
+            return;
+        }
+        self.leader_requested_at = Some(now);
+        self.timers.insert((now + self.settings.leader_pause(cursor.leader_requests), cursor.slot));
+        cursor.leader_requests = cursor.leader_requests.saturating_add(1);
+        self.actions.push_back(Action::RefreshMetadata);
     }
 
     /// Blocks a cursor that is being checked.

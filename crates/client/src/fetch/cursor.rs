@@ -60,6 +60,8 @@ pub(crate) struct Cursor {
     pub(crate) blocked_until: Option<Instant>,
     /// Failed fetches in a row.
     pub(crate) failures: u32,
+    /// Requests for metadata since the partition had a leader.
+    pub(crate) leader_requests: u32,
     /// The generation of the progress to which the position belongs. If the application has begun another generation,
     /// nothing is fetched before the next seek.
     pub(crate) generation: u64,
@@ -124,6 +126,7 @@ impl Cursor {
             touched: false,
             blocked_until: None,
             failures: 0,
+            leader_requests: 0,
             generation: 0,
             end_reported: NONE_REPORTED,
             last_error: None,

@@ -150,6 +150,7 @@ pub(in crate::fetch) struct FetchSettings {
     pub(super) fetch_wait_max: Duration,
     pub(super) fetch_error_backoff: Option<Duration>,
     pub(super) retry_backoff: Duration,
+    pub(super) retry_backoff_max: Duration,
     /// The time for which a preferred replica counts.
     pub(super) metadata_max_age: Duration,
     pub(super) decompressed_max_bytes: usize,
@@ -170,6 +171,7 @@ impl FetchSettings {
             fetch_wait_max: config.fetch_wait_max,
             fetch_error_backoff: config.fetch_error_backoff,
             retry_backoff: config.retry_backoff,
+            retry_backoff_max: config.retry_backoff_max,
             metadata_max_age: config.metadata_max_age,
             decompressed_max_bytes: config.decompressed_max_bytes,
             isolation: config.isolation_level,
@@ -185,6 +187,13 @@ impl FetchSettings {
             Some(set) => set.max(PAUSE_MIN),
             None => self.retry_backoff.saturating_mul(2 << failures.min(5)).min(PAUSE_MAX),
         }
+    }
+
+    /// The pause after a request for a partition's leader that follows this many others: `retry.backoff.ms`, which doubles each time up
+    /// to `retry.backoff.max.ms` (KIP-580).
+    pub(super) fn leader_pause(&self, requests: u32) -> Duration {
+        let doubled = self.retry_backoff.saturating_mul(1 << requests.min(10));
+        doubled.min(self.retry_backoff_max.max(self.retry_backoff)).max(PAUSE_MIN)
     }
 
     /// Blocks the cursor for the pause after its failures.

@@ -94,3 +94,32 @@ fn a_start_is_requested_again_after_an_unknown_server_error() {
     harness.pass(Duration::from_secs(2));
     assert_eq!(take_questions(&mut harness).len(), 1);
 }
+
+/// Each response woke the fetcher, which requested metadata again: ten times a second.
+#[test]
+fn a_partition_without_a_leader_causes_requests_for_metadata_after_growing_pauses() {
+    for start in [at(0), StartAt::Beginning] {
+        let mut harness = Harness::new(&[start]);
+        harness.facts.leaders.clear();
+        harness.update();
+        let mut requests = refreshes(&mut harness);
+        assert_eq!(requests, 1, "the first one comes at once");
+        let begin = harness.now;
+        while harness.now < begin + Duration::from_secs(10) {
+            // Metadata without a leader arrives.
+            harness.table.touch_all();
+            harness.pass(Duration::from_millis(20));
+            requests += refreshes(&mut harness);
+        }
+        assert!((8..=15).contains(&requests), "{requests} requests in ten seconds");
+        harness.move_leader(0, TWO, 6);
+        harness.update();
+        let is_to_leader = |action: &Action| {
+            matches!(
+                action,
+                Action::Fetch(FetchSpec { node: TWO, .. }) | Action::ListOffsets { leader: TWO, .. }
+            )
+        };
+        assert!(harness.sent.iter().any(is_to_leader), "the leader is used at once: {:?}", harness.sent);
+    }
+}
