@@ -373,6 +373,28 @@ fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
     assert!(matches!(seats.seat("b").events[events], Event::Lost(_)), "{:?}", seats.seat("b").events);
 }
 
+/// The member waited for a poll that begins after its LeaveGroup request, and the poll for its records.
+#[test]
+fn a_poll_that_begins_while_the_member_leaves_brings_it_back() {
+    let broker = broker("orders", 2);
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &[("max.poll.interval.ms", "1500")]), &["orders"]);
+    seats.settle("it owns all", 2);
+    broker.cluster().intercept(ApiKey::LeaveGroup, None, 1, Fault::AnswerAfter(Duration::from_secs(2)));
+    let consumer = seats.seat("a").consumer.as_mut().expect("a consumer");
+    let deadline = Instant::now() + PATIENCE;
+    while !consumer.control().has_unseen_loss() {
+        assert!(Instant::now() < deadline, "the member does not notice that it is late");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let late = consumer.poll_blocking(PATIENCE);
+    assert!(matches!(late, Err(Error::PollIntervalExceeded { max_ms: 1500 })), "{late:?}");
+    let lost = consumer.poll_blocking(PATIENCE);
+    assert!(matches!(lost, Ok(Some(Polled::Event(Event::Lost(_))))), "{lost:?}");
+    let assigned = consumer.poll_blocking(PATIENCE);
+    assert!(matches!(assigned, Ok(Some(Polled::Event(Event::Assigned(_))))), "{assigned:?}");
+}
+
 /// The coordinator would accept the commit, because the member is in the current generation and only the members know
 /// the owner of a partition. The client must refuse it.
 #[test]

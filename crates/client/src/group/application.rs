@@ -220,11 +220,11 @@ impl Application {
         self.shared.inbox.push(Item::Error(error));
     }
 
-    /// Waits until it polls again.
+    /// Waits until it polls again, or has begun a poll that waits.
     pub(super) async fn comes_back(&mut self) {
         let count = self.shared.polls.count();
         let pause = self.config().retry_backoff;
-        while self.shared.polls.count() == count {
+        while !self.shared.polls.has_polled_since(count) {
             tokio::time::sleep(pause).await;
         }
         self.last_poll = LastPoll::new(&self.shared.polls, Instant::now());

@@ -50,6 +50,13 @@ impl PollActivity {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Returns `true` if the application has polled since `count` was read. A poll that waits counts: it may have begun before, and
+    /// may wait for what the caller does next.
+    pub(crate) fn has_polled_since(&self, count: u64) -> bool {
+        let now = self.count();
+        now != count || now % 2 == 1
+    }
+
     /// Microseconds since the consumer was created, at least 1.
     fn now_us(&self) -> u64 {
         (self.began.elapsed().as_micros() as u64).max(1)
@@ -117,5 +124,19 @@ mod tests {
         drop(waiting);
         assert_eq!(last.age(&polls, at(101)).as_secs(), 0);
         assert_eq!(last.age(&polls, at(103)).as_secs(), 2);
+    }
+
+    /// The member waited for the next poll, and the poll for the member's records.
+    #[test]
+    fn a_poll_that_waits_already_counts_as_a_poll() {
+        let polls = PollActivity::new(Instant::now());
+        assert!(!polls.has_polled_since(polls.count()));
+        let waiting = polls.wait();
+        assert!(polls.has_polled_since(polls.count()));
+        drop(waiting);
+        let count = polls.count();
+        assert!(!polls.has_polled_since(count), "the application may do anything but poll");
+        polls.pass();
+        assert!(polls.has_polled_since(count));
     }
 }
