@@ -142,6 +142,27 @@ fn a_static_member_comes_back_to_its_partitions() {
     seats.drive("the second has its partitions", |seats| seats.owned_by("c") == had);
 }
 
+/// The coordinator keeps the assignment when a static leader returns (KIP-814). The leader then watched no topic, and no other member
+/// does.
+#[test]
+fn a_static_leader_that_returns_notices_that_a_topic_grows() {
+    let broker = broker("orders", 2);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    let named = |name: &str| member(&broker, &[("group.instance.id", name), ("session.timeout.ms", "20000")]);
+    let mut seats = Seats::default();
+    // The first member leads the group.
+    seats.join("a", named("one"), &["orders"]);
+    seats.settle("one owns all", 2);
+    seats.join("b", named("two"), &["orders"]);
+    seats.settle("two share", 2);
+    let had = seats.owned_by("a");
+    seats.leave("a");
+    seats.join("a", named("one"), &["orders"]);
+    seats.drive("back where it was", |seats| seats.owned_by("a") == had);
+    block_on(admin.create_partitions("orders", 4)).expect("created");
+    seats.settle("both get a new partition", 4);
+}
+
 #[test]
 fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
     let broker = broker("orders-eu", 2);

@@ -78,7 +78,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// The topics for which the leader computed the group's assignment.
+/// The topics of the group's assignment, which its leader watches.
 #[derive(Default)]
 struct AssignedTopics {
     topics: Topics,
@@ -167,9 +167,7 @@ impl Member {
         let began = Instant::now();
         self.heartbeat = None;
         let joined = self.join(&topics).await?;
-        let leads = joined.leader == joined.member_id;
-        let (assignments, assigned_topics) =
-            if leads && !joined.skip_assignment { self.assign(&joined).await? } else { Default::default() };
+        let (assignments, assigned_topics) = self.lead(&joined).await?;
         let assigned = self.sync(&joined, assignments).await?;
         let heartbeat = Rc::new(HeartbeatTask::start(self.shared.clone()));
         self.heartbeat = Some(heartbeat.clone());
@@ -315,6 +313,21 @@ impl Member {
         }
     }
 
+    /// The leader's assignment of the group, and the topics that it watches. A static leader that returns keeps the assignment
+    /// (KIP-814), and watches the topics as well: no other member does.
+    async fn lead(
+        &self,
+        joined: &JoinGroupResponse,
+    ) -> Result<(Vec<SyncGroupRequestAssignment>, AssignedTopics), Error> {
+        if joined.leader != joined.member_id {
+            return Ok((Vec::new(), AssignedTopics::default()));
+        }
+        if joined.skip_assignment {
+            return Ok((Vec::new(), self.topics_of(&members_of(joined)?).await?));
+        }
+        self.assign(joined).await
+    }
+
     /// Computes the assignment of the group.
     async fn assign(
         &self,
@@ -327,12 +340,9 @@ impl Member {
             address: "the group's coordinator".into(),
             reason: format!("chose assignor `{name}`, which this member did not offer"),
         })?;
-        let mut members: BTreeMap<String, GroupMember> = BTreeMap::new();
-        for member in &joined.members {
-            members.insert(member.member_id.clone(), decode_member(member)?);
-        }
-        let topics = self.describe(&members).await?;
-        let mut assignment = assignor.assign(&topics, &members);
+        let members = members_of(joined)?;
+        let assigned = self.topics_of(&members).await?;
+        let mut assignment = assignor.assign(&assigned.topics, &members);
         for (member, partitions) in &assignment {
             self.shared.cluster.observer.log.debug(Context::Assignor, "ASSIGN", || {
                 let names: Vec<String> = partitions.iter().map(ToString::to_string).collect();
@@ -343,9 +353,15 @@ impl Member {
             let partitions = assignment.remove(&id).unwrap_or_default();
             Ok(SyncGroupRequestAssignment { assignment: encode_assignment(&partitions)?, member_id: id })
         };
-        let uses_racks = members.values().any(|member| member.rack.is_some());
         let assignments = members.into_keys().map(of_member).collect::<Result<_, Error>>()?;
-        Ok((assignments, AssignedTopics { topics, uses_racks }))
+        Ok((assignments, assigned))
+    }
+
+    /// The topics of all members, as the metadata describes them now.
+    async fn topics_of(&self, members: &BTreeMap<String, GroupMember>) -> Result<AssignedTopics, Error> {
+        let topics = self.describe(members).await?;
+        let uses_racks = members.values().any(|member| member.rack.is_some());
+        Ok(AssignedTopics { topics, uses_racks })
     }
 
     /// The partitions of all subscribed topics. A topic that does not exist has no partitions yet, and one that is missing for a moment
@@ -504,6 +520,11 @@ pub(super) async fn leave_as(
     };
     let timeout = coordinator.request_timeout();
     coordinator.call_once(LEAVE_GROUP_VERSION_MAX, timeout, request).await.map(|_| ())
+}
+
+/// The members in the response to the group's leader.
+fn members_of(joined: &JoinGroupResponse) -> Result<BTreeMap<String, GroupMember>, Error> {
+    joined.members.iter().map(|member| Ok((member.member_id.clone(), decode_member(member)?))).collect()
 }
 
 /// Returns `true` if one of the topics is known and exists.
