@@ -525,6 +525,23 @@ fn a_member_of_the_new_protocol_that_is_refused_its_offsets_joins_again() {
     }
 }
 
+/// The member joined again each time that the lookup of its offsets failed, and with it the whole group.
+#[test]
+fn a_member_whose_offsets_are_unstable_looks_them_up_again_in_its_generation() {
+    let broker = broker("orders", 2);
+    // About four attempts belong to one lookup.
+    let unstable = Fault::Fail(ErrorCode::UnstableOffsetCommit);
+    broker.cluster().intercept(ApiKey::OffsetFetch, None, 10, unstable);
+    let own = [("socket.timeout.ms", "1000"), ("session.timeout.ms", "20000")];
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &own), &["orders"]);
+    seats.settle("it owns all", 2);
+    let a = seats.seat("a");
+    let metadata = block_on(a.consumer.as_ref().expect("a consumer").group_metadata()).expect("a member");
+    assert_eq!(metadata.generation, 1);
+    assert!(a.errors.is_empty(), "{:?}", a.errors);
+}
+
 #[test]
 fn a_group_survives_the_move_of_its_coordinator() {
     let broker = broker("orders", 4);

@@ -76,13 +76,14 @@ impl Application {
         self.subscription.clone()
     }
 
-    /// Assigns partitions from their committed offsets, unless the member is lost meanwhile. With `always` the event comes even
-    /// without partitions.
+    /// Assigns partitions from their committed offsets, unless the member is lost meanwhile, or `is_over` completes before the
+    /// offsets are found. With `always` the event comes even without partitions.
     pub(super) async fn take(
         &mut self,
         partitions: Vec<TopicPartition>,
         always: bool,
         is_lost: impl Fn() -> bool,
+        is_over: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         self.shared.note_assignment();
         if !partitions.is_empty() {
@@ -101,7 +102,11 @@ impl Application {
         }
         if !partitions.is_empty() {
             self.shared.step(MembershipStep::Taking);
-            let committed = committed_to_start(&self.shared, partitions.clone()).await?;
+            let committed = tokio::select! {
+                biased;
+                committed = committed_to_start(&self.shared, partitions.clone()) => committed?,
+                () = is_over => return Ok(()),
+            };
             if is_lost() {
                 return Ok(());
             }

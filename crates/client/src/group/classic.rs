@@ -40,6 +40,9 @@ const LEAVE_GROUP_VERSION_MAX: i16 = 5;
 const PROTOCOL_TYPE: &str = "consumer";
 /// The pause after the coordinator refused the member, or after a member sent malformed metadata.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// The time that a lookup of committed offsets has after the generation's end. Most lookups take less, and the application then
+/// gets the assignment before its revocation.
+const LOOKUP_AFTER_END_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Member {
     shared: Rc<Shared>,
@@ -107,9 +110,7 @@ impl Member {
                 }
                 // A failure of TLS or SASL is not the group's: the member keeps its id and its partitions.
                 Err(Stop::Failed(error)) if error.may_pass() => {
-                    if self.coordinator().is_ok_and(|coordinator| coordinator.must_report(&error)) {
-                        self.shared.inbox.push(Item::Error(error.clone()));
-                    }
+                    self.report_lasting(&error);
                     tracing::debug!(%error, "joining the group again");
                     tokio::time::sleep(self.config().retry_backoff).await;
                 }
@@ -172,7 +173,7 @@ impl Member {
         let heartbeat = Rc::new(HeartbeatTask::start(self.shared.clone()));
         self.heartbeat = Some(heartbeat.clone());
 
-        if let Some(left) = self.reconcile(assigned, joined.generation_id).await? {
+        if let Some(left) = self.reconcile(assigned, joined.generation_id, &heartbeat).await? {
             return Ok(left);
         }
         self.shared.cluster.observer.rebalanced(began.elapsed());
@@ -256,6 +257,7 @@ impl Member {
         &mut self,
         assigned: Vec<TopicPartition>,
         generation: i32,
+        heartbeat: &HeartbeatTask,
     ) -> Result<Option<Left>, Error> {
         let owned = self.shared.owned();
         let all = if self.is_cooperative() { owned.clone() } else { self.shared.owned_and_assigned() };
@@ -268,8 +270,51 @@ impl Member {
         }
         // librdkafka's applications get each assignment in this protocol, also one that adds nothing.
         let always = !self.is_cooperative() || self.config().rebalance == Rebalance::Application;
-        self.application.take(new, always, || false).await?;
-        Ok(lets_go.then_some(Left::Rejoin))
+        let left = self.take(new, always, lets_go, heartbeat).await?;
+        Ok(left.or_else(|| lets_go.then_some(Left::Rejoin)))
+    }
+
+    /// Takes new partitions. A failed lookup of their committed offsets is repeated in this generation: the next one would need it as
+    /// well, and the other members would have to join again. A member that `rejoins` anyway does not wait for the offsets. Returns the
+    /// reason to leave the generation, if there is one.
+    async fn take(
+        &mut self,
+        new: Vec<TopicPartition>,
+        always: bool,
+        rejoins: bool,
+        heartbeat: &HeartbeatTask,
+    ) -> Result<Option<Left>, Error> {
+        let mut failures = 0;
+        while heartbeat.end().is_none() || failures == 0 {
+            // The other members must not wait for a lookup that may not succeed.
+            let is_over = async {
+                heartbeat.wait_for_end().await;
+                tokio::time::sleep(LOOKUP_AFTER_END_MAX).await;
+            };
+            let Err(error) = self.application.take(new.clone(), always, || false, is_over).await else {
+                return Ok(None);
+            };
+            if rejoins || !error.may_pass() {
+                return Err(error);
+            }
+            self.report_lasting(&error);
+            tracing::debug!(%error, "looking up the committed offsets again");
+            let pause = self.shared.cluster.backoff(failures);
+            failures += 1;
+            match tokio::time::timeout(pause, self.application.wants_or_is_late()).await {
+                Ok(Ok(())) => return Ok(Some(Left::Rejoin)),
+                Ok(Err(Late)) => return Ok(Some(Left::Late)),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reports an error that does not pass by itself, once until the coordinator answers again.
+    fn report_lasting(&self, error: &Error) {
+        if self.coordinator().is_ok_and(|coordinator| coordinator.must_report(error)) {
+            self.shared.inbox.push(Item::Error(error.clone()));
+        }
     }
 
     async fn join(&mut self, topics: &[Arc<str>]) -> Result<JoinGroupResponse, Stop> {

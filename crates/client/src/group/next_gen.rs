@@ -232,7 +232,7 @@ impl Member {
             _ => owned.is_empty() && new.is_empty() && is_first,
         };
         let state = self.state.clone();
-        self.application.take(new, always, || state.lost.get()).await?;
+        self.application.take(new, always, || state.lost.get(), std::future::pending()).await?;
         if self.state.lost.get() {
             return Ok(Ok(()));
         }
