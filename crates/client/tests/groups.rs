@@ -10,7 +10,7 @@ use ottla_broker::{ApiKey, Broker, BrokerThread, Fault, FaultRule};
 use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
 use ottla_client::{
     Admin, Config, Consumer, Error, ErrorCode, Event, GroupHabits, NewTopic, Polled, Producer, Record,
-    TopicPartition,
+    StartAt, TopicPartition,
 };
 
 use crate::seats::{PATIENCE, Seats, block_on};
@@ -444,6 +444,35 @@ fn a_commit_of_a_partition_that_was_given_away_is_refused() {
     let committed = block_on(consumer(&mut seats, "a").committed(&[kept.clone(), given.clone()]));
     let expected = BTreeMap::from([(kept.clone(), 5), (given.clone(), 7)]);
     assert_eq!(committed.expect("an answer"), expected);
+}
+
+/// The close ended the commit before its request was sent.
+#[test]
+fn a_commit_that_nothing_waits_for_is_finished_by_the_close_that_follows() {
+    let broker = broker("orders", 1);
+    produce(&broker, "orders", 1, 10);
+    let at = TopicPartition::new("orders", 0);
+    let config = || member(&broker, &[("enable.auto.commit", "false")]);
+    let committed = || {
+        let consumer = Consumer::new(config()).expect("a consumer");
+        block_on(consumer.committed(std::slice::from_ref(&at))).expect("an answer").get(&at).copied()
+    };
+    // The commit needs the coordinator, which is not known yet.
+    broker.cluster().intercept(ApiKey::FindCoordinator, None, 1, Fault::Delay(Duration::from_millis(200)));
+    let mut alone = Consumer::new(config()).expect("a consumer");
+    block_on(alone.assign(&[(at.clone(), StartAt::Beginning)])).expect("assigned");
+    drop(alone.begin_commit(Some(&[(at.clone(), 3.into())])));
+    alone.close_blocking(PATIENCE).expect("closed");
+    assert_eq!(committed(), Some(3));
+
+    let mut seats = Seats::default();
+    seats.join("a", config(), &["orders"]);
+    seats.settle("it owns all", 1);
+    let consumer = seats.seat("a").consumer.as_mut().expect("a consumer");
+    consumer.store_offset(&at, 5).expect("its own");
+    drop(consumer.begin_commit(None));
+    seats.leave("a");
+    assert_eq!(committed(), Some(5));
 }
 
 #[test]

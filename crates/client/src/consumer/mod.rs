@@ -149,10 +149,10 @@ impl Consumer {
         self.control.subscribe(topics).await
     }
 
-    /// Commits processed offsets if `enable.auto.commit` is on, gives up all partitions and leaves the group, within
-    /// `timeout`. A static member (`group.instance.id`) does not leave: it stays a member until its session times out.
-    /// Under [`Rebalance::Application`](crate::Rebalance::Application), it returns at once: the application gives up its
-    /// partitions after the next poll's [`Event::Revoked`].
+    /// Finishes the commits that were begun before, commits processed offsets if `enable.auto.commit` is on, gives up all
+    /// partitions and leaves the group, within `timeout`. A static member (`group.instance.id`) does not leave: it stays a member
+    /// until its session times out. Under [`Rebalance::Application`](crate::Rebalance::Application), it returns at once: the
+    /// application gives up its partitions after the next poll's [`Event::Revoked`].
     ///
     /// # Errors
     /// The error of the commit; the partitions are given up nevertheless.
@@ -229,7 +229,8 @@ impl Consumer {
         }
     }
 
-    /// Commits processed offsets if `enable.auto.commit` is on, leaves the group, and stops, within `timeout`.
+    /// Finishes the commits that were begun before, commits processed offsets if `enable.auto.commit` is on, leaves the group, and
+    /// stops, within `timeout`.
     pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
         let closing = self.control.close(timeout);

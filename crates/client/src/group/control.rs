@@ -13,7 +13,7 @@ use super::commands::{AssignmentChange, CommitScope, CommittedEach, ConsumerComm
 use super::commit::fetch_committed_each;
 use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
-use super::{Shared, commit, commit_done, commit_unasked, leave, standalone_partitions};
+use super::{Shared, commit, commit_unasked, leave, standalone_partitions};
 use crate::config::Rebalance;
 use crate::error::Error;
 use crate::fetch::core::CursorRef;
@@ -27,11 +27,12 @@ use crate::watchdog::cause::StallReason;
 const LOOKUP_PAUSE: Duration = Duration::from_millis(100);
 const LOOKUP_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Performs a command of the application.
+/// Performs a command of the application. Its commits are among `commits`, which end before the consumer leaves the group.
 pub(super) async fn on_control(
     shared: &Rc<Shared>,
     membership: &mut Option<Membership>,
     tasks: &mut JoinSet<()>,
+    commits: &mut JoinSet<()>,
     command: ConsumerCommand,
 ) {
     let log =
@@ -62,7 +63,7 @@ pub(super) async fn on_control(
             });
         }
         ConsumerCommand::Unsubscribe(leaving_for, timeout, done) => {
-            let _ = done.send(unsubscribe(shared, membership, leaving_for, timeout).await);
+            let _ = done.send(unsubscribe(shared, membership, commits, leaving_for, timeout).await);
         }
         ConsumerCommand::Seek(at, to, done) => {
             log(&|| format!("seek: {at} to {to:?}"));
@@ -73,12 +74,9 @@ pub(super) async fn on_control(
             log(&|| format!("{verb}: {} partition(s)", partitions.len()));
             set_all_paused(shared, &partitions, paused);
         }
-        ConsumerCommand::Commit(done) => {
-            let shared = shared.clone();
-            reply_later(tasks, done, async move { commit_done(&shared).await });
-        }
+        ConsumerCommand::Commit(done) => commit_processed(shared, commits, done),
         ConsumerCommand::CommitOffsets(scope, offsets, done) => {
-            commit_given(shared, membership.is_some().then_some(scope), tasks, offsets, done);
+            commit_given(shared, membership.is_some().then_some(scope), commits, offsets, done);
         }
         ConsumerCommand::GroupMetadata(done) => {
             let _ = done.send(group_metadata(shared, membership.is_some()));
@@ -149,11 +147,22 @@ async fn committed_each(shared: &Shared, partitions: Vec<TopicPartition>) -> Res
     Ok(committed)
 }
 
+/// Commits the processed offsets that are not committed yet. They are read at once: the next command may give their partitions up
+/// before the task runs.
+fn commit_processed(
+    shared: &Rc<Shared>,
+    commits: &mut JoinSet<()>,
+    done: oneshot::Sender<Result<(), Error>>,
+) {
+    let (shared, offsets) = (shared.clone(), shared.uncommitted());
+    reply_later(commits, done, async move { commit(&shared, &offsets).await });
+}
+
 /// Commits the offsets that the application names. A consumer without a group membership (no `scope`) may commit any partition.
 fn commit_given(
     shared: &Rc<Shared>,
     scope: Option<CommitScope>,
-    tasks: &mut JoinSet<()>,
+    commits: &mut JoinSet<()>,
     offsets: BTreeMap<TopicPartition, OffsetAndMetadata>,
     done: oneshot::Sender<Result<(), Error>>,
 ) {
@@ -162,9 +171,7 @@ fn commit_given(
         return;
     }
     let shared = shared.clone();
-    tasks.spawn_local(async move {
-        let _ = done.send(commit(&shared, &offsets).await);
-    });
+    reply_later(commits, done, async move { commit(&shared, &offsets).await });
 }
 
 /// Changes the assignment as the application requests it.
@@ -224,6 +231,7 @@ fn subscribe(shared: &Rc<Shared>, membership: &mut Option<Membership>, subscript
 async fn unsubscribe(
     shared: &Rc<Shared>,
     membership: &mut Option<Membership>,
+    commits: &mut JoinSet<()>,
     leaving_for: LeavingFor,
     timeout: Duration,
 ) -> Result<(), Error> {
@@ -235,7 +243,7 @@ async fn unsubscribe(
             Ok(())
         }
         _ => {
-            let left = leave(shared, membership.take(), leaving_for, timeout).await;
+            let left = leave(shared, membership.take(), commits, leaving_for, timeout).await;
             shared.replace_assignment(&[]);
             left
         }

@@ -404,7 +404,7 @@ pub(crate) async fn run(
         commit_refusals: CommitRefusals::default(),
         commit_order: tokio::sync::Mutex::default(),
     });
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut commits) = (JoinSet::new(), JoinSet::new());
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     cluster.observer.consumes();
     tasks.spawn_local(watch::run(shared.clone()));
@@ -423,14 +423,19 @@ pub(crate) async fn run(
             biased;
             command = control.recv() => match command {
                 Some(ConsumerCommand::Close(timeout, done)) => {
-                    let _ = done.send(leave(&shared, membership.take(), LeavingFor::Close, timeout).await);
+                    let membership = membership.take();
+                    let left = leave(&shared, membership, &mut commits, LeavingFor::Close, timeout).await;
+                    let _ = done.send(left);
                     return;
                 }
-                Some(command) => on_control(&shared, &mut membership, &mut tasks, command).await,
+                Some(command) => {
+                    on_control(&shared, &mut membership, &mut tasks, &mut commits, command).await;
+                }
                 // The consumer was dropped without close: the session times out.
                 None => return,
             },
             Some(_) = tasks.join_next() => {}
+            Some(_) = commits.join_next() => {}
             () = tokio::time::sleep_until(commit_at), if cluster.config.enable_auto_commit && shared.can_commit() => {
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 if is_committing.replace(true) {
@@ -475,11 +480,6 @@ fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMe
     offsets
 }
 
-/// Commits the processed offsets that are not committed yet.
-async fn commit_done(shared: &Shared) -> Result<(), Error> {
-    commit(shared, &shared.uncommitted()).await
-}
-
 async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Result<(), Error> {
     let (in_files, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
         offsets.clone().into_iter().partition(|(at, _)| shared.files_of(at).is_some());
@@ -514,23 +514,24 @@ async fn commit_unasked(
     result
 }
 
-/// Commits processed offsets if automatic commits are on, and leaves the group. Each step may take half of the
-/// timeout.
+/// Finishes the commits that the application has requested, commits processed offsets if automatic commits are on, and leaves the
+/// group. The commits may take half of the timeout, and leaving the other half.
 async fn leave(
     shared: &Shared,
     membership: Option<Membership>,
+    commits: &mut JoinSet<()>,
     leaving_for: LeavingFor,
     timeout: Duration,
 ) -> Result<(), Error> {
     shared.unavailable.watch(None, &shared.cluster);
-    let mut result = Ok(());
-    if !automatic(shared, true).is_empty() {
-        let committing = tokio::time::timeout(timeout / 2, commit_automatically(shared, true)).await;
-        result = committing.unwrap_or_else(|_| {
-            let waited_ms = (timeout / 2).as_millis();
-            Err(Error::TimedOut { what: "the commit before leaving the group".into(), waited_ms })
-        });
-    }
+    let committing = async {
+        while commits.join_next().await.is_some() {}
+        commit_automatically(shared, true).await
+    };
+    let result = tokio::time::timeout(timeout / 2, committing).await.unwrap_or_else(|_| {
+        let waited_ms = (timeout / 2).as_millis();
+        Err(Error::TimedOut { what: "the commit before leaving the group".into(), waited_ms })
+    });
     let result = result.and(shared.sync_files());
     if let Some(membership) = membership {
         membership.leave(leaving_for, timeout / 2).await;
