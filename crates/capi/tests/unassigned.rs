@@ -99,6 +99,20 @@ fn a_known_partition_that_is_not_assigned_is_not_unknown() {
     assert_eq!((known, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
 }
 
+/// It had an empty assignment, and no positions. A simple consumer has positions in librdkafka as well.
+#[test]
+fn a_consumer_without_a_group_has_positions_and_no_assignment() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[]));
+    let mut assigned = null_mut();
+    assert_eq!(unsafe { rd_kafka_assignment(rk, &raw mut assigned) }, RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+    assert!(assigned.is_null());
+    let position = entry_of(c"orders", 5, |partitions| unsafe {
+        assert_eq!(rd_kafka_position(rk, partitions), OK);
+    });
+    assert_eq!(position, (OK, RD_KAFKA_OFFSET_INVALID));
+    unsafe { rd_kafka_destroy(rk) };
+}
+
 /// It was an unknown group.
 #[test]
 fn a_seek_of_a_producer_is_an_invalid_argument() {

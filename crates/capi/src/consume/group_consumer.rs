@@ -216,7 +216,10 @@ pub unsafe extern "C" fn rd_kafka_assignment(
             return RD_KAFKA_RESP_ERR_NO_ERROR;
         }
         drop(handle);
-        with(rk, FUNCTION, |_, consuming| {
+        with(rk, FUNCTION, |handle, consuming| {
+            if handle.config.group_id.is_none() {
+                return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+            }
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
             let assigned = consuming.assigned_offsets();
             *place = list_conversion::list(assigned.iter().map(|(at, offset)| (at, *offset)));

@@ -350,9 +350,6 @@ pub unsafe extern "C" fn rd_kafka_position(
     let Ok((handle, consuming)) = consumer(rk, FUNCTION) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
-    if handle.config.group_id.is_none() {
-        return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
-    }
     if partitions.is_null() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
