@@ -262,6 +262,16 @@ impl Options {
         Ok(options)
     }
 
+    /// `batch.size` of producers. A segment has room for each batch: the broker refuses others for good.
+    pub(crate) fn batch_size(&self) -> usize {
+        self.batch_bytes_max.min(self.segment_bytes / 2) as usize
+    }
+
+    /// The most bytes that a value has beyond its text, so that a segment has room for it.
+    pub(crate) fn value_padding_max(&self) -> usize {
+        self.padding_max.min(self.segment_bytes / 2) as usize
+    }
+
     pub(crate) fn codec(&self) -> Compression {
         Compression::ALL[self.compression as usize % Compression::ALL.len()]
     }

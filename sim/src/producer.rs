@@ -32,7 +32,7 @@ async fn run_incarnation(world: &World, id: u32, count: u32, crashes: bool, rng:
     config.compression_codec = options.codec();
     config.client_id = format!("producer-{id}");
     config.linger = (options.linger >= 0).then(|| ms(options.linger));
-    config.batch_size = options.batch_bytes_max as usize;
+    config.batch_size = options.batch_size();
     config.delivery_timeout = ms(options.delivery_timeout);
     let (client, mut tasks) = world.client(config, rng.u64(..)).expect("a sound configuration");
     let mut waiting = JoinSet::new();
@@ -43,7 +43,7 @@ async fn run_incarnation(world: &World, id: u32, count: u32, crashes: bool, rng:
         let number = next[slot as usize];
         let value = Value { producer: id, slot, number };
         next[slot as usize] += 1;
-        let text = value.text(rng.usize(0..=options.padding_max as usize));
+        let text = value.text(rng.usize(0..=options.value_padding_max()));
         let (topic, partition) = options.place(slot);
         let timestamp_ms = EPOCH_MS - AGE_MS + i64::from(n);
         let record = Record::to(topic).partition(partition).value(&text).timestamp_ms(timestamp_ms);

@@ -114,6 +114,7 @@ fn code_of(error: &AppendError) -> ErrorCode {
         | AppendError::MissingKey { .. }
         | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
         AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+        AppendError::ListTooLarge { .. } => ErrorCode::RecordListTooLarge,
         AppendError::InvalidTimestamp { .. } => ErrorCode::InvalidTimestamp,
         AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
         AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,

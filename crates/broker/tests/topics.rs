@@ -99,6 +99,21 @@ fn settings_of_a_topic_hold_across_a_restart() {
     assert_eq!(broker.cluster().offsets_of("orders", 0).expect("a partition").1, 20);
 }
 
+/// As in Apache Kafka. They were written, and made a segment that was larger than the setting.
+#[test]
+fn batches_above_segment_bytes_are_refused_as_a_list_that_is_too_large() {
+    let (disk, clock) = (MemStorage::forgetful(), Arc::new(AtomicI64::new(NOW_MS)));
+    let broker = on(&disk, &clock);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "orders", &[("segment.bytes", "1024")]), ErrorCode::None);
+    let refused = connection.produce("orders", -1, &batch(&[&[b'x'; 1024]], &Seal::default()));
+    let message = refused.error_message.unwrap_or_default();
+    assert_eq!(refused.error_code, ErrorCode::RecordListTooLarge, "{message}");
+    assert!(message.contains("orders-0") && message.contains("`segment.bytes`"), "{message}");
+    let stored = connection.produce("orders", -1, &batch(&[&[b'x'; 600]], &Seal::default()));
+    assert_eq!((stored.error_code, stored.base_offset), (ErrorCode::None, 0));
+}
+
 #[test]
 fn a_topic_that_is_created_anew_is_another_one() {
     let (disk, clock) = (MemStorage::forgetful(), Arc::new(AtomicI64::new(NOW_MS)));

@@ -97,6 +97,9 @@ fn every_acknowledged_record_is_there_once_and_in_order_after_each_kill() {
         "acks=all",
         "-X",
         "enable.idempotence=true",
+        // A batch fits into a segment also if the producer waited for the broker.
+        "-X",
+        "batch.size=100000",
     ]);
     let mut producer = command
         .stdin(Stdio::piped())

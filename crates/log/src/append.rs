@@ -92,6 +92,9 @@ impl Log {
                 duplicate: true,
             });
         }
+        if options.origin == Origin::Client {
+            self.check_fits_segment(batches.len())?;
+        }
         self.open_active()
             .and_then(|()| self.make_room(now_ms, batches.len(), &checked))
             .map_err(|source| self.append_failed(base_offset, source))?;
@@ -232,6 +235,16 @@ impl Log {
             }),
             Verdict::OutOfOrder { last } => Err(self.out_of_order(header, last)),
         }
+    }
+
+    /// As in Kafka (`UnifiedLog.append`), a segment has room for all batches of a client's append. Coordinators know no other way to
+    /// write their records, so theirs make a larger segment.
+    fn check_fits_segment(&self, bytes: usize) -> Result<(), AppendError> {
+        let max = self.config.segment_bytes;
+        if bytes as u64 <= u64::from(max) {
+            return Ok(());
+        }
+        Err(AppendError::ListTooLarge { dir: self.dir.to_string(), bytes, max })
     }
 
     /// Starts another segment if these batches do not belong into this one.

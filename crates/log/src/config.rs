@@ -8,8 +8,8 @@ use crate::producer_total::ProducerTotal;
 /// Settings of one log. Plain fields; [`LogConfig::default`] has Kafka's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogConfig {
-    /// `segment.bytes`: a segment is closed before it grows beyond this. At most `i32::MAX`, as positions in the index
-    /// have 31 bits. Default 1 GiB.
+    /// `segment.bytes`: a segment is closed before it grows beyond this, and an append of a client has at most so many bytes.
+    /// At most `i32::MAX`, as positions in the index have 31 bits. Default 1 GiB.
     pub segment_bytes: u32,
     /// `segment.ms`: a segment is closed when a batch comes this long after its first one. Default 7 days.
     pub segment_ms: i64,

@@ -245,7 +245,7 @@ pub enum AppendError {
         /// The numbers of the records in their batch, from 0; at most the first thousand.
         records: Vec<u32>,
     },
-    /// A batch is larger than `max.message.bytes`, or all batches together are larger than a segment.
+    /// A batch is larger than `max.message.bytes`, or all batches together are larger than any segment can be.
     #[error("log {dir}: {what} of {bytes} bytes, at most {max}")]
     TooLarge {
         /// The directory of the log that has the limit.
@@ -256,6 +256,16 @@ pub enum AppendError {
         bytes: usize,
         /// The limit.
         max: usize,
+    },
+    /// The batches of a client are together larger than `segment.bytes`.
+    #[error("log {dir}: batches of {bytes} bytes, at most {max} by the topic setting `segment.bytes`")]
+    ListTooLarge {
+        /// The directory of the log that has the limit.
+        dir: String,
+        /// The size of all batches.
+        bytes: usize,
+        /// The limit.
+        max: u32,
     },
     /// A timestamp is too far from the broker's clock.
     #[error("log {dir}: timestamp {timestamp} is outside of {earliest}..={latest}")]

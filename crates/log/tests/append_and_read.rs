@@ -273,6 +273,41 @@ fn offsets_are_found_by_time() {
     }
 }
 
+/// Apache Kafka refuses them too. They were written, and made a segment that was larger than its setting.
+#[test]
+fn the_batches_of_a_client_that_no_segment_has_room_for_are_refused() {
+    let (mut log, _) = open(&MemStorage::new(), &LogConfig { segment_bytes: 400, ..LogConfig::default() });
+    let one = batch(NOW, &[&[b'x'; 100]]);
+    let many = |count: usize| BytesMut::from(&one.repeat(count)[..]);
+    let max = 400 / one.len();
+    assert_eq!(max, 2);
+    let client = AppendOptions::default();
+    append(&mut log, b"before").expect("appended");
+    for bytes in [many(max + 1), batch(NOW, &[&[b'x'; 400]])] {
+        let refused = log.append(NOW, bytes.clone(), client).expect_err("too large");
+        assert!(matches!(refused, AppendError::ListTooLarge { max: 400, .. }), "{refused}");
+        assert!(refused.to_string().contains(&format!("{} bytes", bytes.len())), "{refused}");
+        assert!(refused.to_string().contains("`segment.bytes`") && !refused.is_retriable(), "{refused}");
+        assert_eq!(log.end_offset(), 1);
+    }
+    log.append(NOW, many(max), client).expect("a segment has room for two");
+    // A coordinator has no smaller batches to send.
+    let coordinator = AppendOptions { origin: Origin::Coordinator, ..client };
+    log.append(NOW, many(max + 1), coordinator).expect("appended");
+    assert_eq!((log.end_offset(), values(&mut log).len()), (6, 6));
+}
+
+/// The producer gets the offset of the batch, also if the setting was lowered after the first append.
+#[test]
+fn a_duplicate_is_no_append_that_needs_room() {
+    let (mut log, _) = open(&MemStorage::new(), &LogConfig::default());
+    let sent = || produced(7, 0, 0, 50);
+    log.append(NOW, sent(), AppendOptions::default()).expect("appended");
+    log.update_config(LogConfig { segment_bytes: 200, ..LogConfig::default() });
+    let again = log.append(NOW, sent(), AppendOptions::default()).expect("in the log");
+    assert!(again.duplicate && again.base_offset == 0);
+}
+
 #[test]
 fn segments_roll_by_size_by_time_and_when_an_index_is_full() {
     let starts = |disk: &MemStorage| -> Vec<String> { common::log_files(disk) };

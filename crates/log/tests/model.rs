@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use ottla_log::storage::mem::MemStorage;
-use ottla_log::{AppendOptions, Log, LogConfig, ReadError, ReadPlan};
+use ottla_log::{AppendError, AppendOptions, Log, LogConfig, ReadError, ReadPlan};
 use ottla_wire::{Batches, Compression, Records, Seal};
 
 use crate::common::{DIR, NOW, sealed};
@@ -32,7 +32,8 @@ impl Model {
 
 fn random_config(rng: &mut Rng) -> LogConfig {
     LogConfig {
-        segment_bytes: rng.u32(300..5000),
+        // Large batches fit into some segments only.
+        segment_bytes: if rng.bool() { rng.u32(300..5000) } else { rng.u32(5000..50_000) },
         segment_ms: if rng.bool() { rng.i64(1..2000) } else { i64::MAX },
         index_interval_bytes: rng.u32(0..500),
         segment_index_bytes: rng.u32(24..200),
@@ -46,6 +47,7 @@ fn random_config(rng: &mut Rng) -> LogConfig {
 fn append(log: &mut Log, model: &mut Model, rng: &mut Rng) {
     let mut buffer = bytes::BytesMut::new();
     let mut end = model.end();
+    let mut added = Vec::new();
     for _ in 0..if rng.u8(0..4) == 0 { rng.usize(1..4) } else { 1 } {
         let time = NOW + rng.i64(0..100_000);
         let len = if rng.u8(0..8) == 0 { 6000 } else { 40 };
@@ -56,7 +58,7 @@ fn append(log: &mut Log, model: &mut Model, rng: &mut Rng) {
         let slices: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         buffer.extend_from_slice(&sealed(time, &slices, &Seal { compression, ..Seal::default() }));
         let (batch, batch_end) = (end, end + values.len() as i64);
-        model.records.extend(values.into_iter().map(|value| Expected { batch, batch_end, time, value }));
+        added.extend(values.into_iter().map(|value| Expected { batch, batch_end, time, value }));
         end = batch_end;
     }
     let base = log.end_offset();
@@ -68,7 +70,14 @@ fn append(log: &mut Log, model: &mut Model, rng: &mut Rng) {
             .expect("sound");
         AppendOptions { check: ottla_log::Check::Trusted, ..AppendOptions::default() }
     };
-    let appended = log.append(NOW + 100_000, buffer, options).expect("appended");
+    let (bytes, max) = (buffer.len(), log.config().segment_bytes);
+    let result = log.append(NOW + 100_000, buffer, options);
+    if bytes > max as usize {
+        assert!(matches!(result, Err(AppendError::ListTooLarge { .. })), "{bytes} bytes, {max}: {result:?}");
+        return;
+    }
+    let appended = result.expect("appended");
+    model.records.extend(added);
     assert_eq!((appended.base_offset, appended.last_offset + 1), (base, model.end()));
 }
 

@@ -134,7 +134,7 @@ fn producer_config(world: &World, id: &str) -> Config {
     config.transaction_timeout = ms(options.transaction_timeout);
     config.compression_codec = options.codec();
     config.linger = (options.linger >= 0).then(|| ms(options.linger));
-    config.batch_size = options.batch_bytes_max as usize;
+    config.batch_size = options.batch_size();
     config
 }
 

@@ -67,7 +67,8 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("retention.ms", "Segments are deleted when their newest record is older; -1 keeps all."),
     (
         SEGMENT_BYTES,
-        "A segment is closed before it grows beyond this. Kafka's smallest value is 1 MiB, this broker's 1 KiB.",
+        "A segment is closed before it grows beyond this, and larger batches are refused. Kafka's smallest value is 1 MiB, this \
+         broker's 1 KiB.",
     ),
     ("segment.index.bytes", "A segment is closed when one of its indexes has so many bytes."),
     ("segment.ms", "A segment is closed after this time."),

@@ -8,6 +8,9 @@ use ottla_wire::{BatchBuilder, Seal};
 
 use super::*;
 
+/// Room for one batch of `append`, and not for two.
+const BATCH_BYTES: u32 = 100;
+
 fn append(log: &mut Log) {
     let mut batch = BatchBuilder::new();
     batch.push(0, None, Some(b"x"), &[]);
@@ -31,7 +34,7 @@ fn a_sync_of_a_deleted_partition_ends_quietly() {
 
 /// A partition with three old segments and an active one.
 fn partition_of_old_segments(storage: &MemStorage) -> Arc<Partition> {
-    let config = LogConfig { segment_bytes: 1, retention_ms: Some(1000), ..LogConfig::default() };
+    let config = LogConfig { segment_bytes: BATCH_BYTES, retention_ms: Some(1000), ..LogConfig::default() };
     let opened = Log::open(Arc::new(storage.clone()), "orders-0", config, 0);
     let (mut log, _) = opened.expect("opened");
     for _ in 0..4 {
@@ -108,7 +111,7 @@ fn a_sync_that_cannot_open_a_file_is_tried_again_after_a_pause() {
 #[test]
 fn a_sync_of_closed_segments_leaves_one_segment_to_scan() {
     let storage = Arc::new(MemStorage::new());
-    let config = LogConfig { segment_bytes: 1, ..LogConfig::default() };
+    let config = LogConfig { segment_bytes: BATCH_BYTES, ..LogConfig::default() };
     let (mut log, _) = Log::open(storage.clone(), "orders-0", config.clone(), 0).expect("opened");
     for _ in 0..4 {
         append(&mut log);
