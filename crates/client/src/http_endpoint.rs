@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ impl Page {
     }
 }
 
-/// The pages by path; `None` is answered with 404. Called for each request, on the endpoint's thread.
+/// The pages by path; `None` is answered with 404. Called for each request.
 type Pages = Arc<dyn Fn(&str) -> Option<Page> + Send + Sync>;
 
 /// Serves pages on a thread of its own until it is dropped.
@@ -82,12 +82,14 @@ pub struct HttpEndpoint {
 }
 
 impl HttpEndpoint {
-    /// Starts to serve GET and HEAD requests.
+    /// Starts to serve GET and HEAD requests. The pages are made on the endpoint's thread, except those at `slow_paths`: they are
+    /// made on another thread, one at a time, and delay no other page.
     ///
     /// # Errors
     /// The listener cannot be used, or no thread can be started.
     pub fn start(
         listener: TcpListener,
+        slow_paths: &'static [&'static str],
         pages: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
@@ -97,7 +99,7 @@ impl HttpEndpoint {
         let run = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = serve_pages(Arc::new(pages), listener) => {}
+                    () = serve_pages(Arc::new(pages), slow_paths, listener) => {}
                     _ = stopped => {}
                 }
             });
@@ -121,7 +123,7 @@ impl Drop for HttpEndpoint {
     }
 }
 
-async fn serve_pages(pages: Pages, listener: TcpListener) {
+async fn serve_pages(pages: Pages, slow_paths: &'static [&'static str], listener: TcpListener) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => Arc::new(listener),
         Err(error) => return tracing::error!(%error, "the HTTP endpoint cannot listen"),
@@ -131,11 +133,39 @@ async fn serve_pages(pages: Pages, listener: TcpListener) {
         async move { listener.accept().await.map(|(stream, _)| stream) }
     };
     let limits = HttpLimits { connections_max: CONNECTIONS_MAX, connection_within: Some(CONNECTION_WITHIN) };
+    let turns = Arc::new(Mutex::new(()));
     let answer = move |request: Request<Incoming>| {
-        let answer = answer(&request, |path| pages(path));
-        async move { answer }
+        let (pages, turns) = (pages.clone(), turns.clone());
+        async move {
+            let path = request.uri().path().to_owned();
+            if is_read(&request) && slow_paths.iter().any(|slow| *slow == path) {
+                let page = make_slowly(pages, path, turns).await;
+                return answer(&request, |_| page);
+            }
+            answer(&request, |path| pages(path))
+        }
     };
     serve_http(accept, limits, answer).await;
+}
+
+/// Makes a page on a thread that may block, after the earlier ones.
+#[expect(clippy::disallowed_methods, reason = "no simulation serves pages")]
+async fn make_slowly(pages: Pages, path: String, turns: Arc<Mutex<()>>) -> Option<Page> {
+    let turn = turns.lock_owned().await;
+    // The work owns the turn: it continues when the connection has ended.
+    let make = move || {
+        let page = pages(&path);
+        drop(turn);
+        page
+    };
+    tokio::task::spawn_blocking(make).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a page cannot be made");
+        Some(Page::text(500, "the page cannot be made\n"))
+    })
+}
+
+fn is_read<B>(request: &Request<B>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
 }
 
 /// The limits of [`serve_http`].
@@ -245,7 +275,7 @@ struct ServedConnection {
 }
 
 fn answer<B>(request: &Request<B>, pages: impl FnOnce(&str) -> Option<Page>) -> Response<Full<Bytes>> {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_read = is_read(request);
     let page = if is_read {
         pages(request.uri().path()).unwrap_or_else(|| Page::text(404, "there is no such page\n"))
     } else {
@@ -270,7 +300,8 @@ mod tests {
     fn a_connection_without_a_request_gives_its_place_to_the_next() {
         use std::io::{Read as _, Write as _};
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let endpoint = HttpEndpoint::start(listener, |_| Some(Page::text(200, "ready\n"))).expect("started");
+        let endpoint =
+            HttpEndpoint::start(listener, &[], |_| Some(Page::text(200, "ready\n"))).expect("started");
         let connect = || std::net::TcpStream::connect(endpoint.address()).expect("connected");
         let silent: Vec<_> = (0..3 * CONNECTIONS_MAX).map(|_| connect()).collect();
         let mut probe = connect();
@@ -280,6 +311,49 @@ mod tests {
         probe.read_to_string(&mut text).expect("an answer in time");
         assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("ready\n"), "{text}");
         drop(silent);
+    }
+
+    /// The thread that made the metrics of very many partitions answered the probes too, and they waited for it.
+    #[test]
+    fn a_slow_page_is_made_one_at_a_time_and_delays_no_other_page() {
+        use std::io::{Read as _, Write as _};
+        use std::net::TcpStream;
+        use std::sync::atomic::AtomicUsize;
+        use std::sync::mpsc;
+        let (begun, begins) = mpsc::channel();
+        let (finish, finishes) = mpsc::channel();
+        let (finishes, running) = (std::sync::Mutex::new(finishes), AtomicUsize::new(0));
+        let pages = move |path: &str| {
+            if path == "/slow" {
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                begun.send(()).expect("the test waits for it");
+                let finishes = finishes.lock().expect("it is not poisoned");
+                finishes.recv_timeout(REQUEST_WITHIN).expect("the test ends it");
+                running.fetch_sub(1, Ordering::SeqCst);
+            }
+            Some(Page::text(200, "made\n"))
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint = HttpEndpoint::start(listener, &["/slow"], pages).expect("started");
+        let request = |path: &str| {
+            let mut stream = TcpStream::connect(endpoint.address()).expect("connected");
+            stream.set_read_timeout(Some(REQUEST_WITHIN)).expect("a timeout");
+            write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+            stream
+        };
+        let check = |mut stream: TcpStream| {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).expect("an answer in time");
+            assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("made\n"), "{text}");
+        };
+        let slow = [request("/slow"), request("/slow")];
+        begins.recv_timeout(REQUEST_WITHIN).expect("one of them is made");
+        check(request("/fast"));
+        assert!(begins.try_recv().is_err(), "the other one waits");
+        for _ in &slow {
+            finish.send(()).expect("the endpoint runs");
+        }
+        slow.into_iter().for_each(check);
     }
 
     /// It lost its place to the next connection if its request had arrived and was not parsed yet.

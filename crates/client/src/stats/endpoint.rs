@@ -28,7 +28,7 @@ impl PrometheusEndpoint {
             let body = (path == "/metrics").then(&text)?;
             Some(Page { status: 200, media_type: PROMETHEUS_TEXT, body: body.into() })
         };
-        let started = HttpEndpoint::start(listener, page);
+        let started = HttpEndpoint::start(listener, &[], page);
         let http = started.map_err(|error| Error::Config(format!("the listener for Prometheus: {error}")))?;
         Ok(Self { http })
     }

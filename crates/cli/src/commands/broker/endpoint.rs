@@ -1,4 +1,5 @@
-//! `--metrics-listen`: the metrics, the health and the readiness of the broker over HTTP, on a thread of its own.
+//! `--metrics-listen`: the metrics, the health and the readiness of the broker over HTTP, on a thread of its own. Another thread makes
+//! the texts of metrics: they can take longer than a probe waits.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,8 @@ use crate::failure::{Failure, sentence};
 
 /// A text of metrics is served again for this time: many requests cost no more than one each second.
 const TEXT_KEPT: Duration = Duration::from_secs(1);
+
+const METRICS: &str = "/metrics";
 
 /// Interval at which the threads that serve clients show that they run.
 const PULSE_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,7 +57,7 @@ impl Endpoint {
             text: Mutex::default(),
         });
         let pages = shared.clone();
-        let http = HttpEndpoint::start(listener, move |path| pages.page(path)).map_err(failed)?;
+        let http = HttpEndpoint::start(listener, &[METRICS], move |path| pages.page(path)).map_err(failed)?;
         Ok(Self { http, shared })
     }
 
@@ -63,7 +66,7 @@ impl Endpoint {
     }
 
     pub(super) fn metrics_url(&self) -> String {
-        format!("http://{}/metrics", self.address())
+        format!("http://{}{METRICS}", self.address())
     }
 
     /// Serves the metrics of a broker that accepts connections, in the context of its runtime.
@@ -84,7 +87,7 @@ impl Endpoint {
 impl Shared {
     fn page(&self, path: &str) -> Option<Page> {
         match path {
-            "/metrics" => Some(self.metrics()),
+            METRICS => Some(self.metrics()),
             "/healthz" => Some(self.health()),
             "/readyz" => Some(self.readiness()),
             _ => None,
