@@ -1,7 +1,8 @@
 //! One connection: it reads request frames and writes the responses in the same order.
 //!
 //! A request is started when all earlier ones are answered, as in Apache Kafka. Produce requests are the exception:
-//! their batches are appended at once and in order, and only the responses wait, so that one sync serves several.
+//! their batches are appended at once and in order, and only the responses wait, so that one sync serves several. A response that a test
+//! delays by the lag of the node counts as sent.
 
 mod authentication;
 mod deadlines;
@@ -52,7 +53,7 @@ use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
 
-/// Produce requests of one connection that may wait for their sync at a time.
+/// Produce requests of one connection that may wait for their sync at a time, and requests that may wait for the lag of their node.
 const PIPELINED_MAX: usize = 16;
 
 /// A byte stream that a broker can serve.
@@ -285,6 +286,7 @@ impl<T: Transport> Connection<T> {
                 share_connection: OnceLock::new(),
                 appends: Mutex::default(),
                 holds: AtomicUsize::new(0),
+                lagging: AtomicUsize::new(0),
             }),
             frames,
             charge: None,
@@ -496,17 +498,26 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Returns `true` if the client need not pause, no fault of a test holds the connection, and if no request is in progress, or all of
-    /// them and the next one are produce requests.
+    /// them and the next one are produce requests, or all of them wait for the lag of the node.
     fn may_start(&self) -> bool {
         if self.context.mute.until().is_some() && !self.context.cluster.is_draining() {
             return false;
         }
         let produce = ApiKey::Produce.code().to_be_bytes();
+        let is_produce = || {
+            self.pending.iter().all(|pending| pending.api == ApiKey::Produce)
+                && self.frames.peek(2) == Some(&produce)
+        };
         self.pending.is_empty()
             || (self.pending.len() < PIPELINED_MAX
                 && !self.context.is_held()
-                && self.pending.iter().all(|pending| pending.api == ApiKey::Produce)
-                && self.frames.peek(2) == Some(&produce))
+                && (is_produce() || self.waits_for_lag()))
+    }
+
+    /// Returns `true` if all requests in progress wait for the lag of the node, and nothing else.
+    fn waits_for_lag(&self) -> bool {
+        let lagging = self.context.lagging();
+        lagging > 0 && lagging == self.pending.iter().filter(|pending| pending.reply.is_some()).count()
     }
 
     async fn start(&mut self, frame: Bytes) -> Result<(), Closed> {

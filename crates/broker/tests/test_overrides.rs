@@ -128,6 +128,34 @@ fn a_response_that_waits_for_the_lag_of_its_node_is_sent_when_that_ends() {
     assert!(connection.answer_to::<MetadataRequest>(12).is_some());
 }
 
+/// The lags of pipelined requests were added up: each request was handled when the earlier response was sent.
+#[test]
+fn requests_behind_a_response_that_waits_for_the_lag_of_its_node_are_handled_meanwhile() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    assert!(cluster.set_lag(1, PATIENCE * 10));
+    assert_eq!(cluster.requests(ApiKey::Metadata), 0);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let topics = ["orders", "returns", "stock"];
+    let handled = |count: u64| {
+        let arrived = broker.block_on(|cluster| async move {
+            cluster.wait_for_requests(ApiKey::Metadata, count, PATIENCE).await
+        });
+        arrived.expect("the requests are handled");
+    };
+    // Two at once, and one while their responses wait.
+    let both = topics[..2].iter().flat_map(|topic| framed(12, &metadata_of(topic))).collect::<Vec<u8>>();
+    connection.send(&both);
+    handled(2);
+    connection.send(&framed(12, &metadata_of(topics[2])));
+    handled(3);
+    assert!(cluster.set_lag(1, Duration::ZERO));
+    for topic in topics {
+        let answer = connection.answer_to::<MetadataRequest>(12).expect("an answer");
+        assert_eq!(answer.topics[0].name.as_deref(), Some(topic), "the responses keep their order");
+    }
+}
+
 #[test]
 fn the_delay_of_a_fault_and_the_lag_of_a_node_are_added() {
     let broker = broker();

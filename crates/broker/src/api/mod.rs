@@ -102,9 +102,11 @@ pub(crate) struct ConnectionContext {
     pub(crate) appends: tokio::sync::Mutex<()>,
     /// The faults of tests that hold the connection: no later request is started.
     pub(crate) holds: AtomicUsize,
+    /// The requests whose responses are complete and wait for the lag of the node, which tests set.
+    pub(crate) lagging: AtomicUsize,
 }
 
-/// A fault of a test that holds its connection until this is dropped.
+/// A count of a connection, for the faults of tests. It is one higher until this is dropped.
 struct Hold<'a>(&'a AtomicUsize);
 
 impl Hold<'_> {
@@ -130,6 +132,21 @@ impl ConnectionContext {
     /// Returns `true` while a fault holds the connection.
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Relaxed) > 0
+    }
+
+    /// The number of requests whose responses wait only for the lag of the node.
+    pub(crate) fn lagging(&self) -> usize {
+        self.lagging.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a response that is complete now may be sent: for its own delay and the lag of the node. With `lets_next_start` later
+    /// requests of the connection are started meanwhile.
+    async fn delay_response(&self, delay: Duration, lets_next_start: bool) {
+        let _lagging = lets_next_start.then(|| {
+            self.lagging.fetch_add(1, Ordering::Relaxed);
+            Hold(&self.lagging)
+        });
+        self.cluster.overrides.delay_response(self.node, delay).await;
     }
 
     /// The client, as far as shares of memory tell clients apart.
@@ -202,6 +219,14 @@ impl Reply {
                 Some(chain)
             }
             Self::Nothing | Self::Close(_) => None,
+        }
+    }
+
+    /// Returns `true` if the connection is closed after it.
+    fn closes(&self) -> bool {
+        match self {
+            Self::Answer(..) | Self::Nothing => false,
+            Self::AnswerAndClose(..) | Self::AnswerPart(..) | Self::Close(_) => true,
         }
     }
 
@@ -438,11 +463,11 @@ fn start_one<R: Api>(
             return std::future::pending().await;
         };
         let sent = reply.sent();
-        let overrides = &connection.cluster.overrides;
-        if !delay.is_zero() || overrides.lag(node).is_some() {
+        if !delay.is_zero() || connection.cluster.overrides.lag(node).is_some() {
             let report = move |is_due: bool| observe(moved_records, sent.filter(|_| is_due));
+            let lets_next_start = delay.is_zero() && !reply.closes();
             // Boxed: other requests do not need its memory.
-            Box::pin(report_after(overrides.delay_response(node, delay), report)).await;
+            Box::pin(report_after(connection.delay_response(delay, lets_next_start), report)).await;
         } else {
             observe(moved_records, sent);
         }

@@ -51,16 +51,18 @@ pub(super) fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
     pending.iter().filter_map(|pending| pending.done.as_ref()).map(|done| done.memory.uncounted_bytes()).sum()
 }
 
-/// Waits until the first response in the queue is ready, and polls the others meanwhile.
+/// Waits until the first response in the queue is ready, or until another one waits only for the lag of its node: the next request may
+/// be started then. Polls the others meanwhile.
 pub(super) async fn progress(
     pending: &mut VecDeque<Pending>,
     encrypted_max: usize,
     context: &ConnectionContext,
 ) {
+    let lagging = context.lagging();
     poll_fn(|cx| {
         poll_replies(pending, encrypted_max, context, cx);
         match pending.front() {
-            Some(Pending { done: None, .. }) => Poll::Pending,
+            Some(Pending { done: None, .. }) if context.lagging() <= lagging => Poll::Pending,
             Some(_) | None => Poll::Ready(()),
         }
     })
