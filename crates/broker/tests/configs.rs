@@ -161,7 +161,6 @@ fn broker_settings_change_only_where_kafka_allows_it() {
         ("", (SET, "listeners", "PLAINTEXT://:1"), ErrorCode::InvalidRequest),
         ("", (SET, "log.retention.ms", "x"), ErrorCode::InvalidRequest),
         ("", (SET, "log.cleaner.backoff.ms", "-1"), ErrorCode::InvalidRequest),
-        ("", (SET, "no.such.name", "x"), ErrorCode::InvalidConfig),
         ("1", (SET, "listener.name.in.ssl.keystore.location", "x"), ErrorCode::InvalidRequest),
         ("", (APPEND, "log.retention.ms", "1"), ErrorCode::InvalidConfig),
         ("3", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),
@@ -175,6 +174,49 @@ fn broker_settings_change_only_where_kafka_allows_it() {
     altered(&mut connection, BROKER, "2", &[(SET, "ssl.key.password", "secret")]);
     let hidden = one(&mut connection, BROKER, "2", "ssl.key.password");
     assert_eq!((hidden.value, hidden.is_sensitive, hidden.synonyms[0].value.clone()), (None, true, None));
+}
+
+/// Apache Kafka stores them for plugins (KIP-226), and does not show their values. They were refused.
+#[test]
+fn settings_of_brokers_that_are_none_of_their_properties_are_stored() {
+    const NAME: &str = "org.example.plugin.rate";
+    let disk = MemStorage::new();
+    let (broker, mut connection) = start(&disk, |builder| builder);
+    altered(&mut connection, BROKER, "", &[(SET, NAME, "7")]);
+    altered(&mut connection, BROKER, "2", &[(SET, NAME, "8"), (SET, "log.retention.ms", "5000")]);
+    drop(broker);
+    let (_broker, mut connection) = start(&disk, |builder| builder);
+    for (broker, sources) in [("", vec![3_i8]), ("1", vec![3]), ("2", vec![2, 3])] {
+        let found = one(&mut connection, BROKER, broker, NAME);
+        assert_eq!((found.value, found.config_source, found.config_type), (None, sources[0], 0), "{broker}");
+        assert!(found.is_sensitive && found.read_only, "{broker}");
+        let synonyms: Vec<i8> = found.synonyms.iter().map(|synonym| synonym.source).collect();
+        assert!(synonyms == sources && found.synonyms.iter().all(|one| one.value.is_none()), "{synonyms:?}");
+        let all = describe(&mut connection, BROKER, broker, None).configs;
+        assert!(all.iter().any(|config| config.name == NAME), "{broker}");
+    }
+    let refused = alter(&mut connection, BROKER, "", &[(APPEND, NAME, "9")]);
+    assert_eq!(refused.0, ErrorCode::InvalidConfig, "it is no list");
+    altered(&mut connection, BROKER, "", &[(DELETE, NAME, "")]);
+    assert_eq!(describe(&mut connection, BROKER, "", None).configs.len(), 0);
+}
+
+#[test]
+fn few_settings_that_are_no_properties_of_a_broker_are_stored() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let names: Vec<String> = (0..=100).map(|n| format!("plugin.{n}")).collect();
+    let settings: Vec<(i8, &str, &str)> = names.iter().map(|name| (SET, name.as_str(), "x")).collect();
+    let (code, reason) = alter(&mut connection, BROKER, "", &settings);
+    assert_eq!(code, ErrorCode::PolicyViolation, "{reason}");
+    assert_eq!(describe(&mut connection, BROKER, "", None).configs.len(), 0);
+    altered(&mut connection, BROKER, "", &settings[1..]);
+    assert_eq!(alter(&mut connection, BROKER, "", &settings[..1]).0, ErrorCode::PolicyViolation);
+    altered(&mut connection, BROKER, "", &[(SET, "plugin.1", "y"), (SET, "log.retention.ms", "5000")]);
+    let (long_name, long_value) = ("n".repeat(256), "x".repeat(4097));
+    for (name, value) in [(&*long_name, "x"), ("", "x"), ("plugin.1", &*long_value)] {
+        let (code, reason) = alter(&mut connection, BROKER, "1", &[(SET, name, value)]);
+        assert_eq!(code, ErrorCode::InvalidConfig, "{reason}");
+    }
 }
 
 #[test]

@@ -214,7 +214,9 @@ fn of_brokers() -> String {
         "\n## Broker\n\n\
          For `--config server.properties` and `-X`; `ottla properties --broker` lists them, too. The third column says how\n\
          Kafka changes a configuration while it runs. Here only those with `at any time` take effect then, set for all brokers or for broker 1.\n\
-         Those `per broker` are accepted, stored and described, but the listeners keep the values of `--config` and `-X` from the start.\n\n\
+         Those `per broker` are accepted, stored and described, but the listeners keep the values of `--config` and `-X` from the start.\n\
+         As in Kafka, settings with other names are stored for plugins: up to 100 for each broker, and 100 for all brokers together. They have no\n\
+         effect, and their values are not described.\n\n\
          | Configuration | Default | Changes | Effect |\n|---|---|---|---|\n",
     );
     for setting in settings(Scope::Broker) {

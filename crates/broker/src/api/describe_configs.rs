@@ -1,6 +1,8 @@
 //! DescribeConfigs and ListConfigResources: the settings of topics, brokers, groups and client metrics, and where their
 //! values are from.
 
+use std::collections::BTreeMap;
+
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
@@ -13,7 +15,7 @@ use ottla_protocol::messages::list_config_resources::{
 use super::configs::{BROKER_LOGGER, TOPIC, no_such_kind, unknown_topic};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
-use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
+use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values, is_custom};
 use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings};
 use crate::request_memory::descriptions_max;
 use crate::topics::check_name;
@@ -31,6 +33,9 @@ pub(super) enum Source {
     Group = 8,
 }
 
+/// The type of a setting that is not known.
+const UNKNOWN_KIND: i8 = 0;
+
 /// Every value that a setting has, the effective one first.
 type Chain = Vec<(&'static str, Option<String>, Source)>;
 
@@ -45,7 +50,7 @@ impl Api for DescribeConfigsRequest {
         let results = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
             let described = if bytes < bytes_max {
-                describe(&context, &resource, documentation, &of_topics)
+                describe_all(&context, &resource, documentation, &of_topics)
             } else {
                 Err(too_many(bytes_max))
             };
@@ -104,6 +109,20 @@ fn bytes_of(config: &DescribeConfigsResourceResult) -> usize {
         + text(&config.value)
         + text(&config.documentation)
         + synonyms
+}
+
+/// The settings of a resource, also those of a broker that are none of its properties.
+fn describe_all(
+    context: &RequestContext,
+    resource: &DescribeConfigsResource,
+    documentation: bool,
+    of_topics: &BrokerProperties<'_>,
+) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
+    let mut described = describe(context, resource, documentation, of_topics)?;
+    if resource.resource_type == BROKER {
+        described.extend(custom_settings(context.cluster(), resource));
+    }
+    Ok(described)
 }
 
 fn describe(
@@ -177,6 +196,40 @@ fn describe(
         }
         other => Err(no_such_kind(other)),
     }
+}
+
+/// The settings of a broker that are none of its properties. As in Kafka, their values are not shown: they could be secrets.
+fn custom_settings(
+    cluster: &Cluster,
+    resource: &DescribeConfigsResource,
+) -> Vec<DescribeConfigsResourceResult> {
+    let name = &resource.resource_name;
+    let keys = resource.configuration_keys.as_deref().filter(|keys| !keys.is_empty());
+    let of_all = cluster.live.values(BROKER, "");
+    let own = if name.is_empty() { Values::new() } else { cluster.live.values(BROKER, name) };
+    // The source that counts is the first.
+    let mut found: BTreeMap<&str, Vec<i8>> = BTreeMap::new();
+    for (values, source) in [(&own, Source::DynamicBroker), (&of_all, Source::DynamicDefaultBroker)] {
+        for key in values.keys().filter(|key| is_custom(key)) {
+            if keys.is_none_or(|keys| keys.contains(key)) {
+                found.entry(key).or_default().push(source as i8);
+            }
+        }
+    }
+    let described = found.into_iter().map(|(key, sources)| DescribeConfigsResourceResult {
+        name: key.into(),
+        value: None,
+        read_only: true,
+        config_source: sources.first().copied().unwrap_or_default(),
+        is_sensitive: true,
+        synonyms: sources
+            .into_iter()
+            .map(|source| DescribeConfigsSynonym { name: key.into(), value: None, source })
+            .collect(),
+        config_type: UNKNOWN_KIND,
+        documentation: None,
+    });
+    described.collect()
 }
 
 /// Returns whether a description of all settings has this one.

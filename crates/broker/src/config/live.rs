@@ -17,6 +17,11 @@ pub(crate) const BROKER: i8 = 4;
 pub(crate) const CLIENT_METRICS: i8 = 16;
 pub(crate) const GROUP: i8 = 32;
 
+/// The settings of a broker, or of all brokers, that are none of its properties.
+const CUSTOM_SETTINGS_MAX: usize = 100;
+/// The longest of their names.
+const CUSTOM_NAME_BYTES_MAX: usize = 255;
+
 /// Settings by name.
 pub(crate) type Values = BTreeMap<String, String>;
 
@@ -114,7 +119,7 @@ impl State {
         for name in ["", "1"] {
             for (name, value) in self.resources.get(&(BROKER, name.to_owned())).into_iter().flatten() {
                 if let Err(error) = broker.set(name, value) {
-                    tracing::warn!(error, "a setting from the journal has no effect");
+                    tracing::warn!(error, "a stored setting has no effect");
                 }
             }
         }
@@ -152,6 +157,10 @@ pub(crate) fn check(
             return Err((ErrorCode::InvalidRequest, reason));
         }
         let Some(setting) = find(scope, key) else {
+            if scope == Scope::Broker {
+                check_custom(key, values)?;
+                continue;
+            }
             let code = if scope == Scope::ClientMetrics {
                 ErrorCode::InvalidRequest
             } else {
@@ -181,6 +190,32 @@ pub(crate) fn check(
     }
     if scope == Scope::Group {
         check_limits(values, broker).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+    }
+    Ok(())
+}
+
+/// Returns `true` for a setting of a broker that is none of its properties. Apache Kafka stores those for its plugins (KIP-226). Here they
+/// are stored without effect.
+pub(crate) fn is_custom(name: &str) -> bool {
+    find(Scope::Broker, name).is_none() && !is_of_listener(name)
+}
+
+/// Checks a setting that is none of the broker's properties. It may be gone.
+fn check_custom(key: &str, values: &Values) -> Result<(), (ErrorCode, String)> {
+    let Some(value) = values.get(key) else { return Ok(()) };
+    let bytes = key.len();
+    if bytes == 0 || bytes > CUSTOM_NAME_BYTES_MAX {
+        let reason =
+            format!("the name of a setting has {bytes} bytes, 1 to {CUSTOM_NAME_BYTES_MAX} are allowed");
+        return Err((ErrorCode::InvalidConfig, reason));
+    }
+    check_length(key, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+    let count = values.keys().filter(|name| is_custom(name)).count();
+    if count > CUSTOM_SETTINGS_MAX {
+        let reason = format!(
+            "`{key}` is no property of a broker: at most {CUSTOM_SETTINGS_MAX} of such settings are stored, not {count}"
+        );
+        return Err((ErrorCode::PolicyViolation, reason));
     }
     Ok(())
 }
