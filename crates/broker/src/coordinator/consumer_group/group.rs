@@ -314,25 +314,31 @@ impl ConsumerGroup {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
         if beat.epoch > 0 {
-            let holder = beat.instance_id.as_ref().and_then(|instance| self.instances.get(instance));
+            self.check_instance(beat)?;
             let Some(member) = self.members.get(id) else {
                 return refuse(ErrorCode::UnknownMemberId, format!("the group has no member `{id}`"));
             };
-            if beat.instance_id.is_some() && holder != Some(id) {
-                return match (&beat.instance_id, holder) {
-                    (Some(instance), Some(holder)) => refuse(
-                        ErrorCode::FencedInstanceId,
-                        format!("instance `{instance}` belongs to member `{holder}`, not to `{id}`"),
-                    ),
-                    (instance, _) => refuse(
-                        ErrorCode::UnknownMemberId,
-                        format!("no member has the instance `{}`", instance.as_deref().unwrap_or_default()),
-                    ),
-                };
-            }
             return check_epoch(id, member, beat);
         }
         self.enter(now, beat, settings)
+    }
+
+    /// Refuses a static member whose instance id no member has, or another one. As in Kafka, the instance id precedes the member id: the
+    /// member that another one has replaced is not a member any more, and learns that it is fenced.
+    fn check_instance(&self, beat: &Beat) -> Result<(), Refusal> {
+        let Some(instance) = &beat.instance_id else { return Ok(()) };
+        let id = &beat.member_id;
+        match self.instances.get(instance) {
+            None => {
+                let message = format!("no member has the instance `{instance}`");
+                Err(Refusal::new(ErrorCode::UnknownMemberId, message))
+            }
+            Some(holder) if holder != id => {
+                let message = format!("instance `{instance}` belongs to member `{holder}`, not to `{id}`");
+                Err(Refusal::new(ErrorCode::FencedInstanceId, message))
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// Finds the member that joins, or creates it. A member that has left for a while is replaced by one with the same
@@ -547,20 +553,7 @@ impl ConsumerGroup {
     fn leave(&mut self, now: Instant, now_ms: i64, beat: &Beat) -> Result<BeatAnswer, Refusal> {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
-        if let Some(instance) = &beat.instance_id {
-            match self.instances.get(instance) {
-                None => {
-                    let message = format!("no member has the instance `{instance}`");
-                    return refuse(ErrorCode::UnknownMemberId, message);
-                }
-                Some(holder) if holder != id => {
-                    let message =
-                        format!("instance `{instance}` belongs to member `{holder}`, not to `{id}`");
-                    return refuse(ErrorCode::FencedInstanceId, message);
-                }
-                Some(_) => {}
-            }
-        }
+        self.check_instance(beat)?;
         let Some(member) = self.members.get_mut(id) else {
             return refuse(ErrorCode::UnknownMemberId, format!("the group has no member `{id}`"));
         };

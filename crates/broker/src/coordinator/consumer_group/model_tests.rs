@@ -378,6 +378,26 @@ fn a_static_member_returns_with_its_partitions_and_without_a_new_epoch() {
     assert_eq!(world.send(old), Err(ErrorCode::UnknownMemberId));
 }
 
+/// A static member that was replaced is fenced. It got UNKNOWN_MEMBER_ID and joined again.
+#[test]
+fn a_replaced_static_member_is_fenced() {
+    let mut world = world_of_four();
+    world.send(join("a", Some("desk"))).expect("a member");
+    world.send(Beat { epoch: -2, ..join("a", Some("desk")) }).expect("a member");
+    world.send(join("b", Some("desk"))).expect("a member");
+    let stay = |id: &str, instance: &str, epoch| Beat {
+        member_id: id.into(),
+        epoch,
+        instance_id: Some(instance.into()),
+        ..Beat::default()
+    };
+    assert_eq!(world.send(stay("a", "desk", 2)), Err(ErrorCode::FencedInstanceId));
+    assert_eq!(world.send(stay("a", "shelf", 2)), Err(ErrorCode::UnknownMemberId));
+    assert_eq!(world.send(stay("b", "shelf", 2)), Err(ErrorCode::UnknownMemberId));
+    assert_eq!(world.send(stay("b", "desk", 2)), Ok((2, None)));
+    assert_eq!(world.send(stay("b", "desk", 3)), Err(ErrorCode::FencedMemberEpoch));
+}
+
 /// KAFKA-19233.
 #[test]
 fn a_known_member_may_join_again_with_epoch_0() {
