@@ -1,4 +1,4 @@
-//! TxnOffsetCommit while the group or its topics change, or the transaction's coordinator is not available.
+//! TxnOffsetCommit and OffsetCommit while the group or its topics change, or the transaction's coordinator is not available.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -11,10 +11,12 @@ use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::storage::{Entry, File, Open, Storage};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::delete_topics::DeleteTopicsRequest;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
+use ottla_protocol::messages::offset_commit::{OffsetCommitRequest, OffsetCommitRequestPartition};
 use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
@@ -24,20 +26,32 @@ use ottla_protocol::messages::txn_offset_commit::{
 };
 use ottla_wire::{ReadAt, Seal};
 
-use crate::common::{PATIENCE, Raw, batch, framed, produce_request};
+use crate::common::{PATIENCE, Raw, batch, commit_request, framed, produce_request};
 
 const GROUP: &str = "billing";
 const TOPIC: &str = "orders";
 const TRANSACTIONAL_ID: &str = "till-1";
 
-/// The syncs of `__transaction_state`.
+/// The partitions of the transactions' coordinator.
+const TRANSACTIONS: &str = "__transaction_state-";
+/// The partitions of the groups' coordinator.
+const OFFSETS: &str = "__consumer_offsets-";
+
+/// The syncs that are held.
 #[derive(Debug, Default)]
 struct Held {
-    is_closed: bool,
+    /// The beginning of their paths.
+    prefix: Option<&'static str>,
     waiting: usize,
 }
 
-/// A disk in memory whose syncs of `__transaction_state` can be held.
+impl Held {
+    fn holds(&self, path: &str) -> bool {
+        self.prefix.is_some_and(|prefix| path.starts_with(prefix))
+    }
+}
+
+/// A disk in memory whose syncs of some paths can be held.
 #[derive(Clone, Debug, Default)]
 struct HeldDisk {
     disk: MemStorage,
@@ -49,9 +63,9 @@ impl HeldDisk {
         self.held.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds the syncs until the result is dropped, in a test that fails, too.
-    fn hold(&self) -> Release<'_> {
-        self.held().is_closed = true;
+    /// Holds the syncs of paths with this beginning until the result is dropped, in a test that fails, too.
+    fn hold(&self, prefix: &'static str) -> Release<'_> {
+        self.held().prefix = Some(prefix);
         Release(self)
     }
 
@@ -60,19 +74,19 @@ impl HeldDisk {
         let mut held = self.held();
         while held.waiting == 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "no sync of __transaction_state");
+            assert!(!left.is_zero(), "no sync is held");
             held = self.held.1.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn pass(&self, path: &str) {
-        if !path.starts_with("__transaction_state-") {
+        let mut held = self.held();
+        if !held.holds(path) {
             return;
         }
-        let mut held = self.held();
         held.waiting += 1;
         self.held.1.notify_all();
-        while held.is_closed {
+        while held.holds(path) {
             held = self.held.1.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
         held.waiting -= 1;
@@ -84,7 +98,7 @@ struct Release<'a>(&'a HeldDisk);
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
-        self.0.held().is_closed = false;
+        self.0.held().prefix = None;
         self.0.held.1.notify_all();
     }
 }
@@ -241,7 +255,7 @@ fn a_member_that_leaves_while_the_transaction_is_approved_commits_no_offsets() {
     let (broker, mut connection, mut other) = start(&disk);
     let member = join(&mut connection);
     let request = request(&mut connection, Some(member.clone()), &[TOPIC]);
-    let held = disk.hold();
+    let held = disk.hold(TRANSACTIONS);
     connection.send(&framed(5, &request));
     disk.await_held_sync();
     let left = LeaveGroupRequest {
@@ -264,7 +278,7 @@ fn a_topic_that_is_deleted_while_the_transaction_is_approved_gets_no_offsets() {
     let disk = HeldDisk::default();
     let (broker, mut connection, mut other) = start(&disk);
     let request = request(&mut connection, None, &["returns", TOPIC]);
-    let held = disk.hold();
+    let held = disk.hold(TRANSACTIONS);
     connection.send(&framed(5, &request));
     disk.await_held_sync();
     let deletion =
@@ -279,6 +293,32 @@ fn a_topic_that_is_deleted_while_the_transaction_is_approved_gets_no_offsets() {
     broker.stop();
 }
 
+/// The partition was looked up again after the commit: an offset that was not committed was answered without an error.
+#[test]
+fn a_partition_that_is_created_during_a_commit_was_unknown_to_it() {
+    let disk = HeldDisk::default();
+    let (broker, mut connection, mut other) = start(&disk);
+    let mut request = commit_request(GROUP, 7);
+    let first = connection.ask(8, &request).expect("an answer");
+    assert_eq!(first.topics[0].partitions[0].error_code, ErrorCode::None, "the coordinator has its topic");
+    let missing =
+        OffsetCommitRequestPartition { partition_index: 1, ..request.topics[0].partitions[0].clone() };
+    request.topics[0].partitions.push(missing);
+    let held = disk.hold(OFFSETS);
+    connection.send(&framed(8, &request));
+    disk.await_held_sync();
+    let grown = CreatePartitionsTopic { name: TOPIC.into(), count: 2, ..Default::default() };
+    let growth = CreatePartitionsRequest { topics: vec![grown], timeout_ms: 30_000, ..Default::default() };
+    assert_eq!(other.ask(2, &growth).expect("an answer").results[0].error_code, ErrorCode::None);
+    drop(held);
+    let answer = connection.answer_to::<OffsetCommitRequest>(8).expect("an answer");
+    let codes = answer.topics[0].partitions.iter().map(|partition| partition.error_code);
+    let codes: Vec<ErrorCode> = codes.collect();
+    assert_eq!(codes, [ErrorCode::None, ErrorCode::UnknownTopicOrPartition]);
+    assert_eq!(broker.cluster().committed_offset(GROUP, TOPIC, 1), None);
+    broker.stop();
+}
+
 /// The transactions of the partition were not known, and the answer was INVALID_PRODUCER_ID_MAPPING, which is fatal.
 #[test]
 fn a_producer_retries_while_the_partition_of_its_transactions_is_offline() {
@@ -286,8 +326,7 @@ fn a_producer_retries_while_the_partition_of_its_transactions_is_offline() {
     let (broker, mut connection, _) = start(&disk);
     let request = request(&mut connection, None, &[TOPIC]);
     broker.stop();
-    let is_log =
-        |path: &String| path.starts_with("__transaction_state-") && path.rsplit('.').next() == Some("log");
+    let is_log = |path: &String| path.starts_with(TRANSACTIONS) && path.rsplit('.').next() == Some("log");
     for path in disk.disk.paths().into_iter().filter(is_log) {
         let mut bytes = disk.disk.contents(&path).expect("there");
         if bytes.len() > 3 {

@@ -75,10 +75,12 @@ impl Api for OffsetCommitRequest {
         let now_ms = cluster.clock.now_ms();
         let retention_ms = Some(self.retention_time_ms).filter(|ms| *ms != BROKERS_RETENTION);
         let expires_at_ms = retention_ms.map(|ms| now_ms.saturating_add(ms));
-        let mut offsets = Vec::new();
+        let (mut codes, mut offsets) = (Vec::new(), Vec::new());
         for topic in &self.topics {
             for partition in &topic.partitions {
-                if check(&context, &topic.name, partition) == ErrorCode::None {
+                let code = check(&context, &topic.name, partition);
+                codes.push(code);
+                if code == ErrorCode::None {
                     let metadata = partition.committed_metadata.clone().unwrap_or_default();
                     let epoch = partition.committed_leader_epoch;
                     let committed = Committed::new(partition.committed_offset, epoch, metadata, now_ms);
@@ -93,13 +95,14 @@ impl Api for OffsetCommitRequest {
             if is_same { Ok(()) } else { Err(ErrorCode::CoordinatorLoadInProgress) }
         };
         match cluster.commit_offsets(&partition, &self.group_id, offsets, is_current).await {
-            Ok(()) => respond(self, |topic, partition| check(&context, topic, partition)),
+            // The decisions from before the commit: partitions may be created or deleted during it.
+            Ok(()) => respond(self, codes),
             Err(code) => self.refuse(&context, code),
         }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> OffsetCommitResponse {
-        respond(self, |_, _| code)
+        respond(self, std::iter::repeat(code))
     }
 }
 
@@ -159,14 +162,13 @@ pub(super) fn check_offset(
     }
 }
 
-fn respond(
-    request: OffsetCommitRequest,
-    code: impl Fn(&str, &OffsetCommitRequestPartition) -> ErrorCode,
-) -> OffsetCommitResponse {
+/// The answer with the code of each partition, in the order of the request.
+fn respond(request: OffsetCommitRequest, codes: impl IntoIterator<Item = ErrorCode>) -> OffsetCommitResponse {
+    let mut codes = codes.into_iter();
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| OffsetCommitResponsePartition {
             partition_index: partition.partition_index,
-            error_code: code(&topic.name, partition),
+            error_code: codes.next().unwrap_or(ErrorCode::UnknownServerError),
         });
         OffsetCommitResponseTopic {
             partitions: partitions.collect(),
