@@ -42,7 +42,7 @@ use ottla_protocol::messages::write_txn_markers::{
 };
 use ottla_wire::{Batches, Records, Seal};
 
-use crate::common::{PATIENCE, Raw, batch};
+use crate::common::{PATIENCE, Raw, batch, commit_request};
 
 const TOPIC: &str = "__consumer_offsets";
 /// The producer of the transactions.
@@ -506,6 +506,22 @@ fn a_commit_that_does_not_fit_is_refused_whole() {
     // Each record has the name of the group: 30 MB of records from a request of 10 KB.
     assert_eq!(code(1000), ErrorCode::InvalidCommitOffsetSize);
     assert_eq!(code(2), ErrorCode::None);
+}
+
+/// Its bytes were counted: notes in other scripts than Latin had half the room, or a third of it.
+#[test]
+fn the_metadata_of_a_commit_is_measured_in_utf16_units() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    let mut code = |metadata: String| {
+        let mut request = commit_request("billing", 5);
+        request.topics[0].partitions[0].committed_metadata = Some(metadata);
+        connection.ask(8, &request).expect("an answer").topics[0].partitions[0].error_code
+    };
+    // The last one has two units.
+    for (character, count) in [("a", 4096), ("ü", 4096), ("語", 4096), ("😀", 2048)] {
+        assert_eq!(code(character.repeat(count)), ErrorCode::None, "{character}");
+        assert_eq!(code(character.repeat(count) + "a"), ErrorCode::OffsetMetadataTooLarge, "{character}");
+    }
 }
 
 /// A byte that changes in the records of one partition stops the groups of that partition, and no others.

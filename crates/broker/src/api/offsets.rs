@@ -25,8 +25,8 @@ use crate::coordinator::consumer_group::group::ConsumerGroup;
 use crate::coordinator::offsets::{At, Committed};
 use crate::security::acl::{Operation, ResourceType};
 
-/// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`.
-const METADATA_BYTES_MAX: usize = 4096;
+/// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`. In spite of its name, Kafka counts UTF-16 units.
+const METADATA_UNITS_MAX: usize = 4096;
 
 /// The retention time of a commit that expires after `offsets.retention.minutes`. Versions 2 to 4 have others.
 const BROKERS_RETENTION: i64 = -1;
@@ -155,11 +155,16 @@ pub(super) fn check_offset(
         ErrorCode::UnknownTopicId
     } else if context.cluster().partition(topic, partition).is_none() {
         ErrorCode::UnknownTopicOrPartition
-    } else if metadata.is_some_and(|text| text.len() > METADATA_BYTES_MAX) {
+    } else if metadata.is_some_and(is_too_long) {
         ErrorCode::OffsetMetadataTooLarge
     } else {
         ErrorCode::None
     }
+}
+
+/// Texts have at least as many bytes as UTF-16 units: those of short ones are not counted.
+fn is_too_long(metadata: &str) -> bool {
+    metadata.len() > METADATA_UNITS_MAX && metadata.encode_utf16().count() > METADATA_UNITS_MAX
 }
 
 /// The answer with the code of each partition, in the order of the request.
