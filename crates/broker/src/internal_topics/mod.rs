@@ -76,14 +76,19 @@ impl InternalTopic {
         };
         // Snapshots of the state of share groups replace earlier records, whose keys differ: see `share_state`.
         let cleanup = if self == Self::ShareGroupState { "delete" } else { "compact" };
+        let compression = if self == Self::TransactionState { "uncompressed" } else { "producer" };
         let mut settings = TopicConfig::default();
         for (name, value) in [
             ("cleanup.policy", cleanup.to_owned()),
-            ("compression.type", "producer".to_owned()),
+            ("compression.type", compression.to_owned()),
             ("max.message.bytes", MESSAGE_BYTES_MAX.to_string()),
             ("segment.bytes", segment_bytes.to_string()),
         ] {
             settings.set(name, &value).expect("the values are allowed: a test creates the topics");
+        }
+        if self == Self::TransactionState {
+            let unclean = settings.set("unclean.leader.election.enable", "false");
+            unclean.expect("the value is allowed: a test creates the topics");
         }
         add_missing_settings(self.name(), &mut settings);
         settings
@@ -157,6 +162,11 @@ mod tests {
                 assert_eq!(retention, (!is_compacted).then_some("-1"), "{name}");
             }
             assert_eq!(settings.values()["segment.bytes"], "104857600");
+            let is_of_transactions = topic == InternalTopic::TransactionState;
+            let compression = if is_of_transactions { "uncompressed" } else { "producer" };
+            assert_eq!(settings.values()["compression.type"], compression);
+            let unclean = settings.values().get("unclean.leader.election.enable").map(String::as_str);
+            assert_eq!(unclean, is_of_transactions.then_some("false"));
             assert!(is_internal(topic.name()));
         }
         assert!(!is_internal("__consumer_offsets2") && !is_internal("orders"));
