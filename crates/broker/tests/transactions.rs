@@ -5,8 +5,14 @@ use std::time::Duration;
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_client::{Config, Consumer, Isolation, Polled, StartAt, TopicPartition};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::add_partitions_to_txn::{
+    AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+};
 use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, ProducerState, TopicRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
+use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
+use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::write_txn_markers::{
     WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
@@ -330,6 +336,50 @@ fn a_marker_for_an_unknown_partition_or_of_an_old_epoch_is_refused() {
         ErrorCode::TransactionCoordinatorFenced,
     ];
     assert_eq!(codes, expected);
+}
+
+/// Producers got INVALID_TOPIC_EXCEPTION, and so did brokers, whose versions begin with 4.
+#[test]
+fn a_producer_is_not_authorized_to_add_a_topic_of_the_coordinators() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let group = FindCoordinatorRequest { key: "billing".into(), ..Default::default() };
+    assert_eq!(connection.ask(2, &group).expect("an answer").error_code, ErrorCode::None);
+    let init = InitProducerIdRequest {
+        transactional_id: Some("till-1".into()),
+        transaction_timeout_ms: 60_000,
+        producer_id: -1,
+        producer_epoch: -1,
+        ..Default::default()
+    };
+    let producer = connection.ask(3, &init).expect("an answer");
+    assert_eq!(producer.error_code, ErrorCode::None);
+    let topics = ["orders", "__consumer_offsets"]
+        .map(|name| AddPartitionsToTxnTopic { name: name.into(), partitions: vec![0] })
+        .to_vec();
+    let codes = |results: &[AddPartitionsToTxnTopicResult]| -> Vec<ErrorCode> {
+        results.iter().map(|topic| topic.results_by_partition[0].partition_error_code).collect()
+    };
+    let request = AddPartitionsToTxnRequest {
+        v3_and_below_transactional_id: "till-1".into(),
+        v3_and_below_producer_id: producer.producer_id,
+        v3_and_below_producer_epoch: producer.producer_epoch,
+        v3_and_below_topics: topics.clone(),
+        ..Default::default()
+    };
+    let refused = connection.ask(3, &request).expect("an answer");
+    let expected = [ErrorCode::OperationNotAttempted, ErrorCode::TopicAuthorizationFailed];
+    assert_eq!(codes(&refused.results_by_topic_v3_and_below), expected);
+    let transaction = AddPartitionsToTxnTransaction {
+        transactional_id: "till-1".into(),
+        producer_id: producer.producer_id,
+        producer_epoch: producer.producer_epoch,
+        verify_only: false,
+        topics,
+    };
+    let request = AddPartitionsToTxnRequest { transactions: vec![transaction], ..Default::default() };
+    let added = connection.ask(4, &request).expect("an answer");
+    assert_eq!(codes(&added.results_by_transaction[0].topic_results), [ErrorCode::None; 2]);
 }
 
 #[test]

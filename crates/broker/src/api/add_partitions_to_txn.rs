@@ -72,11 +72,13 @@ async fn add(
     for topic in topics {
         let known = cluster.topic(&topic.name);
         let error = cluster.overrides.topic_error(&topic.name);
+        // As in Kafka, producers cannot write to the topics of the coordinators. The versions of brokers are trusted.
+        let is_forbidden = context.version < BATCHED_FROM && is_internal(&topic.name);
         for index in &topic.partitions {
             let exists = known.as_ref().filter(|known| (0..known.partitions.len() as i32).contains(index));
             match exists {
-                Some(_) if is_internal(&topic.name) && !transaction.verify_only => {
-                    missing.insert((&topic.name, *index), ErrorCode::InvalidTopicException);
+                _ if is_forbidden => {
+                    missing.insert((&topic.name, *index), ErrorCode::TopicAuthorizationFailed);
                 }
                 Some(_) if error != ErrorCode::None => {
                     missing.insert((&topic.name, *index), error);

@@ -11,6 +11,7 @@ use ottla_protocol::messages::add_partitions_to_txn::{
 use super::super::Api;
 use super::super::add_partitions_to_txn::{BATCHED_FROM, results};
 use super::{Access, Authorize, Verdict, items, open, take_denied, verdict, whole};
+use crate::internal_topics::is_internal;
 use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 
 open! {
@@ -63,7 +64,7 @@ impl Authorize for AddPartitionsToTxnRequest {
         }
         // All or nothing: the transaction stays as it is.
         let results_by_topic_v3_and_below = results(topics, |topic, _| {
-            if denied.contains(topic) {
+            if denied.contains(topic) || is_internal(topic) {
                 ErrorCode::TopicAuthorizationFailed
             } else {
                 ErrorCode::OperationNotAttempted
