@@ -64,21 +64,32 @@ struct Planned {
 impl Cluster {
     /// Creates a topic; it is durable when this returns.
     pub(crate) fn create_topic(&self, topic: NewTopic, dry_run: bool) -> Result<Arc<Topic>, Refusal> {
-        self.create_topics(vec![topic], dry_run).pop().unwrap_or_else(|| Err(storage_refusal("no result")))
+        let mut created = self.create_topics(vec![topic], dry_run, &mut |_| Ok(()));
+        created.pop().unwrap_or_else(|| Err(storage_refusal("no result")))
     }
 
-    /// Creates topics, each of them or not at all; they are durable when this returns. Several topics share their syncs.
+    /// Creates topics, each of them or not at all; they are durable when this returns. Several topics share their syncs. `admit` is
+    /// called with the number of partitions of each topic that passes the other checks.
     pub(crate) fn create_topics(
         &self,
         topics: Vec<NewTopic>,
         dry_run: bool,
+        admit: &mut dyn FnMut(usize) -> Result<(), Refusal>,
     ) -> Vec<Result<Arc<Topic>, Refusal>> {
         let _change = lock(&self.topic_changes);
         let mut planned = Planned::default();
         if !dry_run {
             planned.remembered = self.finish_pending();
         }
-        let checked = topics.into_iter().map(|topic| self.check_new(topic, &mut planned));
+        let checked = topics.into_iter().map(|topic| {
+            let creation = self.check_new(topic, &planned)?;
+            let count = creation.partitions.end as usize;
+            admit(count)?;
+            let name = creation.name.to_string();
+            planned.partitions += if is_internal(&name) { 0 } else { count };
+            planned.names.insert(folded_name(&name), name);
+            Ok(creation)
+        });
         let checked: Vec<Result<Creation, Refusal>> = checked.collect();
         if dry_run {
             let described = |creation: Creation| {
@@ -100,7 +111,7 @@ impl Cluster {
     }
 
     /// Checks everything that needs no change.
-    fn check_new(&self, topic: NewTopic, planned: &mut Planned) -> Result<Creation, Refusal> {
+    fn check_new(&self, topic: NewTopic, planned: &Planned) -> Result<Creation, Refusal> {
         let NewTopic { name, partitions, config, replication, assignments } = topic;
         self.check_may_create(&name)?;
         self.check_config(&config)?;
@@ -122,8 +133,6 @@ impl Cluster {
         }
         self.check_total(&name, planned.partitions, count)?;
         self.check_directories(&name, 0..count)?;
-        planned.names.insert(folded_name(&name), name.clone());
-        planned.partitions += if is_internal(&name) { 0 } else { count as usize };
         let id = random_uuid(&mut lock(&self.rng));
         Ok(Creation { name: name.into(), id, config, replication, assignments, partitions: 0..count })
     }
@@ -412,10 +421,15 @@ impl Cluster {
     }
 
     /// Deletes a topic with its data.
-    pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
+    pub(crate) fn delete_topic(
+        &self,
+        name: &str,
+        admit: &mut dyn FnMut(usize) -> Result<(), Refusal>,
+    ) -> Result<Arc<Topic>, Refusal> {
         let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         check_not_internal(name, "deleted")?;
+        admit(topic.partitions.len())?;
         let record = PendingRecord {
             version: TOPIC_RECORD_VERSION,
             name: name.to_owned(),
@@ -454,6 +468,7 @@ impl Cluster {
         count: i32,
         chosen: Option<Vec<Vec<i32>>>,
         dry_run: bool,
+        admit: &mut dyn FnMut(usize) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
@@ -474,6 +489,7 @@ impl Cluster {
         if dry_run {
             return Ok(());
         }
+        admit((count - have) as usize)?;
         let creation = Creation {
             name: topic.name.clone(),
             id: topic.id,

@@ -264,7 +264,7 @@ impl Cluster {
     /// # Errors
     /// [`ErrorCode::UnknownTopicOrPartition`].
     pub fn remove_topic(&self, name: &str) -> Result<(), ErrorCode> {
-        self.delete_topic(name).map(drop).map_err(|(code, _)| code)
+        self.delete_topic(name, &mut |_| Ok(())).map(drop).map_err(|(code, _)| code)
     }
 
     /// Returns the number of partitions of a topic, if it exists.

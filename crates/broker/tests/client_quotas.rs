@@ -12,7 +12,9 @@ use ottla_protocol::messages::alter_client_quotas::{
     AlterClientQuotasRequest, EntityData, EntryData, OpData,
 };
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
-use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
+use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use ottla_protocol::messages::delete_topics::DeleteTopicsRequest;
 use ottla_protocol::messages::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
@@ -330,6 +332,71 @@ fn topics_above_the_quota_of_mutations_are_refused_in_versions_that_know_the_err
     let created = connection.ask(5, &request).expect("an answer");
     assert!(created.topics.iter().all(|topic| topic.error_code == ErrorCode::None), "{created:?}");
     assert!(created.throttle_time_ms > 0);
+}
+
+/// A creation of a million partitions was charged, although it is refused: the client could change no topic for days.
+#[test]
+fn changes_of_topics_that_are_refused_do_not_use_the_quota() {
+    let (broker, mut connection) =
+        start_with_quota(&[("user", Some("ANONYMOUS"))], "controller_mutation_rate", 2.0);
+    let topic = |name: &str, num_partitions| CreatableTopic {
+        name: name.into(),
+        num_partitions,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let mut create = |topic: CreatableTopic| {
+        let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
+        let created = connection.ask(7, &request).expect("an answer");
+        (created.topics[0].error_code, created.throttle_time_ms)
+    };
+    let setting = CreatableTopicConfig { name: "no.such".into(), value: Some("1".into()) };
+    let refused = [
+        (topic("large", 1_000_000), ErrorCode::InvalidPartitions),
+        (topic("a b", 1_000), ErrorCode::InvalidTopicException),
+        (topic("orders", 1_000), ErrorCode::TopicAlreadyExists),
+        (CreatableTopic { replication_factor: 9, ..topic("b", 1_000) }, ErrorCode::InvalidReplicationFactor),
+        (CreatableTopic { configs: vec![setting], ..topic("c", 1_000) }, ErrorCode::InvalidConfig),
+    ];
+    for (bad, code) in refused.clone() {
+        assert_eq!(create(bad), (code, 0));
+    }
+    // It overdraws the quota: at two partitions per second, that lasts longer than the rest of the test.
+    assert_eq!(create(topic("d", 200)), (ErrorCode::None, 0));
+    for (bad, code) in refused {
+        assert_eq!(create(bad), (code, 0), "the quota is the last check");
+    }
+    let mut other = Raw::connect(broker.addresses()[0]);
+    let request = DeleteTopicsRequest { topic_names: vec!["missing".into()], ..Default::default() };
+    let deleted = other.ask(5, &request).expect("an answer");
+    let result = (deleted.responses[0].error_code, deleted.throttle_time_ms);
+    assert_eq!(result, (ErrorCode::UnknownTopicOrPartition, 0));
+    let mut grow = |count| {
+        let grown = CreatePartitionsTopic { name: "orders".into(), count, ..Default::default() };
+        let request = CreatePartitionsRequest { topics: vec![grown], ..Default::default() };
+        let grown = other.ask(3, &request).expect("an answer");
+        (grown.results[0].error_code, grown.throttle_time_ms)
+    };
+    assert_eq!(grow(1_000_000), (ErrorCode::InvalidPartitions, 0));
+    let (code, throttle_ms) = grow(2);
+    assert!(code == ErrorCode::ThrottlingQuotaExceeded && throttle_ms > 0, "{code}, {throttle_ms} ms");
+    let (code, throttle_ms) = create(topic("e", 1));
+    assert!(code == ErrorCode::ThrottlingQuotaExceeded && throttle_ms > 0, "{code}, {throttle_ms} ms");
+}
+
+/// Each request for the name made the client pause.
+#[test]
+fn a_name_that_metadata_cannot_create_does_not_use_the_quota() {
+    let (broker, mut connection) =
+        start_with_quota(&[("user", Some("ANONYMOUS"))], "controller_mutation_rate", 1.0);
+    let names = ["a b", "c d", "e f", "g h"];
+    let topics = names.iter().flat_map(|name| metadata_of(name).topics.into_iter().flatten());
+    let topics = Some(topics.collect());
+    let request = MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() };
+    let answer = connection.ask(12, &request).expect("an answer");
+    assert!(answer.topics.iter().all(|topic| topic.error_code == ErrorCode::InvalidTopicException));
+    assert_eq!((answer.topics.len(), answer.throttle_time_ms), (4, 0));
+    assert_eq!(throttles(&broker, "controller_mutation_rate"), 0);
 }
 
 #[test]

@@ -116,11 +116,10 @@ async fn create_missing(
     if missing.is_empty() {
         return Default::default();
     }
-    let partitions = usize::try_from(cluster.config.partitions_default).unwrap_or(1);
-    let (_, throttle) = context.take_refused_mutations(&mut missing, STRICT_FROM, |_| partitions);
+    let mut charge = context.mutation_charge(STRICT_FROM, false);
     let create = move |cluster: &Cluster| {
         let topics = missing.iter().map(|name| NewTopic::new(name, -1)).collect();
-        let created = cluster.create_topics(topics, false);
+        let created = cluster.create_topics(topics, false, &mut |partitions| charge.admit(partitions));
         let failed = missing.into_iter().zip(created).filter_map(|(name, created)| {
             let (code, reason) = created.err()?;
             // Another request may have created it meanwhile.
@@ -130,9 +129,9 @@ async fn create_missing(
             tracing::debug!(name, reason, "topic not created");
             Some((name, code))
         });
-        failed.collect()
+        (failed.collect(), charge.pause())
     };
-    (cluster.change_topics(create).await, throttle)
+    cluster.change_topics(create).await
 }
 
 /// The name of a topic that is asked for by an id which does not exist.

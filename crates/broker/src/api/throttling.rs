@@ -5,11 +5,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_protocol::ApiKey;
+use ottla_protocol::{ApiKey, ErrorCode};
 use tokio::time::Instant;
 
 use super::authorization::authorize_and_handle;
 use super::{Api, ConnectionContext, RequestContext};
+use crate::cluster::Refusal;
 use crate::quotas::{Quota, Throttled};
 
 impl ConnectionContext {
@@ -53,30 +54,53 @@ impl RequestContext {
         Some(throttle).filter(|throttle| !throttle.is_zero())
     }
 
-    /// Takes the changes out that the quota of controller mutations does not admit (KIP-599), and returns them with the pause
-    /// of the client. Requests before version `strict_from` do not know the error: they are admitted.
-    pub(super) fn take_refused_mutations<T>(
-        &self,
-        changes: &mut Vec<T>,
-        strict_from: i16,
-        partitions: impl Fn(&T) -> usize,
-    ) -> (Vec<T>, Duration) {
-        let cluster = self.cluster();
-        let mut throttle = Duration::ZERO;
-        if !cluster.quota_use.has(Quota::ControllerMutation) {
-            return (Vec::new(), throttle);
+    /// The charge of the request's changes of topics. Requests before version `strict_from` do not know the error of the quota: their
+    /// changes are admitted. A dry run changes nothing.
+    pub(super) fn mutation_charge(&self, strict_from: i16, dry_run: bool) -> MutationCharge {
+        MutationCharge {
+            connection: self.connection.clone(),
+            client_id: self.client_id.clone(),
+            is_strict: self.version >= strict_from,
+            is_free: dry_run || !self.cluster().quota_use.has(Quota::ControllerMutation),
+            throttle: Duration::ZERO,
         }
-        let strict = self.version >= strict_from;
-        let (admitted, refused) = std::mem::take(changes).into_iter().partition(|change| {
-            let (usage, quotas) = (&cluster.quota_use, &cluster.client_quotas);
-            let count = partitions(change) as f64;
-            let (is_admitted, pause) = usage.admit_mutation(quotas, self.quota_client(), count, strict);
-            throttle = throttle.max(pause);
-            is_admitted
-        });
-        *changes = admitted;
-        self.connection.mute(throttle);
-        (refused, throttle)
+    }
+}
+
+/// The charge of changes of topics to the client's quota of controller mutations (KIP-599).
+pub(super) struct MutationCharge {
+    connection: Arc<ConnectionContext>,
+    client_id: Arc<str>,
+    /// Changes above the quota are refused.
+    is_strict: bool,
+    is_free: bool,
+    /// The longest pause of the client so far.
+    throttle: Duration,
+}
+
+impl MutationCharge {
+    /// Charges a change of so many partitions, or refuses it. As in Kafka, it is the last check of a change: changes that are refused
+    /// for another reason do not use the quota.
+    pub(super) fn admit(&mut self, partitions: usize) -> Result<(), Refusal> {
+        if self.is_free {
+            return Ok(());
+        }
+        let cluster = &self.connection.cluster;
+        let (usage, quotas) = (&cluster.quota_use, &cluster.client_quotas);
+        let client: (&str, &str) = (&self.connection.principal().name, &self.client_id);
+        let (is_admitted, pause) = usage.admit_mutation(quotas, client, partitions as f64, self.is_strict);
+        self.throttle = self.throttle.max(pause);
+        if is_admitted {
+            return Ok(());
+        }
+        let code = ErrorCode::ThrottlingQuotaExceeded;
+        Err((code, code.message().to_owned()))
+    }
+
+    /// Mutes the connection, and returns the pause of the client.
+    pub(super) fn pause(self) -> Duration {
+        self.connection.mute(self.throttle);
+        self.throttle
     }
 }
 

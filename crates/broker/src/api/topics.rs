@@ -14,6 +14,7 @@ use ottla_protocol::messages::delete_topics::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::describe_configs::{BrokerProperties, topic_chain};
+use super::throttling::MutationCharge;
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal, storage_refusal};
 use crate::config::{Scope, TopicConfig, settings};
@@ -28,24 +29,12 @@ const GROW_STRICT_FROM: i16 = 3;
 
 impl Api for CreateTopicsRequest {
     async fn handle(self, context: RequestContext) -> CreateTopicsResponse {
-        let (mut topics, dry_run) = (self.topics, self.validate_only);
-        let default = context.cluster().config.partitions_default;
-        let partitions = |topic: &CreatableTopic| match topic.assignments.len() {
-            0 if topic.num_partitions < 0 => default.max(0) as usize,
-            0 => topic.num_partitions as usize,
-            assigned => assigned,
-        };
-        let (refused, throttle) = if dry_run {
-            Default::default()
-        } else {
-            context.take_refused_mutations(&mut topics, CREATE_STRICT_FROM, partitions)
-        };
-        let refused = Self { topics: refused, ..Default::default() };
-        let refused = refused.refuse(&context, ErrorCode::ThrottlingQuotaExceeded);
-        let create = move |cluster: &Cluster| create_all(cluster, topics, dry_run);
-        let mut topics = context.cluster().change_topics(create).await;
+        let (topics, dry_run) = (self.topics, self.validate_only);
+        let mut charge = context.mutation_charge(CREATE_STRICT_FROM, dry_run);
+        let create =
+            move |cluster: &Cluster| (create_all(cluster, topics, dry_run, &mut charge), charge.pause());
+        let (mut topics, throttle) = context.cluster().change_topics(create).await;
         hide_settings(&context, &mut topics);
-        topics.extend(refused.topics);
         let mut response = CreateTopicsResponse { topics, ..Default::default() };
         response.throttle(throttle);
         response
@@ -75,7 +64,12 @@ fn hide_settings(context: &RequestContext, topics: &mut [CreatableTopicResult]) 
     }
 }
 
-fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> Vec<CreatableTopicResult> {
+fn create_all(
+    cluster: &Cluster,
+    topics: Vec<CreatableTopic>,
+    dry_run: bool,
+    charge: &mut MutationCharge,
+) -> Vec<CreatableTopicResult> {
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for topic in &topics {
         *uses.entry(topic.name.clone()).or_default() += 1;
@@ -85,7 +79,9 @@ fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> 
     let topics: Vec<&CreatableTopic> = topics.iter().filter(|topic| answered.insert(&topic.name)).collect();
     let checked = topics.iter().map(|topic| check(cluster, topic, uses[&topic.name]));
     let checked: Vec<Result<NewTopic, Refusal>> = checked.collect();
-    let mut created = cluster.create_topics(checked.iter().flatten().cloned().collect(), dry_run).into_iter();
+    let new = checked.iter().flatten().cloned().collect();
+    let created = cluster.create_topics(new, dry_run, &mut |partitions| charge.admit(partitions));
+    let mut created = created.into_iter();
     let created = checked.into_iter().map(|topic| {
         let topic = topic?;
         created.next().unwrap_or_else(|| Err(storage_refusal("no result"))).map(|created| (topic, created))
@@ -193,19 +189,10 @@ fn result_of(
 
 impl Api for DeleteTopicsRequest {
     async fn handle(self, context: RequestContext) -> DeleteTopicsResponse {
-        let mut topics = named(self);
-        let partitions = |topic: &DeleteTopicState| {
-            let cluster = context.cluster();
-            let named = topic.name.as_ref().map(|name| cluster.topic(name));
-            let known = named.unwrap_or_else(|| cluster.topic_by_id(topic.topic_id));
-            known.map_or(0, |topic| topic.partitions.len())
-        };
-        let (refused, throttle) = context.take_refused_mutations(&mut topics, DELETE_STRICT_FROM, partitions);
-        let refused = Self { topics: refused, ..Default::default() };
-        let refused = refused.refuse(&context, ErrorCode::ThrottlingQuotaExceeded);
-        let delete = move |cluster: &Cluster| delete_all(cluster, topics);
-        let mut responses = context.cluster().change_topics(delete).await;
-        responses.extend(refused.responses);
+        let topics = named(self);
+        let mut charge = context.mutation_charge(DELETE_STRICT_FROM, false);
+        let delete = move |cluster: &Cluster| (delete_all(cluster, topics, &mut charge), charge.pause());
+        let (responses, throttle) = context.cluster().change_topics(delete).await;
         let mut response = DeleteTopicsResponse { responses, ..Default::default() };
         response.throttle(throttle);
         response
@@ -251,7 +238,11 @@ impl<'a> Deleted<'a> {
     }
 }
 
-fn delete_all(cluster: &Cluster, topics: Vec<DeleteTopicState>) -> Vec<DeletableTopicResult> {
+fn delete_all(
+    cluster: &Cluster,
+    topics: Vec<DeleteTopicState>,
+    charge: &mut MutationCharge,
+) -> Vec<DeletableTopicResult> {
     let unclear = || {
         let reason = "a topic is deleted by its name or by its id, and not by both".to_owned();
         Err((ErrorCode::InvalidRequest, reason))
@@ -274,7 +265,7 @@ fn delete_all(cluster: &Cluster, topics: Vec<DeleteTopicState>) -> Vec<Deletable
                 }
                 Err((ErrorCode::InvalidRequest, "the topic is in this request more than once".to_owned()))
             }
-            Ok(name) => cluster.delete_topic(name),
+            Ok(name) => cluster.delete_topic(name, &mut |partitions| charge.admit(partitions)),
             Err(refusal) => Err(refusal.clone()),
         };
         results.push(match deleted {
@@ -303,21 +294,10 @@ fn named(request: DeleteTopicsRequest) -> Vec<DeleteTopicState> {
 
 impl Api for CreatePartitionsRequest {
     async fn handle(self, context: RequestContext) -> CreatePartitionsResponse {
-        let (mut topics, dry_run) = (self.topics, self.validate_only);
-        let partitions = |topic: &CreatePartitionsTopic| {
-            let known = context.cluster().topic(&topic.name).map_or(0, |topic| topic.partitions.len());
-            (topic.count.max(0) as usize).saturating_sub(known)
-        };
-        let (refused, throttle) = if dry_run {
-            Default::default()
-        } else {
-            context.take_refused_mutations(&mut topics, GROW_STRICT_FROM, partitions)
-        };
-        let refused = Self { topics: refused, ..Default::default() };
-        let refused = refused.refuse(&context, ErrorCode::ThrottlingQuotaExceeded);
-        let grow = move |cluster: &Cluster| grow_all(cluster, topics, dry_run);
-        let mut results: Vec<_> = context.cluster().change_topics(grow).await;
-        results.extend(refused.results);
+        let (topics, dry_run) = (self.topics, self.validate_only);
+        let mut charge = context.mutation_charge(GROW_STRICT_FROM, dry_run);
+        let grow = move |cluster: &Cluster| (grow_all(cluster, topics, dry_run, &mut charge), charge.pause());
+        let (results, throttle) = context.cluster().change_topics(grow).await;
         let mut response = CreatePartitionsResponse { results, ..Default::default() };
         response.throttle(throttle);
         response
@@ -337,6 +317,7 @@ fn grow_all(
     cluster: &Cluster,
     topics: Vec<CreatePartitionsTopic>,
     dry_run: bool,
+    charge: &mut MutationCharge,
 ) -> Vec<CreatePartitionsTopicResult> {
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for topic in &topics {
@@ -348,7 +329,8 @@ fn grow_all(
             1 => {
                 let chosen =
                     topic.assignments.map(|chosen| chosen.into_iter().map(|one| one.broker_ids).collect());
-                cluster.grow_topic(&topic.name, topic.count, chosen, dry_run)
+                let admit = &mut |partitions| charge.admit(partitions);
+                cluster.grow_topic(&topic.name, topic.count, chosen, dry_run, admit)
             }
             uses => {
                 let reason = format!("topic `{}` is {uses} times in this request", topic.name);
