@@ -48,6 +48,7 @@ mod security;
 mod share_fetch;
 mod share_groups;
 mod share_initialization;
+mod share_locks;
 mod share_memory;
 mod share_pruning;
 mod share_state_offline;

@@ -34,34 +34,34 @@ use ottla_wire::{Batches, Seal};
 
 use crate::common::{Raw, batch, metadata_of, produce_request};
 
-const GROUP: &str = "billing";
+pub(crate) const GROUP: &str = "billing";
 const GROUP_RESOURCE: i8 = 32;
 const ACCEPT: i8 = 1;
 const RELEASE: i8 = 2;
 const REJECT: i8 = 3;
 const RENEW: i8 = 4;
 /// The longest wait for records that are there: only a defect exhausts it.
-const WAIT_MS: i32 = 20_000;
+pub(crate) const WAIT_MS: i32 = 20_000;
 
 /// A range of records and its delivery count.
-type Acquired = (i64, i64, i16);
+pub(crate) type Acquired = (i64, i64, i16);
 
 /// A member of the group with a connection of its own.
-struct Member {
+pub(crate) struct Member {
     connection: Raw,
     id: &'static str,
-    topic: Uuid,
+    pub(crate) topic: Uuid,
     epoch: i32,
     records_max: i32,
     mode: i8,
-    wait_ms: i32,
+    pub(crate) wait_ms: i32,
 }
 
 fn start(storage: &MemStorage) -> BrokerThread {
     start_with(storage, &[])
 }
 
-fn start_with(storage: &MemStorage, properties: &[(&str, &str)]) -> BrokerThread {
+pub(crate) fn start_with(storage: &MemStorage, properties: &[(&str, &str)]) -> BrokerThread {
     let builder = Broker::builder().storage(Arc::new(storage.clone())).topic("orders", 2);
     let builder = builder.configure(|config| {
         config.set("group.share.min.record.lock.duration.ms", "1000").expect("a property");
@@ -79,7 +79,7 @@ fn start_group(storage: &MemStorage, offset: i64) -> BrokerThread {
     broker
 }
 
-fn initialize(broker: &BrokerThread, start_offset: i64) {
+pub(crate) fn initialize(broker: &BrokerThread, start_offset: i64) {
     for partition in 0..2 {
         // The coordinator of each share partition is one of the nodes.
         let codes = broker.addresses().iter().map(|address| {
@@ -100,7 +100,7 @@ fn topic_id(connection: &mut Raw) -> Uuid {
 }
 
 /// Appends a batch of so many records to partition 0.
-fn produce(broker: &BrokerThread, count: usize) {
+pub(crate) fn produce(broker: &BrokerThread, count: usize) {
     let values = vec![&b"x"[..]; count];
     let mut connection = Raw::connect(broker.addresses()[0]);
     let answer = connection.produce("orders", -1, &batch(&values, &Seal::default()));
@@ -120,7 +120,7 @@ fn configure(broker: &BrokerThread, name: &str, value: &str) -> ErrorCode {
 }
 
 impl Member {
-    fn join(broker: &BrokerThread, id: &'static str) -> Self {
+    pub(crate) fn join(broker: &BrokerThread, id: &'static str) -> Self {
         let mut connection = Raw::connect(broker.addresses()[0]);
         let topic = topic_id(&mut connection);
         Self { connection, id, topic, epoch: 0, records_max: 500, mode: 0, wait_ms: 0 }
@@ -166,7 +166,7 @@ impl Member {
         acquired(data)
     }
 
-    fn fetch(&mut self) -> Vec<Acquired> {
+    pub(crate) fn fetch(&mut self) -> Vec<Acquired> {
         self.fetch_with(Vec::new())
     }
 
@@ -610,7 +610,7 @@ fn malformed_acknowledgements_are_refused() {
 }
 
 /// The value of a metric.
-fn metric(broker: &BrokerThread, series: &str) -> Option<u64> {
+pub(crate) fn metric(broker: &BrokerThread, series: &str) -> Option<u64> {
     let text = broker.cluster().metrics_text(100);
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }

@@ -23,6 +23,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
         restarted("committed offsets", || cluster.keep_offsets()),
         restarted("transactions", || cluster.keep_transactions()),
         restarted("share groups", || cluster.keep_share_groups()),
+        restarted("acquisition locks", || cluster.share_leader.keep_locks(cluster)),
         restarted("flushes", || cluster.keep_flushing()),
         restarted("syncs", || cluster.keep_syncing()),
         restarted("scrub", || crate::scrub::run(cluster.clone())),

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::acknowledge::AckBatch;
 use super::acquire::Acquired;
+use super::lock_ends::{LockEnd, LockEnds};
 use super::reset::initial_offset;
 use super::sessions::{Place, Places, SessionKey, ShareSessions};
 use super::settings::{ShareSettings, settings_of};
@@ -38,6 +39,7 @@ pub(crate) struct ShareLeader {
     connections: AtomicU64,
     /// The memory of the windows of all share partitions, and of their stored states.
     memory: KeptMemory,
+    pub(super) lock_ends: Arc<LockEnds<LedPartition>>,
 }
 
 /// A share partition that is loaded once, however many requests wait for it.
@@ -71,6 +73,7 @@ pub(super) struct LedState {
     pub(super) window: SharePartition,
     is_writing: bool,
     pub(super) letters: LettersState,
+    pub(super) lock_end: LockEnd<LedPartition>,
     /// The memory of the window.
     kept: Kept,
     /// The requests that wait for the writes of their changes.
@@ -122,6 +125,7 @@ impl ShareLeader {
             tasks: Mutex::default(),
             connections: AtomicU64::new(0),
             memory,
+            lock_ends: Arc::new(LockEnds::new()),
         }
     }
 
@@ -391,9 +395,11 @@ async fn read(
     }
     let mut window = SharePartition::new(start_offset, &stored.batches);
     window.set_log_start(log_start);
-    let kept = cluster.share_leader.memory.keep_known(window.memory_bytes());
-    let state =
-        LedState { window, is_writing: false, letters: LettersState::Idle, kept, waiters: Vec::new() };
+    let leader = &cluster.share_leader;
+    let kept = leader.memory.keep_known(window.memory_bytes());
+    let lock_end = LockEnd::new(&leader.lock_ends);
+    let letters = LettersState::Idle;
+    let state = LedState { window, is_writing: false, letters, lock_end, kept, waiters: Vec::new() };
     Ok(LedPartition {
         key: key.clone(),
         leader_epoch,
@@ -520,6 +526,7 @@ impl LedPartition {
         {
             let mut state = lock(&self.state);
             state.count_memory();
+            self.note_lock_end(&mut state);
             if state.is_writing || !state.window.has_changes() {
                 return;
             }
@@ -544,6 +551,8 @@ impl LedPartition {
                 let mut state = lock(&self.state);
                 let done = state.window.complete_write(stored.is_ok());
                 state.count_memory();
+                // A lock whose change was rolled back may have ended.
+                self.note_lock_end(&mut state);
                 let (ended, waiting) =
                     std::mem::take(&mut state.waiters).into_iter().partition(|(id, _)| done.contains(id));
                 state.waiters = waiting;

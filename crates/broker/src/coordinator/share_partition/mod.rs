@@ -19,6 +19,8 @@ mod counts;
 mod dead_letters;
 mod fetch;
 pub(crate) mod leader;
+mod lock_ends;
+mod lock_timer;
 #[cfg(test)]
 mod model_tests;
 mod observed;
