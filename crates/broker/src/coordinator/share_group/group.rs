@@ -15,6 +15,9 @@ use crate::coordinator::consumer_group::member::{LEFT, Place};
 use crate::coordinator::deadlines::is_interval_over;
 use crate::memory::{Kept, KeptMemory};
 
+/// The epoch of a group that no member has joined yet: the first member has epoch 2 (KAFKA-20268).
+pub(super) const FIRST_EPOCH: i32 = 1;
+
 /// The settings of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct ShareGroupSettings {
@@ -113,7 +116,7 @@ impl ShareGroup {
     /// A group without members; `kept` is its memory: see [`ShareGroup::bytes`].
     pub(super) fn new(memory: KeptMemory, kept: Kept) -> Self {
         Self {
-            epoch: 0,
+            epoch: FIRST_EPOCH,
             metadata_hash: 0,
             assignment_epoch: 0,
             assigned_at_ms: 0,

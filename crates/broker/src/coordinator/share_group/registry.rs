@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::group::{Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
+use super::group::{FIRST_EPOCH, Outcome, ShareAnswer, ShareBeat, ShareGroup, ShareGroupSettings};
 use super::initialization::{Initialization, StateTurn};
 use super::records::StoredShareGroup;
 use super::settings::settings_of;
@@ -420,7 +420,7 @@ impl Entry {
         self.written.is_none()
             && self.group.members.is_empty()
             && self.group.state_partitions.is_empty()
-            && self.group.epoch == 0
+            && self.group.epoch <= FIRST_EPOCH
     }
 
     /// The settings of the group, which are read again after a change of any configuration.
