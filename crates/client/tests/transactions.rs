@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
 use ottla_client::{
     Admin, Config, ErrorCode, GroupMetadata, OffsetAndMetadata, Producer, Record, Timeouts, TopicPartition,
     TransactionError, TransactionErrorKind,
@@ -159,4 +159,22 @@ fn a_producer_whose_id_was_replaced_is_fenced_and_does_not_fence_its_successor()
     assert!(error.is_fatal(), "{error}");
     begin(&successor);
     successor.commit_transaction_blocking(PATIENCE).expect("committed");
+}
+
+/// The request for an epoch named the producer's own, which these versions of InitProducerId cannot carry: the producer failed for good.
+#[test]
+fn a_producer_of_an_old_broker_continues_after_the_coordinator_forgot_its_id() {
+    // Before KIP-890, the client adds the partitions to the transaction.
+    let builder = Broker::builder().memory().topic("orders", 1);
+    let builder = builder.configure(|config| config.as_version = KafkaLevel::V3_9);
+    let broker = builder.spawn().expect("a broker in memory");
+    assert!(broker.cluster().set_versions(ApiKey::InitProducerId, Some((0, 2))));
+    let producer = initialized(&broker);
+    let forgotten = Fault::Fail(ErrorCode::InvalidProducerIdMapping);
+    broker.cluster().intercept(ApiKey::AddPartitionsToTxn, None, 1, forgotten);
+    producer.begin_transaction().expect("begun");
+    producer.send_blocking(Record::to("orders").value("lost")).expect_err("the transaction is lost");
+    producer.abort_transaction_blocking(PATIENCE).expect("aborted, with a new epoch");
+    begin(&producer);
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
 }

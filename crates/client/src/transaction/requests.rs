@@ -26,6 +26,8 @@ use crate::types::{GroupMetadata, OffsetAndMetadata, TopicPartition};
 
 /// Version 6 adds two-phase commit.
 const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
+/// The first version of InitProducerId with the producer's own id and epoch (KIP-360).
+const KNOWN_EPOCH_VERSION: i16 = 3;
 /// Versions from 4 on are for brokers only.
 const ADD_PARTITIONS_VERSION_MAX: i16 = 3;
 const ADD_OFFSETS_VERSION_MAX: i16 = 4;
@@ -59,13 +61,15 @@ pub(crate) async fn ensure_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), Tra
 pub(crate) async fn take_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
     let timeout = calls.cluster.config.transaction_timeout;
-    let make = |_version: i16| {
+    let make = |version: i16| {
         let mut request = InitProducerIdRequest {
             transactional_id: Some(id.clone()),
             transaction_timeout_ms: wire_ms(timeout),
             ..Default::default()
         };
-        if let Some(known) = calls.transactions.update(|machine| machine.epoch_of()) {
+        let known = calls.transactions.update(|machine| machine.epoch_of());
+        // Brokers before 2.5 raise the epoch of the transactional id, whatever the producer's own is.
+        if let Some(known) = known.filter(|_| version >= KNOWN_EPOCH_VERSION) {
             (request.producer_id, request.producer_epoch) = (known.id, known.epoch);
         }
         request
