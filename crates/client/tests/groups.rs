@@ -475,6 +475,29 @@ fn a_commit_that_nothing_waits_for_is_finished_by_the_close_that_follows() {
     assert_eq!(committed(), Some(5));
 }
 
+/// The member left the group while its commit was repeated, and without an automatic commit.
+#[test]
+fn commits_are_finished_before_another_assignment_replaces_the_groups() {
+    for automatic in ["false", "true"] {
+        let broker = broker("orders", 2);
+        let later = ("auto.commit.interval.ms", "3600000");
+        let mut seats = Seats::default();
+        seats.join("a", member(&broker, &[("enable.auto.commit", automatic), later]), &["orders"]);
+        seats.settle("it owns all", 2);
+        let loading = Fault::Fail(ErrorCode::CoordinatorLoadInProgress);
+        broker.cluster().intercept(ApiKey::OffsetCommit, None, 3, loading);
+        let consumer = seats.seat("a").consumer.as_mut().expect("a consumer");
+        let [done, next] = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+        consumer.store_offset(&done, 5).expect("its own");
+        if automatic == "false" {
+            drop(consumer.begin_commit(None));
+        }
+        block_on(consumer.assign(&[(next, StartAt::Beginning)])).expect("assigned");
+        let committed = block_on(consumer.committed(std::slice::from_ref(&done))).expect("an answer");
+        assert_eq!(committed.get(&done), Some(&5), "enable.auto.commit={automatic}");
+    }
+}
+
 #[test]
 fn a_handler_may_take_longer_than_the_session() {
     let broker = broker("orders", 4);

@@ -189,7 +189,7 @@ impl ConsumerControl {
     }
 
     /// Starts to commit these offsets, or all processed ones (`None`), without waiting. Commits run in the order of their
-    /// calls. A close that is called later waits for them.
+    /// calls. A close that is called later waits for them, and so does an assignment that ends the membership.
     pub fn begin_commit(&self, offsets: Option<&[(TopicPartition, OffsetAndMetadata)]>) -> PendingCommit {
         self.ask(|answer| match offsets {
             Some(offsets) => {

@@ -129,7 +129,7 @@ impl Consumer {
     }
 
     /// Replaces the assignment with these partitions, each from its position. The consumer joins no group, but with a
-    /// `group.id` it can commit offsets.
+    /// `group.id` it can commit offsets. A member of a group finishes the commits that were begun before, and leaves the group.
     pub async fn assign(&mut self, partitions: &[(TopicPartition, StartAt)]) -> Result<(), Error> {
         check_all(partitions.iter().map(|(at, _)| &*at.topic))?;
         self.reader.forget_handed_out(None);

@@ -42,7 +42,7 @@ pub(super) async fn on_control(
     }
     match command {
         ConsumerCommand::Assign(change, partitions, done) => {
-            let result = on_assign(shared, membership, tasks, change, partitions).await;
+            let result = on_assign(shared, membership, tasks, commits, change, partitions).await;
             let _ = done.send(result);
         }
         ConsumerCommand::Subscribe(subscription, done) => {
@@ -179,6 +179,7 @@ async fn on_assign(
     shared: &Rc<Shared>,
     membership: &mut Option<Membership>,
     tasks: &mut JoinSet<()>,
+    commits: &mut JoinSet<()>,
     change: AssignmentChange,
     partitions: Vec<(TopicPartition, StartAt)>,
 ) -> Result<(), Error> {
@@ -207,7 +208,11 @@ async fn on_assign(
         AssignmentChange::Replace => {
             log(&|| format!("assign: {} partition(s)", partitions.len()));
             if let Some(membership) = membership.take() {
-                membership.leave(LeavingFor::Close, shared.cluster.config.socket_timeout).await;
+                let timeout = shared.cluster.config.socket_timeout;
+                let left = leave(shared, Some(membership), commits, LeavingFor::Close, timeout).await;
+                if let Err(error) = left {
+                    tracing::debug!(%error, "commit before another assignment replaces the group's");
+                }
             }
             assign(shared, partitions).await
         }
