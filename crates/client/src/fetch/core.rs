@@ -311,7 +311,7 @@ impl FetchCore {
             self.request_leader(cursor, now);
             return None;
         };
-        cursor.leader_requests = 0;
+        cursor.reset_leader_requests();
         if !cursor.is_in_topic(topic_id) {
             self.on_topic_created_again(cursor, offset, now, view);
             return None;
@@ -352,7 +352,7 @@ impl FetchCore {
             cursor.last_error = Some(StallReason::of(&error));
             return self.request_leader(cursor, now);
         }
-        cursor.leader_requests = 0;
+        cursor.reset_leader_requests();
         cursor.position = Position::Resolving(start);
         let question = (CursorRef::of(cursor), start);
         match leader.filter(|_| known) {
@@ -364,17 +364,27 @@ impl FetchCore {
     /// Requests metadata for a partition without a leader: at once, and again after pauses that grow. Each response wakes the fetcher,
     /// so that a request per check would follow each response. The cursor is not blocked: it is fetched once there is a leader.
     fn request_leader(&mut self, cursor: &mut Cursor, now: Instant) {
+        // A request for another partition brings the metadata of this one as well, so it counts: otherwise, partitions would request
+        // in turn, each after a short pause of its own.
+        let is_covered = match cursor.leader_requests {
+            0 => self.leader_requested_at == Some(now),
+            _ => self.leader_requested_at != cursor.leader_requested_at,
+        };
+        if is_covered {
+            cursor.leader_requests = cursor.leader_requests.saturating_add(1);
+            cursor.leader_requested_at = self.leader_requested_at;
+        }
         let pause = match cursor.leader_requests {
             0 => Duration::ZERO,
             requests => self.settings.leader_pause(requests - 1),
         };
-        // A request for another partition brings the metadata of this one as well.
         let due = self.leader_requested_at.map_or(now, |at| at + pause);
         if due > now {
             self.timers.insert((due, cursor.slot));
             return;
         }
         self.leader_requested_at = Some(now);
+        cursor.leader_requested_at = Some(now);
         self.timers.insert((now + self.settings.leader_pause(cursor.leader_requests), cursor.slot));
         cursor.leader_requests = cursor.leader_requests.saturating_add(1);
         self.actions.push_back(Action::RefreshMetadata);

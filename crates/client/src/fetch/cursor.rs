@@ -60,8 +60,10 @@ pub(crate) struct Cursor {
     pub(crate) blocked_until: Option<Instant>,
     /// Failed fetches in a row.
     pub(crate) failures: u32,
-    /// Requests for metadata since the partition had a leader.
+    /// Requests for metadata since the partition had a leader, with those for other partitions.
     pub(crate) leader_requests: u32,
+    /// The time of the last of them.
+    pub(crate) leader_requested_at: Option<Instant>,
     /// The generation of the progress to which the position belongs. If the application has begun another generation,
     /// nothing is fetched before the next seek.
     pub(crate) generation: u64,
@@ -127,6 +129,7 @@ impl Cursor {
             blocked_until: None,
             failures: 0,
             leader_requests: 0,
+            leader_requested_at: None,
             generation: 0,
             end_reported: NONE_REPORTED,
             last_error: None,
@@ -151,6 +154,11 @@ impl Cursor {
         let topic_id = self.topic_id;
         self.seek(StartAt::Offset(offset));
         self.topic_id = topic_id;
+    }
+
+    /// The partition has a leader: the next request for metadata comes at once.
+    pub(crate) fn reset_leader_requests(&mut self) {
+        (self.leader_requests, self.leader_requested_at) = (0, None);
     }
 
     fn start(&mut self, start: StartAt) {

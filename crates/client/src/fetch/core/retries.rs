@@ -95,11 +95,11 @@ fn a_start_is_requested_again_after_an_unknown_server_error() {
     assert_eq!(take_questions(&mut harness).len(), 1);
 }
 
-/// Each response woke the fetcher, which requested metadata again: ten times a second.
+/// Each response woke the fetcher, which requested metadata again: ten times a second. Several partitions did so in turn.
 #[test]
-fn a_partition_without_a_leader_causes_requests_for_metadata_after_growing_pauses() {
-    for start in [at(0), StartAt::Beginning] {
-        let mut harness = Harness::new(&[start]);
+fn partitions_without_a_leader_cause_requests_for_metadata_after_growing_pauses() {
+    for (start, partitions) in [(at(0), 1), (StartAt::Beginning, 1), (at(0), 20), (StartAt::Beginning, 20)] {
+        let mut harness = Harness::new(&vec![start; partitions]);
         harness.facts.leaders.clear();
         harness.update();
         let mut requests = refreshes(&mut harness);
@@ -111,7 +111,7 @@ fn a_partition_without_a_leader_causes_requests_for_metadata_after_growing_pause
             harness.pass(Duration::from_millis(20));
             requests += refreshes(&mut harness);
         }
-        assert!((8..=15).contains(&requests), "{requests} requests in ten seconds");
+        assert!((8..=15).contains(&requests), "{requests} requests in ten seconds, {partitions} partitions");
         harness.move_leader(0, TWO, 6);
         harness.update();
         let is_to_leader = |action: &Action| {
@@ -122,4 +122,22 @@ fn a_partition_without_a_leader_causes_requests_for_metadata_after_growing_pause
         };
         assert!(harness.sent.iter().any(is_to_leader), "the leader is used at once: {:?}", harness.sent);
     }
+}
+
+/// The long pause of the others must not delay it.
+#[test]
+fn a_partition_that_loses_its_leader_after_others_causes_a_request_at_once() {
+    let mut harness = Harness::new(&[at(0); 3]);
+    harness.facts.leaders.remove(&0);
+    harness.facts.leaders.remove(&1);
+    harness.update();
+    for _ in 0..100 {
+        harness.table.touch_all();
+        harness.pass(Duration::from_millis(20));
+    }
+    refreshes(&mut harness);
+    harness.facts.leaders.remove(&2);
+    harness.table.touch_all();
+    harness.pass(Duration::from_millis(20));
+    assert_eq!(refreshes(&mut harness), 1);
 }
