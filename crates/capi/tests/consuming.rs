@@ -219,6 +219,53 @@ fn a_subscribed_topic_that_does_not_exist_is_reported_once() {
     unsafe { rd_kafka_destroy(rk) };
 }
 
+/// The errors that polls return before the first record.
+fn errors_before_record(rk: *mut rd_kafka_t) -> Vec<rd_kafka_resp_err_t> {
+    let mut errors = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "no record came: {errors:?}");
+        unsafe {
+            let message = rd_kafka_consumer_poll(rk, 100);
+            if message.is_null() {
+                continue;
+            }
+            let code = (*message).err;
+            rd_kafka_message_destroy(message);
+            if code == OK {
+                return errors;
+            }
+            errors.push(code);
+        }
+    }
+}
+
+/// The request was repeated, and the application could not learn why no record came.
+#[test]
+fn an_unknown_error_of_the_broker_is_reported_once_while_the_request_is_repeated() {
+    for api in [ApiKey::Fetch, ApiKey::ListOffsets] {
+        let broker = broker();
+        fill(&broker, c"orders", 0, 1);
+        let (cluster, code) = (broker.cluster(), ErrorCode::UnknownServerError);
+        if api == ApiKey::Fetch {
+            for _ in 0..2 {
+                cluster.add_partition_error(api, "orders", 0, code);
+            }
+        } else {
+            cluster.intercept(api, None, 2, Fault::Fail(code));
+        }
+        let seen = Seen::default();
+        let rk = consumer(&broker, &seen, &[]);
+        unsafe {
+            let partitions = list(&[(c"orders", 0)]);
+            assert_eq!(rd_kafka_assign(rk, partitions), OK);
+            rd_kafka_topic_partition_list_destroy(partitions);
+            assert_eq!(errors_before_record(rk), [RD_KAFKA_RESP_ERR_UNKNOWN], "{api:?}");
+            rd_kafka_destroy(rk);
+        }
+    }
+}
+
 unsafe extern "C" fn on_rebalance(
     rk: *mut rd_kafka_t,
     err: rd_kafka_resp_err_t,

@@ -103,6 +103,9 @@ pub(crate) enum AnswerOutcome {
     /// The client may not read the topic: fetch again after a pause, as permissions can change. The application learns of the first of
     /// several such answers.
     Unauthorized { is_new: bool },
+    /// The broker failed, and has no code for the reason. It may pass: fetch again after a pause, as Java's client and librdkafka do.
+    /// `is_new` is `true` for the first of several such answers.
+    ServerFailed { is_new: bool },
     /// The position does not exist.
     OutOfRange(i64),
     /// Report this error to the application.
@@ -258,8 +261,9 @@ impl Cursor {
             ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId
             | ErrorCode::InconsistentTopicId => return AnswerOutcome::Retry { refresh: true },
-            // The broker has no code for its failure, which may pass: Java's client and librdkafka fetch again.
-            ErrorCode::UnknownServerError => return AnswerOutcome::Retry { refresh: false },
+            ErrorCode::UnknownServerError => {
+                return AnswerOutcome::ServerFailed { is_new: last_error != self.last_error };
+            }
             code if code.is_retriable() => {
                 // The leader that does not know its high watermark may not be the leader any more.
                 let refresh = code.needs_metadata_refresh() || code == ErrorCode::OffsetNotAvailable;

@@ -79,7 +79,8 @@ pub enum GroupHabits {
     /// A member joins when the first of its topics exists, and sends a heartbeat at once. A static member leaves when it unsubscribes, and does not
     /// leave when it is closed. A consumer looks up its coordinator when it is created. The partitions of deleted topics are lost.
     /// With `cooperative-sticky`, a member that has too many partitions gives up its first ones. In the new protocol topics that
-    /// do not exist are not reported, and more refusals are final.
+    /// do not exist are not reported, and more refusals are final. A broker's UNKNOWN_SERVER_ERROR for a partition is reported, once
+    /// until the partition has another answer, and the request is repeated.
     Librdkafka,
 }
 

@@ -52,7 +52,7 @@ impl fmt::Display for Cause {
 }
 
 /// The last problem, with its cause.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct StallReason {
     pub(crate) cause: Cause,
     pub(crate) text: String,

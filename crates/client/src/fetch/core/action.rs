@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::LeaderInfo;
-use crate::config::{Config, Isolation, OffsetReset};
+use crate::config::{Config, GroupHabits, Isolation, OffsetReset};
 use crate::error::Error;
 use crate::fetch::cursor::Cursor;
 use crate::fetch::cursors::Slot;
@@ -157,6 +157,8 @@ pub(in crate::fetch) struct FetchSettings {
     pub(super) isolation: Isolation,
     pub(super) offset_reset: OffsetReset,
     pub(super) enable_partition_eof: bool,
+    /// `true` if the application gets a broker's UNKNOWN_SERVER_ERROR, although the request is repeated.
+    pub(super) reports_server_failures: bool,
     /// A response that is later than this is slow; `None` if the client never gives up early.
     pub(super) slow_after: Option<Duration>,
 }
@@ -177,6 +179,7 @@ impl FetchSettings {
             isolation: config.isolation_level,
             offset_reset: config.auto_offset_reset,
             enable_partition_eof: config.enable_partition_eof,
+            reports_server_failures: config.group_habits == GroupHabits::Librdkafka,
             slow_after: config.patience(0),
         }
     }

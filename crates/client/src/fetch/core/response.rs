@@ -379,6 +379,10 @@ impl FetchCore {
                 }
                 self.settings.block(cursor, now);
             }
+            AnswerOutcome::ServerFailed { is_new } => {
+                let error = fetch_error(cursor, ErrorCode::UnknownServerError);
+                self.on_server_failure(cursor, error, is_new, now);
+            }
             AnswerOutcome::Fail(code) => self.fail_with(cursor, code),
             AnswerOutcome::Corrupt(offset, reason) => {
                 let topic = topic.to_string();
@@ -389,9 +393,18 @@ impl FetchCore {
 
     /// Delivers the error of a fetch.
     fn fail_with(&mut self, cursor: &Cursor, code: ErrorCode) {
-        let (topic, partition) = (&cursor.progress.at.topic, cursor.progress.at.partition);
-        let what = format!("fetch of topic `{topic}` partition {partition}");
-        self.fail(cursor, Error::Broker { what, code });
+        self.fail(cursor, fetch_error(cursor, code));
+    }
+
+    /// The broker answered with UNKNOWN_SERVER_ERROR, which may pass: the request is repeated after a pause. The first of several such
+    /// errors is reported to the application, as librdkafka does, or logged, as Java's client does.
+    fn on_server_failure(&mut self, cursor: &mut Cursor, error: Error, is_new: bool, now: Instant) {
+        if is_new && self.settings.reports_server_failures {
+            self.fail(cursor, error);
+        } else if is_new {
+            tracing::warn!(%error, "the request is repeated");
+        }
+        self.settings.block(cursor, now);
     }
 
     /// Delivers an error behind the records that were fetched before.
@@ -447,7 +460,9 @@ impl FetchCore {
         table: &mut Table,
     ) {
         let Some(cursor) = current(table, cursor_ref) else { return };
-        cursor.last_error = result.as_ref().err().map(StallReason::of);
+        let reason = result.as_ref().err().map(StallReason::of);
+        let is_new = cursor.last_error != reason;
+        cursor.last_error = reason;
         match result {
             Ok(offset) => {
                 cursor.requested_at = None;
@@ -457,10 +472,9 @@ impl FetchCore {
                 cursor.position = Position::Unresolved(start);
                 cursor.blocked_until = Some(now + self.settings.retry_backoff);
             }
-            // The broker has no code for its failure, which may pass.
             Err(error) if error.broker_code() == Some(ErrorCode::UnknownServerError) => {
                 cursor.position = Position::Unresolved(start);
-                self.settings.block(cursor, now);
+                self.on_server_failure(cursor, error, is_new, now);
             }
             // The application gets the error; the certificate or password may be corrected meanwhile.
             Err(error) if error.is_security() => {
@@ -567,6 +581,12 @@ impl FetchCore {
         }
         self.actions.push_back(Action::Purge(cursor.slot));
     }
+}
+
+/// The error of a fetch from the cursor's partition.
+fn fetch_error(cursor: &Cursor, code: ErrorCode) -> Error {
+    let TopicPartition { topic, partition } = &cursor.progress.at;
+    Error::Broker { what: format!("fetch of topic `{topic}` partition {partition}"), code }
 }
 
 /// The cursor that a result is about, marked as changed; `None` if it was removed or moved since.
