@@ -4,6 +4,8 @@
 //! joins. A cooperative one (KIP-429) keeps its partitions, revokes those that are assigned to other members, and
 //! rejoins.
 
+mod topics;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +17,9 @@ use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 use tokio::time::Instant;
 
+use self::topics::{
+    AssignedTopics, existing_topics, has_topic, is_given_up, partitions_change, topic_appears, topics_change,
+};
 use super::application::{Application, Late};
 use super::coordinator::{Coordinator, Identity};
 use super::heartbeat::{GenerationEnd, HeartbeatTask};
@@ -23,9 +28,7 @@ use super::subscription::Subscription;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
 use super::{Shared, first_join, unavailable_topics};
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
-use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
-use crate::cluster::metadata::{PartitionRacks, TopicLayout};
 use crate::config::{Config, GroupHabits, Rebalance};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
@@ -79,14 +82,6 @@ impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
-}
-
-/// The topics of the group's assignment, which its leader watches.
-#[derive(Default)]
-struct AssignedTopics {
-    topics: Topics,
-    /// A member has a rack, so the assignment depends on the racks of replicas.
-    uses_racks: bool,
 }
 
 impl Member {
@@ -570,126 +565,4 @@ pub(super) async fn leave_as(
 /// The members in the response to the group's leader.
 fn members_of(joined: &JoinGroupResponse) -> Result<BTreeMap<String, GroupMember>, Error> {
     joined.members.iter().map(|member| Ok((member.member_id.clone(), decode_member(member)?))).collect()
-}
-
-/// Returns `true` if one of the topics is known and exists.
-fn has_topic(shared: &Shared, topics: &[Arc<str>]) -> bool {
-    let exists =
-        |topic: &Arc<str>| shared.cluster.topic(topic).is_some_and(|layout| layout.lasting_error().is_none());
-    topics.iter().any(exists)
-}
-
-/// Returns when one of the topics exists.
-async fn topic_appears(shared: &Shared, topics: &[Arc<str>]) {
-    let mut changes = shared.cluster.changes();
-    while !has_topic(shared, topics) {
-        changes.changed().await;
-    }
-}
-
-/// The topics to join with: the subscribed names and the topics that match patterns; beside a pattern only names that exist.
-fn existing_topics(subscription: &Subscription, cluster: &Cluster) -> Vec<Arc<str>> {
-    let mut topics = subscription.topics(&cluster.visible_topics());
-    if subscription.has_patterns() {
-        topics.retain(|topic| cluster.lasting_error(topic).is_none());
-    }
-    topics
-}
-
-/// Returns when other topics match the subscription.
-async fn topics_change(shared: &Shared, subscription: &Subscription, topics: &[Arc<str>]) {
-    change(shared, || {
-        if !subscription.has_patterns() {
-            return Difference::None;
-        }
-        let now = existing_topics(subscription, &shared.cluster);
-        if now == topics {
-            Difference::None
-        } else if now.iter().all(|topic| topics.contains(topic)) {
-            Difference::Missing
-        } else {
-            Difference::Present
-        }
-    })
-    .await;
-}
-
-/// Returns when the number of partitions of a topic, or the racks of their replicas, differ from the assigned ones, or the
-/// topic was deleted. Only the leader has assigned topics.
-async fn partitions_change(shared: &Shared, assigned: &AssignedTopics) {
-    change(shared, || {
-        let differences = (assigned.topics.iter())
-            .map(|(topic, partitions)| differs(shared, topic, partitions, assigned.uses_racks));
-        differences.max().unwrap_or_default()
-    })
-    .await;
-}
-
-/// The difference between the assigned topics and the metadata.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Difference {
-    #[default]
-    None,
-    /// Topics or partitions are missing. A broker that lags behind may not know them.
-    Missing,
-    Present,
-}
-
-/// The longest time for which a topic is missing before the group gives it up.
-const MISSING_MAX: Duration = Duration::from_secs(5);
-
-fn missing_max(config: &Config) -> Duration {
-    MISSING_MAX.min(config.metadata_max_age).min(config.topic_metadata_refresh_interval)
-}
-
-/// Returns `true` if the group assigns no partition of the topic: it may not be read, or has been missing for too long.
-fn is_given_up(shared: &Shared, topic: &str, layout: &TopicLayout) -> bool {
-    match layout.lasting_error() {
-        None => false,
-        Some(ErrorCode::UnknownTopicOrPartition) => {
-            shared.cluster.missing_for(topic) >= missing_max(&shared.cluster.config)
-        }
-        Some(_) => true,
-    }
-}
-
-/// Returns when the metadata differs. Topics must be missing for the maximum age of metadata, or for [`MISSING_MAX`].
-async fn change(shared: &Shared, difference: impl Fn() -> Difference) {
-    let missing_max = missing_max(&shared.cluster.config);
-    let mut changes = shared.cluster.changes();
-    let mut given_up_at = None;
-    loop {
-        match difference() {
-            Difference::None => {
-                given_up_at = None;
-                changes.changed().await;
-            }
-            Difference::Missing => {
-                let at = *given_up_at.get_or_insert_with(|| Instant::now() + missing_max);
-                if tokio::time::timeout_at(at, changes.changed()).await.is_err() {
-                    return;
-                }
-            }
-            Difference::Present => return,
-        }
-    }
-}
-
-fn differs(shared: &Shared, topic: &str, assigned: &PartitionRacks, uses_racks: bool) -> Difference {
-    let Some(layout) = shared.cluster.topic(topic) else { return Difference::None };
-    match layout.error {
-        ErrorCode::None => {
-            // With an id, the metadata keeps all partitions of the topic.
-            if layout.id.is_zero() && layout.partitions.len() < assigned.len() {
-                return Difference::Missing;
-            }
-            let racks = layout.racks.as_deref().filter(|_| uses_racks);
-            if layout.partitions.len() != assigned.len() || racks.is_some_and(|racks| racks != assigned) {
-                return Difference::Present;
-            }
-            Difference::None
-        }
-        ErrorCode::UnknownTopicOrPartition if !assigned.is_empty() => Difference::Missing,
-        _ => Difference::None,
-    }
 }
