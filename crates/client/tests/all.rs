@@ -40,3 +40,4 @@ mod statistics;
 mod telemetry;
 mod tls;
 mod transactions;
+mod unstable_offsets;

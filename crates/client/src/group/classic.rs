@@ -43,8 +43,8 @@ const LEAVE_GROUP_VERSION_MAX: i16 = 5;
 const PROTOCOL_TYPE: &str = "consumer";
 /// The pause after the coordinator refused the member, or after a member sent malformed metadata.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// The time that a lookup of committed offsets has after the generation's end. Most lookups take less, and the application then
-/// gets the assignment before its revocation.
+/// The time that a lookup of committed offsets has after the generation's end, or in a generation that the member must leave. Most
+/// lookups take less, and the application then gets the assignment before its revocation.
 const LOOKUP_AFTER_END_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Member {
@@ -270,8 +270,8 @@ impl Member {
     }
 
     /// Takes new partitions. A failed lookup of their committed offsets is repeated in this generation: the next one would need it as
-    /// well, and the other members would have to join again. A member that `rejoins` anyway does not wait for the offsets. Returns the
-    /// reason to leave the generation, if there is one.
+    /// well, and the other members would have to join again. A member that `rejoins` anyway looks them up once. Returns the reason to
+    /// leave the generation, if there is one.
     async fn take(
         &mut self,
         new: Vec<TopicPartition>,
@@ -281,9 +281,12 @@ impl Member {
     ) -> Result<Option<Left>, Error> {
         let mut failures = 0;
         while heartbeat.end().is_none() || failures == 0 {
-            // The other members must not wait for a lookup that may not succeed.
+            // The other members must not wait for a lookup that may not succeed: neither for this member's next request to join, nor for
+            // the partitions that it has revoked.
             let is_over = async {
-                heartbeat.wait_for_end().await;
+                if !rejoins {
+                    heartbeat.wait_for_end().await;
+                }
                 tokio::time::sleep(LOOKUP_AFTER_END_MAX).await;
             };
             let Err(error) = self.application.take(new.clone(), always, || false, is_over).await else {
