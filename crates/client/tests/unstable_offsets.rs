@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, Fault, FaultRule};
 use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
-use ottla_client::{Config, ErrorCode, TopicPartition};
+use ottla_client::{Admin, Config, ErrorCode, TopicPartition};
 
-use crate::seats::Seats;
+use crate::seats::{Seats, block_on};
 
 const UNSTABLE: Fault = Fault::Fail(ErrorCode::UnstableOffsetCommit);
 
@@ -73,4 +73,29 @@ fn a_revoked_partition_does_not_wait_for_the_offsets_of_the_one_that_comes_with_
     assert!(seats.owned_by("a").is_empty(), "its offsets are unstable");
     broker.cluster().clear_intercepts();
     seats.settle("the other partition follows", 2);
+}
+
+/// The generation of the first member; -1 while it is in none.
+fn generation(seats: &Seats) -> i32 {
+    let consumer = seats.list[0].consumer.as_ref().expect("a consumer");
+    block_on(consumer.group_metadata()).expect("a consumer of a group").generation
+}
+
+/// The group noticed the partitions only after the lookup. The long timeout keeps one lookup going, the short one ends each of them.
+#[test]
+fn new_partitions_do_not_wait_for_the_offsets_of_the_others() {
+    for socket_timeout in ["120000", "1000"] {
+        let broker = Broker::builder().memory().topic("orders", 2).spawn().expect("a broker");
+        broker.cluster().intercept(ApiKey::OffsetFetch, None, u32::MAX, UNSTABLE);
+        let admin = Admin::new(member(&broker, &[])).expect("an admin");
+        let mut seats = Seats::default();
+        seats.join("a", member(&broker, &[("socket.timeout.ms", socket_timeout)]), &["orders"]);
+        seats.drive("it has joined", |seats| generation(seats) > 0);
+        let first = generation(&seats);
+        block_on(admin.create_partitions("orders", 4)).expect("created");
+        seats.drive("it has joined again", |seats| generation(seats) > first);
+        assert!(seats.owned_by("a").is_empty(), "the offsets are unstable");
+        broker.cluster().clear_intercepts();
+        seats.settle("it owns all", 4);
+    }
 }

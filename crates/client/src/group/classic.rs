@@ -6,6 +6,7 @@
 
 mod topics;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAss
 use tokio::time::Instant;
 
 use self::topics::{
-    AssignedTopics, existing_topics, has_topic, is_given_up, partitions_change, topic_appears, topics_change,
+    AssignedTopics, WatchedTopics, existing_topics, has_topic, is_given_up, topic_appears, topics_change,
 };
 use super::application::{Application, Late};
 use super::coordinator::{Coordinator, Identity};
@@ -165,10 +166,11 @@ impl Member {
         let joined = self.join(&topics).await?;
         let (assignments, assigned_topics) = self.lead(&joined).await?;
         let assigned = self.sync(&joined, assignments).await?;
+        let topics = WatchedTopics { subscription, topics, assigned: assigned_topics };
         let heartbeat = Rc::new(HeartbeatTask::start(self.shared.clone()));
         self.heartbeat = Some(heartbeat.clone());
 
-        if let Some(left) = self.reconcile(assigned, joined.generation_id, &heartbeat).await? {
+        if let Some(left) = self.reconcile(assigned, joined.generation_id, &heartbeat, &topics).await? {
             return Ok(left);
         }
         self.shared.cluster.observer.rebalanced(began.elapsed());
@@ -180,12 +182,7 @@ impl Member {
                 Ok(()) => (Left::Rejoin, "the subscription has changed"),
                 Err(Late) => (Left::Late, "max.poll.interval.ms exceeded"),
             },
-            () = topics_change(&self.shared, &subscription, &topics) => {
-                (Left::Rejoin, "the topics of the subscription have changed")
-            }
-            () = partitions_change(&self.shared, &assigned_topics) => {
-                (Left::Rejoin, "the partitions of the subscription's topics have changed")
-            }
+            reason = topics.change(&self.shared) => (Left::Rejoin, reason),
         };
         self.shared.cluster.observer.rebalances(reason);
         if let (Left::Rejoin, false) = (&left, self.is_cooperative()) {
@@ -253,6 +250,7 @@ impl Member {
         assigned: Vec<TopicPartition>,
         generation: i32,
         heartbeat: &HeartbeatTask,
+        topics: &WatchedTopics,
     ) -> Result<Option<Left>, Error> {
         let owned = self.shared.owned();
         let all = if self.is_cooperative() { owned.clone() } else { self.shared.owned_and_assigned() };
@@ -265,32 +263,45 @@ impl Member {
         }
         // librdkafka's applications get each assignment in this protocol, also one that adds nothing.
         let always = !self.is_cooperative() || self.config().rebalance == Rebalance::Application;
-        let left = self.take(new, always, lets_go, heartbeat).await?;
+        let left = self.take(new, always, lets_go, heartbeat, topics).await?;
         Ok(left.or_else(|| lets_go.then_some(Left::Rejoin)))
     }
 
-    /// Takes new partitions. A failed lookup of their committed offsets is repeated in this generation: the next one would need it as
-    /// well, and the other members would have to join again. A member that `rejoins` anyway looks them up once. Returns the reason to
-    /// leave the generation, if there is one.
+    /// Takes new partitions. A failed lookup of their committed offsets is repeated in this generation, unless the topics change: the
+    /// next one would need it as well, and the other members would have to join again. A member that `rejoins` anyway looks them up
+    /// once. Returns the reason to leave the generation, if there is one.
     async fn take(
         &mut self,
         new: Vec<TopicPartition>,
         always: bool,
         rejoins: bool,
         heartbeat: &HeartbeatTask,
+        topics: &WatchedTopics,
     ) -> Result<Option<Left>, Error> {
+        let shared = self.shared.clone();
+        let change = topics.change(&shared);
+        tokio::pin!(change);
+        let changed = Cell::new(None);
         let mut failures = 0;
         while heartbeat.end().is_none() || failures == 0 {
             // The other members must not wait for a lookup that may not succeed: neither for this member's next request to join, nor for
             // the partitions that it has revoked.
-            let is_over = async {
+            let must_join = async {
                 if !rejoins {
                     heartbeat.wait_for_end().await;
                 }
                 tokio::time::sleep(LOOKUP_AFTER_END_MAX).await;
             };
+            // Nor must the group wait for new topics and partitions.
+            let is_over = async {
+                tokio::select! {
+                    biased;
+                    reason = &mut change => changed.set(Some(reason)),
+                    () = must_join => {}
+                }
+            };
             let Err(error) = self.application.take(new.clone(), always, || false, is_over).await else {
-                return Ok(None);
+                return Ok(changed.get().map(|reason| self.rejoins_because(reason)));
             };
             if rejoins || !error.may_pass() {
                 return Err(error);
@@ -299,13 +310,21 @@ impl Member {
             tracing::debug!(%error, "looking up the committed offsets again");
             let pause = self.shared.cluster.backoff(failures);
             failures += 1;
-            match tokio::time::timeout(pause, self.application.wants_or_is_late()).await {
-                Ok(Ok(())) => return Ok(Some(Left::Rejoin)),
-                Ok(Err(Late)) => return Ok(Some(Left::Late)),
-                Err(_) => {}
+            tokio::select! {
+                biased;
+                late = self.application.wants_or_is_late() => {
+                    return Ok(Some(late.map_or(Left::Late, |()| Left::Rejoin)));
+                }
+                reason = &mut change => return Ok(Some(self.rejoins_because(reason))),
+                () = tokio::time::sleep(pause) => {}
             }
         }
         Ok(None)
+    }
+
+    fn rejoins_because(&self, reason: &str) -> Left {
+        self.shared.cluster.observer.rebalances(reason);
+        Left::Rejoin
     }
 
     /// Reports an error that does not pass by itself, once until the coordinator answers again.

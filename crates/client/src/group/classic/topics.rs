@@ -21,6 +21,29 @@ pub(super) struct AssignedTopics {
     pub(super) uses_racks: bool,
 }
 
+/// The topics of a generation, whose changes end it.
+pub(super) struct WatchedTopics {
+    pub(super) subscription: Subscription,
+    /// The topics that the member joined with.
+    pub(super) topics: Vec<Arc<str>>,
+    pub(super) assigned: AssignedTopics,
+}
+
+impl WatchedTopics {
+    /// Returns the reason to join again, when the metadata differs.
+    pub(super) async fn change(&self, shared: &Shared) -> &'static str {
+        tokio::select! {
+            biased;
+            () = topics_change(shared, &self.subscription, &self.topics) => {
+                "the topics of the subscription have changed"
+            }
+            () = partitions_change(shared, &self.assigned) => {
+                "the partitions of the subscription's topics have changed"
+            }
+        }
+    }
+}
+
 /// Returns `true` if one of the topics is known and exists.
 pub(super) fn has_topic(shared: &Shared, topics: &[Arc<str>]) -> bool {
     let exists =
@@ -65,7 +88,7 @@ pub(super) async fn topics_change(shared: &Shared, subscription: &Subscription, 
 
 /// Returns when the number of partitions of a topic, or the racks of their replicas, differ from the assigned ones, or the
 /// topic was deleted. Only the leader has assigned topics.
-pub(super) async fn partitions_change(shared: &Shared, assigned: &AssignedTopics) {
+async fn partitions_change(shared: &Shared, assigned: &AssignedTopics) {
     change(shared, || {
         let differences = (assigned.topics.iter())
             .map(|(topic, partitions)| differs(shared, topic, partitions, assigned.uses_racks));
