@@ -9,6 +9,7 @@ use rdkafka::client::handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
@@ -245,5 +246,36 @@ fn a_position_has_the_epoch_of_its_record_and_not_that_of_an_earlier_answer() {
         assert_eq!(results(places), [(OK, 0, 0), (OK, RD_KAFKA_OFFSET_END, -1)]);
         rd_kafka_topic_partition_list_destroy(entries);
         rd_kafka_destroy(rk);
+    }
+}
+
+/// The close committed -1001: the group read everything again, or nothing of what came in between.
+#[test]
+fn a_stored_position_before_the_first_message_leaves_the_committed_offset() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+        for _ in 0..5 {
+            produce(producer, c"orders", 0, "paid", null_mut());
+        }
+        assert_eq!(rd_kafka_flush(producer, 60_000), OK);
+        rd_kafka_destroy(producer);
+
+        let rk = consumer(&broker, &[("enable.auto.offset.store", "false")], |_| ());
+        let entries = offsets(c"orders", &[(0, 5)]);
+        assert_eq!(rd_kafka_commit(rk, entries, 0), OK);
+        assert_eq!(rd_kafka_assign(rk, entries), OK);
+        assert_eq!(rd_kafka_position(rk, entries), OK);
+        assert_eq!(entries_of(entries), [(0, RD_KAFKA_OFFSET_INVALID, OK)]);
+        assert_eq!(rd_kafka_offsets_store(rk, entries), OK);
+        assert_eq!(rd_kafka_consumer_close(rk), OK);
+        rd_kafka_destroy(rk);
+
+        let second = consumer(&broker, &[], |_| ());
+        assert_eq!(rd_kafka_committed(second, entries, 60_000), OK);
+        assert_eq!(entries_of(entries), [(0, 5, OK)]);
+        rd_kafka_topic_partition_list_destroy(entries);
+        rd_kafka_destroy(second);
     }
 }

@@ -165,7 +165,8 @@ impl ConsumerControl {
         self.ask(|answer| ConsumerCommand::Seek(partition.clone(), to, answer))
     }
 
-    /// Marks all records before this offset as processed: the next commit contains it with its metadata.
+    /// Marks all records before this offset as processed: the next commit contains it with its metadata. An offset below 0 removes
+    /// the stored one.
     ///
     /// # Errors
     /// [`Error::NotAssigned`] if the partition is not assigned to this consumer; then nothing is stored.

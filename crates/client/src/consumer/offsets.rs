@@ -9,7 +9,7 @@ use crate::error::Error;
 
 impl Consumer {
     /// Marks all records before this offset as processed: the next commit, automatic or not, includes it and its
-    /// metadata. With `enable.auto.offset.store=false`, only this call stores offsets.
+    /// metadata. With `enable.auto.offset.store=false`, only this call stores offsets. An offset below 0 removes the stored one.
     ///
     /// # Errors
     /// [`Error::NotAssigned`] if the partition is not assigned to this consumer; nothing is stored.

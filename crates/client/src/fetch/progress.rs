@@ -128,9 +128,15 @@ impl PartitionProgress {
         self.done.store(next, Ordering::Release);
     }
 
-    /// The same, with the application's metadata for the commit.
+    /// The same, with the application's metadata for the commit. An offset below 0 stores nothing and removes what was stored, as
+    /// in librdkafka: it is the position before the first record.
     pub(crate) fn store(&self, offset: OffsetAndMetadata) {
         let next = offset.offset;
+        if next < 0 {
+            *self.stored() = None;
+            self.set_done(NONE);
+            return;
+        }
         *self.stored() = Some(offset);
         self.committed.store(NONE, Ordering::Relaxed);
         self.set_done(next);
