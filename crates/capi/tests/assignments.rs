@@ -2,6 +2,7 @@
 //! partitions keep their partitions.
 
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::client::handle::*;
@@ -157,6 +158,38 @@ fn a_partition_queue_that_was_taken_before_the_assignment_gets_its_records() {
         for queue in [first, second, own] {
             rd_kafka_queue_destroy(queue);
         }
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The call waited for the coordinator, and assigned nothing when that failed.
+#[test]
+fn an_assignment_without_a_coordinator_returns_at_once_and_reads_later() {
+    // A port that was free a moment ago, without a listener.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let servers = address.to_string();
+    let rk = new(
+        RD_KAFKA_CONSUMER,
+        conf(&[
+            ("bootstrap.servers", servers.as_str()),
+            ("group.id", "g"),
+            ("auto.offset.reset", "earliest"),
+            ("reconnect.backoff.max.ms", "200"),
+        ]),
+    );
+    let partitions = list(&[(c"orders", 0), (c"orders", 1)]);
+    let begun = Instant::now();
+    assert_eq!(unsafe { rd_kafka_assign(rk, partitions) }, OK);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(assigned(rk), 2);
+
+    let broker = Broker::builder().memory().topic("orders", 2).listen(address).spawn().unwrap();
+    fill(&broker, 3);
+    let mut values = read(rk, 6);
+    values.sort();
+    assert_eq!(values, ["0", "0", "1", "1", "2", "2"]);
+    unsafe {
+        rd_kafka_topic_partition_list_destroy(partitions);
         rd_kafka_destroy(rk);
     }
 }

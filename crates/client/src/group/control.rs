@@ -194,11 +194,13 @@ async fn on_assign(
             }
             result
         }
-        AssignmentChange::Add | AssignmentChange::Remove if membership.is_none() => {
+        // As librdkafka does, it returns before the committed offsets are found.
+        _ if shared.may_reassign() => {
+            let role = if membership.is_some() { " as a member" } else { "" };
+            log(&|| format!("{change:?}{role}: {} partition(s)", partitions.len()));
             change_assignment(shared, tasks, change, partitions).await
         }
-        _ if membership.is_some() && shared.may_reassign() => {
-            log(&|| format!("{change:?} as a member: {} partition(s)", partitions.len()));
+        AssignmentChange::Add | AssignmentChange::Remove if membership.is_none() => {
             change_assignment(shared, tasks, change, partitions).await
         }
         AssignmentChange::Add | AssignmentChange::Remove => {
@@ -390,6 +392,12 @@ async fn change_assignment(
         }
         AssignmentChange::Add => AssignmentDifference { gone: Vec::new(), added: partitions },
     };
+    if change != AssignmentChange::Remove {
+        let mut left_off = partitions.iter().filter(|(_, start)| *start == StartAt::Committed);
+        if left_off.any(|(at, _)| !shared.can_commit_at(at)) {
+            return Err(Error::Config("committed offsets need group.id".into()));
+        }
+    }
     let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
     commit_before_change(shared, &gone).await;
     shared.remove_partitions(&gone);
