@@ -4,10 +4,12 @@
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
@@ -189,6 +191,37 @@ fn an_assignment_without_a_coordinator_returns_at_once_and_reads_later() {
     values.sort();
     assert_eq!(values, ["0", "0", "1", "1", "2", "2"]);
     unsafe {
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The call waited for the commit, and with it all other calls: `rd_kafka_memberid` returned NULL.
+#[test]
+fn giving_partitions_up_does_not_wait_for_their_commit() {
+    let broker = broker();
+    let rk = consumer(&broker, "slow", &[("auto.commit.interval.ms", "3600000")]);
+    subscribe(rk, c"orders");
+    read(rk, 6);
+    broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, Fault::Delay(Duration::from_secs(8)));
+    let begun = Instant::now();
+    unsafe {
+        assert_eq!(rd_kafka_assign(rk, std::ptr::null()), OK);
+        let id = rd_kafka_memberid(rk);
+        assert!(!id.is_null());
+        rd_kafka_mem_free(rk, id.cast());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(assigned(rk), 0);
+
+    // The next assignment continues from the offsets of that commit.
+    fill(&broker, 1);
+    let partitions = both_from(RD_KAFKA_OFFSET_INVALID);
+    unsafe {
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        read(rk, 2);
+        assert_eq!(rd_kafka_position(rk, partitions), OK);
+        assert!((*partitions).elems().iter().all(|entry| entry.offset == 4));
         rd_kafka_topic_partition_list_destroy(partitions);
         rd_kafka_destroy(rk);
     }

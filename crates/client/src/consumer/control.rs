@@ -98,7 +98,8 @@ impl ConsumerControl {
         self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Add, partitions.to_vec(), answer))
     }
 
-    /// Removes partitions from the assignment; with automatic commits, their processed offsets are committed first.
+    /// Removes partitions from the assignment. With automatic commits, their processed offsets are committed before the reply, or soon
+    /// after it with [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka).
     ///
     /// # Errors
     /// The errors of [`ConsumerControl::incremental_assign`].

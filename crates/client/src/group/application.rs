@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::control::{committed_to_start, start_each};
+use super::member_commit::CommitClaim;
 use super::membership_status::MembershipStep;
 use super::poll_activity::LastPoll;
 use super::subscription::Subscription;
@@ -286,8 +287,10 @@ impl Application {
     }
 
     async fn commit(&self, partitions: &[TopicPartition]) -> Result<(), Error> {
+        // The coordinator refuses them after the next generation has begun.
+        self.shared.given_up_commits.wait_for_end().await;
         let mut offsets = self.shared.uncommitted();
         offsets.retain(|at, _| partitions.contains(at));
-        commit_unasked(&self.shared, &offsets).await
+        commit_unasked(&self.shared, &offsets, CommitClaim::Assigned).await
     }
 }

@@ -11,10 +11,14 @@ use tokio::task::JoinSet;
 use super::application::AppSignal;
 use super::commands::{AssignmentChange, CommitScope, CommittedEach, ConsumerCommand};
 use super::commit::fetch_committed_each;
+use super::member_commit::{CommitClaim, GivenUpCommit};
 use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
-use super::{Shared, commit, commit_unasked, leave, standalone_partitions};
-use crate::config::Rebalance;
+use super::{
+    Shared, commit, commit_to_files, commit_unasked, leave, publish_commit, split_by_files,
+    standalone_partitions,
+};
+use crate::config::{GroupHabits, Rebalance};
 use crate::error::Error;
 use crate::fetch::core::CursorRef;
 use crate::fetch::cursor::{Cursor, Position};
@@ -43,7 +47,7 @@ pub(super) async fn on_control(
     match command {
         ConsumerCommand::Assign(change, partitions, done) => {
             let result = on_assign(shared, membership, tasks, commits, change, partitions).await;
-            let _ = done.send(result);
+            finish_change(shared, membership.as_ref(), commits, result, done);
         }
         ConsumerCommand::Subscribe(subscription, done) => {
             log(&|| format!("subscribe: {subscription:?}"));
@@ -122,6 +126,8 @@ pub(super) async fn committed_to_start(
     shared: &Shared,
     partitions: Vec<TopicPartition>,
 ) -> Result<CommittedEach, Error> {
+    // A partition that the application has just given up starts behind what it has processed.
+    shared.given_up_commits.wait_for_end().await;
     let (in_files, others): (Vec<_>, Vec<_>) =
         partitions.into_iter().partition(|at| shared.files_of(at).is_some());
     // If the coordinator fails, this is called again: files are read behind it, so that none is reported twice.
@@ -186,22 +192,14 @@ async fn on_assign(
     let log =
         |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
     match change {
-        _ if shared.cluster.config.rebalance == Rebalance::Application => {
-            log(&|| format!("{change:?}: {} partition(s)", partitions.len()));
-            let result = change_assignment(shared, tasks, change, partitions).await;
-            if let Some(membership) = membership {
-                membership.signal(AppSignal::Answered);
-            }
-            result
-        }
         // As librdkafka does, it returns before the committed offsets are found.
         _ if shared.may_reassign() => {
             let role = if membership.is_some() { " as a member" } else { "" };
             log(&|| format!("{change:?}{role}: {} partition(s)", partitions.len()));
-            change_assignment(shared, tasks, change, partitions).await
+            change_assignment(shared, tasks, commits, change, partitions)
         }
         AssignmentChange::Add | AssignmentChange::Remove if membership.is_none() => {
-            change_assignment(shared, tasks, change, partitions).await
+            change_assignment(shared, tasks, commits, change, partitions)
         }
         AssignmentChange::Add | AssignmentChange::Remove => {
             let reason = "the consumer keeps the assignment itself: see Config::rebalance";
@@ -216,9 +214,48 @@ async fn on_assign(
                     tracing::debug!(%error, "commit before another assignment replaces the group's");
                 }
             }
-            assign(shared, partitions).await
+            assign(shared, commits, partitions).await
         }
     }
+}
+
+/// Reports a change of the assignment to the caller, and to the membership if it waits for it. The member may enter its next
+/// generation then, in which the coordinator refuses the commit of the partitions that were given up: the membership waits for it.
+/// With librdkafka's habits the caller does not.
+fn finish_change(
+    shared: &Rc<Shared>,
+    membership: Option<&Membership>,
+    commits: &mut JoinSet<()>,
+    result: Result<(), Error>,
+    done: oneshot::Sender<Result<(), Error>>,
+) {
+    let config = &shared.cluster.config;
+    let applies = config.rebalance == Rebalance::Application;
+    let signals = membership.filter(|_| applies).map(Membership::signals);
+    let answer = move || {
+        if let Some(signals) = signals {
+            let _ = signals.send(AppSignal::Answered);
+        }
+    };
+    let is_pending = shared.given_up_commits.is_any_pending();
+    let later = match config.group_habits {
+        GroupHabits::Java if is_pending => Some((result, done)),
+        GroupHabits::Java | GroupHabits::Librdkafka => {
+            let _ = done.send(result);
+            None
+        }
+    };
+    if !is_pending {
+        return answer();
+    }
+    let shared = shared.clone();
+    commits.spawn_local(async move {
+        shared.given_up_commits.wait_for_end().await;
+        answer();
+        if let Some((result, done)) = later {
+            let _ = done.send(result);
+        }
+    });
 }
 
 fn subscribe(shared: &Rc<Shared>, membership: &mut Option<Membership>, subscription: Subscription) {
@@ -331,12 +368,17 @@ fn group_metadata(shared: &Shared, is_member: bool) -> Result<GroupMetadata, Err
     Ok(metadata)
 }
 
-async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), Error> {
+async fn assign(
+    shared: &Rc<Shared>,
+    commits: &mut JoinSet<()>,
+    partitions: Vec<(TopicPartition, StartAt)>,
+) -> Result<(), Error> {
     let partitions = without_continued(shared, partitions);
-    commit_before_change(shared, &partitions.gone).await;
+    commit_before_change(shared, commits, &partitions.gone);
     let (committed, mut fixed): (Vec<_>, Vec<_>) =
         partitions.added.into_iter().partition(|(_, start)| *start == StartAt::Committed);
     if !committed.is_empty() {
+        shared.given_up_commits.wait_for_end().await;
         fixed.extend(shared.start_at_committed(committed.into_iter().map(|(at, _)| at).collect()).await?);
     }
     shared.remove_partitions(&partitions.gone);
@@ -364,23 +406,42 @@ fn without_continued(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>
     AssignmentDifference { gone, added }
 }
 
-/// With automatic commits, commits the processed offsets of partitions that are given up.
-async fn commit_before_change(shared: &Shared, gone: &[TopicPartition]) {
+/// With automatic commits, begins to commit the processed offsets of partitions that are given up. Offsets in files are written at
+/// once: a partition that was started alone has its own files only until it is removed.
+fn commit_before_change(shared: &Rc<Shared>, commits: &mut JoinSet<()>, gone: &[TopicPartition]) {
     if !shared.cluster.config.enable_auto_commit || !shared.can_commit() {
         return;
     }
     let mut offsets = shared.uncommitted();
     offsets.retain(|at, _| gone.contains(at));
-    if let Err(error) = commit_unasked(shared, &offsets).await {
-        tracing::debug!(%error, "commit before giving partitions up");
+    let (in_files, others) = split_by_files(shared, &offsets);
+    if !in_files.is_empty() {
+        let written = commit_to_files(shared, &in_files);
+        publish_commit(shared, &in_files, &written);
+        if let Err(error) = written {
+            tracing::debug!(%error, "commit before giving partitions up");
+        }
     }
+    // Without a coordinator there is none to commit the others to.
+    if others.is_empty() || shared.coordinator.is_none() {
+        return;
+    }
+    let claim = CommitClaim::GivenUp { releases: shared.releases.get() };
+    let (counted, shared) = (GivenUpCommit::begin(shared), shared.clone());
+    commits.spawn_local(async move {
+        if let Err(error) = commit_unasked(&shared, &others, claim).await {
+            tracing::debug!(%error, "commit before giving partitions up");
+        }
+        drop(counted);
+    });
 }
 
-/// Applies the application's change of the assignment. With automatic commits, the removed partitions are committed
+/// Applies the application's change of the assignment. With automatic commits, the commit of the removed partitions is begun
 /// first. The committed offset of a partition that continues from it is looked up later.
-async fn change_assignment(
+fn change_assignment(
     shared: &Rc<Shared>,
     tasks: &mut JoinSet<()>,
+    commits: &mut JoinSet<()>,
     change: AssignmentChange,
     partitions: Vec<(TopicPartition, StartAt)>,
 ) -> Result<(), Error> {
@@ -399,7 +460,7 @@ async fn change_assignment(
         }
     }
     let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
-    commit_before_change(shared, &gone).await;
+    commit_before_change(shared, commits, &gone);
     shared.remove_partitions(&gone);
     if change == AssignmentChange::Remove {
         return Ok(());

@@ -2,9 +2,11 @@
 //! still owns the partitions.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -16,25 +18,76 @@ use crate::types::{OffsetAndMetadata, TopicPartition};
 
 type Offsets = BTreeMap<TopicPartition, OffsetAndMetadata>;
 
+/// The right of a commit to its partitions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum CommitClaim {
+    /// The partitions are those that the consumer has when the commit begins.
+    Assigned,
+    /// The application has given the partitions up, and the commit was begun before. The group had taken partitions from the
+    /// consumer this many times by then.
+    GivenUp { releases: u64 },
+}
+
+/// The number of the commits whose partitions the application has given up, until they end.
+#[derive(Debug)]
+pub(super) struct GivenUpCommits(watch::Sender<usize>);
+
+impl GivenUpCommits {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(0))
+    }
+
+    /// Returns `true` if a commit has not ended.
+    pub(super) fn is_any_pending(&self) -> bool {
+        *self.0.borrow() > 0
+    }
+
+    /// Waits until none is pending. Each one ends within `socket.timeout.ms`.
+    pub(super) async fn wait_for_end(&self) {
+        // The sender is part of `self`, so that this cannot fail.
+        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// One of [`GivenUpCommits`]: it is counted until it is dropped.
+pub(super) struct GivenUpCommit(Rc<Shared>);
+
+impl GivenUpCommit {
+    pub(super) fn begin(shared: &Rc<Shared>) -> Self {
+        shared.given_up_commits.0.send_modify(|count| *count += 1);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for GivenUpCommit {
+    fn drop(&mut self) {
+        self.0.given_up_commits.0.send_modify(|count| *count -= 1);
+    }
+}
+
 /// Commits with the consumer's identity; fails for a member that is in no generation.
 pub(super) async fn commit_as_member(
     shared: &Shared,
     coordinator: &Coordinator,
     offsets: &Offsets,
+    claim: CommitClaim,
 ) -> Result<(), Error> {
     let timeout = coordinator.request_timeout();
     let deadline = Instant::now() + timeout;
     // The identity of this moment: a commit that waits must not commit under a later generation, in which other members
     // own its partitions.
     let mut member = coordinator.member()?;
-    let ownership = Ownership::of(shared, offsets);
+    let ownership = Ownership::of(shared, offsets, claim);
     let committing = async {
         // A commit that was refused is sent again. A later one waits: otherwise the earlier offset would replace its own.
         let _turn = shared.commit_order.lock().await;
         loop {
             let was_joining = coordinator.is_joining();
             let Err(error) = commit_offsets(coordinator, offsets, member.clone()).await else {
-                shared.committed(offsets);
+                // The next assignment of a partition does not continue from this commit.
+                if claim == CommitClaim::Assigned {
+                    shared.committed(offsets);
+                }
                 return Ok(());
             };
             let next = next_member(coordinator, member.as_ref(), was_joining, &error);
@@ -94,20 +147,32 @@ fn next_member(
 ///
 /// The coordinator does not check who owns a partition. A partition that was given up in between must not be committed
 /// under a later generation, even if it came back: another member may have committed a later offset.
-struct Ownership<'a> {
-    partitions: Vec<(&'a TopicPartition, Option<Arc<PartitionProgress>>)>,
+enum Ownership<'a> {
+    Assigned(Vec<(&'a TopicPartition, Option<Arc<PartitionProgress>>)>),
+    /// The partitions are the group's to this member until the group takes some.
+    GivenUp {
+        releases: u64,
+    },
 }
 
 impl<'a> Ownership<'a> {
-    fn of(shared: &Shared, offsets: &'a Offsets) -> Self {
-        Self { partitions: offsets.keys().map(|at| (at, shared.owned_progress(at))).collect() }
+    fn of(shared: &Shared, offsets: &'a Offsets, claim: CommitClaim) -> Self {
+        match claim {
+            CommitClaim::Assigned => {
+                Self::Assigned(offsets.keys().map(|at| (at, shared.owned_progress(at))).collect())
+            }
+            CommitClaim::GivenUp { releases } => Self::GivenUp { releases },
+        }
     }
 
     /// Returns `true` if the consumer has owned the partitions all the time since then.
     fn holds(&self, shared: &Shared) -> bool {
-        self.partitions.iter().all(|(at, then)| {
-            let now = shared.owned_progress(at);
-            matches!((then, &now), (Some(then), Some(now)) if Arc::ptr_eq(then, now))
-        })
+        match self {
+            Self::Assigned(partitions) => partitions.iter().all(|(at, then)| {
+                let now = shared.owned_progress(at);
+                matches!((then, &now), (Some(then), Some(now)) if Arc::ptr_eq(then, now))
+            }),
+            Self::GivenUp { releases } => *releases == shared.releases.get(),
+        }
     }
 }

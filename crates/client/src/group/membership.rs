@@ -42,6 +42,11 @@ impl Membership {
         let _ = self.signals.send(signal);
     }
 
+    /// Sends the signals of the application later, unless another membership has begun by then.
+    pub(crate) fn signals(&self) -> mpsc::UnboundedSender<AppSignal> {
+        self.signals.clone()
+    }
+
     /// Returns `true` while it runs. A static member that was fenced by another one stops.
     pub(crate) fn is_alive(&mut self) -> bool {
         while self.tasks.try_join_next().is_some() {}

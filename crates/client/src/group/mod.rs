@@ -35,7 +35,7 @@ use self::commit::fetch_committed;
 use self::control::on_control;
 use self::coordinator::Coordinator;
 use self::heartbeat::CommitRefusals;
-use self::member_commit::commit_as_member;
+use self::member_commit::{CommitClaim, GivenUpCommits, commit_as_member};
 use self::membership::{LeavingFor, Membership};
 use self::membership_status::{MembershipStatus, MembershipStep};
 use self::poll_activity::PollActivity;
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     status: MembershipStatus,
     /// The partitions assigned by the group, if the application may change the assignment of a member.
     given: RefCell<BTreeSet<TopicPartition>>,
+    /// The number of times that the group has taken partitions from this member.
+    releases: Cell<u64>,
     /// The partitions of a revocation that the application has not answered.
     revoking: RefCell<Vec<TopicPartition>>,
     /// The lost partitions that the application has not given up: other members may own them.
@@ -80,6 +82,7 @@ pub(crate) struct Shared {
     commit_refusals: CommitRefusals,
     /// Commits are sent one after the other, in the order of their calls.
     commit_order: tokio::sync::Mutex<()>,
+    given_up_commits: GivenUpCommits,
 }
 
 /// The commits of a partition that was started alone, by the settings of its topic.
@@ -229,10 +232,12 @@ impl Shared {
     }
 
     fn disown(&self, partitions: &[TopicPartition]) {
+        self.releases.set(self.releases.get() + 1);
         self.given.borrow_mut().retain(|at| !partitions.contains(at));
     }
 
     fn disown_all(&self) {
+        self.releases.set(self.releases.get() + 1);
         self.given.borrow_mut().clear();
     }
 
@@ -395,6 +400,7 @@ pub(crate) async fn run(
         files,
         status: MembershipStatus::new(Instant::now()),
         given: RefCell::default(),
+        releases: Cell::new(0),
         revoking: RefCell::default(),
         lost: RefCell::default(),
         assigned_as: RefCell::default(),
@@ -403,6 +409,7 @@ pub(crate) async fn run(
         unavailable: UnavailableTopics::default(),
         commit_refusals: CommitRefusals::default(),
         commit_order: tokio::sync::Mutex::default(),
+        given_up_commits: GivenUpCommits::new(),
     });
     let (mut tasks, mut commits) = (JoinSet::new(), JoinSet::new());
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
@@ -465,7 +472,7 @@ async fn find_coordinator_early(shared: Rc<Shared>) {
 /// Commits the processed offsets of all partitions with automatic commits. Standalone partitions may have their own
 /// interval; with `all`, they are committed as well.
 async fn commit_automatically(shared: &Shared, all: bool) -> Result<(), Error> {
-    commit_unasked(shared, &automatic(shared, all)).await
+    commit_unasked(shared, &automatic(shared, all), CommitClaim::Assigned).await
 }
 
 fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
@@ -481,37 +488,57 @@ fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMe
 }
 
 async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Result<(), Error> {
-    let (in_files, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        offsets.clone().into_iter().partition(|(at, _)| shared.files_of(at).is_some());
-    for (at, offset) in &in_files {
-        if let Some(files) = shared.files_of(at) {
-            files.write(at, offset.offset)?;
-        }
-    }
-    shared.committed(&in_files);
+    commit_claimed(shared, offsets, CommitClaim::Assigned).await
+}
+
+async fn commit_claimed(
+    shared: &Shared,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+    claim: CommitClaim,
+) -> Result<(), Error> {
+    let (in_files, others) = split_by_files(shared, offsets);
+    commit_to_files(shared, &in_files)?;
     if others.is_empty() && (shared.can_commit() || !in_files.is_empty()) {
         return Ok(());
     }
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    commit_as_member(shared, coordinator, &others).await
+    commit_as_member(shared, coordinator, &others, claim).await
+}
+
+type Offsets = BTreeMap<TopicPartition, OffsetAndMetadata>;
+
+/// The offsets that files store, and the others.
+fn split_by_files(shared: &Shared, offsets: &Offsets) -> (Offsets, Offsets) {
+    offsets.clone().into_iter().partition(|(at, _)| shared.files_of(at).is_some())
+}
+
+fn commit_to_files(shared: &Shared, in_files: &Offsets) -> Result<(), Error> {
+    for (at, offset) in in_files {
+        if let Some(files) = shared.files_of(at) {
+            files.write(at, offset.offset)?;
+        }
+    }
+    shared.committed(in_files);
+    Ok(())
 }
 
 /// Commits offsets automatically and publishes the result as an event.
-async fn commit_unasked(
-    shared: &Shared,
-    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
-) -> Result<(), Error> {
+async fn commit_unasked(shared: &Shared, offsets: &Offsets, claim: CommitClaim) -> Result<(), Error> {
     if offsets.is_empty() {
         return Ok(());
     }
-    let result = commit(shared, offsets).await;
+    let result = commit_claimed(shared, offsets, claim).await;
+    publish_commit(shared, offsets, &result);
+    result
+}
+
+fn publish_commit(shared: &Shared, offsets: &Offsets, result: &Result<(), Error>) {
     shared.cluster.observer.auto_commits.push_with(|| {
         let offsets = offsets.iter().map(|(at, offset)| (at.clone(), offset.clone())).collect();
         Some(AutoCommitEvent { offsets, result: result.clone() })
     });
-    result
 }
 
 /// Finishes the commits that the application has requested, commits processed offsets if automatic commits are on, and leaves the
