@@ -1,14 +1,17 @@
 //! Consumers without a rebalance function: the client applies the group's assignment, the application may change it, and queues of
 //! partitions keep their partitions.
 
+use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
+use rdkafka::consume::simple_consumer::*;
 use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
@@ -18,7 +21,7 @@ use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, list, new, produce, read, subscribe, until};
+use crate::common::{conf, list, new, produce, read, subscribe, text_of, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -164,21 +167,24 @@ fn a_partition_queue_that_was_taken_before_the_assignment_gets_its_records() {
     }
 }
 
-/// The call waited for the coordinator, and assigned nothing when that failed.
-#[test]
-fn an_assignment_without_a_coordinator_returns_at_once_and_reads_later() {
+/// A consumer, and the address of its broker, which does not run yet.
+fn consumer_without_a_broker() -> (*mut rd_kafka_t, SocketAddr) {
     // A port that was free a moment ago, without a listener.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let servers = address.to_string();
-    let rk = new(
-        RD_KAFKA_CONSUMER,
-        conf(&[
-            ("bootstrap.servers", servers.as_str()),
-            ("group.id", "g"),
-            ("auto.offset.reset", "earliest"),
-            ("reconnect.backoff.max.ms", "200"),
-        ]),
-    );
+    let properties = conf(&[
+        ("bootstrap.servers", servers.as_str()),
+        ("group.id", "g"),
+        ("auto.offset.reset", "earliest"),
+        ("reconnect.backoff.max.ms", "200"),
+    ]);
+    (new(RD_KAFKA_CONSUMER, properties), address)
+}
+
+/// The call waited for the coordinator, and assigned nothing when that failed.
+#[test]
+fn an_assignment_without_a_coordinator_returns_at_once_and_reads_later() {
+    let (rk, address) = consumer_without_a_broker();
     let partitions = list(&[(c"orders", 0), (c"orders", 1)]);
     let begun = Instant::now();
     assert_eq!(unsafe { rd_kafka_assign(rk, partitions) }, OK);
@@ -223,6 +229,36 @@ fn giving_partitions_up_does_not_wait_for_their_commit() {
         assert_eq!(rd_kafka_position(rk, partitions), OK);
         assert!((*partitions).elems().iter().all(|entry| entry.offset == 4));
         rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The call waited for the coordinator, and failed.
+#[test]
+fn a_start_at_the_stored_offset_does_not_wait_for_the_coordinator() {
+    let (rk, address) = consumer_without_a_broker();
+    unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let begun = Instant::now();
+        assert_eq!(rd_kafka_consume_start(rkt, 0, RD_KAFKA_OFFSET_STORED), 0);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+
+        let broker = Broker::builder().memory().topic("orders", 2).listen(address).spawn().unwrap();
+        fill(&broker, 3);
+        let mut values = Vec::new();
+        until("the records", || {
+            let message = rd_kafka_consume(rkt, 0, 100);
+            if !message.is_null() {
+                if (*message).err == OK {
+                    values.push(text_of(message));
+                }
+                rd_kafka_message_destroy(message);
+            }
+            values.len() == 3
+        });
+        assert_eq!(values, ["0", "1", "2"]);
+        assert_eq!(rd_kafka_consume_stop(rkt, 0), 0);
+        rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
     }
 }

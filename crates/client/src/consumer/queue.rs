@@ -142,10 +142,10 @@ impl ConsumerControl {
     }
 
     /// Starts to consume one more partition from a position. Its records are in the consumer's own queue, or in the
-    /// partition's queue after [`ConsumerControl::split`].
+    /// partition's queue after [`ConsumerControl::split`]. A committed offset is looked up later, with retries.
     ///
     /// # Errors
-    /// [`Error::Config`] while a group assigns the partitions.
+    /// [`Error::Config`] while a group assigns the partitions, and for a committed offset with neither `group.id` nor offset files.
     pub fn start(&self, partition: &TopicPartition, from: StartAt) -> EngineReply<()> {
         self.start_with(partition, from, &TopicConfig::default())
     }

@@ -57,7 +57,7 @@ pub(super) async fn on_control(
         ConsumerCommand::Start(at, from, options, done) => {
             let _ = done.send(match membership {
                 Some(_) => Err(assigned_by_group("start")),
-                None => standalone_partitions::start(shared, tasks, at, from, options).await,
+                None => standalone_partitions::start(shared, tasks, at, from, options),
             });
         }
         ConsumerCommand::Stop(at, done) => {
@@ -483,7 +483,7 @@ fn left_off((at, start): (TopicPartition, StartAt)) -> Option<TopicPartition> {
 
 /// Looks up the committed offsets, with retries, and starts the partitions there. A partition that is removed and assigned
 /// again after this call is not concerned, even if the future has not been polled by then: a later lookup returns its offset.
-fn start_where_left_off(
+pub(super) fn start_where_left_off(
     shared: Rc<Shared>,
     partitions: Vec<TopicPartition>,
 ) -> impl Future<Output = ()> + use<> {

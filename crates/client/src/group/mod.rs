@@ -271,30 +271,21 @@ impl Shared {
         &self,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
-        self.start_at_committed_or(partitions, |at| self.reset_of(at)).await
+        let (in_files, others): (Vec<_>, Vec<_>) =
+            partitions.iter().cloned().partition(|at| self.files_of(at).is_some());
+        let mut committed = self.committed_offsets(&others).await?;
+        committed.extend(self.offsets_in_files(&in_files));
+        let start = |at: TopicPartition| {
+            let start = self.start_from(committed.get(&at), || self.reset_of(&at));
+            (at, start)
+        };
+        Ok(partitions.into_iter().map(start).collect())
     }
 
     /// The start position of a partition without a committed offset.
     fn reset_of(&self, at: &TopicPartition) -> OffsetReset {
         let reset = self.cluster.config.auto_offset_reset;
         self.inbox.progress(at).map_or(reset, |progress| progress.reset(reset))
-    }
-
-    /// The same, with a given start position for partitions without a committed offset.
-    async fn start_at_committed_or(
-        &self,
-        partitions: Vec<TopicPartition>,
-        reset: impl Fn(&TopicPartition) -> OffsetReset,
-    ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
-        let (in_files, others): (Vec<_>, Vec<_>) =
-            partitions.iter().cloned().partition(|at| self.files_of(at).is_some());
-        let mut committed = self.committed_offsets(&others).await?;
-        committed.extend(self.offsets_in_files(&in_files));
-        let start = |at: TopicPartition| {
-            let start = self.start_from(committed.get(&at), || reset(&at));
-            (at, start)
-        };
-        Ok(partitions.into_iter().map(start).collect())
     }
 
     /// The start at a committed offset, or at that of the reset without one.

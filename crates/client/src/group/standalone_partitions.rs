@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::commands::StartOptions;
+use super::control::start_where_left_off;
 use super::{Shared, StandaloneCommits, commit};
 use crate::error::Error;
 use crate::fetch::offset_files::OffsetFiles;
@@ -14,8 +15,8 @@ use crate::fetch::progress::PartitionProgress;
 use crate::types::StartAt;
 use crate::types::TopicPartition;
 
-/// Starts to consume a partition with these options.
-pub(super) async fn start(
+/// Starts to consume a partition with these options. Its committed offset is looked up later: the coordinator may not be there yet.
+pub(super) fn start(
     shared: &Rc<Shared>,
     tasks: &mut JoinSet<()>,
     at: TopicPartition,
@@ -26,17 +27,18 @@ pub(super) async fn start(
         return Ok(());
     }
     let files = options.files.map(|files| Rc::new(OffsetFiles::new(files)));
+    if from == StartAt::Committed && files.is_none() && shared.coordinator.is_none() {
+        return Err(Error::Config("committed offsets need group.id".into()));
+    }
     let commits = StandaloneCommits { automatic: options.commits.is_some(), files };
     shared.standalone.borrow_mut().insert(at.clone(), commits);
-    let starts = match from {
-        StartAt::Committed => shared.start_at_committed_or(vec![at.clone()], |_| options.reset).await,
-        other => Ok(vec![(at.clone(), other)]),
-    };
-    let starts = starts.inspect_err(|_| drop(shared.standalone.borrow_mut().remove(&at)))?;
-    shared.add_partitions(&starts);
+    shared.add_partitions(&[(at.clone(), from)]);
     let Some(progress) = shared.inbox.progress(&at) else { return Ok(()) };
-    // The fetcher requests nothing before this function awaits.
+    // The fetcher and the lookup do nothing before this function returns.
     progress.set_reset(options.reset);
+    if from == StartAt::Committed {
+        tasks.spawn_local(start_where_left_off(shared.clone(), vec![at.clone()]));
+    }
     if let Some(every) = options.commits.filter(|_| shared.can_commit_at(&at)) {
         tasks.spawn_local(commit_every(shared.clone(), progress, every));
     }
