@@ -279,3 +279,30 @@ fn a_stored_position_before_the_first_message_leaves_the_committed_offset() {
         rd_kafka_destroy(second);
     }
 }
+
+/// All entries had the error of the missing topic, although the offset of the other one was committed.
+#[test]
+fn a_refused_partition_does_not_make_the_commit_of_the_others_fail() {
+    let broker = broker();
+    let rk = consumer(&broker, &[], |_| ());
+    let missing = RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    unsafe {
+        let both = offsets(c"orders", &[(0, 7)]);
+        (*rd_kafka_topic_partition_list_add(both, c"unknown".as_ptr(), 0)).offset = 3;
+        let queue = rd_kafka_queue_new(rk);
+        assert_eq!(rd_kafka_commit_queue(rk, both, queue, None, null_mut()), OK);
+        let event = rd_kafka_queue_poll(queue, 60_000);
+        assert_eq!(rd_kafka_event_error(event), OK);
+        assert_eq!(entries_of(rd_kafka_event_topic_partition_list(event)), [(0, 7, OK), (0, 3, missing)]);
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(queue);
+        assert_eq!(broker.cluster().committed_offset("g", "orders", 0), Some(7));
+        // A commit without any success fails.
+        let one = offsets(c"unknown", &[(0, 3)]);
+        assert_eq!(rd_kafka_commit(rk, one, 0), missing);
+        for entries in [both, one] {
+            rd_kafka_topic_partition_list_destroy(entries);
+        }
+        rd_kafka_destroy(rk);
+    }
+}

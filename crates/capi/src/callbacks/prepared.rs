@@ -162,7 +162,7 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
                 (None, Some(function)) => function as *const c_void,
                 (None, None) => return Prepared::Served(0),
             };
-            let list = OwnedList(list_conversion::with_offsets(&offsets, err));
+            let list = OwnedList(list_conversion::with_offsets(&offsets));
             partitions_callback(state, err, list, function, false)
         }
         Op::Error { code, text, .. } => {

@@ -120,11 +120,11 @@ impl ClientInterceptors {
     pub(crate) fn on_commit(
         &self,
         handle: &Handle,
-        offsets: &[(TopicPartition, OffsetAndMetadata)],
+        offsets: &[(TopicPartition, OffsetAndMetadata, rd_kafka_resp_err_t)],
         err: rd_kafka_resp_err_t,
     ) {
         if self.wants_commits() {
-            let list = OwnedList(list_conversion::with_offsets(offsets, err));
+            let list = OwnedList(list_conversion::with_offsets(offsets));
             call_each!(self.on_commit, handle.raw(), list.0, err);
         }
     }

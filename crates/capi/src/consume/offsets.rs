@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_client::{
-    AutoCommitEvent, Client, Error, OffsetAndMetadata, OffsetAt, PendingCommit, TopicPartition, Watermarks,
+    AutoCommitEvent, Client, EngineReply, Error, ErrorCode, OffsetAndMetadata, OffsetAt, TopicPartition,
+    Watermarks,
 };
 
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
@@ -22,11 +23,16 @@ use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
-use crate::queue::op::{CommitCall, CommitResult, Op, Opaque};
+use crate::queue::op::{CommitCall, CommitResult, CommittedOffset, Op, Opaque};
 use crate::queue::op_queue::{OpQueue, timeout_of};
 
 /// Offsets to commit, and their source.
 type Offsets = Vec<(TopicPartition, OffsetAndMetadata)>;
+
+/// The partitions whose offsets the coordinator refused, with its errors.
+type Refused = BTreeMap<TopicPartition, ErrorCode>;
+
+type PendingCommit = EngineReply<Refused>;
 
 fn consumer(
     rk: *mut rd_kafka_t,
@@ -56,7 +62,7 @@ impl Commit {
         Ok(if self.is_named {
             consuming.control.commit_named_offsets(&offsets)
         } else {
-            consuming.control.commit_offsets(&offsets)
+            consuming.control.commit_offsets_each(&offsets)
         })
     }
 }
@@ -115,16 +121,47 @@ fn commit_timeout(handle: &Handle) -> Duration {
     handle.config.socket_timeout + ENGINE_TIMEOUT
 }
 
-fn commit_result(handle: Option<&Handle>, result: Result<(), Error>) -> rd_kafka_resp_err_t {
+/// The result of a commit, with the error of each entry. As in the original, the whole commit fails if each offset was refused: with
+/// the last error.
+fn commit_result(
+    handle: Option<&Handle>,
+    result: Result<Refused, Error>,
+    entries: Offsets,
+) -> (rd_kafka_resp_err_t, Vec<CommittedOffset>) {
+    let (err, refused) = match result {
+        Ok(refused) => {
+            let is_committed = |(at, offset): &(TopicPartition, OffsetAndMetadata)| {
+                offset.offset >= 0 && !refused.contains_key(at)
+            };
+            let last = refused.values().next_back().filter(|_| !entries.iter().any(is_committed));
+            (last.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, |last| code_of_broker(*last)), refused)
+        }
+        Err(error) => {
+            let err = commit_error(handle, error);
+            return (err, with_error(entries, err));
+        }
+    };
+    let entry = |(at, offset): (TopicPartition, OffsetAndMetadata)| {
+        let err = refused.get(&at).map_or(RD_KAFKA_RESP_ERR_NO_ERROR, |refused| code_of_broker(*refused));
+        (at, offset, err)
+    };
+    (err, entries.into_iter().map(entry).collect())
+}
+
+/// The entries of a commit that fails as a whole.
+fn with_error(entries: Offsets, err: rd_kafka_resp_err_t) -> Vec<CommittedOffset> {
+    entries.into_iter().map(|(at, offset)| (at, offset, err)).collect()
+}
+
+fn commit_error(handle: Option<&Handle>, error: Error) -> rd_kafka_resp_err_t {
     let is_lost = || handle.and_then(Handle::consumer_state).is_some_and(|it| it.has_lost_assignment());
-    match result {
-        Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
+    match error {
         // The coordinator no longer knows the member that had the partition.
-        Err(Error::NotAssigned { .. }) if is_lost() => RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID,
+        Error::NotAssigned { .. } if is_lost() => RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID,
         // The group assigned the partition to another member.
-        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION,
-        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
-        Err(error) => code_of(&error),
+        Error::NotAssigned { .. } => RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION,
+        Error::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        error => code_of(&error),
     }
 }
 
@@ -141,7 +178,7 @@ fn tell(
     client.spawn(async move {
         let result = asked.await;
         let handle = weak.upgrade();
-        let err = commit_result(handle.as_deref(), result);
+        let (err, offsets) = commit_result(handle.as_deref(), result, offsets);
         if let Some(handle) = handle {
             notify_interceptors(&handle, &offsets, err);
         }
@@ -149,7 +186,7 @@ fn tell(
     });
 }
 
-fn notify_interceptors(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_err_t) {
+fn notify_interceptors(handle: &Handle, offsets: &[CommittedOffset], err: rd_kafka_resp_err_t) {
     if let Some(interceptors) = handle.client_interceptors.get() {
         interceptors.on_commit(handle, offsets, err);
     }
@@ -157,9 +194,12 @@ fn notify_interceptors(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_er
 
 /// Reports the result of an automatic commit.
 pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
-    let err = commit_result(Some(handle), told.result);
     let Some(consuming) = handle.consumer_state() else { return };
     let offsets = with_assignment(consuming, told.offsets);
+    // The error of refused offsets is in their entries.
+    let result =
+        if told.refused.is_empty() { told.result.map(|()| Refused::new()) } else { Ok(told.refused) };
+    let (err, offsets) = commit_result(Some(handle), result, offsets);
     notify_interceptors(handle, &offsets, err);
     if handle.tells_automatic_commits() {
         handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
@@ -186,7 +226,8 @@ pub unsafe extern "C" fn rd_kafka_commit(
         Ok(asked) => asked,
         Err(err) => {
             if handle.callbacks.offset_commit.is_some() {
-                handle.main.push(Op::CommitResult(CommitResult { err, offsets: wanted, call: None }));
+                let offsets = with_error(wanted, err);
+                handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
             }
             return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
         }
@@ -203,11 +244,11 @@ pub unsafe extern "C" fn rd_kafka_commit(
         return RD_KAFKA_RESP_ERR_NO_ERROR;
     }
     let timeout = commit_timeout(&handle);
-    let code = commit_result(Some(&handle), asked.wait(timeout));
-    notify_interceptors(&handle, &wanted, code);
+    let (code, offsets) = commit_result(Some(&handle), asked.wait(timeout), wanted);
+    notify_interceptors(&handle, &offsets, code);
     if has_function {
         // The application's function gets the result of each commit, of synchronous ones too.
-        let result = CommitResult { err: code, offsets: wanted, call: None };
+        let result = CommitResult { err: code, offsets, call: None };
         handle.main.push(Op::CommitResult(result));
     }
     code
@@ -296,7 +337,10 @@ unsafe extern "C" fn begin_commit_queue(
     let call = cb.map(|function| (function as CommitCall, Opaque(commit_opaque)));
     match asked {
         Ok(asked) => tell(&handle, queue.clone(), asked, offsets, call),
-        Err(err) => queue.push(Op::CommitResult(CommitResult { err, offsets, call })),
+        Err(err) => {
+            let offsets = with_error(offsets, err);
+            queue.push(Op::CommitResult(CommitResult { err, offsets, call }));
+        }
     }
     state.returns(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR));
     if waits {

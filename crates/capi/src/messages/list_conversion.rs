@@ -88,13 +88,12 @@ pub(crate) fn bare(partitions: &[TopicPartition]) -> *mut rd_kafka_topic_partiti
 
 /// Returns a new list of offsets with their error codes. An entry without an offset has no error: it was not committed.
 pub(crate) fn with_offsets(
-    offsets: &[(TopicPartition, OffsetAndMetadata)],
-    err: rd_kafka_resp_err_t,
+    offsets: &[(TopicPartition, OffsetAndMetadata, rd_kafka_resp_err_t)],
 ) -> *mut rd_kafka_topic_partition_list_t {
-    let made = list(offsets.iter().map(|(at, offset)| (at, offset.offset)));
+    let made = list(offsets.iter().map(|(at, offset, _)| (at, offset.offset)));
     // SAFETY: made just now.
-    for (entry, (_, offset)) in unsafe { entries(made) }.iter_mut().zip(offsets) {
-        entry.err = if offset.offset >= 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
+    for (entry, (_, offset, err)) in unsafe { entries(made) }.iter_mut().zip(offsets) {
+        entry.err = if offset.offset >= 0 { *err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
         entry.set_metadata(offset.metadata.as_bytes());
         if let Some(epoch) = offset.leader_epoch {
             entry.private_mut().leader_epoch = epoch;

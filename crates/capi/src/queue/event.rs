@@ -163,7 +163,7 @@ impl rd_kafka_event_t {
                 Content::Rebalance(err)
             }
             Op::CommitResult(committed) => {
-                list = Some(OwnedList(list_conversion::with_offsets(&committed.offsets, committed.err)));
+                list = Some(OwnedList(list_conversion::with_offsets(&committed.offsets)));
                 let opaque = committed.call.map_or(handle.callbacks.opaque, |(_, opaque)| opaque.0);
                 Content::CommitResult(committed.err, opaque)
             }

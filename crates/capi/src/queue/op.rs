@@ -47,9 +47,12 @@ pub(crate) enum Op {
     Nothing,
 }
 
+pub(crate) type CommittedOffset = (TopicPartition, OffsetAndMetadata, rd_kafka_resp_err_t);
+
 pub(crate) struct CommitResult {
     pub(crate) err: rd_kafka_resp_err_t,
-    pub(crate) offsets: Vec<(TopicPartition, OffsetAndMetadata)>,
+    /// The offsets of the commit, each with its own error.
+    pub(crate) offsets: Vec<CommittedOffset>,
     /// The function for this commit; `None` selects the configuration's.
     pub(crate) call: Option<(CommitCall, Opaque)>,
 }

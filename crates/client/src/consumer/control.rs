@@ -185,7 +185,7 @@ impl ConsumerControl {
     ///
     /// # Errors
     /// [`Error::NotAssigned`] for a partition that the group has revoked, so that a late commit does not overwrite its next
-    /// owner's. Otherwise the broker's error.
+    /// owner's. Otherwise the broker's error, which names the first partition whose offset was refused; the others may be committed.
     pub fn commit_offsets(&self, offsets: &[(TopicPartition, OffsetAndMetadata)]) -> PendingCommit {
         self.begin_commit(Some(offsets))
     }
@@ -201,15 +201,32 @@ impl ConsumerControl {
         })
     }
 
+    /// [`ConsumerControl::commit_offsets`], with the errors of the partitions whose offsets the coordinator refused. The others are
+    /// committed.
+    ///
+    /// # Errors
+    /// The errors of [`ConsumerControl::commit_offsets`] without those of single partitions.
+    pub fn commit_offsets_each(
+        &self,
+        offsets: &[(TopicPartition, OffsetAndMetadata)],
+    ) -> EngineReply<BTreeMap<TopicPartition, ErrorCode>> {
+        let offsets = offsets.iter().cloned().collect();
+        self.ask(|answer| ConsumerCommand::CommitEach(CommitScope::Owned, offsets, answer))
+    }
+
     /// Commits these offsets with the current generation, also of partitions that the consumer does not own, as librdkafka does.
-    /// The coordinator does not check who owns a partition: a late commit may overwrite its next owner's.
+    /// The coordinator does not check who owns a partition: a late commit may overwrite its next owner's. The reply has the
+    /// partitions whose offsets the coordinator refused, with its errors; the others are committed.
     ///
     /// # Errors
     /// [`Error::NotAssigned`] for a partition of a lost assignment until the application has given it up. Otherwise the
-    /// broker's error.
-    pub fn commit_named_offsets(&self, offsets: &[(TopicPartition, OffsetAndMetadata)]) -> PendingCommit {
+    /// broker's error for the whole group.
+    pub fn commit_named_offsets(
+        &self,
+        offsets: &[(TopicPartition, OffsetAndMetadata)],
+    ) -> EngineReply<BTreeMap<TopicPartition, ErrorCode>> {
         let offsets = offsets.iter().cloned().collect();
-        self.ask(|answer| ConsumerCommand::CommitOffsets(CommitScope::Named, offsets, answer))
+        self.ask(|answer| ConsumerCommand::CommitEach(CommitScope::Named, offsets, answer))
     }
 
     /// Returns processed offsets that are not committed yet.

@@ -16,6 +16,9 @@ use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 /// The committed offsets of partitions, each with its own error.
 pub(crate) type CommittedEach = BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>;
 
+/// The partitions whose offsets the coordinator refused, with its errors. The others of the commit are committed.
+pub(crate) type RefusedOffsets = BTreeMap<TopicPartition, ErrorCode>;
+
 /// A command to the consumer's tasks; each has the channel for its reply.
 pub(crate) enum ConsumerCommand {
     Assign(AssignmentChange, Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
@@ -30,6 +33,12 @@ pub(crate) enum ConsumerCommand {
         CommitScope,
         BTreeMap<TopicPartition, OffsetAndMetadata>,
         oneshot::Sender<Result<(), Error>>,
+    ),
+    /// The same, with the error of each partition.
+    CommitEach(
+        CommitScope,
+        BTreeMap<TopicPartition, OffsetAndMetadata>,
+        oneshot::Sender<Result<RefusedOffsets, Error>>,
     ),
     GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
     Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),

@@ -11,7 +11,7 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchResponse,
 };
 
-use super::commands::CommittedEach;
+use super::commands::{CommittedEach, RefusedOffsets};
 use super::coordinator::{Coordinator, is_wrong_coordinator};
 use crate::config::Isolation;
 use crate::error::Error;
@@ -24,12 +24,12 @@ const OFFSET_FETCH_VERSION_MAX: i16 = 9;
 /// Commits offsets under a generation and member id, or outside any membership.
 ///
 /// Retriable errors (a coordinator that moves or loads) are retried within the request timeout. The refusal of a
-/// member that is no longer in the group is final.
+/// member that is no longer in the group is final. A refused partition does not keep the others from being committed.
 pub(crate) async fn commit_offsets(
     coordinator: &Coordinator,
     offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
     generation: Option<(i32, String)>,
-) -> Result<(), Error> {
+) -> Result<RefusedOffsets, Error> {
     let instance_id = generation.as_ref().and_then(|_| coordinator.identity().instance_id.clone());
     let (generation, member) = generation.unwrap_or((-1, String::new()));
     let make = |_version: i16| {
@@ -58,18 +58,33 @@ pub(crate) async fn commit_offsets(
         }
         request
     };
-    // A topic that does not exist has no offsets, and waiting does not create it: the answer is final.
-    let is_unknown =
-        |code: ErrorCode| matches!(code, ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId);
-    let first = |response: &OffsetCommitResponse, is_wanted: &dyn Fn(ErrorCode) -> bool| {
-        let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
-        partitions.map(|partition| partition.error_code).find(|code| is_wanted(*code))
+    let of_group = |response: &OffsetCommitResponse| {
+        refused_in(response).map(|(_, code)| code).find(|code| !is_of_partition(*code))
     };
-    let temporary = |response: &OffsetCommitResponse| {
-        first(response, &|code| code != ErrorCode::None && !is_unknown(code))
-    };
-    let response = coordinator.call("OffsetCommit", OFFSET_COMMIT_VERSION_MAX, make, temporary).await?;
-    first(&response, &is_unknown).map_or(Ok(()), |code| Err(coordinator.refused("OffsetCommit", code)))
+    let response = coordinator.call("OffsetCommit", OFFSET_COMMIT_VERSION_MAX, make, of_group).await?;
+    Ok(refused_in(&response).collect())
+}
+
+/// The partitions of a response that have an error.
+fn refused_in(response: &OffsetCommitResponse) -> impl Iterator<Item = (TopicPartition, ErrorCode)> {
+    let partitions = response.topics.iter().flat_map(|topic| {
+        let name = topic.name.as_str();
+        topic.partitions.iter().map(move |it| (TopicPartition::new(name, it.partition_index), it.error_code))
+    });
+    partitions.filter(|(_, code)| *code != ErrorCode::None)
+}
+
+/// Returns `true` for a final error that concerns its partition only. A topic that does not exist has no offsets, and waiting does
+/// not create it.
+fn is_of_partition(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::UnknownTopicId
+            | ErrorCode::TopicAuthorizationFailed
+            | ErrorCode::OffsetMetadataTooLarge
+            | ErrorCode::InvalidCommitOffsetSize
+    )
 }
 
 /// Fetches the committed offsets of these partitions, or of all (`None`); partitions without one are omitted. With

@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::application::AppSignal;
-use super::commands::{AssignmentChange, CommitScope, CommittedEach, ConsumerCommand};
+use super::commands::{AssignmentChange, CommitScope, CommittedEach, ConsumerCommand, RefusedOffsets};
 use super::commit::fetch_committed_each;
 use super::member_commit::{CommitClaim, GivenUpCommit};
 use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
 use super::{
-    Shared, commit, commit_to_files, commit_unasked, leave, publish_commit, split_by_files,
+    Shared, commit, commit_to_files, commit_unasked, leave, none_refused, publish_commit, split_by_files,
     standalone_partitions,
 };
 use crate::config::{GroupHabits, Rebalance};
@@ -80,7 +80,10 @@ pub(super) async fn on_control(
         }
         ConsumerCommand::Commit(done) => commit_processed(shared, commits, done),
         ConsumerCommand::CommitOffsets(scope, offsets, done) => {
-            commit_given(shared, membership.is_some().then_some(scope), commits, offsets, done);
+            commit_given(shared, membership.is_some(), commits, (scope, offsets), done, none_refused);
+        }
+        ConsumerCommand::CommitEach(scope, offsets, done) => {
+            commit_each(shared, membership.is_some(), commits, (scope, offsets), done);
         }
         ConsumerCommand::GroupMetadata(done) => {
             let _ = done.send(group_metadata(shared, membership.is_some()));
@@ -161,23 +164,42 @@ fn commit_processed(
     done: oneshot::Sender<Result<(), Error>>,
 ) {
     let (shared, offsets) = (shared.clone(), shared.uncommitted());
-    reply_later(commits, done, async move { commit(&shared, &offsets).await });
+    reply_later(commits, done, async move {
+        let refused = commit(&shared, &offsets).await?;
+        none_refused(&shared, &refused)
+    });
 }
 
-/// Commits the offsets that the application names. A consumer without a group membership (no `scope`) may commit any partition.
-fn commit_given(
+/// Commits the offsets that the application names. A consumer that is no member of a group may commit any partition.
+fn commit_given<T: 'static>(
     shared: &Rc<Shared>,
-    scope: Option<CommitScope>,
+    is_member: bool,
     commits: &mut JoinSet<()>,
-    offsets: BTreeMap<TopicPartition, OffsetAndMetadata>,
-    done: oneshot::Sender<Result<(), Error>>,
+    (scope, offsets): (CommitScope, BTreeMap<TopicPartition, OffsetAndMetadata>),
+    done: oneshot::Sender<Result<T, Error>>,
+    reply: fn(&Shared, &RefusedOffsets) -> Result<T, Error>,
 ) {
-    if let Some(error) = scope.and_then(|scope| not_assigned(shared, scope, &offsets)) {
+    let error = if is_member { not_assigned(shared, scope, &offsets) } else { None };
+    if let Some(error) = error {
         let _ = done.send(Err(error));
         return;
     }
     let shared = shared.clone();
-    reply_later(commits, done, async move { commit(&shared, &offsets).await });
+    reply_later(commits, done, async move {
+        let refused = commit(&shared, &offsets).await?;
+        reply(&shared, &refused)
+    });
+}
+
+/// The same, with the error of each partition in the reply.
+fn commit_each(
+    shared: &Rc<Shared>,
+    is_member: bool,
+    commits: &mut JoinSet<()>,
+    offsets: (CommitScope, BTreeMap<TopicPartition, OffsetAndMetadata>),
+    done: oneshot::Sender<Result<RefusedOffsets, Error>>,
+) {
+    commit_given(shared, is_member, commits, offsets, done, |_, refused| Ok(refused.clone()));
 }
 
 /// Changes the assignment as the application requests it.
@@ -416,9 +438,8 @@ fn commit_before_change(shared: &Rc<Shared>, commits: &mut JoinSet<()>, gone: &[
     offsets.retain(|at, _| gone.contains(at));
     let (in_files, others) = split_by_files(shared, &offsets);
     if !in_files.is_empty() {
-        let written = commit_to_files(shared, &in_files);
-        publish_commit(shared, &in_files, &written);
-        if let Err(error) = written {
+        let written = commit_to_files(shared, &in_files).map(|()| RefusedOffsets::new());
+        if let Err(error) = publish_commit(shared, &in_files, written) {
             tracing::debug!(%error, "commit before giving partitions up");
         }
     }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Shared;
+use super::commands::RefusedOffsets;
 use super::commit::commit_offsets;
 use super::coordinator::Coordinator;
 use crate::error::Error;
@@ -71,7 +72,7 @@ pub(super) async fn commit_as_member(
     coordinator: &Coordinator,
     offsets: &Offsets,
     claim: CommitClaim,
-) -> Result<(), Error> {
+) -> Result<RefusedOffsets, Error> {
     let timeout = coordinator.request_timeout();
     let deadline = Instant::now() + timeout;
     // The identity of this moment: a commit that waits must not commit under a later generation, in which other members
@@ -83,12 +84,15 @@ pub(super) async fn commit_as_member(
         let _turn = shared.commit_order.lock().await;
         loop {
             let was_joining = coordinator.is_joining();
-            let Err(error) = commit_offsets(coordinator, offsets, member.clone()).await else {
-                // The next assignment of a partition does not continue from this commit.
-                if claim == CommitClaim::Assigned {
-                    shared.committed(offsets);
+            let error = match commit_offsets(coordinator, offsets, member.clone()).await {
+                Ok(refused) => {
+                    // The next assignment of a partition does not continue from this commit.
+                    if claim == CommitClaim::Assigned {
+                        shared.committed(offsets, &refused);
+                    }
+                    return Ok(refused);
                 }
-                return Ok(());
+                Err(error) => error,
             };
             let next = next_member(coordinator, member.as_ref(), was_joining, &error);
             if next == Next::Later {

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::commands::ConsumerCommand;
+use self::commands::{ConsumerCommand, RefusedOffsets};
 use self::commit::fetch_committed;
 use self::control::on_control;
 use self::coordinator::Coordinator;
@@ -53,6 +53,8 @@ use crate::stats::events::AutoCommitEvent;
 use crate::stats::topics::OffsetSource;
 
 use crate::types::{OffsetAndMetadata, StartAt, TopicPartition};
+
+type Offsets = BTreeMap<TopicPartition, OffsetAndMetadata>;
 
 /// The state that the tasks of one consumer share.
 pub(crate) struct Shared {
@@ -252,9 +254,9 @@ impl Shared {
             .collect()
     }
 
-    /// Records that these offsets are committed.
-    pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) {
-        for (at, offset) in offsets {
+    /// Records that these offsets are committed, without the refused ones.
+    pub(crate) fn committed(&self, offsets: &Offsets, refused: &RefusedOffsets) {
+        for (at, offset) in offsets.iter().filter(|(at, _)| !refused.contains_key(*at)) {
             if let Some(progress) = self.inbox.progress(at) {
                 progress.set_committed(offset.offset, offset.leader_epoch);
             }
@@ -478,19 +480,19 @@ fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMe
     offsets
 }
 
-async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Result<(), Error> {
+async fn commit(shared: &Shared, offsets: &Offsets) -> Result<RefusedOffsets, Error> {
     commit_claimed(shared, offsets, CommitClaim::Assigned).await
 }
 
 async fn commit_claimed(
     shared: &Shared,
-    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+    offsets: &Offsets,
     claim: CommitClaim,
-) -> Result<(), Error> {
+) -> Result<RefusedOffsets, Error> {
     let (in_files, others) = split_by_files(shared, offsets);
     commit_to_files(shared, &in_files)?;
     if others.is_empty() && (shared.can_commit() || !in_files.is_empty()) {
-        return Ok(());
+        return Ok(RefusedOffsets::new());
     }
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
@@ -498,7 +500,15 @@ async fn commit_claimed(
     commit_as_member(shared, coordinator, &others, claim).await
 }
 
-type Offsets = BTreeMap<TopicPartition, OffsetAndMetadata>;
+/// Returns an error that names the first partition whose offset was refused.
+fn none_refused(shared: &Shared, refused: &RefusedOffsets) -> Result<(), Error> {
+    match (refused.first_key_value(), &shared.coordinator) {
+        (Some((at, code)), Some(coordinator)) => {
+            Err(coordinator.refused(&format!("OffsetCommit of {at}"), *code))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// The offsets that files store, and the others.
 fn split_by_files(shared: &Shared, offsets: &Offsets) -> (Offsets, Offsets) {
@@ -511,7 +521,7 @@ fn commit_to_files(shared: &Shared, in_files: &Offsets) -> Result<(), Error> {
             files.write(at, offset.offset)?;
         }
     }
-    shared.committed(in_files);
+    shared.committed(in_files, &RefusedOffsets::new());
     Ok(())
 }
 
@@ -520,16 +530,23 @@ async fn commit_unasked(shared: &Shared, offsets: &Offsets, claim: CommitClaim) 
     if offsets.is_empty() {
         return Ok(());
     }
-    let result = commit_claimed(shared, offsets, claim).await;
-    publish_commit(shared, offsets, &result);
-    result
+    publish_commit(shared, offsets, commit_claimed(shared, offsets, claim).await)
 }
 
-fn publish_commit(shared: &Shared, offsets: &Offsets, result: &Result<(), Error>) {
+fn publish_commit(
+    shared: &Shared,
+    offsets: &Offsets,
+    result: Result<RefusedOffsets, Error>,
+) -> Result<(), Error> {
+    let (result, refused) = match result {
+        Ok(refused) => (none_refused(shared, &refused), refused),
+        Err(error) => (Err(error), RefusedOffsets::new()),
+    };
     shared.cluster.observer.auto_commits.push_with(|| {
         let offsets = offsets.iter().map(|(at, offset)| (at.clone(), offset.clone())).collect();
-        Some(AutoCommitEvent { offsets, result: result.clone() })
+        Some(AutoCommitEvent { offsets, result: result.clone(), refused })
     });
+    result
 }
 
 /// Finishes the commits that the application has requested, commits processed offsets if automatic commits are on, and leaves the

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::commands::StartOptions;
 use super::control::start_where_left_off;
-use super::{Shared, StandaloneCommits, commit};
+use super::{Shared, StandaloneCommits, commit, none_refused};
 use crate::error::Error;
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::progress::PartitionProgress;
@@ -73,7 +73,10 @@ async fn commit_every(shared: Rc<Shared>, progress: Arc<PartitionProgress>, ever
 
 async fn commit_one(shared: &Shared, progress: &PartitionProgress) -> Result<(), Error> {
     match progress.uncommitted() {
-        Some(offset) => commit(shared, &[(progress.at.clone(), offset)].into()).await,
+        Some(offset) => {
+            let refused = commit(shared, &[(progress.at.clone(), offset)].into()).await?;
+            none_refused(shared, &refused)
+        }
         None => Ok(()),
     }
 }

@@ -1,7 +1,10 @@
 //! Client events, and queues that collect them only once the application has asked for them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
 
 use crate::error::Error;
 use crate::notification_queue::NotificationQueue;
@@ -57,8 +60,10 @@ pub struct BrokerStateEvent {
 pub struct AutoCommitEvent {
     /// The offsets of the commit, in order.
     pub offsets: Vec<(TopicPartition, OffsetAndMetadata)>,
-    /// The commit's result.
+    /// The commit's result. The error of a commit whose offsets were refused in part names the first of these partitions.
     pub result: Result<(), Error>,
+    /// The partitions whose offsets the coordinator refused, with its errors, if it has answered. The others are committed.
+    pub refused: BTreeMap<TopicPartition, ErrorCode>,
 }
 
 /// A queue that stays empty until it is activated.
