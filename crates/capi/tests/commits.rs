@@ -306,3 +306,41 @@ fn a_refused_partition_does_not_make_the_commit_of_the_others_fail() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// The close committed the lower offset, and the group read the records once more.
+#[test]
+fn a_backward_seek_does_not_lower_the_committed_offset() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    let rk = consumer(&broker, &[("auto.commit.interval.ms", "3600000")], |_| ());
+    let committed = || broker.cluster().committed_offset("g", "orders", 0);
+    unsafe {
+        let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+        for value in ["0", "1", "2", "3", "4"] {
+            produce(producer, c"orders", 0, value, null_mut());
+        }
+        assert_eq!(rd_kafka_flush(producer, 60_000), OK);
+
+        let entries = offsets(c"orders", &[(0, 0)]);
+        assert_eq!(rd_kafka_assign(rk, entries), OK);
+        assert_eq!(read(rk, 5).len(), 5);
+        assert_eq!(rd_kafka_commit(rk, null_mut(), 0), OK);
+        assert_eq!(committed(), Some(5));
+        assert!(rd_kafka_seek_partitions(rk, entries, 60_000).is_null());
+        assert_eq!(read(rk, 2), ["0", "1"]);
+        assert_eq!(rd_kafka_commit(rk, null_mut(), 0), RD_KAFKA_RESP_ERR__NO_OFFSET);
+        // Later offsets are committed again.
+        produce(producer, c"orders", 0, "5", null_mut());
+        assert_eq!(rd_kafka_flush(producer, 60_000), OK);
+        rd_kafka_destroy(producer);
+        assert_eq!(read(rk, 4), ["2", "3", "4", "5"]);
+        assert_eq!(rd_kafka_commit(rk, null_mut(), 0), OK);
+        assert_eq!(committed(), Some(6));
+        assert!(rd_kafka_seek_partitions(rk, entries, 60_000).is_null());
+        assert_eq!(read(rk, 2), ["0", "1"]);
+        rd_kafka_topic_partition_list_destroy(entries);
+        assert_eq!(rd_kafka_consumer_close(rk), OK);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(committed(), Some(6));
+}

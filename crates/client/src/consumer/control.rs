@@ -232,9 +232,10 @@ impl ConsumerControl {
     /// Returns processed offsets that are not committed yet.
     pub fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
         let all_progress = self.inbox.all_progress();
+        let habits = self.config.group_habits;
         all_progress
             .iter()
-            .filter_map(|progress| Some((progress.at.clone(), progress.uncommitted()?)))
+            .filter_map(|progress| Some((progress.at.clone(), progress.uncommitted(habits)?)))
             .collect()
     }
 

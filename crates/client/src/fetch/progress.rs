@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::config::OffsetReset;
+use crate::config::{GroupHabits, OffsetReset};
 use crate::stats::topics::{AssignedOffsets, OffsetSource};
 use crate::types::{OffsetAndMetadata, TopicPartition};
 
@@ -27,8 +27,10 @@ pub(crate) struct PartitionProgress {
     stored: Mutex<Option<OffsetAndMetadata>>,
     /// The epoch of the leader that wrote the last records given to the application.
     epoch: AtomicI32,
+    /// The committed offset, until the application stores another one.
     committed: AtomicI64,
-    /// The leader epoch of the committed offset.
+    last_committed: AtomicI64,
+    /// The leader epoch of the last committed offset.
     committed_epoch: AtomicI32,
     log_start: AtomicI64,
     last_stable: AtomicI64,
@@ -64,6 +66,7 @@ impl PartitionProgress {
             stored: Mutex::default(),
             epoch: AtomicI32::new(NO_EPOCH),
             committed: none(),
+            last_committed: none(),
             committed_epoch: AtomicI32::new(NO_EPOCH),
             log_start: none(),
             last_stable: none(),
@@ -159,16 +162,28 @@ impl PartitionProgress {
         self.set_committed(NONE, None);
     }
 
-    /// The offset to commit, if it is not committed yet.
-    pub(crate) fn uncommitted(&self) -> Option<OffsetAndMetadata> {
-        let done = self.done().filter(|done| *done != self.committed.load(Ordering::Relaxed))?;
+    /// The offset to commit, if it is not committed yet. With librdkafka's habits, no offset before the committed one, which records
+    /// have after a seek.
+    pub(crate) fn uncommitted(&self, habits: GroupHabits) -> Option<OffsetAndMetadata> {
+        let done = self.done()?;
         let stored = self.stored().clone().filter(|stored| stored.offset == done);
-        // The application stored an offset of a leader before the one whose offset is committed.
         let stored_epoch = stored.as_ref().and_then(|stored| stored.leader_epoch);
-        if stored_epoch.is_some_and(|epoch| epoch < self.committed_epoch.load(Ordering::Relaxed)) {
-            return None;
-        }
-        Some(stored.unwrap_or_else(|| OffsetAndMetadata { leader_epoch: self.epoch(), ..done.into() }))
+        let found = stored.unwrap_or_else(|| OffsetAndMetadata { leader_epoch: self.epoch(), ..done.into() });
+        let committed_epoch = self.committed_epoch.load(Ordering::Relaxed);
+        let is_due = match habits {
+            // The application may have stored an offset of a leader before the one whose offset is committed.
+            GroupHabits::Java => {
+                done != self.committed.load(Ordering::Relaxed)
+                    && stored_epoch.is_none_or(|epoch| epoch >= committed_epoch)
+            }
+            GroupHabits::Librdkafka => {
+                let committed = self.last_committed.load(Ordering::Relaxed);
+                // Without an epoch, the application stores an offset of the current leader.
+                let epoch = found.leader_epoch.unwrap_or(committed_epoch);
+                (epoch, done) > (committed_epoch, committed)
+            }
+        };
+        is_due.then_some(found)
     }
 
     /// The epoch of the leader that wrote the last records given to the application, if it is known.
@@ -186,6 +201,7 @@ impl PartitionProgress {
 
     pub(crate) fn set_committed(&self, offset: i64, leader_epoch: Option<i32>) {
         self.committed_epoch.store(leader_epoch.unwrap_or(NO_EPOCH), Ordering::Relaxed);
+        self.last_committed.store(offset, Ordering::Relaxed);
         self.committed.store(offset, Ordering::Relaxed);
     }
 

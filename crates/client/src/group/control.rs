@@ -555,6 +555,11 @@ pub(super) fn start_each(shared: &Rc<Shared>, partitions: &[TopicPartition], com
     };
     let starts: Vec<_> = partitions.iter().map(|at| (at.clone(), start(at))).collect();
     shared.add_partitions(&starts);
+    for (at, _) in &starts {
+        if let (Some(Ok(offset)), Some(progress)) = (committed.get(at), shared.inbox.progress(at)) {
+            shared.starts_at_committed(&progress, offset);
+        }
+    }
     // Their errors are reported there, or they are looked up again.
     let left: Vec<_> = starts.into_iter().filter_map(left_off).collect();
     if !left.is_empty() {
@@ -591,6 +596,9 @@ fn start_with(
     shared.cursors.update(at, |cursor| {
         if waits_for_offset(pending, cursor) {
             let reset = cursor.progress.reset(shared.cluster.config.auto_offset_reset);
+            if let Some(committed) = &committed {
+                shared.starts_at_committed(&cursor.progress, committed);
+            }
             cursor.seek(shared.start_from(committed.as_ref(), || reset));
         }
     });

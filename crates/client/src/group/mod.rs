@@ -247,10 +247,11 @@ impl Shared {
     pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
         let all_progress = self.inbox.all_progress();
         let lost = self.lost.borrow();
+        let habits = self.cluster.config.group_habits;
         all_progress
             .iter()
             .filter(|progress| !lost.contains(&progress.at))
-            .filter_map(|progress| Some((progress.at.clone(), progress.uncommitted()?)))
+            .filter_map(|progress| Some((progress.at.clone(), progress.uncommitted(habits)?)))
             .collect()
     }
 
@@ -288,6 +289,13 @@ impl Shared {
     fn reset_of(&self, at: &TopicPartition) -> OffsetReset {
         let reset = self.cluster.config.auto_offset_reset;
         self.inbox.progress(at).map_or(reset, |progress| progress.reset(reset))
+    }
+
+    /// Records the committed offset from which a partition starts: in librdkafka, a stored offset before it is not committed.
+    fn starts_at_committed(&self, progress: &PartitionProgress, committed: &OffsetAndMetadata) {
+        if self.cluster.config.group_habits == GroupHabits::Librdkafka {
+            progress.set_committed(committed.offset, committed.leader_epoch);
+        }
     }
 
     /// The start at a committed offset, or at that of the reset without one.

@@ -72,7 +72,7 @@ async fn commit_every(shared: Rc<Shared>, progress: Arc<PartitionProgress>, ever
 }
 
 async fn commit_one(shared: &Shared, progress: &PartitionProgress) -> Result<(), Error> {
-    match progress.uncommitted() {
+    match progress.uncommitted(shared.cluster.config.group_habits) {
         Some(offset) => {
             let refused = commit(shared, &[(progress.at.clone(), offset)].into()).await?;
             none_refused(shared, &refused)
