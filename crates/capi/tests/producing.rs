@@ -634,3 +634,26 @@ fn payloads_that_were_handed_over_are_freed_with_a_client_that_never_polled() {
         assert!(!holds(payload.addr() + LEN / 2, 0xA7), "the payload is still there, with {servers}");
     }
 }
+
+/// It failed after `message.timeout.ms` of the topic.
+#[test]
+fn a_blocking_produce_waits_for_room_without_a_limit() {
+    let broker = Broker::builder().memory().topic("orders", 1).topic("payments", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("queue.buffering.max.messages", "1")];
+    let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(2)));
+    produce(rk, c"orders", 0, "first", null_mut());
+    unsafe {
+        let topic = rd_kafka_topic_conf_new();
+        let (name, value) = (c"message.timeout.ms".as_ptr(), c"200".as_ptr());
+        assert_eq!(rd_kafka_topic_conf_set(topic, name, value, null_mut(), 0), RD_KAFKA_CONF_OK);
+        let rkt = rd_kafka_topic_new(rk, c"payments".as_ptr(), topic);
+        let flags = RD_KAFKA_MSG_F_COPY | RD_KAFKA_MSG_F_BLOCK;
+        let value = c"second".as_ptr().cast_mut().cast();
+        assert_eq!(rd_kafka_produce(rkt, 0, flags, value, 6, null(), 0, null_mut()), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+}

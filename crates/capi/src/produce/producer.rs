@@ -9,7 +9,7 @@ use std::ptr::{null_mut, slice_from_raw_parts};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_client::{Purge, Record};
+use ottla_client::{ProduceError, ProduceErrorKind, Purge, Record, TopicProducer};
 
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::Handle;
@@ -128,7 +128,7 @@ fn hand_over(
     let reported = handle.config.delivery_reports;
     let record = record.tag(payload.tag(opaque, reported));
     let sent = if payload.flags & RD_KAFKA_MSG_F_BLOCK != 0 {
-        producer.send_unobserved_blocking(&record)
+        send_when_room(producer, &record)
     } else {
         producer.try_send_unobserved(&record)
     };
@@ -142,6 +142,17 @@ fn hand_over(
         Err(error) => {
             let code = code_of_refused(&error);
             Err((code, errno_of(code)))
+        }
+    }
+}
+
+/// Sends a record as soon as the queue has room. As in the original, the wait has no limit, and it ends with the client.
+#[inline]
+fn send_when_room(producer: &TopicProducer, record: &Record<'_>) -> Result<(), ProduceError> {
+    loop {
+        match producer.send_unobserved_blocking(record) {
+            Err(error) if matches!(error.kind, ProduceErrorKind::QueueFull { .. }) => {}
+            sent => return sent,
         }
     }
 }
