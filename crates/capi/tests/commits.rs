@@ -3,8 +3,9 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
+use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::*;
@@ -343,4 +344,21 @@ fn a_backward_seek_does_not_lower_the_committed_offset() {
         rd_kafka_destroy(rk);
     }
     assert_eq!(committed(), Some(6));
+}
+
+/// It failed after `socket.timeout.ms`, although the caller had more time.
+#[test]
+fn committed_offsets_are_requested_again_while_the_caller_waits() {
+    let broker = broker();
+    let rk = consumer(&broker, &[("socket.timeout.ms", "2000")], |_| ());
+    unsafe {
+        let entries = offsets(c"orders", &[(0, 7)]);
+        assert_eq!(rd_kafka_commit(rk, entries, 0), OK);
+        broker.cluster().intercept(ApiKey::OffsetFetch, None, 1, Fault::Delay(Duration::from_secs(4)));
+        (*(*entries).elems).offset = 0;
+        assert_eq!(rd_kafka_committed(rk, entries, 60_000), OK);
+        assert_eq!(entries_of(entries), [(0, 7, OK)]);
+        rd_kafka_topic_partition_list_destroy(entries);
+        rd_kafka_destroy(rk);
+    }
 }

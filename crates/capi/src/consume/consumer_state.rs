@@ -27,6 +27,9 @@ use crate::queue::op_queue::{OpQueue, OpSource, QueueChange};
 /// Time limit for the engine's answer to an operation.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Time limit of a call whose caller sets none.
+pub(crate) const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
 /// A consumer: its partitions, and the queues that receive its records.
 pub(crate) struct ConsumerState {
     pub(crate) control: ConsumerControl,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use ottla_client::{EngineReply, Error, Rebalance, StartAt, TopicPartition};
 
 use crate::client::handle::Handle;
-use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::consume::consumer_state::{CALL_TIMEOUT_MAX, ConsumerState, ENGINE_TIMEOUT};
 use crate::consume::rebalance_protocol::{AssignmentCall, check};
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::rd_kafka_error_t;
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
         let reason = "no partitions to seek: the list is NULL or empty";
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
     }
-    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
+    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     let mut left = 0;
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
@@ -363,7 +363,7 @@ pub(super) fn seek(
     offset: i64,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
+    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     match begin_seek(handle, consuming, at, offset, list_conversion::start(offset)) {
         Err(code) if timeout_ms != 0 || code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => code,
         Ok(reply) if timeout_ms != 0 => finish_seek(handle, at, reply, deadline),

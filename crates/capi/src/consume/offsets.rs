@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_client::{
     AutoCommitEvent, Client, EngineReply, Error, ErrorCode, OffsetAndMetadata, OffsetAt, TopicPartition,
@@ -14,7 +14,7 @@ use ottla_client::{
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
-use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::consume::consumer_state::{CALL_TIMEOUT_MAX, ConsumerState, ENGINE_TIMEOUT};
 use crate::consume::group_consumer::unassigned;
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::rd_kafka_error_t;
@@ -25,6 +25,9 @@ use crate::ffi::*;
 use crate::messages::list_conversion;
 use crate::queue::op::{CommitCall, CommitResult, CommittedOffset, Op, Opaque};
 use crate::queue::op_queue::{OpQueue, timeout_of};
+
+/// The pause before a failed request for committed offsets is repeated.
+const COMMITTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Offsets to commit, and their source.
 type Offsets = Vec<(TopicPartition, OffsetAndMetadata)>;
@@ -348,6 +351,24 @@ unsafe extern "C" fn begin_commit_queue(
     }
 }
 
+/// Fetches committed offsets. The client gives a request up after `socket.timeout.ms`: as in the original, it is repeated as long as
+/// the caller has time.
+fn committed_until(
+    consuming: &ConsumerState,
+    partitions: &[TopicPartition],
+    deadline: Instant,
+) -> Result<BTreeMap<TopicPartition, Result<OffsetAndMetadata, ErrorCode>>, Error> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match consuming.control.committed_offsets_each(partitions).wait(left) {
+            Err(error) if error.is_retriable() && Instant::now() + COMMITTED_PAUSE < deadline => {
+                std::thread::sleep(COMMITTED_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_committed(
@@ -364,8 +385,8 @@ pub unsafe extern "C" fn rd_kafka_committed(
     }
     // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
     let wanted = unsafe { list_conversion::partitions(partitions) };
-    let timeout = timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
-    match consuming.control.committed_offsets_each(&wanted).wait(timeout) {
+    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
+    match committed_until(&consuming, &wanted, deadline) {
         Ok(found) => {
             // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
             // `rd_kafka_committed`).
@@ -522,7 +543,7 @@ pub unsafe extern "C" fn rd_kafka_query_watermark_offsets(
     let (Some(handle), Some(name)) = (Handle::shared(rk, FUNCTION), unsafe { text(topic) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
-    let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
+    let timeout = timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     let at = TopicPartition::new(&name, partition);
     let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
     match watermarks(client, &at, timeout) {
@@ -630,7 +651,7 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
     // `rd_kafka_offsets_for_times`).
     let entries = unsafe { list_conversion::entries(offsets) };
     let wanted: Vec<_> = entries.iter().map(|entry| (list_conversion::at(entry), entry.offset)).collect();
-    let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
+    let timeout = timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     let admin = client.admin();
     let asked = async move {
         let wanted: Vec<_> =
