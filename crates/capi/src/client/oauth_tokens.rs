@@ -44,6 +44,8 @@ struct Answers {
     next: Option<Result<Token, String>>,
     /// The last token that the application has set.
     last: Option<Token>,
+    /// The text of the last failure since then.
+    failure: Option<String>,
 }
 
 /// An application has so long for a token before it is asked again.
@@ -85,10 +87,16 @@ impl OauthTokens {
         let mut answers = self.answers();
         if let Ok(token) = &answer {
             answers.last = Some(token.clone());
+            answers.failure = None;
         }
         answers.next = Some(answer);
         drop(answers);
         self.answered.notify_one();
+    }
+
+    /// Records the text of a failure. Returns `true` if the application does not know it yet.
+    fn is_new_failure(&self, reason: &str) -> bool {
+        self.answers().failure.replace(reason.to_owned()).is_none_or(|last| last != reason)
     }
 
     /// The answer that the engine has not taken. An application that is not asked sets no other token because a broker refused the
@@ -244,12 +252,15 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token_failure(
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
     let Some(tokens) = handle.tokens() else { return RD_KAFKA_RESP_ERR__STATE };
-    let told = format!("Failed to acquire SASL OAUTHBEARER token: {reason}");
-    handle.main.push(Op::Error {
-        code: RD_KAFKA_RESP_ERR__AUTHENTICATION,
-        text: c_string(&told),
-        fatal: false,
-    });
+    // The application is asked again every ten seconds. As in the original, the same failure is reported once.
+    if tokens.is_new_failure(&reason) {
+        let told = format!("Failed to acquire SASL OAUTHBEARER token: {reason}");
+        handle.main.push(Op::Error {
+            code: RD_KAFKA_RESP_ERR__AUTHENTICATION,
+            text: c_string(&told),
+            fatal: false,
+        });
+    }
     tokens.say(Err(reason.into_owned()));
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
@@ -333,5 +344,15 @@ mod tests {
         assert!(tokens.is_last(&token("second")) && !tokens.is_last(&token("first")));
         tokens.say(Err("no token".to_owned()));
         assert!(tokens.is_last(&token("second")), "a failure is no token");
+    }
+
+    #[test]
+    fn a_failure_is_reported_again_only_with_another_text_or_after_a_token() {
+        let tokens = tokens(true, &Arc::default());
+        assert!(tokens.is_new_failure("no endpoint"));
+        assert!(!tokens.is_new_failure("no endpoint"));
+        assert!(tokens.is_new_failure("refused"));
+        tokens.say(Ok(token("first")));
+        assert!(tokens.is_new_failure("refused"));
     }
 }

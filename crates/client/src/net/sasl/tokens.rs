@@ -17,6 +17,8 @@ pub(super) struct SharedToken {
     source: TokenSource,
     clock: Clock,
     stored: Mutex<Option<StoredToken>>,
+    /// The last request, if it failed and no token was valid.
+    failed: Mutex<Option<FailedRequest>>,
     /// Held while a token is requested: connections that need one at the same time share it.
     requesting: tokio::sync::Mutex<()>,
     /// Notified when the application replaces the token.
@@ -27,6 +29,12 @@ struct StoredToken {
     token: Token,
     since_ms: i64,
     /// The earliest time of the next request, after a failed one.
+    retry_at_ms: i64,
+}
+
+struct FailedRequest {
+    reason: String,
+    /// The earliest time of the next request.
     retry_at_ms: i64,
 }
 
@@ -57,6 +65,7 @@ impl SharedToken {
             source,
             clock,
             stored: Mutex::default(),
+            failed: Mutex::default(),
             requesting: tokio::sync::Mutex::default(),
             replaced: Notify::new(),
         }
@@ -66,8 +75,13 @@ impl SharedToken {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn failed(&self) -> MutexGuard<'_, Option<FailedRequest>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns a token that has not expired: the last one, if at least a fifth of its lifetime remains, or if a request for
-    /// the next one is under way or has failed just now.
+    /// the next one is under way or has failed just now. After a failed request without such a token, the connections of the next
+    /// ten seconds fail for the same reason: each one would call the application, which reports its failure.
     pub(super) async fn get(&self) -> Result<Token, String> {
         if let Some((token, _)) = self.fresh() {
             return Ok(token);
@@ -82,8 +96,14 @@ impl SharedToken {
             return Ok(token);
         }
         let now_ms = self.clock.now_ms();
+        let recent =
+            self.failed().as_ref().filter(|failed| now_ms < failed.retry_at_ms).map(|it| it.reason.clone());
+        if let (Some(reason), None) = (recent, self.valid()) {
+            return Err(reason);
+        }
         match self.request(now_ms).await {
             Ok(token) => {
+                self.failed().take();
                 let stored = StoredToken { token: token.clone(), since_ms: now_ms, retry_at_ms: now_ms };
                 *self.stored() = Some(stored);
                 Ok(token)
@@ -109,12 +129,14 @@ impl SharedToken {
     /// The last token stays in use after a failed request, until it expires.
     fn keep(&self, reason: String) -> Result<Token, String> {
         let now_ms = self.clock.now_ms();
+        let retry_at_ms = now_ms.saturating_add(TOKEN_RETRY.as_millis() as i64);
         let mut stored = self.stored();
         let Some(stored) = stored.as_mut().filter(|stored| stored.is_valid(now_ms)) else {
+            *self.failed() = Some(FailedRequest { reason: reason.clone(), retry_at_ms });
             return Err(reason);
         };
         tracing::debug!(reason, "no new token for OAUTHBEARER; the last one is still valid");
-        stored.retry_at_ms = now_ms.saturating_add(TOKEN_RETRY.as_millis() as i64);
+        stored.retry_at_ms = retry_at_ms;
         Ok(stored.token.clone())
     }
 
@@ -160,6 +182,7 @@ impl SharedToken {
 
     /// Discards the token unless it is the source's current one: a request that was under way may have got that already.
     pub(super) fn discard_unless(&self, is_current: impl FnOnce(&Token) -> bool) {
+        self.failed().take();
         let mut stored = self.stored();
         if stored.as_ref().is_none_or(|stored| !is_current(&stored.token)) {
             stored.take();
@@ -226,7 +249,25 @@ mod tests {
         source.now_ms.store(100_000, Ordering::Relaxed);
         assert_eq!(value(&shared).await, Err("down".into()));
         source.is_down.store(false, Ordering::Relaxed);
+        source.now_ms.store(110_000, Ordering::Relaxed);
         assert_eq!(value(&shared).await, Ok("4".into()));
+    }
+
+    /// Each attempt to connect called the application, which reported the same error again.
+    #[tokio::test]
+    async fn a_failed_request_is_repeated_after_a_pause_or_when_there_is_another_token() {
+        let source = Arc::<Source>::default();
+        let shared = shared(&source);
+        source.is_down.store(true, Ordering::Relaxed);
+        for (now_ms, requests) in [(0, 1), (5_000, 1), (9_999, 1), (10_000, 2)] {
+            source.now_ms.store(now_ms, Ordering::Relaxed);
+            assert_eq!(value(&shared).await, Err("down".into()), "at {now_ms}");
+            assert_eq!(source.requests.load(Ordering::Relaxed), requests, "at {now_ms}");
+        }
+        source.is_down.store(false, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Err("down".into()), "the pause is not over");
+        shared.discard_unless(|_| false);
+        assert_eq!(value(&shared).await, Ok("2".into()));
     }
 
     #[tokio::test]
