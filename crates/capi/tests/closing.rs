@@ -21,6 +21,7 @@ use rdkafka::messages::partition_list::*;
 use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 
 use crate::common::{conf, new, produce, read, subscribe, until};
 
@@ -215,6 +216,31 @@ fn a_destroy_waits_for_the_close_that_a_queue_serves() {
     }
     assert_eq!(cluster.committed_offset("billing", "orders", 0), Some(5));
     end_with_all_partitions(member(&broker, |_| {}));
+}
+
+/// The consumer left its group ten seconds after the call, and another member read records that the application still handled.
+#[test]
+fn a_close_through_a_queue_waits_for_an_application_that_handles_the_revocation() {
+    let (broker, steps) = (broker(), GivingUp::default());
+    let rk = assigned(&broker, &steps);
+    unsafe {
+        let queue = rd_kafka_queue_new(rk);
+        assert!(rd_kafka_consumer_close_queue(rk, queue).is_null());
+        until("the revocation", || {
+            rd_kafka_queue_poll_callback(queue, 20);
+            steps.revoked.load(Ordering::SeqCst) == 1
+        });
+        std::thread::sleep(Duration::from_millis(10_500));
+        assert_eq!((rd_kafka_consumer_closed(rk), assigned_count(rk)), (0, 2));
+        assert_eq!(rd_kafka_assign(rk, std::ptr::null()), RD_KAFKA_RESP_ERR_NO_ERROR);
+        until("the close", || {
+            rd_kafka_queue_poll_callback(queue, 20);
+            rd_kafka_consumer_closed(rk) == 1
+        });
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(steps.revoked.load(Ordering::SeqCst), 1, "revocations");
 }
 
 /// The rebalances of an application that destroys its consumer in a revocation, and gives nothing up before.

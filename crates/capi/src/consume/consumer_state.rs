@@ -662,6 +662,8 @@ impl ConsumerState {
 
     /// Lets go of everything.
     pub(crate) fn end(&self) {
+        // After a destroy without a close, too, a close through a queue ends its wait.
+        self.closing.store(true, Ordering::Release);
         let queues = std::mem::take(&mut *lock(&self.queues));
         for own in queues.into_values() {
             own.queue.close();

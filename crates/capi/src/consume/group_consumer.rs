@@ -436,11 +436,12 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     // The application gives up its partitions when it polls the rebalance event. A separate thread then closes, because
     // the application continues to poll.
     let told = handle.config.rebalance == Rebalance::Application && consuming.has_protocol();
+    let max_poll_interval = handle.config.max_poll_interval;
     consuming.unsubscribe_to_close(&handle);
     let weak = Arc::downgrade(&handle);
     let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
         if told {
-            consuming.await_given_up();
+            consuming.await_given_up_within(max_poll_interval);
         }
         if weak.upgrade().is_some() && consuming.begin_close() {
             consuming.finish_close(&weak);

@@ -229,6 +229,11 @@ impl ConsumerControl {
         self.ask(|answer| ConsumerCommand::CommitEach(CommitScope::Named, offsets, answer))
     }
 
+    /// Returns a number that changes with each poll of the application. It is odd while a poll waits.
+    pub fn poll_count(&self) -> u64 {
+        self.polls.count()
+    }
+
     /// Returns processed offsets that are not committed yet.
     pub fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
         let all_progress = self.inbox.all_progress();

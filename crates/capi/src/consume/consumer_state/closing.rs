@@ -14,6 +14,9 @@ use crate::queue::op::Op;
 /// The additional time for the engine's answer to a close that takes the whole [`CLOSE_TIMEOUT`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The longest pause between two checks of a wait that can take minutes.
+const CHECK_PAUSE_MAX: Duration = Duration::from_millis(20);
+
 impl ConsumerState {
     /// Returns the revocation of the whole assignment, if the application applies assignments itself.
     pub(crate) fn revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
@@ -71,7 +74,26 @@ impl ConsumerState {
         self.await_none(|| !self.control.assignment().is_empty());
     }
 
-    /// The same for the partitions whose revocation the application has received before the close.
+    /// Waits until the application has given up its partitions, as long as a member may take for its records: until it has not polled
+    /// for `max_poll_interval`. Another close, or a destroy, ends the wait.
+    pub(crate) fn await_given_up_within(&self, max_poll_interval: Duration) {
+        let (mut polls, mut polled_at) = (self.control.poll_count(), Instant::now());
+        let mut pause = Duration::from_millis(1);
+        while !self.control.assignment().is_empty() && !self.is_closing() && !self.is_closed() {
+            let count = self.control.poll_count();
+            let is_polling = count % 2 == 1;
+            if is_polling || count != polls {
+                (polls, polled_at) = (count, Instant::now());
+            }
+            if polled_at.elapsed() >= max_poll_interval {
+                return;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(CHECK_PAUSE_MAX);
+        }
+    }
+
+    /// The same as [`Self::await_given_up`] for the partitions whose revocation the application has received before the close.
     pub(crate) fn await_earlier_revocations(&self) {
         let received = lock(&self.received_revocations).clone();
         self.await_none(|| self.control.assignment().iter().any(|at| received.contains(at)));
