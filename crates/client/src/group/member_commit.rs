@@ -151,32 +151,34 @@ fn next_member(
 ///
 /// The coordinator does not check who owns a partition. A partition that was given up in between must not be committed
 /// under a later generation, even if it came back: another member may have committed a later offset.
-enum Ownership<'a> {
-    Assigned(Vec<(&'a TopicPartition, Option<Arc<PartitionProgress>>)>),
-    /// The partitions are the group's to this member until the group takes some.
-    GivenUp {
-        releases: u64,
-    },
+struct Ownership<'a> {
+    /// None for partitions that the application has given up: they are this member's until the group takes some.
+    partitions: Vec<(&'a TopicPartition, Option<Arc<PartitionProgress>>)>,
+    /// The number of times that the group had taken partitions from the member.
+    releases: u64,
 }
 
 impl<'a> Ownership<'a> {
     fn of(shared: &Shared, offsets: &'a Offsets, claim: CommitClaim) -> Self {
         match claim {
-            CommitClaim::Assigned => {
-                Self::Assigned(offsets.keys().map(|at| (at, shared.owned_progress(at))).collect())
-            }
-            CommitClaim::GivenUp { releases } => Self::GivenUp { releases },
+            CommitClaim::Assigned => Self {
+                partitions: offsets.keys().map(|at| (at, shared.owned_progress(at))).collect(),
+                releases: shared.releases.get(),
+            },
+            CommitClaim::GivenUp { releases } => Self { partitions: Vec::new(), releases },
         }
     }
 
-    /// Returns `true` if the consumer has owned the partitions all the time since then.
+    /// Returns `true` if the consumer has owned the partitions all the time since then. The application may have given them up: if the
+    /// group has taken none, no other member has them.
     fn holds(&self, shared: &Shared) -> bool {
-        match self {
-            Self::Assigned(partitions) => partitions.iter().all(|(at, then)| {
+        if self.releases == shared.releases.get() {
+            return self.partitions.iter().all(|(_, then)| then.is_some());
+        }
+        !self.partitions.is_empty()
+            && self.partitions.iter().all(|(at, then)| {
                 let now = shared.owned_progress(at);
                 matches!((then, &now), (Some(then), Some(now)) if Arc::ptr_eq(then, now))
-            }),
-            Self::GivenUp { releases } => *releases == shared.releases.get(),
-        }
+            })
     }
 }

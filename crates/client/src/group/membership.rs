@@ -42,7 +42,7 @@ impl Membership {
         let _ = self.signals.send(signal);
     }
 
-    /// Sends the signals of the application later, unless another membership has begun by then.
+    /// Returns the channel for a signal of the application that is sent later.
     pub(crate) fn signals(&self) -> mpsc::UnboundedSender<AppSignal> {
         self.signals.clone()
     }
