@@ -202,7 +202,7 @@ fn an_assignment_without_a_coordinator_returns_at_once_and_reads_later() {
     }
 }
 
-/// The call waited for the commit, and with it all other calls: `rd_kafka_memberid` returned NULL.
+/// The call waited for the commit, and with it all other calls: the member id was NULL.
 #[test]
 fn giving_partitions_up_does_not_wait_for_their_commit() {
     let broker = broker();
