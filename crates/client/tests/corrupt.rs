@@ -41,6 +41,45 @@ fn a_damaged_batch_is_handed_out_as_it_is_and_passed_by_who_asks_for_that() {
     assert_eq!(seen, [(0, None), (1, Some(2)), (2, None)]);
 }
 
+/// The producer's id stayed in the filter, because the marker that ends its aborted transaction was not read.
+#[test]
+fn a_committed_transaction_behind_the_corrupt_marker_of_an_aborted_one_is_returned() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", "payments").expect("a known property");
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions_blocking(PATIENCE).expect("initialized");
+    producer.begin_transaction().expect("begun");
+    producer.send_blocking(Record::to("orders").value("aborted")).expect("acknowledged");
+    producer.abort_transaction_blocking(PATIENCE).expect("aborted");
+    producer.begin_transaction().expect("begun");
+    producer.send_blocking(Record::to("orders").value("committed")).expect("acknowledged");
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.corrupt_returned = true;
+    config.set("isolation.level", "read_committed").expect("a known property");
+    // The key of the marker that aborts, between its length and the length of its value.
+    let recorder = Recorder { damaged: Some(b"\x08\0\0\0\0\x0c"), ..Recorder::default() };
+    let client = Client::with_connector(config, Arc::new(recorder)).expect("a client");
+    let (mut consumer, mut seen) = (client.consumer(), Vec::new());
+    let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(consumer.assign(&start)).expect("assigned");
+    while seen.len() < 2 {
+        match consumer.poll_blocking(PATIENCE).expect("no error") {
+            Some(Polled::Records(batch)) => {
+                seen.extend(batch.iter().map(|record| (record.expect("sound").offset, None)));
+            }
+            Some(Polled::Corrupt(corrupt)) => {
+                seen.push((corrupt.first_offset(), Some(corrupt.next_offset())));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, [(1, Some(2)), (2, None)]);
+}
+
 #[test]
 fn records_before_an_unreadable_one_are_given_first() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::open_chunk::{OpenChunk, ReadContext};
 use super::{ConsumerCommand, ConsumerControl, Event, Polled, TopicPartition};
 use crate::blocking;
+use crate::config::Isolation;
 use crate::error::Error;
 use crate::fetch::inbox::Item;
 use crate::fetch::progress::PartitionProgress;
@@ -216,8 +217,25 @@ impl Reader {
                 let Some(corrupt) = passed.flatten() else { return Err(self.stop_opened(error)) };
                 let generation = opened.chunk.generation;
                 self.handed_out = Some((opened.progress().clone(), generation, corrupt.next_offset()));
+                self.refetch_after(corrupt.next_offset());
                 Ok(Some(Polled::Corrupt(corrupt)))
             }
+        }
+    }
+
+    /// Drops the rest of the open chunk after a corrupt batch, and has it fetched again, if records of aborted transactions are
+    /// filtered. The batch may have been the marker that ends an aborted transaction: its producer's next records are not aborted.
+    /// Only a new response has the transactions that are aborted from `next` on.
+    fn refetch_after(&mut self, next: i64) {
+        if self.reading.config.isolation_level != Isolation::ReadCommitted {
+            return;
+        }
+        let Some(opened) = self.opened.take_if(|opened| !opened.chunk.records.is_empty()) else { return };
+        let progress = opened.progress().clone();
+        if let Some(generation) = progress.refetch_from(opened.chunk.generation, next)
+            && let Some(sender) = self.sender.upgrade()
+        {
+            let _ = sender.send(ConsumerCommand::Refetch(progress, generation, next));
         }
     }
 

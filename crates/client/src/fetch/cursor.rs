@@ -164,6 +164,15 @@ impl Cursor {
         (self.leader_requests, self.leader_requested_at) = (0, None);
     }
 
+    /// Fetches the records from `offset` on again, in a generation that the polling thread has begun.
+    pub(crate) fn refetch_from(&mut self, generation: u64, offset: i64) {
+        self.generation = generation;
+        self.end_reported = NONE_REPORTED;
+        self.last_epoch = -1;
+        self.last_error = None;
+        self.position = Position::At(offset);
+    }
+
     fn start(&mut self, start: StartAt) {
         match start {
             StartAt::Offset(offset) => self.start_at(offset),

@@ -265,6 +265,16 @@ impl PartitionProgress {
         self.generation.fetch_add(1, Ordering::AcqRel) + 1
     }
 
+    /// Ends a generation whose records from `next` on are fetched again. Records that were returned stay valid. Returns the new
+    /// generation; `None` if the position was moved before.
+    pub(crate) fn refetch_from(&self, generation: u64, next: i64) -> Option<u64> {
+        let new = generation.wrapping_add(1);
+        self.generation.compare_exchange(generation, new, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        self.stopped.store(generation, Ordering::Release);
+        self.set_position_in(new, next);
+        Some(new)
+    }
+
     /// Ends the reading at a record that cannot be read: nothing follows until the application moves the position.
     pub(crate) fn stop(&self) {
         self.stopped.store(self.generation(), Ordering::Release);

@@ -1,6 +1,7 @@
 //! Commands of the application to the consumer's tasks in the engine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
@@ -11,6 +12,7 @@ use super::subscription::Subscription;
 use crate::config::OffsetReset;
 use crate::error::Error;
 use crate::fetch::offset_files::OffsetFileSettings;
+use crate::fetch::progress::PartitionProgress;
 use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 
 /// The committed offsets of partitions, each with its own error.
@@ -27,6 +29,8 @@ pub(crate) enum ConsumerCommand {
     Start(TopicPartition, StartAt, StartOptions, oneshot::Sender<Result<(), Error>>),
     Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
+    /// The polling thread has begun this generation, in which the partition is fetched again from an offset.
+    Refetch(Arc<PartitionProgress>, u64, i64),
     Pause(Vec<TopicPartition>, bool),
     Commit(oneshot::Sender<Result<(), Error>>),
     CommitOffsets(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
@@ -23,6 +24,7 @@ use crate::error::Error;
 use crate::fetch::core::CursorRef;
 use crate::fetch::cursor::{Cursor, Position};
 use crate::fetch::inbox::Item;
+use crate::fetch::progress::PartitionProgress;
 use crate::log::Context;
 use crate::types::{Event, GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 use crate::watchdog::cause::StallReason;
@@ -73,6 +75,7 @@ pub(super) async fn on_control(
             log(&|| format!("seek: {at} to {to:?}"));
             let _ = done.send(seek(shared, tasks, at, to));
         }
+        ConsumerCommand::Refetch(progress, generation, from) => refetch(shared, &progress, generation, from),
         ConsumerCommand::Pause(partitions, paused) => {
             let verb = if paused { "pause" } else { "resume" };
             log(&|| format!("{verb}: {} partition(s)", partitions.len()));
@@ -354,6 +357,22 @@ fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: St
         tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));
     }
     Ok(())
+}
+
+/// Fetches a partition again, unless a seek or the end of its assignment came first.
+fn refetch(shared: &Shared, progress: &Arc<PartitionProgress>, generation: u64, from: i64) {
+    let slot = shared.cursors.update(&progress.at, |cursor| {
+        let is_current = Arc::ptr_eq(&cursor.progress, progress) && progress.generation() == generation;
+        (is_current && !cursor.is_released).then(|| {
+            cursor.refetch_from(generation, from);
+            cursor.slot
+        })
+    });
+    if let Some(slot) = slot.flatten() {
+        let text = || format!("fetch again: {} from {from}", progress.at);
+        shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
+        shared.inbox.purge(slot);
+    }
 }
 
 /// The error for the first of these partitions that the consumer may not commit.
