@@ -385,3 +385,33 @@ impl Drop for Shared {
         self.stop();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ProduceErrorKind;
+    use crate::record::Record;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    async fn defect() {
+        panic!("a defect");
+    }
+
+    /// The panic was dropped, and records and polls waited for ever.
+    #[test]
+    fn a_panic_of_a_task_ends_the_client_with_errors() {
+        let client = Client::new(Config::new("127.0.0.1:1")).expect("a client");
+        let (producer, mut consumer) = (client.producer(), client.consumer());
+        let delivery = producer.try_enqueue(Record::to("orders").value("x")).expect("taken");
+        client.start(|cluster| cluster.observer.clone().watched("test", defect()));
+        let error = delivery.wait(PATIENCE).expect("in time").expect_err("the client has ended");
+        assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
+        let error = consumer.poll_blocking(PATIENCE).expect_err("the client has ended");
+        assert!(matches!(error, Error::Closed), "{error}");
+        let error = client.client_instance_id_blocking(PATIENCE).expect_err("the client has ended");
+        assert!(matches!(error, Error::Closed), "{error}");
+        let error = producer.try_enqueue(Record::to("orders").value("y")).expect_err("the client has ended");
+        assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
+    }
+}

@@ -58,49 +58,62 @@ impl Engine {
     /// queued records.
     ///
     /// # Errors
-    /// [`Error::Config`] when the bootstrap servers cannot be parsed; nothing else ends it early.
+    /// [`Error::Config`] when the bootstrap servers cannot be parsed. [`Error::Closed`] when a task of the client has panicked;
+    /// the log has the reason, and all calls and queued records get an error.
     pub async fn run(self) -> Result<(), Error> {
         let Self { config, network, produce, mut commands, rng, threads } = self;
         let cluster = Cluster::new(config, network, rng)?;
+        let ended = cluster.observer.clone();
         let local = LocalSet::new();
         local
             .run_until(async move {
                 let mut tasks = JoinSet::new();
-                tasks.spawn_local(cluster.clone().keep_fresh());
+                let observer = &cluster.observer;
+                tasks.spawn_local(observer.clone().watched("metadata", cluster.clone().keep_fresh()));
                 if cluster.config.connect_to_learned_broker {
-                    tasks.spawn_local(cluster.clone().keep_learned_broker());
+                    let connections = cluster.clone().keep_learned_broker();
+                    tasks.spawn_local(observer.clone().watched("connections", connections));
                 }
                 if let Some(authenticator) = cluster.brokers.authenticator().cloned() {
-                    let observer = cluster.observer.clone();
-                    tasks.spawn_local(async move {
-                        authenticator.keep_fresh(|reason| observer.no_ticket(&reason)).await;
-                    });
+                    let log = observer.clone();
+                    let renewal = async move {
+                        authenticator.keep_fresh(|reason| log.no_ticket(&reason)).await;
+                    };
+                    tasks.spawn_local(observer.clone().watched("tickets", renewal));
                 }
-                tasks.spawn_local(crate::collector::run(cluster.clone(), produce.clone()));
-                tasks.spawn_local(Sender::run(cluster.clone(), produce.clone(), threads));
+                let collector = crate::collector::run(cluster.clone(), produce.clone());
+                tasks.spawn_local(observer.clone().watched("statistics", collector));
+                let sender = Sender::run(cluster.clone(), produce.clone(), threads);
+                tasks.spawn_local(observer.clone().watched("sender", sender));
                 let telemetry = Telemetry::new(cluster.clone(), produce.clone());
                 if let Some(telemetry) = telemetry.clone() {
-                    tasks.spawn_local(telemetry.run());
+                    tasks.spawn_local(observer.clone().watched("metrics", telemetry.run()));
                 }
                 loop {
                     tokio::select! {
                         biased;
+                        () = observer.failure.wait() => break,
                         command = commands.recv() => match command {
                             Some(command) => {
                                 tasks.spawn_local(command(cluster.clone()));
                             }
                             None => break,
                         },
-                        Some(_) = tasks.join_next() => {}
+                        Some(ended) = tasks.join_next() => {
+                            // The caller of the command gets `Error::Closed`.
+                            if let Err(error) = ended {
+                                tracing::error!(%error, "a call has panicked in the engine");
+                            }
+                        }
                     }
                 }
                 produce.close();
-                if let Some(telemetry) = telemetry {
+                if let Some(telemetry) = telemetry.filter(|_| !observer.failure.is_set()) {
                     telemetry.finish().await;
                 }
                 produce.observer.ended();
             })
             .await;
-        Ok(())
+        if ended.failure.is_set() { Err(Error::Closed) } else { Ok(()) }
     }
 }

@@ -39,6 +39,7 @@ mod loop_timer;
 mod metadata;
 mod net;
 mod notification_queue;
+mod panics;
 pub mod probe;
 mod produce;
 mod producer;

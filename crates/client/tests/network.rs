@@ -50,6 +50,35 @@ fn poll(consumer: &mut Consumer) -> Vec<String> {
     }
 }
 
+/// A connector whose first call panics, as Tokio does if the system has no thread for the lookup of a name.
+#[derive(Default)]
+struct PanicsOnce(AtomicBool);
+
+impl Connector for PanicsOnce {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+        Box::pin(async move {
+            assert!(self.0.swap(true, Ordering::Relaxed), "the system has no thread");
+            TcpConnector::default().connect(host, port).await
+        })
+    }
+}
+
+/// The panic ended the task that needed the connection: nothing was sent or fetched any more.
+#[test]
+fn a_connector_that_panics_once_is_a_connection_that_failed() {
+    let broker = broker(1);
+    let client = || {
+        let config = Config::new(broker.bootstrap_servers());
+        Client::with_connector(config, Arc::new(PanicsOnce::default())).expect("a client")
+    };
+    assert_eq!(send(&client().producer(), "x"), 0);
+    let mut consumer = client().consumer();
+    let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(consumer.assign(&start)).expect("assigned");
+    assert_eq!(poll(&mut consumer), ["x"]);
+}
+
 /// KIP-951: the response that reports a new leader names it, so no metadata request is needed.
 #[test]
 fn a_leader_that_moves_is_followed_by_the_hint_in_the_answer() {

@@ -115,7 +115,10 @@ impl Client {
         let watched: Arc<dyn PollTimes> = polls.clone();
         observer.follow_polls(Arc::downgrade(&watched));
         let (at_engine, of_engine) = (inbox.clone(), polls.clone());
-        self.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
+        self.start(|cluster: Rc<Cluster>| {
+            let observer = cluster.observer.clone();
+            observer.watched("consumer", crate::group::run(cluster, at_engine, of_engine, receiver))
+        });
         let control = ConsumerControl { client: self.clone(), config, inbox, polls, sender: control };
         let reader = Reader::new(Queue::main(&control.inbox), &control);
         Consumer { control, reader, listener: None }

@@ -184,7 +184,8 @@ pub enum Error {
         /// The limit in milliseconds.
         max_ms: u128,
     },
-    /// The call is not allowed in the consumer's present state; it had no effect.
+    /// The call is not allowed in the consumer's present state; it had no effect. [`Client::errors`](crate::Client::errors) has it
+    /// when a panic has ended the client; calls then return [`Error::Closed`].
     #[error("{0}")]
     IllegalState(String),
     /// The cluster gives this idempotent producer no producer id, so that no record can be written.

@@ -96,7 +96,8 @@ impl HeartbeatTask {
     pub(super) fn start(shared: Rc<Shared>) -> Self {
         let state = Rc::<HeartbeatState>::default();
         let mut task = JoinSet::new();
-        task.spawn_local(beat(shared, state.clone()));
+        let observer = shared.cluster.observer.clone();
+        task.spawn_local(observer.watched("heartbeats", beat(shared, state.clone())));
         Self { state, _task: task }
     }
 

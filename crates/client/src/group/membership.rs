@@ -32,7 +32,8 @@ impl Membership {
         let (signals, receiver) = mpsc::unbounded_channel();
         let application = Application::new(shared.clone(), receiver, subscription);
         let mut tasks = JoinSet::new();
-        tasks.spawn_local(live(shared.clone(), application));
+        let observer = shared.cluster.observer.clone();
+        tasks.spawn_local(observer.watched("membership", live(shared.clone(), application)));
         Self { shared, signals, tasks, leaves: false }
     }
 
@@ -66,7 +67,9 @@ impl Membership {
         let (signals, receiver) = mpsc::unbounded_channel();
         let application = Application::new(self.shared.clone(), receiver, Subscription::default());
         self.tasks.abort_all();
-        self.tasks.spawn_local(leaving::run(self.shared.clone(), application, leaving_for, timeout));
+        let observer = self.shared.cluster.observer.clone();
+        let leaving = leaving::run(self.shared.clone(), application, leaving_for, timeout);
+        self.tasks.spawn_local(observer.watched("leaving", leaving));
         self.signals = signals;
         self.leaves = true;
     }

@@ -49,6 +49,7 @@ use crate::fetch::fetcher::{Fetcher, reset_to};
 use crate::fetch::inbox::{Inbox, Item};
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::progress::PartitionProgress;
+use crate::stats::Observer;
 use crate::stats::events::AutoCommitEvent;
 use crate::stats::topics::OffsetSource;
 
@@ -413,10 +414,14 @@ pub(crate) async fn run(
         given_up_commits: GivenUpCommits::new(),
     });
     let (mut tasks, mut commits) = (JoinSet::new(), JoinSet::new());
-    tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
-    cluster.observer.consumes();
-    tasks.spawn_local(watch::run(shared.clone()));
-    tasks.spawn_local(unavailable_topics::run(shared.clone()));
+    let observer = &cluster.observer;
+    let _notice = FailureNotice { observer: observer.clone(), inbox: shared.inbox.clone() };
+    let fetcher = Fetcher::run(cluster.clone(), cursors, shared.inbox.clone());
+    tasks.spawn_local(observer.clone().watched("fetcher", fetcher));
+    observer.consumes();
+    tasks.spawn_local(observer.clone().watched("consumer's watch", watch::run(shared.clone())));
+    let unavailable = unavailable_topics::run(shared.clone());
+    tasks.spawn_local(observer.clone().watched("unavailable topics", unavailable));
     if cluster.config.group_habits == GroupHabits::Librdkafka {
         tasks.spawn_local(find_coordinator_early(shared.clone()));
     }
@@ -457,6 +462,21 @@ pub(crate) async fn run(
                     is_committing.set(false);
                 });
             }
+        }
+    }
+}
+
+/// Gives the consumer an error if a panic ends the client: a poll would wait for records for ever.
+struct FailureNotice {
+    observer: Arc<Observer>,
+    inbox: Arc<Inbox>,
+}
+
+impl Drop for FailureNotice {
+    fn drop(&mut self) {
+        // The panic may be the consumer's own, which is noted when its task has unwound.
+        if self.observer.failure.is_set() || std::thread::panicking() {
+            self.inbox.push(Item::Error(Error::Closed));
         }
     }
 }

@@ -126,7 +126,13 @@ impl Member {
             coordinator.is_known_as(coordinator.own_id());
         }
         self.heart = JoinSet::new();
-        self.heart.spawn_local(beat(self.shared.clone(), self.state.clone()));
+        self.start_heartbeats();
+    }
+
+    fn start_heartbeats(&mut self) {
+        let observer = self.shared.cluster.observer.clone();
+        let heartbeats = beat(self.shared.clone(), self.state.clone());
+        self.heart.spawn_local(observer.watched("heartbeats", heartbeats));
     }
 
     /// Applies the coordinator's responses until it refuses this member or the application polls too late.
@@ -197,7 +203,7 @@ impl Member {
         *self.state.owned.borrow_mut() = None;
         self.state.lost.set(false);
         self.lose();
-        self.heart.spawn_local(beat(self.shared.clone(), self.state.clone()));
+        self.start_heartbeats();
     }
 
     async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<(), Late>, Error> {

@@ -25,6 +25,7 @@ use super::sasl::{self, Authenticator};
 use super::versions::{too_old, zstd_refused};
 use crate::config::Config;
 use crate::error::Error;
+use crate::panics;
 use crate::stats::{ConnectionFailure, ConnectionObserver, address_of};
 use crate::timer::deadline_after;
 
@@ -66,6 +67,15 @@ impl Connection {
                 connection.authenticate(authenticator.clone(), rng).await?;
             }
             Ok(connection)
+        };
+        // Connectors and the sources of credentials are code of others, and the lookup of a name panics if the system has no thread
+        // for it. The task that needs the connection continues.
+        let opening = async {
+            let opened = panics::caught(opening).await;
+            opened.unwrap_or_else(|reason| {
+                let reason = format!("panic: {reason}").into();
+                Err(Error::Transport { address: address.clone(), reason })
+            })
         };
         tokio::time::timeout(config.socket_connection_setup_timeout, opening).await.unwrap_or_else(|_| {
             Err(Error::Transport {

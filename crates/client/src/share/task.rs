@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::group::membership_status::MembershipStep;
 use crate::log::Context;
 use crate::loop_timer::LoopTimer;
+use crate::stats::Observer;
 use crate::stats::share::ShareCounters;
 use crate::types::{AcknowledgeType, AcknowledgementResult, TopicPartition};
 
@@ -94,8 +95,9 @@ pub(crate) async fn run(
 ) {
     let member = Member::new(cluster.clone(), group.clone(), links.queue.clone(), links.polls.clone());
     let identity = ShareIdentity { group, member_id: member.member_id() };
-    let mut changes = cluster.changes();
-    let mut watch = ShareWatch::new(&cluster, &links);
+    let observer = cluster.observer.clone();
+    let _notice = FailureNotice { observer: observer.clone(), queue: links.queue.clone() };
+    let (mut changes, mut watch) = (cluster.changes(), ShareWatch::new(&cluster, &links));
     let mut task = ShareTask {
         core: ShareCore::new(ShareSettings::new(&cluster.config)),
         member: member.clone(),
@@ -110,8 +112,7 @@ pub(crate) async fn run(
         unavailable: BTreeMap::new(),
         stall_logged_at: None,
     };
-    let mut membership = JoinSet::new();
-    let mut timer = LoopTimer::new();
+    let (mut membership, mut timer) = (JoinSet::new(), LoopTimer::new());
     loop {
         let now = Instant::now();
         task.update(now);
@@ -136,7 +137,7 @@ pub(crate) async fn run(
                     member.subscribe(topics);
                     while membership.try_join_next().is_some() {}
                     if membership.is_empty() {
-                        membership.spawn_local(member.clone().live());
+                        membership.spawn_local(observer.clone().watched("share member", member.clone().live()));
                     }
                     let _ = done.send(Ok(()));
                 }
@@ -162,6 +163,21 @@ pub(crate) async fn run(
             () = links.queue.demand.notified() => {}
             () = changes.changed() => task.report_unavailable_topics(),
             () = timer.expired() => {}
+        }
+    }
+}
+
+/// Gives the consumer an error if a panic ends the client: a poll would wait for records for ever.
+struct FailureNotice {
+    observer: Arc<Observer>,
+    queue: Arc<ShareQueue>,
+}
+
+impl Drop for FailureNotice {
+    fn drop(&mut self) {
+        // The panic may be the consumer's own, which is noted when its task has unwound.
+        if self.observer.failure.is_set() || std::thread::panicking() {
+            self.queue.push(ShareItem::Error(Error::Closed));
         }
     }
 }

@@ -143,7 +143,10 @@ impl Client {
         observer.follow_polls(Arc::downgrade(&polls));
         let (sender, receiver) = mpsc::unbounded_channel();
         let of_engine = links.clone();
-        self.start(|cluster: Rc<Cluster>| crate::share::run(cluster, group, of_engine, receiver));
+        self.start(|cluster: Rc<Cluster>| {
+            let observer = cluster.observer.clone();
+            observer.watched("share consumer", crate::share::run(cluster, group, of_engine, receiver))
+        });
         let reading = ReadContext {
             config: config.clone(),
             budget: links.queue.budget.clone(),

@@ -44,6 +44,7 @@ use self::topics::{OffsetSource, TopicCounts};
 use crate::config::Config;
 use crate::log::{Context, ERROR, INFO, Log};
 use crate::notification_queue::NotificationQueue;
+use crate::panics::{self, EngineFailure};
 use crate::security::SecurityProtocol;
 use crate::types::TopicPartition;
 use crate::watchdog::{ActiveStall, StallReport};
@@ -86,6 +87,7 @@ pub(crate) struct Observer {
     surveyed: Notify,
     /// A warning about unknown bytes in a response was logged.
     warned_of_surplus: AtomicBool,
+    pub(crate) failure: EngineFailure,
 }
 
 #[derive(Debug, Default)]
@@ -194,6 +196,7 @@ impl Observer {
             survey_wanted: AtomicBool::new(false),
             surveyed: Notify::new(),
             warned_of_surplus: AtomicBool::new(false),
+            failure: EngineFailure::default(),
         };
         observer.log.debug(Context::Generic, "INIT", || {
             format!("client {} begins (Ottla {VERSION}, with the properties of librdkafka)", observer.name)
@@ -554,6 +557,16 @@ impl Observer {
         self.log.say(ERROR, "SASLREFRESH", format!("Kerberos: {reason}"));
         let address = "Kerberos".to_owned();
         self.errors.push(crate::Error::Authentication { address, reason: reason.into() });
+    }
+
+    /// Runs a task of the engine. A panic ends the client: without the task, calls and records would wait for ever.
+    pub(crate) async fn watched(self: Arc<Self>, task: &'static str, work: impl Future<Output = ()>) {
+        if let Err(reason) = panics::caught(work).await {
+            self.failure.set();
+            let text = format!("the client ends, because a task has panicked ({task}): {reason}");
+            self.errors.push(crate::Error::IllegalState(text.clone()));
+            self.log.say(ERROR, "PANIC", text);
+        }
     }
 
     /// Reports once that no broker is connected any more.

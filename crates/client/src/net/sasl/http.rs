@@ -9,6 +9,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 
 use crate::net::connector::Connector;
+use crate::panics;
 use crate::security::token_endpoint::TokenEndpoint;
 
 /// Tokens have a few thousand bytes.
@@ -28,7 +29,9 @@ pub(super) async fn exchange(
     url: &TokenEndpoint,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), String> {
-    let io = connector.connect(&url.host, url.port).await.map_err(|error| error.to_string())?;
+    // The lookup of a name panics if the system has no thread for it.
+    let connected = panics::caught(connector.connect(&url.host, url.port)).await;
+    let io = connected?.map_err(|error| error.to_string())?;
     let http = hyper::client::conn::http1::handshake(TokioIo::new(io)).await;
     let (mut sender, connection) = http.map_err(|error| error.to_string())?;
     let asking = async {

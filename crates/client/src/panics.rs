@@ -1,0 +1,51 @@
+//! Panics in the engine: of its own tasks, and of the application's functions that it calls.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use tokio::sync::Notify;
+
+/// The end of an engine by a panic of one of its tasks.
+#[derive(Debug, Default)]
+pub(crate) struct EngineFailure {
+    has_failed: AtomicBool,
+    /// Notified at the failure. The engine waits here.
+    failed: Notify,
+}
+
+impl EngineFailure {
+    pub(crate) fn set(&self) {
+        self.has_failed.store(true, Ordering::Release);
+        self.failed.notify_one();
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Waits for the failure. Cancel safe.
+    pub(crate) async fn wait(&self) {
+        while !self.is_set() {
+            self.failed.notified().await;
+        }
+    }
+}
+
+/// Runs `work` to its end. Returns the message of a panic, which ends it.
+pub(crate) async fn caught<F: Future>(work: F) -> Result<F::Output, String> {
+    let mut work = pin!(work);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(message_of(&*panic).to_owned())),
+    })
+    .await
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
