@@ -611,6 +611,11 @@ pub(crate) const MODELS: &[Model] = &[
             ("notification_queue", "use crate::blocking;", "use super::blocking;"),
             (
                 "notification_queue",
+                "use crate::panics::contained;",
+                "use crate::neighbours::panics::contained;",
+            ),
+            (
+                "notification_queue",
                 "use crate::wake_callback::WakeCallback;",
                 "use super::wake_callback::WakeCallback;",
             ),

@@ -6,5 +6,6 @@ pub mod exclusive;
 pub mod inbox;
 #[allow(non_camel_case_types, reason = "the names of C")]
 pub mod op_queue;
+pub mod panics;
 pub mod produce_memory;
 pub mod slab;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::blocking;
+use crate::panics::contained;
 use crate::wake_callback::WakeCallback;
 
 /// A bounded queue of notifications. A full queue drops its oldest item for a new one.
@@ -86,12 +87,14 @@ impl<T> NotificationQueue<T> {
         next
     }
 
-    /// Calls `wake` for each new item, in the thread that pushes the item. `wake` must not block.
+    /// Calls `wake` for each new item, in the thread that pushes the item. `wake` must not block. A panic ends only the call.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.shared.wake_callback.set(Some(Arc::new(wake)));
+        self.shared.wake_callback.set(Some(Arc::new(move || {
+            let _ = contained(&wake);
+        })));
     }
 
-    /// Passes each new item to `take`, in the thread that pushes the item. `take` must not block.
+    /// Passes each new item to `take`, in the thread that pushes the item. `take` must not block. A panic ends only the call.
     ///
     /// The callback does not keep the queue alive; a clone of the queue inside [`on_filled`](Self::on_filled) would.
     pub fn on_each(&self, take: impl Fn(T) + Send + Sync + 'static)
@@ -103,7 +106,8 @@ impl<T> NotificationQueue<T> {
             let Some(shared) = shared.upgrade() else { return };
             let queue = Self { shared };
             while let Some(item) = queue.try_next() {
-                take(item);
+                // The items behind it are passed even if it panics.
+                let _ = contained(|| take(item));
             }
         });
     }
@@ -123,5 +127,18 @@ mod tests {
         (1..=3).for_each(|n| queue.push(n));
         assert_eq!((queue.try_next(), queue.try_next(), queue.try_next()), (Some(2), Some(3), None));
         assert_eq!(queue.next_blocking(Duration::from_millis(1)), None);
+    }
+
+    /// The panic ended the engine's task that pushed the item.
+    #[test]
+    fn a_callback_that_panics_does_not_reach_the_thread_that_pushes() {
+        let (queue, taken) = (NotificationQueue::keeping(2), Arc::new(Mutex::new(Vec::new())));
+        let into = taken.clone();
+        queue.on_each(move |n| {
+            assert_ne!(n, 1, "the application's panic");
+            into.lock().expect("no panic while pushing").push(n);
+        });
+        (1..=3).for_each(|n| queue.push(n));
+        assert_eq!(*taken.lock().expect("no panic while pushing"), [2, 3]);
     }
 }

@@ -45,6 +45,18 @@ pub(crate) async fn caught<F: Future>(work: F) -> Result<F::Output, String> {
     .await
 }
 
+/// Calls a function of the application. A panic ends only the call, which returns `None`; the panic hook has reported it.
+pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(call)).ok()
+}
+
+/// A callback whose panics do not reach the task of the engine that calls it.
+pub(crate) fn guarded(callback: impl Fn() + Send + Sync + 'static) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let _ = contained(&callback);
+    }
+}
+
 fn message_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

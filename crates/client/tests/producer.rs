@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Admin, Clock, Config, Consumer, NewTopic, Persisted, Polled, ProduceErrorKind, Producer, Purge, Record,
-    StartAt, TopicPartition,
+    Admin, Choice, Clock, Config, Consumer, NewTopic, Partitioner, Persisted, Polled, ProduceErrorKind,
+    Producer, Purge, Record, StartAt, TopicPartition,
 };
 use ottla_protocol::ApiKey;
 use ottla_wire::Compression;
@@ -369,6 +369,30 @@ fn a_client_that_ends_tells_the_fate_of_what_it_had() {
     drop(producer);
     let error = delivery.wait(PATIENCE).expect("in time").expect_err("the client is gone");
     assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
+}
+
+/// The sender's task calls the partitioner for records that waited for their topic's metadata: its panic ended the task.
+#[test]
+fn a_partitioner_that_panics_fails_its_record_alone() {
+    let broker = broker("orders", 2);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.partitioner = Partitioner::Custom(Arc::new(|choice: &Choice<'_>| {
+        assert_ne!(choice.key, Some(&b"bad"[..]), "the application's panic");
+        Some(1)
+    }));
+    let producer = Producer::new(config).expect("a producer");
+    for round in ["before the metadata", "with metadata"] {
+        let send = |key: &str| producer.try_enqueue(Record::to("orders").key(key).value("x"));
+        let (first, bad, last) = (send("good"), send("bad"), send("good"));
+        // A record that is refused at once has no delivery.
+        let refused = bad.and_then(|delivery| delivery.wait(PATIENCE).expect("in time"));
+        let error = refused.expect_err("it has no partition");
+        assert!(matches!(error.kind, ProduceErrorKind::NoSuchPartition { count: 2 }), "{round}: {error}");
+        for delivery in [first, last] {
+            let written = delivery.expect("taken").wait(PATIENCE).expect("in time").expect("written");
+            assert_eq!(written.partition, 1, "{round}");
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::fetch::offset_files::OffsetFileSettings;
 use crate::fetch::queue::{Queue, QueueSignal};
 use crate::group::commands::StartOptions;
+use crate::panics::guarded;
 use crate::record::OwnedRecord;
 
 /// A queue with the records of one partition, for another thread.
@@ -68,7 +69,7 @@ impl PartitionQueue {
 
     /// Calls `wake` whenever the empty queue gets an item, in the engine's thread. `wake` must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.reader.queue.signal().listen(Some(Arc::new(wake)));
+        self.reader.queue.signal().listen(Some(Arc::new(guarded(wake))));
     }
 
     /// Writes `payload` to a pipe or socket whenever the empty queue gets an item, to wake an event loop at its other end.
@@ -197,7 +198,7 @@ impl Consumer {
 
     /// Calls `wake` whenever the empty queue gets an item, in the engine's thread. `wake` must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.reader.queue.signal().listen(Some(Arc::new(wake)));
+        self.reader.queue.signal().listen(Some(Arc::new(guarded(wake))));
     }
 
     /// [`PartitionQueue::write_when_filled`], of the consumer's own queue.

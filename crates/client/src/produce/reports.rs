@@ -12,6 +12,7 @@ use super::Produce;
 use super::memory::Memory;
 use crate::blocking;
 use crate::error::ProduceError;
+use crate::panics::guarded;
 use crate::record::Tag;
 use crate::wake_callback::WakeCallback;
 
@@ -171,7 +172,7 @@ impl Reports {
 
     /// Calls `wake` for every new report, on the thread that reports it. The callback must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.produce.reports.wake_callback.set(Some(Arc::new(wake)));
+        self.produce.reports.wake_callback.set(Some(Arc::new(guarded(wake))));
     }
 
     /// Waits for the next report. Cancel safe: a report is returned or stays in the queue.

@@ -14,6 +14,7 @@ use crate::blocking;
 use crate::client::Client;
 use crate::config::{Config, TopicConfig};
 use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
+use crate::panics::guarded;
 use crate::produce::Purge;
 use crate::produce::delivery::Delivery;
 use crate::produce::queue::{Push, PushRefused};
@@ -310,7 +311,7 @@ impl Producer {
     /// Calls `wake` whenever no record is without an outcome any more, in the thread that settled the last one. `wake` must not
     /// block.
     pub fn on_settled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.client.produce().queues.wake_callback.set(Some(Arc::new(wake)));
+        self.client.produce().queues.wake_callback.set(Some(Arc::new(guarded(wake))));
     }
 
     /// Disables lingering, as a flush does, until the guard is dropped: for applications that wait in their own way.

@@ -26,6 +26,7 @@ use crate::consumer::open_chunk::ReadContext;
 use crate::error::Error;
 use crate::group::poll_activity::PollActivity;
 use crate::notification_queue::NotificationQueue;
+use crate::panics::guarded;
 use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
 use crate::share::commands::{CommitResults, ShareCommand};
 use crate::share::links::ShareLinks;
@@ -506,7 +507,7 @@ impl ShareConsumer {
 
     /// Calls `wake` whenever there is something to poll, in the engine's thread. `wake` must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.links.queue.listen(Some(Arc::new(wake)));
+        self.links.queue.listen(Some(Arc::new(guarded(wake))));
     }
 
     /// Sends explicit acknowledgements that were not sent, releases all other records, leaves the group, and stops, within

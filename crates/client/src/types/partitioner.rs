@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::panics::contained;
 use crate::record::Tag;
 
 /// The strategy that chooses a partition for records that request none.
@@ -32,7 +33,7 @@ pub enum Partitioner {
     CustomForKeys(ChoosePartition),
 }
 
-/// An application's partitioner: returns the partition of a record, or `None`, which fails the record.
+/// An application's partitioner: returns the partition of a record, or `None`, which fails the record. So does a panic.
 ///
 /// Several threads may call it at once, and more than once for a record: again when the topic's partitions become known.
 /// It must be quick and must not call the producer.
@@ -132,10 +133,13 @@ impl Partitioner {
             }
             (Self::Fnv1a | Self::Fnv1aRandom, key) => modulo(fnv1a(key.unwrap_or_default())),
             (Self::Random, _) => Chosen::Random,
-            (Self::Custom(choose) | Self::CustomForKeys(choose), _) => match choose(choice) {
-                Some(partition) => Chosen::Partition(partition),
-                None => Chosen::Declined,
-            },
+            // The engine's sender calls it for records that waited for the partitions: a panic must not end the task.
+            (Self::Custom(choose) | Self::CustomForKeys(choose), _) => {
+                match contained(|| choose(choice)).flatten() {
+                    Some(partition) => Chosen::Partition(partition),
+                    None => Chosen::Declined,
+                }
+            }
         }
     }
 }
