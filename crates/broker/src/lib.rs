@@ -49,6 +49,7 @@ mod metrics_text;
 mod node_address;
 mod offset_floors;
 mod own_batches;
+mod panics;
 mod partition;
 mod partition_transactions;
 mod peer;

@@ -99,6 +99,31 @@ fn committed_records_are_read_and_aborted_ones_are_not() {
     broker.stop();
 }
 
+/// The change that was decided stayed pending: each later request got CONCURRENT_TRANSACTIONS.
+#[test]
+fn a_panic_while_a_decision_is_stored_does_not_block_the_id() {
+    let disk = MemStorage::forgetful();
+    let broker = on(&disk);
+    run(async {
+        let producer = transactional(&broker, "till-1").await;
+        producer.begin_transaction().expect("ready");
+        send(&producer, 0, "a").await;
+        let mut panics_left = 1;
+        let is_of_state = |path: &str| path.starts_with("__transaction_state-");
+        disk.inject(move |op| {
+            if op.kind == OpKind::Write && is_of_state(op.path) && panics_left > 0 {
+                panics_left -= 1;
+                panic!("a defect of the storage");
+            }
+            None
+        });
+        producer.commit_transaction(PATIENCE).await.expect("committed");
+        assert_eq!(read(&broker, Isolation::ReadCommitted, 1).await, ["a"]);
+    });
+    disk.heal();
+    broker.stop();
+}
+
 /// The wait for the offset floor of the coordinator's partition ended at once with an error, and was repeated without a
 /// pause: the broker's thread answered no client any more.
 #[test]

@@ -1,22 +1,23 @@
 //! The periodic work of a broker: sessions, rebalances, retention, flushes, the scrub, compactions.
 
-use std::any::Any;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::panics;
+use crate::partition::Syncer;
 
 /// The pause before work that has panicked starts again: a cause that lasts must not fill the log.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// Tokio ends a thread for blocking work that has had none for 10 seconds.
+const THREAD_USE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs all periodic work until it is dropped.
 pub(super) async fn run(cluster: Arc<Cluster>) {
     let cluster = &cluster;
     tokio::join!(
+        restarted("threads", || keep_thread(cluster.syncer)),
         restarted("retention", || enforce_retention(cluster)),
         restarted("classic groups", || cluster.groups.keep_time(cluster)),
         restarted("consumer groups", || cluster.consumer_groups.keep_time(cluster)),
@@ -31,6 +32,18 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     );
 }
 
+/// Keeps one of the runtime's threads for blocking work. While there is one, work that the system refuses another thread for waits for
+/// it. Without one, Tokio panics in the task that has the work, such as a request.
+async fn keep_thread(syncer: Syncer) {
+    if matches!(syncer, Syncer::Inline(_)) {
+        return;
+    }
+    loop {
+        syncer.run_blocking(|| {}).await;
+        tokio::time::sleep(THREAD_USE_INTERVAL).await;
+    }
+}
+
 async fn enforce_retention(cluster: &Arc<Cluster>) {
     loop {
         tokio::time::sleep(cluster.config.retention_check).await;
@@ -42,15 +55,7 @@ async fn enforce_retention(cluster: &Arc<Cluster>) {
 /// timeouts of all groups.
 async fn restarted<F: Future<Output = ()>>(work: &str, start: impl Fn() -> F) {
     loop {
-        let mut running = pin!(start());
-        // Locks that the panic has poisoned are used as they are; so is all other state.
-        let ended =
-            poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
-                Ok(polled) => polled.map(Ok),
-                Err(panic) => Poll::Ready(Err(panic)),
-            });
-        let Err(panic) = ended.await else { return };
-        let reason = message_of(&*panic);
+        let Err(reason) = panics::caught(start()).await else { return };
         tracing::error!(
             work,
             reason,
@@ -58,12 +63,6 @@ async fn restarted<F: Future<Output = ()>>(work: &str, start: impl Fn() -> F) {
         );
         tokio::time::sleep(RESTART_PAUSE).await;
     }
-}
-
-/// Returns the message of a panic.
-fn message_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]
@@ -94,12 +93,5 @@ mod tests {
         let (took, ()) = tokio::join!(panicking, restarted("other", other));
         assert_eq!((starts.get(), ticks.get()), (2, 10));
         assert!(took >= RESTART_PAUSE, "{took:?}");
-    }
-
-    #[test]
-    fn the_message_of_a_panic_is_known() {
-        assert_eq!(message_of(&"a text"), "a text");
-        assert_eq!(message_of(&format!("segment {}", 3)), "segment 3");
-        assert_eq!(message_of(&3), "no message");
     }
 }

@@ -230,6 +230,7 @@ impl Cluster {
     ) -> impl Future<Output = Result<ProducerIdentity, ErrorCode>> + use<> {
         let (answer, answered) = oneshot::channel();
         let id = record.id.clone();
+        let undecided = UndecidedChange { cluster: self.clone(), id: id.clone() };
         match self.append_change(partition, record) {
             // Nothing to wait for.
             Ok(_) if self.config.durability != Durability::Disk => {
@@ -238,6 +239,7 @@ impl Cluster {
             Ok(written) => {
                 let (cluster, partition) = (self.clone(), partition.clone());
                 self.transactions.spawn(async move {
+                    let _undecided = undecided;
                     let result = match cluster.await_written_for_long(&written).await {
                         Ok(()) => Ok(cluster.finish_change(&partition, &id)),
                         Err(code) => {
@@ -279,8 +281,22 @@ impl Cluster {
     }
 
     /// Forgets a change that cannot be stored.
-    fn drop_change(&self, id: &str) {
+    pub(super) fn drop_change(&self, id: &str) {
         self.transactions.with_table(|table| table.not_stored(id));
         self.transactions.notify_settled();
+    }
+}
+
+/// A change between its decision and its end. A panic drops it: otherwise the id would get CONCURRENT_TRANSACTIONS for ever.
+struct UndecidedChange {
+    cluster: Arc<Cluster>,
+    id: Arc<str>,
+}
+
+impl Drop for UndecidedChange {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.cluster.drop_change(&self.id);
+        }
     }
 }

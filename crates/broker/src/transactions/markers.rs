@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::metadata::TopicPartition;
 use super::table::{Decision, Markers};
 use crate::cluster::Cluster;
+use crate::panics;
 use crate::partition::Partition;
 
 /// The pauses before a marker or a completion that failed is tried again: the first, doubled each time, up to the last. A partition
@@ -26,8 +27,17 @@ impl Cluster {
     pub(super) fn start_markers(self: &Arc<Self>, state_partition: &Arc<Partition>, markers: Markers) {
         let (cluster, state_partition) = (self.clone(), state_partition.clone());
         self.transactions.spawn(async move {
-            cluster.write_markers(&state_partition, &markers).await;
-            cluster.complete(&state_partition, &markers.id).await;
+            loop {
+                let ended = panics::caught(async {
+                    cluster.write_markers(&state_partition, &markers).await;
+                    cluster.complete(&state_partition, &markers.id).await;
+                });
+                let Err(reason) = ended.await else { return };
+                // Without its completion, the id would get CONCURRENT_TRANSACTIONS for ever.
+                tracing::error!(id = %markers.id, reason, "the end of a transaction has panicked: it starts again; please report this defect");
+                cluster.drop_change(&markers.id);
+                tokio::time::sleep(RETRY_PAUSES.1).await;
+            }
         });
     }
 
