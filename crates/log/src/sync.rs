@@ -133,8 +133,12 @@ impl Log {
 
     /// Returns `true` if records have waited for a sync for `flush.ms` or more.
     pub fn is_flush_overdue(&self, now_ms: i64) -> bool {
+        let flush_ms = self.config.flush_ms;
+        // A wall clock that went back must not stop the flushes until it has caught up.
+        let waited_ms = now_ms.saturating_sub(self.sync.unsynced_since_ms);
         self.sync.synced_offset < self.end_offset()
-            && now_ms.saturating_sub(self.sync.unsynced_since_ms) >= self.config.flush_ms
+            && flush_ms != i64::MAX
+            && !(0..flush_ms).contains(&waited_ms)
     }
 
     /// Applies the result of a sync and returns the synced offset.

@@ -622,3 +622,18 @@ fn the_age_of_the_active_segment_counts_from_before_a_clean_restart() {
     log.cleanable(0, i64::MAX, NOW + 1200 + 2001).expect("looked");
     assert_eq!(log.segment_count(), 3, "the records of the active segment are overdue");
 }
+
+/// After a jump of an hour, nothing was flushed for an hour.
+#[test]
+fn a_wall_clock_that_went_back_does_not_stop_the_flushes() {
+    let config = LogConfig { flush_ms: 1000, ..LogConfig::default() };
+    let (mut log, _) = open(&MemStorage::new(), &config);
+    append(&mut log, b"x").expect("appended");
+    assert!(!log.is_flush_overdue(NOW + 999) && log.is_flush_overdue(NOW + 1000));
+    assert!(log.is_flush_overdue(NOW - 3_600_000));
+    sync(&mut log);
+    assert!(!log.is_flush_overdue(NOW - 3_600_000), "everything is durable");
+    let (mut log, _) = open(&MemStorage::new(), &LogConfig::default());
+    append(&mut log, b"x").expect("appended");
+    assert!(!log.is_flush_overdue(NOW - 3_600_000), "no flush.ms is set");
+}
