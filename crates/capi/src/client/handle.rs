@@ -123,6 +123,12 @@ impl Handle {
         self.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed)
     }
 
+    /// The number of forks from which this process descends. An object that has another number belongs to a parent.
+    #[inline]
+    pub(crate) fn forks() -> u32 {
+        FORKS.load(Ordering::Relaxed)
+    }
+
     /// Returns the client with an additional reference, for calls that take long.
     pub(crate) fn shared(rk: *const rd_kafka_t, function: &str) -> Option<Arc<Self>> {
         Self::of(rk, function).map(|handle| handle.shared())

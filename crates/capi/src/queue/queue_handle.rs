@@ -26,6 +26,8 @@ pub(crate) struct OpenQueue {
     pub(crate) handle: Arc<Handle>,
     /// The queue is the application's, and ends with this handle.
     is_owner: bool,
+    /// [`Handle::forks`] of the process that made it.
+    forks: u32,
 }
 
 impl Drop for OpenQueue {
@@ -41,14 +43,15 @@ static QUEUES: HandleTable<OpenQueue> = HandleTable::new(HandleKind::Queue);
 
 impl rd_kafka_queue_t {
     fn give(handle: &Arc<Handle>, queue: Arc<OpQueue>, is_owner: bool) -> *mut Self {
-        let open = Arc::new(OpenQueue { queue, handle: handle.clone(), is_owner });
+        let open = Arc::new(OpenQueue { queue, handle: handle.clone(), is_owner, forks: Handle::forks() });
         QUEUES.insert(open).map_or(null_mut(), as_pointer)
     }
 
-    /// Returns the open handle of C's pointer. `function` is the name for the report about a destroyed one.
+    /// Returns the open handle of C's pointer; `None` in the child of a fork, because a thread that only the parent has may hold the
+    /// lock of the queue. `function` is the name for the report about a destroyed one.
     #[inline]
     pub(crate) fn of(queue: *const Self, function: &str) -> Option<InUse<OpenQueue>> {
-        QUEUES.find(queue, function)
+        QUEUES.find(queue, function).filter(|open| open.forks == Handle::forks())
     }
 }
 
