@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,8 @@ use crate::config::{Pem, SaslMechanism, SaslSettings, TlsSettings};
 const LISTENER: &str = "SECURE";
 /// The file that a broker locks as long as it uses the directory.
 const LOCK_NAME: &str = ".lock";
+/// Mode bits with which other users can replace files.
+const OTHERS_WRITE: u32 = 0o022;
 /// The file of the passwords that the broker's data has.
 const PASSWORDS: &str = "passwords";
 /// The file of new passwords until the broker's data has them: a start that fails before is repeated with others.
@@ -62,6 +64,13 @@ impl SecureDir {
         let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
+        let mode = std::fs::metadata(&path).map_err(failed)?.permissions().mode();
+        if mode & OTHERS_WRITE != 0 {
+            let (mode, path) = (mode & 0o7777, path.display());
+            return Err(format!(
+                "{path}: mode {mode:04o} lets other users replace the keys; run `chmod 700 {path}`"
+            ));
+        }
         let lock = Arc::new(locked(&path)?);
         let is_new = !path.join(PASSWORDS).exists();
         let file = path.join(if is_new { NEW_PASSWORDS } else { PASSWORDS });
@@ -199,7 +208,9 @@ fn locked(dir: &Path) -> Result<File, String> {
     let path = dir.join(LOCK_NAME);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let mut options = std::fs::OpenOptions::new();
-    let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    // A lock on the target of a link would not protect this directory.
+    let options = options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).mode(0o600);
+    let opened = options.read(true).write(true).create(true).truncate(false).open(&path);
     let file = opened.map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -243,5 +254,32 @@ mod tests {
         let hosts = hosts_of(IpAddr::from([10, 0, 0, 1]), Some("[fe80::1]:9092"));
         assert_eq!(hosts[3..], ["10.0.0.1", "fe80::1"]);
         assert_eq!(hosts_of(IpAddr::from([127, 0, 0, 1]), None).len(), 3);
+    }
+
+    fn open(path: &Path) -> Result<SecureDir, String> {
+        SecureDir::open(path, &["localhost".to_owned()], 1_700_000_000_000)
+    }
+
+    /// Another user could replace the key of the authority, or the passwords.
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        for mode in [0o770, 0o702, 0o1777] {
+            std::fs::set_permissions(tmp.path(), PermissionsExt::from_mode(mode)).expect("changed");
+            let error = open(tmp.path()).expect_err("others can write it");
+            assert!(error.contains("chmod 700"), "{mode:o}: {error}");
+        }
+        std::fs::set_permissions(tmp.path(), PermissionsExt::from_mode(0o755)).expect("changed");
+        open(tmp.path()).expect("others can only read the directory");
+    }
+
+    #[test]
+    fn a_lock_file_that_is_a_link_is_refused() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        let secure = tmp.path().join("secure");
+        std::fs::DirBuilder::new().mode(0o700).create(&secure).expect("created");
+        std::os::unix::fs::symlink(tmp.path().join("other"), secure.join(LOCK_NAME)).expect("linked");
+        open(&secure).expect_err("the lock is a link");
+        assert!(!tmp.path().join("other").exists());
     }
 }

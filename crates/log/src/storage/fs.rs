@@ -18,6 +18,9 @@ const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 /// Mode bits with which other users can replace files.
 const OTHERS_WRITE: u32 = 0o022;
+/// A link in the place of a file is not followed: its author would have the broker read or write another file. Directories
+/// above the file, the data directory among them, may be links.
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 /// Kafka's own name for the file that guards a data directory.
 const LOCK_NAME: &str = ".lock";
 
@@ -79,6 +82,7 @@ impl Storage for FsStorage {
             .create(how != Open::Existing)
             .truncate(how == Open::Empty)
             .mode(FILE_MODE)
+            .custom_flags(NO_LINK)
             .open(self.path(path)?)?;
         self.files_open.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(FsFile { file, files_open: self.files_open.clone() }))
@@ -109,7 +113,7 @@ impl Storage for FsStorage {
 
     fn set_modified_ms(&self, path: &str, modified_ms: i64) -> io::Result<()> {
         let since_1970 = Duration::from_millis(modified_ms.max(0) as u64);
-        let file = OpenOptions::new().write(true).open(self.path(path)?)?;
+        let file = OpenOptions::new().write(true).custom_flags(NO_LINK).open(self.path(path)?)?;
         file.set_modified(std::time::UNIX_EPOCH + since_1970)
     }
 
@@ -195,7 +199,14 @@ pub struct DirLock {
 pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
     let failed = |source| LockError::Io { dir: dir.to_path_buf(), source };
     DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir).map_err(failed)?;
-    let mode = std::fs::metadata(dir).map_err(failed)?.permissions().mode();
+    let found = std::fs::metadata(dir).map_err(failed)?;
+    let (owner, user) = (found.uid(), rustix::process::geteuid().as_raw());
+    if owner != user {
+        // Not an error: in a container the broker may run as root on a directory of the host.
+        let dir = dir.display();
+        tracing::warn!(%dir, owner, user, "the data directory belongs to another user, who can change its files");
+    }
+    let mode = found.permissions().mode();
     if mode & OTHERS_WRITE != 0 {
         return Err(LockError::Writable { dir: dir.to_path_buf(), mode: mode & 0o7777 });
     }
@@ -205,7 +216,7 @@ pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
         .create(true)
         .truncate(false)
         .mode(FILE_MODE)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .custom_flags(NO_LINK)
         .open(dir.join(LOCK_NAME));
     let mut file = opened.map_err(|source| match rustix::io::Errno::from_io_error(&source) {
         Some(rustix::io::Errno::LOOP) => LockError::Link { file: dir.join(LOCK_NAME) },
@@ -318,6 +329,26 @@ mod tests {
         assert_eq!(storage.list("orders-0").expect("listed").len(), 1);
         assert_eq!(storage.file_len("orders-0/x.log").expect("a size"), 5);
         assert!(storage.open("../x", Open::Create).is_err());
+    }
+
+    /// A link to a file of another user of the machine, or to a device, was read and written.
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_not_followed() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        let (data, target) = (tmp.path().join("data"), tmp.path().join("other"));
+        std::fs::write(&target, "of another program").expect("written");
+        let storage = FsStorage::new(&data).expect("created");
+        storage.create_dir("orders-0").expect("created");
+        std::os::unix::fs::symlink(&target, data.join("orders-0/x.log")).expect("linked");
+        for how in [Open::Existing, Open::Create, Open::Empty] {
+            assert!(storage.open("orders-0/x.log", how).is_err(), "{how:?}");
+        }
+        assert!(storage.set_modified_ms("orders-0/x.log", 0).is_err());
+        assert_eq!(std::fs::read(&target).expect("there"), b"of another program");
+        // The data directory itself may be a link.
+        std::os::unix::fs::symlink(&data, tmp.path().join("link")).expect("linked");
+        let storage = FsStorage::new(tmp.path().join("link")).expect("there");
+        storage.open("orders-0/y.log", Open::Create).expect("created");
     }
 
     #[test]
