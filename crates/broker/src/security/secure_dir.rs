@@ -136,8 +136,8 @@ impl SecureDir {
             return Ok(());
         }
         let path = self.path.join(PASSWORDS);
-        let renamed = std::fs::rename(self.path.join(NEW_PASSWORDS), &path);
-        renamed.map_err(|error| format!("{}: {error}", path.display()))
+        let kept = rename(&self.path, NEW_PASSWORDS, PASSWORDS);
+        kept.map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// The listener: SASL_SSL with SCRAM.
@@ -232,15 +232,23 @@ fn read(path: &Path) -> Result<String, String> {
 
 /// Writes a file that only its owner can read. A reader sees the old file or the new one.
 fn write_secret(dir: &Path, name: &str, text: &str) -> Result<(), String> {
-    let (path, part) = (dir.join(name), dir.join(format!("{name}.part")));
+    let part_name = format!("{name}.part");
+    let (path, part) = (dir.join(name), dir.join(&part_name));
     let written = || {
         let _ = std::fs::remove_file(&part);
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&part, &path)
+        rename(dir, &part_name, name)
     };
     written().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Renames a file, durably: after a power cut the passwords must be those that the broker's data has, and the certificate that of the
+/// authority that clients have.
+fn rename(dir: &Path, from: &str, to: &str) -> io::Result<()> {
+    std::fs::rename(dir.join(from), dir.join(to))?;
+    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]
