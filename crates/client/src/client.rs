@@ -26,6 +26,9 @@ use crate::stats::snapshot::Snapshot;
 use crate::stats::{Observer, prometheus};
 use crate::watchdog::StallReport;
 
+/// The time in which lookups of names must end when the client does. A resolver without an answer takes tens of seconds.
+const LOOKUPS_END_WITHIN: Duration = Duration::from_secs(5);
+
 /// A client of one cluster: one engine thread, shared by its producers, consumers and admins.
 ///
 /// Cheap to clone. The engine stops when the last handle is dropped. Records that are queued then fail, so call
@@ -79,6 +82,7 @@ impl Client {
     }
 
     fn spawn_engine(config: Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
+        let ending = connector.clone();
         let (client, mut engine) = Self::build(config, connector, fastrand::Rng::new().u64(..))?;
         engine.threads = true;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -89,6 +93,8 @@ impl Client {
             if let Err(error) = runtime.block_on(engine.run()) {
                 tracing::error!(%error, "the engine stopped");
             }
+            runtime.shutdown_timeout(LOOKUPS_END_WITHIN);
+            ending.await_calls();
         };
         let thread = std::thread::Builder::new()
             .name("ottla-engine".into())
@@ -333,7 +339,7 @@ impl Client {
 
     /// Stops the engine and waits for the end of its thread, in which callbacks of logs, certificates and notifications
     /// run. Records that are queued then fail, and later calls return [`Error::Closed`]. A call from the engine's own
-    /// thread does not wait.
+    /// thread does not wait. A lookup of a name that has no answer delays the end by 5 seconds at most.
     pub fn stop(&self) {
         self.shared.stop();
     }

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -77,6 +77,56 @@ fn a_connector_that_panics_once_is_a_connection_that_failed() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(consumer.assign(&start)).expect("assigned");
     assert_eq!(poll(&mut consumer), ["x"]);
+}
+
+/// A connector whose lookups hang until they are released.
+#[derive(Default)]
+struct Hanging {
+    begun: AtomicBool,
+    is_released: Arc<(Mutex<bool>, Condvar)>,
+    /// The client has waited for the calls of the application.
+    waited: AtomicBool,
+}
+
+impl Connector for Hanging {
+    fn connect<'a>(&'a self, _host: &'a str, _port: u16) -> Connecting<'a> {
+        let is_released = self.is_released.clone();
+        Box::pin(async move {
+            let looking_up = tokio::task::spawn_blocking(move || {
+                let (lock, changed) = &*is_released;
+                let released = lock.lock().expect("no panic while waiting");
+                drop(changed.wait_timeout_while(released, 2 * PATIENCE, |released| !*released));
+            });
+            self.begun.store(true, Ordering::Release);
+            looking_up.await.map_err(io::Error::other)?;
+            Err(io::ErrorKind::NotFound.into())
+        })
+    }
+
+    fn await_calls(&self) {
+        self.waited.store(true, Ordering::Release);
+    }
+}
+
+/// The end of a client waited for a resolver without an answer, for tens of seconds.
+#[test]
+fn a_lookup_that_hangs_does_not_hold_up_the_end_of_a_client() {
+    let connector = Arc::new(Hanging::default());
+    let client =
+        Client::with_connector(Config::new("broker.invalid:9092"), connector.clone()).expect("a client");
+    client.connect();
+    let begun = Instant::now();
+    while !connector.begun.load(Ordering::Acquire) {
+        assert!(begun.elapsed() < PATIENCE, "no lookup");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let begun = Instant::now();
+    client.stop();
+    let took = begun.elapsed();
+    *connector.is_released.0.lock().expect("no panic while waiting") = true;
+    connector.is_released.1.notify_all();
+    assert!(took < PATIENCE, "{took:?}");
+    assert!(connector.waited.load(Ordering::Acquire));
 }
 
 /// KIP-951: the response that reports a new leader names it, so no metadata request is needed.

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::pin::Pin;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use ottla_client::{AddressFamily, Config, Connecting, Connector, Io, NetSettings};
@@ -25,6 +25,7 @@ pub(crate) struct ApplicationSockets {
     way: Way,
     /// Each attempt begins with another address.
     attempts: AtomicUsize,
+    running: Arc<RunningCalls>,
 }
 
 /// The parameters of a connection attempt.
@@ -55,13 +56,15 @@ impl ApplicationSockets {
                 receive_buffer_bytes: config.socket_receive_buffer_bytes,
                 shows_sockets: has_interceptors,
             };
-            Arc::new(Self { way, attempts: AtomicUsize::new(0) })
+            Arc::new(Self { way, attempts: AtomicUsize::new(0), running: Arc::default() })
         })
     }
 
     async fn stream(&self, host: &str, port: u16) -> io::Result<Stream> {
         let (way, name) = (self.way.clone(), host.to_owned());
-        let mut addresses = waiting(move || way.addresses(&name, port)).await?;
+        // A lookup by the system is left alone at the end of the client.
+        let call = way.callbacks.resolve.is_some().then(|| RunningCall::new(&self.running));
+        let mut addresses = waiting(call, move || way.addresses(&name, port)).await?;
         if addresses.is_empty() {
             let family = self.way.net.address_family;
             let text = format!("`{host}` has no address of broker.address.family {family:?}");
@@ -81,7 +84,8 @@ impl ApplicationSockets {
 
     async fn connected(&self, host: &str, address: SocketAddr) -> io::Result<Stream> {
         let (way, id) = (self.way.clone(), c_string(&format!("{host}:{}", address.port())));
-        let mut stream = waiting(move || way.begun(address, &id)).await?.into_stream()?;
+        let call = RunningCall::new(&self.running);
+        let mut stream = waiting(Some(call), move || way.begun(address, &id)).await?.into_stream()?;
         let inner = stream.inner();
         inner.writable().await?;
         if let Some(error) = inner.take_error()? {
@@ -94,13 +98,59 @@ impl ApplicationSockets {
 
 /// The application's functions may block, for example on a proxy. They must not run in the thread for all brokers.
 #[allow(clippy::disallowed_methods, reason = "a shell: simulations do not go through C")]
-async fn waiting<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+async fn waiting<T: Send + 'static>(
+    call: Option<RunningCall>,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let work = move || {
+        let _call = call;
+        work()
+    };
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// The number of calls of the application's functions that are running or about to run.
+#[derive(Default)]
+struct RunningCalls {
+    count: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// One of them.
+struct RunningCall(Arc<RunningCalls>);
+
+impl RunningCalls {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn await_none(&self) {
+        drop(self.ended.wait_while(self.lock(), |count| *count > 0));
+    }
+}
+
+impl RunningCall {
+    fn new(of: &Arc<RunningCalls>) -> Self {
+        *of.lock() += 1;
+        Self(of.clone())
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.ended.notify_all();
+    }
 }
 
 impl Connector for ApplicationSockets {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
         Box::pin(async move { Ok(Box::new(self.stream(host, port).await?) as Box<dyn Io>) })
+    }
+
+    /// The application may free what its functions use after the client is destroyed.
+    fn await_calls(&self) {
+        self.running.await_none();
     }
 }
 

@@ -25,6 +25,12 @@ pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> +
 pub trait Connector: Send + Sync + 'static {
     /// Connects to `host` at `port`; cancelled by dropping the future.
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
+
+    /// Waits for calls of the application's functions that a dropped future has left on threads for blocking work.
+    ///
+    /// The client calls it at its end, in its own thread. By then it has waited for 5 seconds for all blocking work, and lookups of names
+    /// that take longer are left alone. The default has nothing to wait for.
+    fn await_calls(&self) {}
 }
 
 /// Connects by TCP. Each attempt resolves the name again, and starts with the address after the first one of the
