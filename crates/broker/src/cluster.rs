@@ -55,6 +55,7 @@ use crate::coordinator::share_partition::leader::ShareLeader;
 use crate::coordinator::share_state::ShareStates;
 use crate::data_dir::{Format, FormatError, META_DIR, check_format, write_format};
 use crate::data_lock::DataLock;
+use crate::deletion_clock::DeletionClock;
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
 use crate::memory::{KeptMemory, MemoryBudget, Parts, share_records_max};
@@ -99,6 +100,8 @@ pub struct Cluster {
     /// The configuration with the changes of the run.
     pub(crate) live: LiveConfig,
     pub(crate) clock: Clock,
+    /// The time of periodic deletions.
+    pub(crate) deletion_clock: DeletionClock,
     pub(crate) syncer: Syncer,
     pub(crate) intercepts: Intercepts,
     pub(crate) disk_faults: Arc<DiskFaults>,
@@ -244,6 +247,7 @@ impl Cluster {
             client_metrics: ClientMetrics::new(config.memory_bytes_max),
             producer_total: ProducerTotal::of_bytes(config.memory_bytes_max / PRODUCERS_PART),
             cache_total: CacheTotal::of_bytes(config.memory_bytes_max / CACHES_PART),
+            deletion_clock: DeletionClock::new(clock.clone(), config.clock_jump_wait),
             config,
             clock,
             syncer,
@@ -378,8 +382,9 @@ impl Cluster {
         }
     }
 
-    /// Applies retention to every partition, and forgets idle producers. It reads and deletes on a thread that may block.
-    pub(crate) async fn enforce_retention(self: &Arc<Self>) {
+    /// Applies retention to every partition, and forgets idle producers. It reads and deletes on a thread that may block. The ages of
+    /// records are those at `age_ms`.
+    pub(crate) async fn enforce_retention(self: &Arc<Self>, age_ms: i64) {
         for topic in self.topics() {
             let (cluster, now_ms) = (self.clone(), self.clock.now_ms());
             let work = move || {
@@ -388,7 +393,7 @@ impl Cluster {
                 };
                 for partition in topic.partitions.iter().filter(usable) {
                     cluster.make_room_for_files();
-                    match partition.enforce_retention(now_ms) {
+                    match partition.enforce_retention(now_ms, age_ms) {
                         Ok(()) => {}
                         Err(error) => {
                             tracing::warn!(%error, topic = %topic.name, partition = partition.index, "cannot apply retention");

@@ -127,6 +127,9 @@ pub struct BrokerConfig {
     pub dead_letters: DeadLetterConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
+    /// The time for which a jump of the wall clock ahead, by 10 minutes or more, deletes no segments, offsets and transactional ids. One
+    /// hour by default. Not a property.
+    pub clock_jump_wait: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
     /// disables the check. 8 MiB by default: a terabyte takes a day and a half.
     pub scrub_bytes_per_second: Option<u64>,
@@ -223,6 +226,7 @@ impl Default for BrokerConfig {
             share_partitions: SharePartitionConfig::default(),
             dead_letters: DeadLetterConfig::default(),
             retention_check: Duration::from_secs(300),
+            clock_jump_wait: Duration::from_secs(3600),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,
             cleaner_backoff: Duration::from_secs(15),

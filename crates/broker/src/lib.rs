@@ -29,6 +29,7 @@ mod connection;
 mod coordinator;
 mod data_dir;
 mod data_lock;
+mod deletion_clock;
 mod disk_faults;
 mod drain;
 mod durable_append;

@@ -270,19 +270,19 @@ impl Partition {
         drop(self.deletion.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Deletes old segments. Blocks; the log is free for others while segments are read and while the disk writes.
-    pub(crate) fn enforce_retention(&self, now_ms: i64) -> Result<(), LogError> {
+    /// Deletes segments that are old at `age_ms`. Blocks; the log is free for others while segments are read and while the disk writes.
+    pub(crate) fn enforce_retention(&self, now_ms: i64, age_ms: i64) -> Result<(), LogError> {
         let _deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.enforce_retention_locked(now_ms) {
+        match self.enforce_retention_locked(now_ms, age_ms) {
             // The log went offline with its topic.
             Err(_) if self.is_deleted() => Ok(()),
             result => result,
         }
     }
 
-    fn enforce_retention_locked(&self, now_ms: i64) -> Result<(), LogError> {
+    fn enforce_retention_locked(&self, now_ms: i64, age_ms: i64) -> Result<(), LogError> {
         loop {
-            let step = self.log().plan_retention(now_ms)?;
+            let step = self.log().plan_retention_at(now_ms, age_ms)?;
             if self.is_deleted() {
                 return Ok(());
             }

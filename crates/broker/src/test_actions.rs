@@ -34,7 +34,7 @@ impl Cluster {
     /// Deletes the segments that `retention.ms` and `retention.bytes` allow to delete, of all topics. An active segment
     /// whose records are all older than `retention.ms` is closed first, as in Kafka.
     pub async fn apply_retention_now(self: &Arc<Self>) {
-        self.enforce_retention().await;
+        self.enforce_retention(self.clock.now_ms()).await;
     }
 
     /// Closes the active segment of every partition of a topic, and begins another. Empty ones stay. Returns the number of
@@ -81,7 +81,7 @@ impl Cluster {
     /// Removes the committed offsets that are older than `offsets.retention.minutes`, and groups without members and
     /// offsets.
     pub async fn expire_offsets_now(self: &Arc<Self>) {
-        self.expire_offsets().await;
+        self.expire_offsets(self.clock.now_ms()).await;
     }
 
     /// Aborts the transactions that are open for longer than their timeout, by a clock that runs steadily.

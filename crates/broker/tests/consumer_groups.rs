@@ -276,6 +276,7 @@ fn offsets_of_an_empty_group_expire_although_the_broker_restarts() {
         let builder = Broker::builder().storage(Arc::new(storage.clone())).topic("orders", 1);
         let builder = builder.clock(Clock::Fixed(now.clone())).configure(|config| {
             config.set("offsets.retention.check.interval.ms", "10").expect("a property");
+            config.clock_jump_wait = Duration::ZERO;
         });
         builder.spawn().expect("a broker")
     };

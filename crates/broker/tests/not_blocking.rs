@@ -181,6 +181,7 @@ impl Setting {
                 config.durability = durability;
                 config.auto_create_topics = true;
                 config.retention_check = Duration::from_millis(5);
+                config.clock_jump_wait = Duration::ZERO;
             })
             .spawn()
             .expect("a broker");

@@ -417,7 +417,10 @@ fn offsets_of_a_group_without_members_expire() {
     let now = Arc::new(AtomicI64::new(1_700_000_000_000));
     let broker = builder(&storage)
         .clock(Clock::Fixed(now.clone()))
-        .configure(|config| config.set("offsets.retention.check.interval.ms", "10").expect("a setting"))
+        .configure(|config| {
+            config.set("offsets.retention.check.interval.ms", "10").expect("a setting");
+            config.clock_jump_wait = Duration::ZERO;
+        })
         .spawn()
         .expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);

@@ -201,6 +201,12 @@ impl Log {
     /// The active segment is deleted only if all its records are too old and all other segments go. In that case a new segment is
     /// created first; if that fails, the others still go.
     pub fn plan_retention(&mut self, now_ms: i64) -> Result<RetentionStep, LogError> {
+        self.plan_retention_at(now_ms, now_ms)
+    }
+
+    /// [`Log::plan_retention`] with the ages of records at `age_ms`, which may be before `now_ms`: the caller does not trust a wall clock
+    /// that has jumped ahead.
+    pub fn plan_retention_at(&mut self, now_ms: i64, age_ms: i64) -> Result<RetentionStep, LogError> {
         self.check_online()?;
         self.expire_producers(now_ms);
         let last = self.segments.len() - 1;
@@ -212,7 +218,7 @@ impl Log {
                 self.config.delete && self.config.retention_bytes.is_some_and(|max| left - size >= max);
             let below_start = self.segments[count + 1].base_offset <= self.start_offset;
             if !too_much && !below_start {
-                match self.age(count, now_ms)? {
+                match self.age(count, age_ms)? {
                     Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
                     Age::Expired => {}
                     Age::Young => break,
@@ -222,7 +228,7 @@ impl Log {
             count += 1;
         }
         if count == last && self.active().size > 0 && self.config.delete {
-            match self.age(last, now_ms)? {
+            match self.age(last, age_ms)? {
                 Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
                 Age::Expired => match self.roll(now_ms) {
                     Ok(()) => count += 1,

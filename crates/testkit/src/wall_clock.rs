@@ -29,6 +29,9 @@ impl WallClock {
     }
 
     /// Moves the clock by `by_ms` milliseconds, back if negative, and returns the sum of the jumps before this one.
+    ///
+    /// After a jump ahead of 10 minutes or more, the broker deletes nothing for its age by the new time for an hour
+    /// (`BrokerConfig::clock_jump_wait`). `Cluster::apply_retention_now` and `Cluster::expire_offsets_now` do so at once.
     pub fn jump_ms(&self, by_ms: i64) -> i64 {
         self.skew_ms.fetch_add(by_ms, Ordering::Relaxed)
     }

@@ -106,6 +106,57 @@ fn a_jump_of_the_wall_clock_changes_timestamps_and_no_timer() {
     });
 }
 
+/// A wrong answer of a time server deleted all that was older than a week, for good.
+#[test]
+fn a_wall_clock_that_is_wrong_for_half_an_hour_deletes_nothing() {
+    run(8, async |time| {
+        const MONTH_MS: i64 = 30 * 24 * 3_600_000;
+        let mut config = TopicConfig::default();
+        config.set("retention.ms", "604800000").expect("a value in range");
+        let builder = Broker::builder().topic_with("orders", 1, config);
+        // Each check comes several times within half an hour.
+        let check = Duration::from_secs(300);
+        let broker = time.start_broker(builder.configure(|config| {
+            (config.retention_check, config.offsets_retention_check) = (check, check);
+            config.transactional_id_expiration_check = check;
+        }));
+        let broker = broker.await.expect("a new broker");
+        let at = TopicPartition::new("orders", 0);
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.group_id = Some("billing".into());
+        let reader = time.client(config).expect("a valid configuration");
+        reader.consumer().commit_offsets(&[(at, 1_i64.into())]).await.expect("committed");
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.transactional_id = Some("till-1".into());
+        let till = time.client(config).expect("a valid configuration");
+        let producer = till.producer();
+        producer.init_transactions(HOUR).await.expect("initialized");
+        let pay = async || {
+            producer.begin_transaction().expect("ready");
+            write(&till, "paid").await.expect("written");
+            producer.commit_transaction(HOUR).await
+        };
+        pay().await.expect("committed");
+        let found = || {
+            let (start, _) = broker.cluster().offsets_of("orders", 0).expect("a partition");
+            (start, broker.cluster().committed_offset("billing", "orders", 0))
+        };
+
+        time.wall_clock().jump_ms(MONTH_MS);
+        tokio::time::sleep(HOUR / 2).await;
+        time.wall_clock().jump_ms(-MONTH_MS);
+        tokio::time::sleep(HOUR / 2).await;
+        assert_eq!(found(), (0, Some(1)));
+        pay().await.expect("the coordinator knows the id");
+
+        time.wall_clock().jump_ms(MONTH_MS);
+        tokio::time::sleep(HOUR * 2).await;
+        let (start, committed) = found();
+        assert!(start > 0 && committed.is_none(), "a jump that lasts counts: {start}, {committed:?}");
+        broker.stop().await;
+    });
+}
+
 #[test]
 fn a_producer_retries_through_an_outage_of_ten_minutes_and_gives_up_after_its_timeout() {
     run(3, async |time| {

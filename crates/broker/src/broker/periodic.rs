@@ -47,7 +47,7 @@ async fn keep_thread(syncer: Syncer) {
 async fn enforce_retention(cluster: &Arc<Cluster>) {
     loop {
         tokio::time::sleep(cluster.config.retention_check).await;
-        cluster.enforce_retention().await;
+        cluster.enforce_retention(cluster.deletion_clock.now_ms()).await;
     }
 }
 

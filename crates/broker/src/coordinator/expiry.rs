@@ -16,27 +16,27 @@ impl Cluster {
     pub(crate) async fn keep_offsets(self: &Arc<Self>) {
         loop {
             tokio::time::sleep(self.config.offsets_retention_check).await;
-            self.expire_offsets().await;
+            self.expire_offsets(self.deletion_clock.now_ms()).await;
         }
     }
 
-    /// Removes expired offsets, and groups that have neither members nor offsets left.
-    pub(crate) async fn expire_offsets(self: &Arc<Self>) {
+    /// Removes offsets that have expired at `now_ms`, and groups that have neither members nor offsets left.
+    pub(crate) async fn expire_offsets(self: &Arc<Self>, now_ms: i64) {
         let mut names: BTreeSet<String> = self.offsets.groups().into_iter().collect();
         names.extend(self.groups.empty());
         names.extend(self.consumer_groups.empty());
         for group in names {
             let cluster = self.clone();
             // It looks at every offset of the group: not in the thread that serves clients.
-            let expire = move || cluster.expire_group(&group);
+            let expire = move || cluster.expire_group(&group, now_ms);
             self.run_blocking(expire).await;
         }
     }
 
-    fn expire_group(self: &Arc<Self>, group: &str) {
+    fn expire_group(self: &Arc<Self>, group: &str, now_ms: i64) {
         let Some(partition) = self.internal_partition(InternalTopic::ConsumerOffsets, group) else { return };
         let rule = ExpiryRule {
-            now_ms: self.clock.now_ms(),
+            now_ms,
             retention_ms: i64::try_from(self.config.offsets_retention.as_millis()).unwrap_or(i64::MAX),
             members: match self.consumer_groups.members_for_expiry(group) {
                 Some(members) => members,

@@ -57,7 +57,7 @@ fn retention_that_is_under_way_leaves_the_directory_of_a_deleted_partition_alone
         }
         None
     });
-    partition.enforce_retention(2000).expect("it ends quietly");
+    partition.enforce_retention(2000, 2000).expect("it ends quietly");
     storage.heal();
     assert!(partition.is_deleted(), "its timestamps were read");
     assert_eq!(storage.paths(), before);
@@ -74,7 +74,7 @@ fn a_closed_log_of_a_deleted_partition_changes_no_file() {
     let before = (storage.paths(), storage.ops());
     assert!(partition.log().finish_deletion(stored).is_err());
     assert!(partition.delete_records_before(3).is_err());
-    partition.enforce_retention(2000).expect("nothing to do");
+    partition.enforce_retention(2000, 2000).expect("nothing to do");
     assert_eq!((storage.paths(), storage.ops()), before);
 }
 

@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     async fn forget_idle_ids(self: &Arc<Self>) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.deletion_clock.now_ms();
         let mut after: Option<Arc<str>> = None;
         loop {
             let step = |table: &mut super::table::Transactions| {
