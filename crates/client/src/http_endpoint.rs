@@ -395,7 +395,7 @@ mod tests {
     async fn a_connection_that_finds_no_place_is_closed_and_the_next_one_is_accepted() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
         let (connect, accepted) = tokio::sync::mpsc::unbounded_channel::<DuplexStream>();
-        let accepted = Arc::new(tokio::sync::Mutex::new(accepted));
+        let accepted = Arc::new(Mutex::new(accepted));
         let accept = move || {
             let accepted = accepted.clone();
             async move {

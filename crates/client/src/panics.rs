@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
@@ -37,7 +36,8 @@ impl EngineFailure {
 
 /// Runs `work` to its end. Returns the message of a panic, which ends it.
 pub(crate) async fn caught<F: Future>(work: F) -> Result<F::Output, String> {
-    let mut work = pin!(work);
+    // Boxed: futures within futures have a limit of depth, and tasks of the engine are the outermost.
+    let mut work = Box::pin(work);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
         Err(panic) => Poll::Ready(Err(message_of(&*panic).to_owned())),

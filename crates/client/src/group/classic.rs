@@ -25,7 +25,6 @@ use super::application::{Application, Late};
 use super::coordinator::{Coordinator, Identity};
 use super::heartbeat::{GenerationEnd, HeartbeatTask};
 use super::membership_status::MembershipStep;
-use super::subscription::Subscription;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
 use super::{Shared, first_join, unavailable_topics};
 use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};

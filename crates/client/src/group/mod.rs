@@ -442,7 +442,7 @@ pub(crate) async fn run(
                     return;
                 }
                 Some(command) => {
-                    on_control(&shared, &mut membership, &mut tasks, &mut commits, command).await;
+                    Box::pin(on_control(&shared, &mut membership, &mut tasks, &mut commits, command)).await;
                 }
                 // The consumer was dropped without close: the session times out.
                 None => return,
@@ -525,7 +525,8 @@ async fn commit_claimed(
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    commit_as_member(shared, coordinator, &others, claim).await
+    // Boxed: futures within futures have a limit of depth.
+    Box::pin(commit_as_member(shared, coordinator, &others, claim)).await
 }
 
 /// Returns an error that names the first partition whose offset was refused.

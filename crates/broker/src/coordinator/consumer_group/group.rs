@@ -314,7 +314,7 @@ impl ConsumerGroup {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
         if beat.epoch > 0 {
-            self.check_instance(beat)?;
+            self.check_instance_of(beat)?;
             let Some(member) = self.members.get(id) else {
                 return refuse(ErrorCode::UnknownMemberId, format!("the group has no member `{id}`"));
             };
@@ -325,7 +325,7 @@ impl ConsumerGroup {
 
     /// Refuses a static member whose instance id no member has, or another one. As in Kafka, the instance id precedes the member id: the
     /// member that another one has replaced is not a member any more, and learns that it is fenced.
-    fn check_instance(&self, beat: &Beat) -> Result<(), Refusal> {
+    fn check_instance_of(&self, beat: &Beat) -> Result<(), Refusal> {
         let Some(instance) = &beat.instance_id else { return Ok(()) };
         let id = &beat.member_id;
         match self.instances.get(instance) {
@@ -553,7 +553,7 @@ impl ConsumerGroup {
     fn leave(&mut self, now: Instant, now_ms: i64, beat: &Beat) -> Result<BeatAnswer, Refusal> {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
-        self.check_instance(beat)?;
+        self.check_instance_of(beat)?;
         let Some(member) = self.members.get_mut(id) else {
             return refuse(ErrorCode::UnknownMemberId, format!("the group has no member `{id}`"));
         };
