@@ -314,7 +314,7 @@ impl<T: Transport> Connection<T> {
                 Progress::Moves => return Ok(Stop::Moves),
                 Progress::Wrote => {
                     times.since = Instant::now();
-                    if self.frames.has_frame() {
+                    if self.frames.has_frame() && !self.has_backlog() {
                         // A client that has sent many requests at once must not delay those of others.
                         tokio::task::yield_now().await;
                     }
@@ -462,13 +462,10 @@ impl<T: Transport> Connection<T> {
         Ok(if self.write_done(thread).await? { Progress::Wrote } else { Progress::None })
     }
 
-    /// Returns `true` if the next request may be started, and bytes of another one have arrived behind it. Produce requests
-    /// are not counted: those of one connection share their work.
+    /// Returns `true` if the next request may be started, and bytes of another one have arrived behind it. Produce requests that follow
+    /// others which are in progress do not wait for another turn: those of one connection share their work.
     fn has_backlog(&self) -> bool {
-        let produce = ApiKey::Produce.code().to_be_bytes();
-        self.pending.is_empty()
-            && self.frames.next_size().is_some_and(|size| self.frames.arrived() > 4 + size)
-            && self.frames.peek(2) != Some(&produce)
+        self.pending.is_empty() && self.frames.next_size().is_some_and(|size| self.frames.arrived() > 4 + size)
     }
 
     /// Starts the requests that may be started. Returns `true` if there was one.
