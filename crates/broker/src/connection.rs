@@ -465,7 +465,8 @@ impl<T: Transport> Connection<T> {
     /// Returns `true` if the next request may be started, and bytes of another one have arrived behind it. Produce requests that follow
     /// others which are in progress do not wait for another turn: those of one connection share their work.
     fn has_backlog(&self) -> bool {
-        self.pending.is_empty() && self.frames.next_size().is_some_and(|size| self.frames.arrived() > 4 + size)
+        self.pending.is_empty()
+            && self.frames.next_size().is_some_and(|size| self.frames.arrived() > 4 + size)
     }
 
     /// Starts the requests that may be started. Returns `true` if there was one.
