@@ -373,7 +373,8 @@ impl Coordinator {
     ) -> Result<R::Response, Error> {
         let noted = ProgressGuard(self, self.next_call.replace(self.next_call.get() + 1));
         let began = Instant::now();
-        let result = async {
+        // Boxed: futures within futures have a limit of depth, and this one is within most of a group's.
+        let result = Box::pin(async {
             noted.at(RequestProgress::Finding(began));
             let node = self.find().await?;
             noted.at(RequestProgress::Connecting(node));
@@ -391,7 +392,7 @@ impl Coordinator {
                     Err(_) => return Err(connection.give_up(R::KEY.name(), patience)),
                 }
             }
-        }
+        })
         .await;
         if result.is_ok() {
             self.has_answered.set(true);

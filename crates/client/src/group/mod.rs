@@ -525,8 +525,7 @@ async fn commit_claimed(
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    // Boxed: futures within futures have a limit of depth.
-    Box::pin(commit_as_member(shared, coordinator, &others, claim)).await
+    commit_as_member(shared, coordinator, &others, claim).await
 }
 
 /// Returns an error that names the first partition whose offset was refused.
