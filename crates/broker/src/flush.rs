@@ -94,11 +94,13 @@ impl Cluster {
         }
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            let now_ms = self.clock.now_ms();
             let due = |partition: &&Arc<Partition>| {
-                partition.unavailable().is_none()
-                    && !partition.is_deleted()
-                    && partition.log().is_flush_overdue(now_ms)
+                if partition.unavailable().is_some() || partition.is_deleted() {
+                    return false;
+                }
+                let log = partition.log();
+                // Read with the lock held: records that were appended after the reading would look as if the clock had gone back.
+                log.is_flush_overdue(self.clock.now_ms())
             };
             for topic in self.topics() {
                 for partition in topic.partitions.iter().filter(due) {
@@ -112,6 +114,8 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use ottla_log::storage::faulty::{DiskCall, DiskEffect, DiskFiles, DiskRule};
     use ottla_log::storage::mem::MemStorage;
     use ottla_log::{AppendOptions, LogError};
@@ -119,12 +123,30 @@ mod tests {
 
     use super::*;
     use crate::broker::Broker;
+    use crate::clock::Clock;
+    use crate::config::TopicConfig;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn append(partition: &Partition) {
+        append_at(partition, 0);
+    }
+
+    fn append_at(partition: &Partition, now_ms: i64) {
         let mut batch = BatchBuilder::new();
         batch.push(0, None, Some(b"x"), &[]);
         let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
-        partition.log().append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        partition.log().append(now_ms, bytes[..].into(), AppendOptions::default()).expect("appended");
+    }
+
+    /// Waits until this is true.
+    async fn until(is_true: impl Fn() -> bool) {
+        let waiting = async {
+            while !is_true() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("it becomes true");
     }
 
     /// A flush succeeded after another sync had failed, and `acks=all` was answered although the records could be lost.
@@ -161,11 +183,42 @@ mod tests {
         let partition = broker.cluster().partition("orders", 0).expect("there");
         append(&partition);
         partition.sync_flag.give_up();
-        let synced = async {
-            while partition.log().synced_offset() < 1 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), synced).await.expect("it is synced");
+        until(|| partition.log().synced_offset() == 1).await;
+    }
+
+    /// They were flushed at once: the time was read before them, and seemed to be that of a clock that has gone back.
+    #[tokio::test]
+    async fn records_that_come_in_while_another_partition_is_flushed_wait_for_flush_ms() {
+        let mut config = TopicConfig::default();
+        config.set("flush.ms", "1000").expect("a setting");
+        let began_ms = 1_000_000;
+        let now_ms = Arc::new(AtomicI64::new(began_ms));
+        let mut builder = Broker::builder()
+            .configure(|config| config.durability = Durability::Os)
+            .storage(Arc::new(MemStorage::new()))
+            .clock(Clock::Fixed(now_ms.clone()));
+        // They are flushed in the order of their names.
+        let topics = ["a-slow", "b-new", "c-last"];
+        for topic in topics {
+            builder = builder.topic_with(topic, 1, config.clone());
+        }
+        let broker = builder.start().await.expect("a broker");
+        let cluster = broker.cluster();
+        let [slow, new, last] = topics.map(|topic| cluster.partition(topic, 0).expect("there"));
+        append_at(&slow, began_ms);
+        append_at(&last, began_ms);
+        let files = DiskFiles::Topic("a-slow".into());
+        let rule = DiskRule::new(DiskCall::Sync, DiskEffect::Slow(PATIENCE));
+        let rule = cluster.add_disk_fault(DiskRule { files, count: 1, ..rule });
+        now_ms.store(began_ms + 1000, Ordering::Relaxed);
+        until(|| cluster.disk_faults().is_empty()).await;
+        now_ms.store(began_ms + 1500, Ordering::Relaxed);
+        append_at(&new, began_ms + 1500);
+        cluster.remove_disk_fault(rule);
+        until(|| last.log().synced_offset() == 1).await;
+        assert_eq!(slow.log().synced_offset(), 1);
+        assert_eq!(new.log().synced_offset(), 0);
+        now_ms.store(began_ms + 2500, Ordering::Relaxed);
+        until(|| new.log().synced_offset() == 1).await;
     }
 }
