@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault as RequestFault, KafkaLevel};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, Fault as RequestFault, KafkaLevel};
 use ottla_client::{
     Admin, Config, Consumer, GroupMetadata, Isolation, OffsetAt, Polled, Producer, Record, StartAt,
     TopicPartition, TransactionErrorKind,
@@ -119,6 +119,49 @@ fn a_panic_while_a_decision_is_stored_does_not_block_the_id() {
         });
         producer.commit_transaction(PATIENCE).await.expect("committed");
         assert_eq!(read(&broker, Isolation::ReadCommitted, 1).await, ["a"]);
+    });
+    disk.heal();
+    broker.stop();
+}
+
+/// The removals of the ids after the one with the panic stayed pending: each later request got CONCURRENT_TRANSACTIONS.
+#[test]
+fn a_panic_while_an_idle_id_is_removed_does_not_block_the_others() {
+    let disk = MemStorage::forgetful();
+    let began_ms = 1_700_000_000_000;
+    let now_ms = Arc::new(AtomicI64::new(began_ms));
+    let builder = Broker::builder().storage(Arc::new(disk.clone())).topic(ORDERS, 2);
+    let builder = builder.clock(Clock::Fixed(now_ms.clone())).configure(|config| {
+        config.transactional_id_expiration = Duration::from_secs(60);
+        config.transactional_id_expiration_check = Duration::from_millis(20);
+    });
+    let broker = builder.spawn().expect("a broker");
+    let ids = ["till-1", "till-2", "till-3"];
+    let has_panicked = Arc::new(AtomicBool::new(false));
+    run(async {
+        for id in ids {
+            drop(transactional(&broker, id).await);
+        }
+        let panicked = has_panicked.clone();
+        disk.inject(move |op| {
+            let is_tombstone = op.kind == OpKind::Write
+                && op.path.starts_with("__transaction_state-")
+                && op.path.ends_with(".log");
+            if is_tombstone && !panicked.swap(true, Ordering::Relaxed) {
+                panic!("a defect of the storage");
+            }
+            None
+        });
+        now_ms.store(began_ms + 61_000, Ordering::Relaxed);
+        let appended = async {
+            while !has_panicked.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, appended).await.expect("the first tombstone is appended");
+        for id in ids {
+            transactional(&broker, id).await;
+        }
     });
     disk.heal();
     broker.stop();

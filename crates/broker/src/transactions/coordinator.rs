@@ -228,9 +228,19 @@ impl Cluster {
         partition: &Arc<Partition>,
         record: NewRecord,
     ) -> impl Future<Output = Result<ProducerIdentity, ErrorCode>> + use<> {
+        let undecided = UndecidedChange::new(self, &record.id);
+        self.store_undecided(partition, record, undecided)
+    }
+
+    /// [`Cluster::store_change`] of one of several changes that were decided together.
+    pub(super) fn store_undecided(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        record: NewRecord,
+        undecided: UndecidedChange,
+    ) -> impl Future<Output = Result<ProducerIdentity, ErrorCode>> + use<> {
         let (answer, answered) = oneshot::channel();
         let id = record.id.clone();
-        let undecided = UndecidedChange { cluster: self.clone(), id: id.clone() };
         match self.append_change(partition, record) {
             // Nothing to wait for.
             Ok(_) if self.config.durability != Durability::Disk => {
@@ -288,9 +298,17 @@ impl Cluster {
 }
 
 /// A change between its decision and its end. A panic drops it: otherwise the id would get CONCURRENT_TRANSACTIONS for ever.
-struct UndecidedChange {
+///
+/// Only one exists for each change: a second one could drop the next change of the id.
+pub(super) struct UndecidedChange {
     cluster: Arc<Cluster>,
     id: Arc<str>,
+}
+
+impl UndecidedChange {
+    pub(super) fn new(cluster: &Arc<Cluster>, id: &Arc<str>) -> Self {
+        Self { cluster: cluster.clone(), id: id.clone() }
+    }
 }
 
 impl Drop for UndecidedChange {

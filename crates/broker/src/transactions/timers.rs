@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 
+use super::coordinator::UndecidedChange;
 use super::table::NewRecord;
 use crate::cluster::Cluster;
 use crate::internal_topics::InternalTopic;
@@ -63,8 +64,12 @@ impl Cluster {
                 table.remove_idle(now_ms, after.as_deref(), IDS_PER_STEP)
             };
             let (records, last) = self.transactions.with_table(step);
+            // All removals are pending from here on: a panic at one of them must not leave the later ones so.
+            let undecided = |record: NewRecord| (UndecidedChange::new(self, &record.id), record);
+            let removals: Vec<_> = records.into_iter().map(undecided).collect();
             // Each is appended before the first one is awaited: they share their syncs.
-            let stored: Vec<_> = records.into_iter().map(|record| self.forget_id(record)).collect();
+            let forget = |(undecided, record)| self.forget_id(record, undecided);
+            let stored: Vec<_> = removals.into_iter().map(forget).collect();
             for stored in stored {
                 stored.await;
             }
@@ -77,10 +82,19 @@ impl Cluster {
     }
 
     /// Appends the record that removes an id. The future waits until it is stored.
-    fn forget_id(self: &Arc<Self>, record: NewRecord) -> impl Future<Output = ()> + use<> {
+    fn forget_id(
+        self: &Arc<Self>,
+        record: NewRecord,
+        undecided: UndecidedChange,
+    ) -> impl Future<Output = ()> + use<> {
         let id = record.id.clone();
-        let partition = self.internal_partition(InternalTopic::TransactionState, &id);
-        let stored = partition.map(|partition| self.store_change(&partition, record));
+        let stored = match self.internal_partition(InternalTopic::TransactionState, &id) {
+            Some(partition) => Some(self.store_undecided(&partition, record, undecided)),
+            None => {
+                self.drop_change(&id);
+                None
+            }
+        };
         async move {
             let Some(stored) = stored else { return };
             match stored.await {
