@@ -124,6 +124,44 @@ fn a_panic_while_a_decision_is_stored_does_not_block_the_id() {
     broker.stop();
 }
 
+/// The partition before got another marker after each panic, and the one behind had none.
+#[test]
+fn a_panic_at_the_marker_of_one_partition_repeats_and_holds_up_no_other_marker() {
+    let disk = MemStorage::forgetful();
+    let broker = Broker::builder().storage(Arc::new(disk.clone())).topic(ORDERS, 3);
+    let broker = broker.spawn().expect("a broker");
+    run(async {
+        let producer = transactional(&broker, "till-1").await;
+        producer.begin_transaction().expect("ready");
+        for partition in 0..3 {
+            send(&producer, partition, "a").await;
+        }
+        let panics = Arc::new(AtomicU32::new(0));
+        let panicked = panics.clone();
+        disk.inject(move |op| {
+            let is_marker =
+                op.kind == OpKind::Write && op.path.starts_with("orders-1/") && op.path.ends_with(".log");
+            if is_marker && panicked.load(Ordering::Relaxed) < 2 {
+                panicked.fetch_add(1, Ordering::Relaxed);
+                panic!("a defect of the storage");
+            }
+            None
+        });
+        producer.commit_transaction(PATIENCE).await.expect("the decision is stored");
+        // It waits for the completion.
+        let next = transactional(&broker, "till-1").await;
+        assert_eq!(panics.load(Ordering::Relaxed), 2);
+        let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("an admin");
+        let ends = [0, 1, 2].map(|index| (TopicPartition::new(ORDERS, index), OffsetAt::Latest));
+        let ends = admin.list_offsets(&ends).await.expect("the ends");
+        let ends: Vec<i64> = ends.values().copied().collect();
+        assert_eq!(ends, [2, 2, 2], "one record and one marker each");
+        drop(next);
+    });
+    disk.heal();
+    broker.stop();
+}
+
 /// The removals of the ids after the one with the panic stayed pending: each later request got CONCURRENT_TRANSACTIONS.
 #[test]
 fn a_panic_while_an_idle_id_is_removed_does_not_block_the_others() {

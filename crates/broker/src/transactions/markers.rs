@@ -27,6 +27,7 @@ impl Cluster {
     pub(super) fn start_markers(self: &Arc<Self>, state_partition: &Arc<Partition>, markers: Markers) {
         let (cluster, state_partition) = (self.clone(), state_partition.clone());
         self.transactions.spawn(async move {
+            let mut markers = markers;
             loop {
                 let ended = panics::caught(async {
                     cluster.write_markers(&state_partition, &markers).await;
@@ -35,7 +36,13 @@ impl Cluster {
                 let Err(reason) = ended.await else { return };
                 // Without its completion, the id would get CONCURRENT_TRANSACTIONS for ever.
                 tracing::error!(id = %markers.id, reason, "the end of a transaction has panicked: it starts again; please report this defect");
-                cluster.drop_change(&markers.id);
+                // The partitions that have their markers get no second ones.
+                let left = cluster.transactions.with_table(|table| table.markers_left(&markers.id));
+                let Some(left) = left else {
+                    cluster.transactions.notify_settled();
+                    return;
+                };
+                markers = left;
                 tokio::time::sleep(RETRY_PAUSES.1).await;
             }
         });
@@ -60,11 +67,12 @@ impl Cluster {
             let mut appended = Vec::with_capacity(rest.len());
             for (number, partition) in std::mem::take(&mut rest).into_iter().enumerate() {
                 yield_before(number).await;
-                appended.push((partition, self.append_one_marker(partition, marker)));
+                let step = async { self.append_one_marker(partition, marker) };
+                appended.push((partition, caught_at(partition, MarkerStep::Failed, step).await));
             }
             for (number, (partition, step)) in appended.into_iter().enumerate() {
                 yield_before(number).await;
-                if self.is_marker_done(step).await {
+                if caught_at(partition, false, self.is_marker_done(step)).await {
                     self.transactions.with_table(|table| table.marker_written(&markers.id, partition));
                 } else {
                     rest.push(partition);
@@ -148,6 +156,19 @@ impl Cluster {
 async fn yield_before(number: usize) {
     if number > 0 && number.is_multiple_of(MARKERS_PER_TURN) {
         tokio::task::yield_now().await;
+    }
+}
+
+/// Runs a step of the marker of one partition. After a panic it returns `failed`: the marker is tried again after a pause, and the
+/// panic neither holds up nor repeats the markers of other partitions.
+async fn caught_at<T>(at: &TopicPartition, failed: T, step: impl Future<Output = T>) -> T {
+    match panics::caught(step).await {
+        Ok(done) => done,
+        Err(reason) => {
+            tracing::error!(topic = %at.topic, partition = at.index, reason,
+                "a transaction's marker has panicked: it is tried again; please report this defect");
+            failed
+        }
     }
 }
 

@@ -310,6 +310,14 @@ impl Transactions {
         }
     }
 
+    /// Returns the markers that are not written yet, for another attempt at the end of a transaction. `None` if it is not prepared.
+    pub(crate) fn markers_left(&mut self, id: &str) -> Option<Markers> {
+        let entry = self.by_id.get_mut(id).filter(|entry| entry.current.state.is_prepared())?;
+        // The completion, if it is pending, is decided again.
+        entry.pending = Some(Pending::Markers);
+        Some(markers(id, &entry.current))
+    }
+
     /// Completes a transaction after its last marker.
     ///
     /// # Errors

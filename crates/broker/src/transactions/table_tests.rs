@@ -578,6 +578,26 @@ fn markers_that_are_written_are_not_described_any_more() {
 }
 
 #[test]
+fn another_attempt_writes_the_markers_that_are_left_while_the_transaction_is_prepared() {
+    let mut story = Story::new();
+    let producer = story.init().expect("new");
+    story.add(producer, 0).expect("added");
+    story.add(producer, 1).expect("added");
+    assert_eq!(story.table.markers_left(ID), None, "it is ongoing");
+    let next = story.commit(producer).expect("committed");
+    story.table.marker_written(ID, &orders(0));
+    let left = story.table.markers_left(ID).expect("prepared");
+    assert!(left.committed && left.producer == next);
+    assert_eq!(left.partitions, [orders(1)]);
+    // The record of the completion is not stored.
+    assert!(matches!(story.table.markers_written(story.now_ms, ID), Ok(Decision::Store(_))));
+    assert!(story.table.markers_left(ID).is_some());
+    story.write_markers();
+    assert_eq!(story.table.markers_left(ID), None, "it has ended");
+    assert_eq!(story.add(next, 0), Ok(next));
+}
+
+#[test]
 fn more_ids_and_partitions_than_fit_the_memory_are_refused() {
     let limits = TransactionLimits { timeout_ms_max: 900_000, id_expiration_ms: 1_000_000 };
     let memory = KeptMemory::new(2_000);
