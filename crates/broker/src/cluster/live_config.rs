@@ -5,7 +5,7 @@ use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, OpenError, Refusal, lock};
 use crate::config::TopicConfig;
-use crate::config::live::{BROKER, CLIENT_METRICS, Values, check};
+use crate::config::live::{BROKER, CLIENT_METRICS, Values, check, is_custom};
 use crate::data_dir;
 use crate::security::acl::NAME_BYTES_MAX;
 
@@ -69,6 +69,15 @@ impl Cluster {
             .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
         let value = (!values.is_empty()).then(|| json.into());
         self.put_durably(&[(key, value)])?;
+        if kind == BROKER {
+            // It may be a misspelt property.
+            for setting in values.keys().filter(|name| is_custom(name) && !before.contains_key(*name)) {
+                tracing::warn!(
+                    setting,
+                    "a setting that is no property of a broker is stored, and has no effect"
+                );
+            }
+        }
         self.live.put(kind, name, values);
         if kind == BROKER {
             self.apply_to_logs();
@@ -89,5 +98,67 @@ impl Cluster {
     /// The defaults of topic settings, with the changes of this run.
     pub(crate) fn topic_defaults(&self) -> TopicConfig {
         self.live.broker().topic_defaults.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+    use crate::broker::Broker;
+
+    /// The log of a test.
+    #[derive(Clone, Default)]
+    struct Captured(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Captured {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            lock(&self.0).extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Captured {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// Each start and each change of another setting warned of all of them.
+    #[test]
+    fn a_setting_that_is_no_property_of_a_broker_is_warned_of_when_it_is_set_first() {
+        const NAME: &str = "org.example.plugin.rate";
+        let broker = Broker::builder().memory().spawn().expect("a broker");
+        let cluster = broker.cluster();
+        let set = |name: &str, value: &str| {
+            let change = |before: &Values| {
+                let mut values = before.clone();
+                values.insert(name.to_owned(), value.to_owned());
+                Ok(values)
+            };
+            cluster.configure_resource(BROKER, "", change, false).expect("stored");
+        };
+        let captured = Captured::default();
+        let log = tracing_subscriber::fmt().with_writer(captured.clone()).with_ansi(false).finish();
+        tracing::subscriber::with_default(log, || {
+            set(NAME, "7");
+            set("log.retention.ms", "60000");
+            set(NAME, "8");
+        });
+        let text = String::from_utf8_lossy(&lock(&captured.0)).into_owned();
+        assert_eq!(text.lines().filter(|line| line.contains(NAME)).count(), 1, "{text}");
+        assert!(cluster.live.broker().has_value("log.retention.ms"), "the others apply");
+        drop(cluster);
+        broker.stop();
     }
 }

@@ -117,7 +117,9 @@ impl State {
         let mut broker = self.started_with.clone();
         // All nodes share the logs, so that the first node's settings count for them.
         for name in ["", "1"] {
-            for (name, value) in self.resources.get(&(BROKER, name.to_owned())).into_iter().flatten() {
+            let values = self.resources.get(&(BROKER, name.to_owned())).into_iter().flatten();
+            // Settings for plugins have no effect by design.
+            for (name, value) in values.filter(|(name, _)| !is_custom(name)) {
                 if let Err(error) = broker.set(name, value) {
                     tracing::warn!(error, "a stored setting has no effect");
                 }
