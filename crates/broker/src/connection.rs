@@ -48,7 +48,7 @@ use deadlines::{Times, contended_due, set_deadline, time_for};
 use gentle_end::end_gently;
 use input::{Granted, Needed, Reads, Received, closed_by_peer, needed, receive, receive_or_leave};
 use pace::{NextRequest, Pace};
-use pending::{Done, Pending, progress, uncounted_bytes, write_beside};
+use pending::{Done, Pending, progress, uncounted_bytes, waits_for_lag, write_beside};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
 pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
@@ -509,13 +509,7 @@ impl<T: Transport> Connection<T> {
         self.pending.is_empty()
             || (self.pending.len() < PIPELINED_MAX
                 && !self.context.is_held()
-                && (is_produce() || self.waits_for_lag()))
-    }
-
-    /// Returns `true` if all requests in progress wait for the lag of the node, and nothing else.
-    fn waits_for_lag(&self) -> bool {
-        let lagging = self.context.lagging();
-        lagging > 0 && lagging == self.pending.iter().filter(|pending| pending.reply.is_some()).count()
+                && (is_produce() || waits_for_lag(&self.pending, &self.context)))
     }
 
     async fn start(&mut self, frame: Bytes) -> Result<(), Closed> {

@@ -1,15 +1,20 @@
 //! Settings of tests that change the responses of a broker, most of them for librdkafka's mock cluster.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
+use ottla_broker::{
+    ApiKey, Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, ErrorCode, Fault,
+};
+use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages::add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::metadata::MetadataRequest;
+use ottla_protocol::messages::produce::ProduceRequest;
 use ottla_wire::Seal;
 
-use crate::common::{PATIENCE, Raw, batch, framed, metadata_of};
+use crate::common::{PATIENCE, Raw, batch, framed, metadata_of, produce_request};
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().nodes(2).topic("orders", 2).spawn().expect("a broker in memory")
@@ -154,6 +159,52 @@ fn requests_behind_a_response_that_waits_for_the_lag_of_its_node_are_handled_mea
         let answer = connection.answer_to::<MetadataRequest>(12).expect("an answer");
         assert_eq!(answer.topics[0].name.as_deref(), Some(topic), "the responses keep their order");
     }
+}
+
+/// The connection waited for a higher number of lags than there had been: the lag of the second request had ended before that of the
+/// first began.
+#[test]
+fn a_request_is_handled_when_the_last_one_before_it_begins_to_wait_for_the_lag() {
+    let builder = Broker::builder().storage(Arc::new(MemStorage::new()));
+    let broker = builder.topic("orders", 1).topic("returns", 1).spawn().expect("a broker");
+    let cluster = broker.cluster();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[b"x"], &Seal::default());
+    for topic in ["orders", "returns"] {
+        // The offsets of the next records are reserved.
+        assert_eq!(connection.produce(topic, -1, &records).error_code, ErrorCode::None);
+    }
+    assert_eq!(cluster.requests(ApiKey::Metadata), 0);
+    let handled = |api: ApiKey, count: u64| {
+        let arrived = broker
+            .block_on(move |cluster| async move { cluster.wait_for_requests(api, count, PATIENCE).await });
+        arrived.expect("the requests are handled");
+    };
+    let slow = DiskRule::new(DiskCall::Sync, DiskEffect::Slow(PATIENCE));
+    let slow = cluster.add_disk_fault(DiskRule { files: DiskFiles::Topic("orders".into()), ..slow });
+    assert!(cluster.set_lag(1, PATIENCE * 10));
+    // The first one waits for its sync, and the second one for the lag.
+    let (first, second) = (produce_request("orders", -1, &records), produce_request("returns", 1, &records));
+    let all = [framed(12, &first), framed(12, &second), framed(12, &metadata_of("orders"))].concat();
+    connection.send(&all);
+    handled(ApiKey::Produce, 2);
+    assert!(cluster.set_lag(1, Duration::ZERO));
+    // The connection notices that the lag has ended.
+    broker.block_on(|_| async {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(cluster.set_lag(1, PATIENCE * 10));
+    assert_eq!(cluster.requests(ApiKey::Metadata), 0);
+    assert!(cluster.remove_disk_fault(slow));
+    handled(ApiKey::Metadata, 1);
+    assert!(cluster.set_lag(1, Duration::ZERO));
+    for _ in 0..2 {
+        let answer = connection.answer_to::<ProduceRequest>(12).expect("an answer");
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    }
+    assert!(connection.answer_to::<MetadataRequest>(12).is_some());
 }
 
 #[test]

@@ -51,18 +51,27 @@ pub(super) fn uncounted_bytes(pending: &VecDeque<Pending>) -> usize {
     pending.iter().filter_map(|pending| pending.done.as_ref()).map(|done| done.memory.uncounted_bytes()).sum()
 }
 
-/// Waits until the first response in the queue is ready, or until another one waits only for the lag of its node: the next request may
-/// be started then. Polls the others meanwhile.
+/// Returns `true` if all requests in progress wait for the lag of the node, and nothing else: the next request may be started.
+pub(super) fn waits_for_lag(pending: &VecDeque<Pending>, context: &ConnectionContext) -> bool {
+    let lagging = context.lagging();
+    lagging > 0 && lagging == pending.iter().filter(|pending| pending.reply.is_some()).count()
+}
+
+/// Waits until the first response in the queue is ready, or until all requests in progress begin to wait only for the lag of the node:
+/// the next request may be started then. Polls the others meanwhile.
 pub(super) async fn progress(
     pending: &mut VecDeque<Pending>,
     encrypted_max: usize,
     context: &ConnectionContext,
 ) {
-    let lagging = context.lagging();
+    let mut waited = waits_for_lag(pending, context);
     poll_fn(|cx| {
         poll_replies(pending, encrypted_max, context, cx);
+        // Their number says nothing: the lag of one can end when that of another begins.
+        let waits = waits_for_lag(pending, context);
+        let may_start = waits && !std::mem::replace(&mut waited, waits);
         match pending.front() {
-            Some(Pending { done: None, .. }) if context.lagging() <= lagging => Poll::Pending,
+            Some(Pending { done: None, .. }) if !may_start => Poll::Pending,
             Some(_) | None => Poll::Ready(()),
         }
     })
