@@ -18,7 +18,7 @@ const JUMP_MS_MIN: i64 = 10 * 60 * 1000;
 /// A jump ahead is a difference between the wall clock and a steady clock that has grown between two checks. Deletions then continue by the
 /// steady clock. If the wall clock is put right within the wait, the jump has no effect; otherwise the wall clock counts again.
 ///
-/// The steady clock of a machine stands still while the machine is suspended, so the time of the suspension is a jump, too. Consumers
+/// A steady clock does not count the time for which its machine is suspended, so the time of the suspension is a jump, too. Consumers
 /// that were suspended with the broker then have the wait to commit. A jump between two runs of the broker is not noticed.
 #[derive(Debug)]
 pub(crate) struct DeletionClock {

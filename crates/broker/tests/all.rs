@@ -34,6 +34,7 @@ mod idempotence;
 mod kafka43;
 mod log_dirs;
 mod lost_topics;
+mod many_producers;
 mod misbehaving;
 mod not_blocking;
 mod oauth;
