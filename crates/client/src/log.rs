@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::config::Config;
 use crate::notification_queue::NotificationQueue;
+use crate::panics::contained;
 use crate::types::log_line::trace_debug;
 pub use crate::types::log_line::{Context, LogCallback, LogLine};
 
@@ -85,7 +86,10 @@ impl Log {
     fn give(&self, level: u8, facility: &'static str, context: Option<Context>, text: String) {
         let line = LogLine { level, facility, context, client: self.client.clone(), text };
         match (&self.sink, context) {
-            (Sink::Callback(callback), _) => (callback.0)(&line),
+            // A panic loses the line: the task that logs it continues.
+            (Sink::Callback(callback), _) => {
+                let _ = contained(|| (callback.0)(&line));
+            }
             (Sink::Queue, _) => self.queue.push(line),
             (Sink::Tracing, Some(context)) => trace_debug(context, &line),
             (Sink::Tracing, None) => {
@@ -115,6 +119,22 @@ fn contexts_of(debug: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The panic ended the task that logged the line, and with it the client.
+    #[test]
+    fn a_panic_of_the_callback_loses_only_its_line() {
+        let mut config = Config::new("localhost");
+        let heard = Arc::<AtomicU32>::default();
+        let counter = heard.clone();
+        config.log_callback = Some(LogCallback::new(move |line: &LogLine| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(line.text, "stuck", "a line that the callback does not expect");
+        }));
+        let log = Log::new(&config, "c#1".into());
+        log.say(WARNING, "STALL", "stuck".into());
+        log.say(WARNING, "STALL", "over".into());
+        assert_eq!(heard.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn only_what_is_asked_for_is_put_into_words() {

@@ -7,7 +7,8 @@ use tokio::sync::Notify;
 
 use super::TokenSource;
 use crate::clock::Clock;
-use crate::security::Token;
+use crate::panics;
+use crate::security::{Token, TokenCallback};
 
 /// The pause after a failed request for a token.
 const TOKEN_RETRY: Duration = Duration::from_secs(10);
@@ -114,7 +115,7 @@ impl SharedToken {
 
     async fn request(&self, now_ms: i64) -> Result<Token, String> {
         let token = match &self.source {
-            TokenSource::Callback(callback) => callback.token().await?,
+            TokenSource::Callback(callback) => of_application(callback).await?,
             TokenSource::Oidc(endpoint) => endpoint.token(now_ms).await?,
             TokenSource::Aws(tokens) => tokens.token(now_ms).await?,
             TokenSource::Unsecured(claims) => claims.token(now_ms),
@@ -192,13 +193,25 @@ impl SharedToken {
     }
 }
 
+/// The token of the application's provider. A panic of the provider is a failed request: the client continues.
+async fn of_application(callback: &TokenCallback) -> Result<Token, String> {
+    let request = async {
+        // A closure panics here, before there is a future.
+        let token = callback.token();
+        token.await
+    };
+    // Boxed: futures within futures have a limit of depth.
+    let caught = Box::pin(panics::caught(request)).await;
+    caught.unwrap_or_else(|panic| Err(format!("the token provider has panicked: {panic}")))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
     use super::*;
-    use crate::security::{TokenCallback, TokenFuture, TokenProvider};
+    use crate::security::{TokenFuture, TokenProvider};
 
     /// Numbers its tokens, each valid for 100 seconds.
     #[derive(Default)]
@@ -206,6 +219,7 @@ mod tests {
         now_ms: Arc<AtomicI64>,
         is_down: AtomicBool,
         hangs: AtomicBool,
+        panics: AtomicBool,
         requests: AtomicU64,
     }
 
@@ -216,6 +230,7 @@ mod tests {
                 if self.hangs.load(Ordering::Relaxed) {
                     std::future::pending::<()>().await;
                 }
+                assert!(!self.panics.load(Ordering::Relaxed), "no keys");
                 if self.is_down.load(Ordering::Relaxed) {
                     return Err("down".into());
                 }
@@ -282,6 +297,24 @@ mod tests {
             token = value(&shared) => panic!("{token:?} without an answer"),
             token = value(&shared) => assert_eq!(token, Ok("0".into())),
         }
+    }
+
+    /// The panic ended the task that renews tokens, and with it the client.
+    #[tokio::test]
+    async fn a_panic_of_the_provider_is_a_failed_request() {
+        let source = Arc::<Source>::default();
+        let shared = shared(&source);
+        source.panics.store(true, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Err("the token provider has panicked: no keys".into()));
+        source.panics.store(false, Ordering::Relaxed);
+        source.now_ms.store(10_000, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Ok("1".into()));
+
+        // A closure panics before there is a future.
+        let provider = || -> Result<Token, String> { panic!("no file") };
+        let callback = TokenSource::Callback(TokenCallback::new(provider));
+        let shared = SharedToken::new(callback, Clock::Fixed(source.now_ms.clone()));
+        assert_eq!(value(&shared).await, Err("the token provider has panicked: no file".into()));
     }
 
     #[tokio::test]
