@@ -11,7 +11,8 @@ use crate::panics;
 use crate::security::{Token, TokenCallback};
 
 /// The pause after a failed request for a token.
-const TOKEN_RETRY: Duration = Duration::from_secs(10);
+const TOKEN_RETRY: Duration = Duration::from_millis(TOKEN_RETRY_MS as u64);
+const TOKEN_RETRY_MS: i64 = 10_000;
 
 /// The token of a client, and the source of its successors.
 pub(super) struct SharedToken {
@@ -52,7 +53,7 @@ impl StoredToken {
     /// now.
     fn renewal_in(&self, now_ms: i64) -> Option<Duration> {
         let four_fifths = self.token.expires_at_ms.saturating_sub(self.since_ms) / 5 * 4;
-        let left_ms = (self.since_ms + four_fifths).max(self.retry_at_ms) - now_ms;
+        let left_ms = (self.since_ms + four_fifths - now_ms).max(pause_ms(self.retry_at_ms, now_ms));
         u64::try_from(left_ms)
             .ok()
             .filter(|left_ms| *left_ms > 0 && self.is_valid(now_ms))
@@ -97,8 +98,8 @@ impl SharedToken {
             return Ok(token);
         }
         let now_ms = self.clock.now_ms();
-        let recent =
-            self.failed().as_ref().filter(|failed| now_ms < failed.retry_at_ms).map(|it| it.reason.clone());
+        let is_recent = |failed: &&FailedRequest| pause_ms(failed.retry_at_ms, now_ms) > 0;
+        let recent = self.failed().as_ref().filter(is_recent).map(|failed| failed.reason.clone());
         if let (Some(reason), None) = (recent, self.valid()) {
             return Err(reason);
         }
@@ -130,7 +131,7 @@ impl SharedToken {
     /// The last token stays in use after a failed request, until it expires.
     fn keep(&self, reason: String) -> Result<Token, String> {
         let now_ms = self.clock.now_ms();
-        let retry_at_ms = now_ms.saturating_add(TOKEN_RETRY.as_millis() as i64);
+        let retry_at_ms = now_ms.saturating_add(TOKEN_RETRY_MS);
         let mut stored = self.stored();
         let Some(stored) = stored.as_mut().filter(|stored| stored.is_valid(now_ms)) else {
             *self.failed() = Some(FailedRequest { reason: reason.clone(), retry_at_ms });
@@ -191,6 +192,12 @@ impl SharedToken {
             self.replaced.notify_one();
         }
     }
+}
+
+/// The rest of the pause after a failed request. A longer one than the whole pause is over: the wall clock was set back.
+fn pause_ms(retry_at_ms: i64, now_ms: i64) -> i64 {
+    let left_ms = retry_at_ms.saturating_sub(now_ms);
+    if (0..=TOKEN_RETRY_MS).contains(&left_ms) { left_ms } else { 0 }
 }
 
 /// The token of the application's provider. A panic of the provider is a failed request: the client continues.
@@ -297,6 +304,28 @@ mod tests {
             token = value(&shared) => panic!("{token:?} without an answer"),
             token = value(&shared) => assert_eq!(token, Ok("0".into())),
         }
+    }
+
+    /// No connection had a token until the clock had caught up.
+    #[tokio::test]
+    async fn a_clock_that_is_set_back_ends_the_pause_after_a_failed_request() {
+        let source = Arc::<Source>::default();
+        let shared = shared(&source);
+        let hour_ms = 3_600_000;
+        source.now_ms.store(hour_ms, Ordering::Relaxed);
+        source.is_down.store(true, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Err("down".into()));
+        source.is_down.store(false, Ordering::Relaxed);
+        source.now_ms.store(0, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Ok("1".into()));
+
+        // A token is renewed at its time although the clock was set back after a failed renewal.
+        source.is_down.store(true, Ordering::Relaxed);
+        source.now_ms.store(99_000, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Ok("1".into()), "the last token is valid");
+        source.is_down.store(false, Ordering::Relaxed);
+        source.now_ms.store(85_000, Ordering::Relaxed);
+        assert_eq!(value(&shared).await, Ok("3".into()));
     }
 
     /// The panic ended the task that renews tokens, and with it the client.
