@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault, FaultRule};
 use ottla_client::{
-    Config, Consumer, ConsumerControl, Event, Polled, PolledRecord, Producer, Rebalance, Record, StartAt,
-    TopicPartition,
+    Config, Consumer, ConsumerControl, Event, GroupHabits, Polled, PolledRecord, Producer, Rebalance, Record,
+    StartAt, TopicPartition,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -148,6 +148,45 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
     });
     let committed = control.committed(&given).wait(PATIENCE).expect("answered");
     assert_eq!(committed.values().copied().collect::<Vec<_>>(), [10, 10], "what was done is committed first");
+}
+
+/// The coordinator accepts no commits until the fault with the returned id is removed.
+fn refuse_commits(broker: &BrokerThread) -> u64 {
+    let loading = Fault::Fail(ErrorCode::CoordinatorLoadInProgress);
+    let rule = FaultRule::new(ApiKey::OffsetCommit, loading).times(u32::MAX);
+    broker.cluster().add_fault(rule).expect("a sound rule")
+}
+
+/// Both partitions of `orders`, assigned by the application of a consumer.
+fn both_assigned(control: &ConsumerControl) -> [TopicPartition; 2] {
+    let both = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    control.assign(&both.clone().map(|at| (at, StartAt::Beginning))).wait(PATIENCE).expect("assigned");
+    both
+}
+
+/// The member entered the next generation, in which the coordinator refused the repeated commit.
+#[test]
+fn with_librdkafkas_habits_a_rebalance_waits_for_the_commits_of_the_application() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Application);
+    config.set("enable.auto.commit", "false").expect("a known property");
+    config.group_habits = GroupHabits::Librdkafka;
+    let (mut first, control) = joined(config);
+    let both = both_assigned(&control);
+    let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut first, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
+
+    let joins = broker.cluster().requests(ApiKey::JoinGroup);
+    let loading = refuse_commits(&broker);
+    let committing = control.commit_named_offsets(&[(both[0].clone(), 3.into())]);
+    control.assign(&[]).wait(PATIENCE).expect("given up");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(broker.cluster().requests(ApiKey::JoinGroup), joins, "the commit comes first");
+    broker.cluster().remove_fault(loading);
+    let refused = committing.wait(PATIENCE).expect("committed in its generation");
+    assert!(refused.is_empty(), "{refused:?}");
+    poll_until(&mut first, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
 }
 
 /// The numbers of partitions that two applications, which assign themselves, are given, until the first has had `events`

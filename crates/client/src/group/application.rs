@@ -288,9 +288,9 @@ impl Application {
 
     async fn commit(&self, partitions: &[TopicPartition]) -> Result<(), Error> {
         // The coordinator refuses them after the next generation has begun.
-        self.shared.given_up_commits.wait_for_end().await;
+        self.shared.awaited_commits.wait_for_end().await;
         let mut offsets = self.shared.uncommitted();
         offsets.retain(|at, _| partitions.contains(at));
-        commit_unasked(&self.shared, &offsets, CommitClaim::Assigned).await
+        commit_unasked(&self.shared, &offsets, CommitClaim::assigned(&self.shared, &offsets)).await
     }
 }

@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 use super::application::AppSignal;
 use super::commands::{AssignmentChange, CommitScope, CommittedEach, ConsumerCommand, RefusedOffsets};
 use super::commit::fetch_committed_each;
-use super::member_commit::{CommitClaim, GivenUpCommit};
+use super::member_commit::{AwaitedCommit, CommitClaim};
 use super::membership::{LeavingFor, Membership};
 use super::subscription::Subscription;
 use super::{
-    Shared, commit, commit_to_files, commit_unasked, leave, none_refused, publish_commit, split_by_files,
-    standalone_partitions,
+    Shared, commit_claimed, commit_to_files, commit_unasked, leave, none_refused, publish_commit,
+    split_by_files, standalone_partitions,
 };
 use crate::config::{GroupHabits, Rebalance};
 use crate::error::Error;
@@ -132,8 +132,8 @@ pub(super) async fn committed_to_start(
     shared: &Shared,
     partitions: Vec<TopicPartition>,
 ) -> Result<CommittedEach, Error> {
-    // A partition that the application has just given up starts behind what it has processed.
-    shared.given_up_commits.wait_for_end().await;
+    // A partition that the application has just committed, or given up, starts behind what it has processed.
+    shared.awaited_commits.wait_for_end().await;
     let (in_files, others): (Vec<_>, Vec<_>) =
         partitions.into_iter().partition(|at| shared.files_of(at).is_some());
     // If the coordinator fails, this is called again: files are read behind it, so that none is reported twice.
@@ -159,16 +159,25 @@ async fn committed_each(shared: &Shared, partitions: Vec<TopicPartition>) -> Res
     Ok(committed)
 }
 
-/// Commits the processed offsets that are not committed yet. They are read at once: the next command may give their partitions up
-/// before the task runs.
+/// Begins a commit that the application has requested. In librdkafka, a rebalance waits for it: in the next generation, the
+/// coordinator would refuse an attempt that follows a failed one.
+fn begin_commit(shared: &Rc<Shared>) -> Option<AwaitedCommit> {
+    let waits = shared.cluster.config.group_habits == GroupHabits::Librdkafka;
+    waits.then(|| AwaitedCommit::begin(shared))
+}
+
+/// Commits the processed offsets that are not committed yet. They and their owners are read at once: the next command may give their
+/// partitions up before the task runs.
 fn commit_processed(
     shared: &Rc<Shared>,
     commits: &mut JoinSet<()>,
     done: oneshot::Sender<Result<(), Error>>,
 ) {
-    let (shared, offsets) = (shared.clone(), shared.uncommitted());
+    let (counted, offsets) = (begin_commit(shared), shared.uncommitted());
+    let (shared, claim) = (shared.clone(), CommitClaim::assigned(shared, &offsets));
     reply_later(commits, done, async move {
-        let refused = commit(&shared, &offsets).await?;
+        let refused = commit_claimed(&shared, &offsets, claim).await?;
+        drop(counted);
         none_refused(&shared, &refused)
     });
 }
@@ -187,9 +196,11 @@ fn commit_given<T: 'static>(
         let _ = done.send(Err(error));
         return;
     }
-    let shared = shared.clone();
+    let counted = begin_commit(shared);
+    let (shared, claim) = (shared.clone(), CommitClaim::assigned(shared, &offsets));
     reply_later(commits, done, async move {
-        let refused = commit(&shared, &offsets).await?;
+        let refused = commit_claimed(&shared, &offsets, claim).await?;
+        drop(counted);
         reply(&shared, &refused)
     });
 }
@@ -262,7 +273,7 @@ fn finish_change(
             let _ = signals.send(AppSignal::Answered);
         }
     };
-    let is_pending = shared.given_up_commits.is_any_pending();
+    let is_pending = shared.awaited_commits.is_any_pending();
     let later = match config.group_habits {
         GroupHabits::Java if is_pending => Some((result, done)),
         GroupHabits::Java | GroupHabits::Librdkafka => {
@@ -275,7 +286,7 @@ fn finish_change(
     }
     let shared = shared.clone();
     commits.spawn_local(async move {
-        shared.given_up_commits.wait_for_end().await;
+        shared.awaited_commits.wait_for_end().await;
         answer();
         if let Some((result, done)) = later {
             let _ = done.send(result);
@@ -419,7 +430,7 @@ async fn assign(
     let (committed, mut fixed): (Vec<_>, Vec<_>) =
         partitions.added.into_iter().partition(|(_, start)| *start == StartAt::Committed);
     if !committed.is_empty() {
-        shared.given_up_commits.wait_for_end().await;
+        shared.awaited_commits.wait_for_end().await;
         fixed.extend(shared.start_at_committed(committed.into_iter().map(|(at, _)| at).collect()).await?);
     }
     shared.remove_partitions(&partitions.gone);
@@ -466,8 +477,8 @@ fn commit_before_change(shared: &Rc<Shared>, commits: &mut JoinSet<()>, gone: &[
     if others.is_empty() || shared.coordinator.is_none() {
         return;
     }
-    let claim = CommitClaim::GivenUp { releases: shared.releases.get() };
-    let (counted, shared) = (GivenUpCommit::begin(shared), shared.clone());
+    let claim = CommitClaim::given_up(shared);
+    let (counted, shared) = (AwaitedCommit::begin(shared), shared.clone());
     commits.spawn_local(async move {
         if let Err(error) = commit_unasked(&shared, &others, claim).await {
             tracing::debug!(%error, "commit before giving partitions up");

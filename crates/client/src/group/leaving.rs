@@ -22,7 +22,7 @@ pub(super) async fn run(
         tracing::debug!("leaving the group: the application has not given its partitions up");
     }
     // The coordinator refuses the commits of a member that has left.
-    let _ = tokio::time::timeout(timeout, shared.given_up_commits.wait_for_end()).await;
+    let _ = tokio::time::timeout(timeout, shared.awaited_commits.wait_for_end()).await;
     drop(heartbeats);
     membership::send_leave(&shared, leaving_for, timeout).await;
     if application.has_subscribed() {

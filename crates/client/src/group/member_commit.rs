@@ -1,7 +1,7 @@
 //! The commits of a consumer: one after the other, under the generation of the call or a later one in which the consumer
 //! still owns the partitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,50 +19,62 @@ use crate::types::{OffsetAndMetadata, TopicPartition};
 
 type Offsets = BTreeMap<TopicPartition, OffsetAndMetadata>;
 
-/// The right of a commit to its partitions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CommitClaim {
-    /// The partitions are those that the consumer has when the commit begins.
-    Assigned,
-    /// The application has given the partitions up, and the commit was begun before. The group had taken partitions from the
-    /// consumer this many times by then.
-    GivenUp { releases: u64 },
+/// The commits that a rebalance and a lookup of committed offsets wait for: those whose partitions the application has given up,
+/// and with librdkafka's habits also those that the application has requested.
+#[derive(Debug)]
+pub(super) struct AwaitedCommits(watch::Sender<NumberedCommits>);
+
+#[derive(Debug, Default)]
+struct NumberedCommits {
+    /// The number of the next commit.
+    next: u64,
+    pending: BTreeSet<u64>,
 }
 
-/// The number of the commits whose partitions the application has given up, until they end.
-#[derive(Debug)]
-pub(super) struct GivenUpCommits(watch::Sender<usize>);
-
-impl GivenUpCommits {
+impl AwaitedCommits {
     pub(super) fn new() -> Self {
-        Self(watch::Sender::new(0))
+        Self(watch::Sender::new(NumberedCommits::default()))
     }
 
     /// Returns `true` if a commit has not ended.
     pub(super) fn is_any_pending(&self) -> bool {
-        *self.0.borrow() > 0
+        !self.0.borrow().pending.is_empty()
     }
 
-    /// Waits until none is pending. Each one ends within `socket.timeout.ms`.
+    /// Waits until the commits that were begun before the call have ended, each one within `socket.timeout.ms`. An application may
+    /// begin the next commit before the last one ends, for ever.
     pub(super) async fn wait_for_end(&self) {
+        let next = self.0.borrow().next;
+        let have_ended =
+            |commits: &NumberedCommits| commits.pending.first().is_none_or(|first| *first >= next);
         // The sender is part of `self`, so that this cannot fail.
-        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+        let _ = self.0.subscribe().wait_for(have_ended).await;
     }
 }
 
-/// One of [`GivenUpCommits`]: it is counted until it is dropped.
-pub(super) struct GivenUpCommit(Rc<Shared>);
+/// One of [`AwaitedCommits`]: it is pending until it is dropped.
+pub(super) struct AwaitedCommit {
+    shared: Rc<Shared>,
+    number: u64,
+}
 
-impl GivenUpCommit {
+impl AwaitedCommit {
     pub(super) fn begin(shared: &Rc<Shared>) -> Self {
-        shared.given_up_commits.0.send_modify(|count| *count += 1);
-        Self(shared.clone())
+        let mut number = 0;
+        shared.awaited_commits.0.send_modify(|commits| {
+            number = commits.next;
+            commits.next += 1;
+            commits.pending.insert(number);
+        });
+        Self { shared: shared.clone(), number }
     }
 }
 
-impl Drop for GivenUpCommit {
+impl Drop for AwaitedCommit {
     fn drop(&mut self) {
-        self.0.given_up_commits.0.send_modify(|count| *count -= 1);
+        self.shared.awaited_commits.0.send_modify(|commits| {
+            commits.pending.remove(&self.number);
+        });
     }
 }
 
@@ -78,7 +90,6 @@ pub(super) async fn commit_as_member(
     // The identity of this moment: a commit that waits must not commit under a later generation, in which other members
     // own its partitions.
     let mut member = coordinator.member()?;
-    let ownership = Ownership::of(shared, offsets, claim);
     let committing = async {
         // A commit that was refused is sent again. A later one waits: otherwise the earlier offset would replace its own.
         let _turn = shared.commit_order.lock().await;
@@ -87,7 +98,7 @@ pub(super) async fn commit_as_member(
             let error = match commit_offsets(coordinator, offsets, member.clone()).await {
                 Ok(refused) => {
                     // The next assignment of a partition does not continue from this commit.
-                    if claim == CommitClaim::Assigned {
+                    if !claim.is_given_up {
                         shared.committed(offsets, &refused);
                     }
                     return Ok(refused);
@@ -98,7 +109,7 @@ pub(super) async fn commit_as_member(
             if next == Next::Later {
                 tokio::time::sleep(shared.cluster.config.retry_backoff).await;
             }
-            if next == Next::Refused || !ownership.holds(shared) {
+            if next == Next::Refused || !claim.holds(shared) {
                 shared.commit_refusals.note(member.as_ref(), &error);
                 return Err(error);
             }
@@ -147,26 +158,33 @@ fn next_member(
     }
 }
 
-/// The assignments in which a consumer owns partitions.
+/// The right of a commit to its partitions: the assignments in which the consumer owned them when the commit was requested.
 ///
 /// The coordinator does not check who owns a partition. A partition that was given up in between must not be committed
 /// under a later generation, even if it came back: another member may have committed a later offset.
-struct Ownership<'a> {
-    /// None for partitions that the application has given up: they are this member's until the group takes some.
-    partitions: Vec<(&'a TopicPartition, Option<Arc<PartitionProgress>>)>,
+#[derive(Debug)]
+pub(super) struct CommitClaim {
+    /// None for partitions that the application gives up: they are this member's until the group takes some.
+    partitions: Vec<(TopicPartition, Option<Arc<PartitionProgress>>)>,
     /// The number of times that the group had taken partitions from the member.
     releases: u64,
+    is_given_up: bool,
 }
 
-impl<'a> Ownership<'a> {
-    fn of(shared: &Shared, offsets: &'a Offsets, claim: CommitClaim) -> Self {
-        match claim {
-            CommitClaim::Assigned => Self {
-                partitions: offsets.keys().map(|at| (at, shared.owned_progress(at))).collect(),
-                releases: shared.releases.get(),
-            },
-            CommitClaim::GivenUp { releases } => Self { partitions: Vec::new(), releases },
+impl CommitClaim {
+    /// The claim of a commit of partitions that the consumer has now.
+    pub(super) fn assigned(shared: &Shared, offsets: &Offsets) -> Self {
+        let partitions = offsets.keys().filter(|at| shared.files_of(at).is_none());
+        Self {
+            partitions: partitions.map(|at| (at.clone(), shared.owned_progress(at))).collect(),
+            releases: shared.releases.get(),
+            is_given_up: false,
         }
+    }
+
+    /// The claim of a commit of partitions that the application gives up now.
+    pub(super) fn given_up(shared: &Shared) -> Self {
+        Self { partitions: Vec::new(), releases: shared.releases.get(), is_given_up: true }
     }
 
     /// Returns `true` if the consumer has owned the partitions all the time since then. The application may have given them up: if the

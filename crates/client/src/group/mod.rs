@@ -35,7 +35,7 @@ use self::commit::fetch_committed;
 use self::control::on_control;
 use self::coordinator::Coordinator;
 use self::heartbeat::CommitRefusals;
-use self::member_commit::{CommitClaim, GivenUpCommits, commit_as_member};
+use self::member_commit::{AwaitedCommits, CommitClaim, commit_as_member};
 use self::membership::{LeavingFor, Membership};
 use self::membership_status::{MembershipStatus, MembershipStep};
 use self::poll_activity::PollActivity;
@@ -85,7 +85,7 @@ pub(crate) struct Shared {
     commit_refusals: CommitRefusals,
     /// Commits are sent one after the other, in the order of their calls.
     commit_order: tokio::sync::Mutex<()>,
-    given_up_commits: GivenUpCommits,
+    awaited_commits: AwaitedCommits,
 }
 
 /// The commits of a partition that was started alone, by the settings of its topic.
@@ -411,7 +411,7 @@ pub(crate) async fn run(
         unavailable: UnavailableTopics::default(),
         commit_refusals: CommitRefusals::default(),
         commit_order: tokio::sync::Mutex::default(),
-        given_up_commits: GivenUpCommits::new(),
+        awaited_commits: AwaitedCommits::new(),
     });
     let (mut tasks, mut commits) = (JoinSet::new(), JoinSet::new());
     let observer = &cluster.observer;
@@ -493,7 +493,8 @@ async fn find_coordinator_early(shared: Rc<Shared>) {
 /// Commits the processed offsets of all partitions with automatic commits. Standalone partitions may have their own
 /// interval; with `all`, they are committed as well.
 async fn commit_automatically(shared: &Shared, all: bool) -> Result<(), Error> {
-    commit_unasked(shared, &automatic(shared, all), CommitClaim::Assigned).await
+    let offsets = automatic(shared, all);
+    commit_unasked(shared, &offsets, CommitClaim::assigned(shared, &offsets)).await
 }
 
 fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
@@ -509,7 +510,7 @@ fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMe
 }
 
 async fn commit(shared: &Shared, offsets: &Offsets) -> Result<RefusedOffsets, Error> {
-    commit_claimed(shared, offsets, CommitClaim::Assigned).await
+    commit_claimed(shared, offsets, CommitClaim::assigned(shared, offsets)).await
 }
 
 async fn commit_claimed(
