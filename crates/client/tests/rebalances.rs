@@ -189,6 +189,33 @@ fn with_librdkafkas_habits_a_rebalance_waits_for_the_commits_of_the_application(
     poll_until(&mut first, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
 }
 
+/// The end of an earlier commit acknowledged the revocation: the partition was another member's before its application knew.
+#[test]
+fn a_commit_that_ends_during_a_revocation_does_not_acknowledge_it() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Application);
+    config.set("auto.commit.interval.ms", "3600000").expect("a known property");
+    let (mut first, control) = joined(config);
+    let [gone, kept] = both_assigned(&control);
+    control.store_offset(&gone, 3).expect("its own");
+    let loading = refuse_commits(&broker);
+    let removing = control.incremental_unassign(std::slice::from_ref(&gone));
+    let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while control.unseen_revocations().is_empty() {
+        assert!(Instant::now() < deadline, "the group asks for the partitions");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    broker.cluster().remove_fault(loading);
+    removing.wait(PATIENCE).expect("removed and committed");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(control.assignment(), [kept], "the application has not seen the revocation");
+    poll_until(&mut first, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
+    control.assign(&[]).wait(PATIENCE).expect("given up");
+    poll_until(&mut first, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+}
+
 /// The numbers of partitions that two applications, which assign themselves, are given, until the first has had `events`
 /// assignments. The second joins after the first has all partitions.
 fn given_to_two(properties: &[(&str, &str)], events: usize) -> [Vec<usize>; 2] {

@@ -97,7 +97,8 @@ impl Application {
                 self.forget_answers();
                 self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));
                 // The next check detects a late application.
-                let _ = self.await_answer().await;
+                let answered = self.await_answer().await;
+                self.end_commits(answered).await;
             }
             return Ok(());
         }
@@ -155,6 +156,7 @@ impl Application {
             self.shared.revoking.borrow_mut().clear();
             answered
         };
+        self.end_commits(seen).await;
         if self.config().enable_auto_commit
             && release == Release::Revoked
             && let Err(error) = self.commit(&partitions).await
@@ -283,6 +285,14 @@ impl Application {
                 self.subscription = subscription;
                 self.resubscribed = true;
             }
+        }
+    }
+
+    /// Waits for the commits of an application that has given partitions up in time. The coordinator refuses them after the next
+    /// generation has begun.
+    async fn end_commits(&self, seen: Result<(), Late>) {
+        if seen.is_ok() {
+            self.shared.awaited_commits.wait_for_end().await;
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) async fn on_control(
     match command {
         ConsumerCommand::Assign(change, partitions, done) => {
             let result = on_assign(shared, membership, tasks, commits, change, partitions).await;
-            finish_change(shared, membership.as_ref(), commits, result, done);
+            finish_change(shared, membership, commits, result, done);
         }
         ConsumerCommand::Subscribe(subscription, done) => {
             log(&|| format!("subscribe: {subscription:?}"));
@@ -255,42 +255,30 @@ async fn on_assign(
     }
 }
 
-/// Reports a change of the assignment to the caller, and to the membership if it waits for it. The member may enter its next
-/// generation then, in which the coordinator refuses the commit of the partitions that were given up: the membership waits for it.
-/// With librdkafka's habits the caller does not.
+/// Reports a change of the assignment to the caller, and to the membership if it waits for it. The membership waits for the commit of
+/// partitions that were given up, and so does the caller, unless it has librdkafka's habits.
 fn finish_change(
     shared: &Rc<Shared>,
-    membership: Option<&Membership>,
+    membership: &mut Option<Membership>,
     commits: &mut JoinSet<()>,
     result: Result<(), Error>,
     done: oneshot::Sender<Result<(), Error>>,
 ) {
     let config = &shared.cluster.config;
-    let applies = config.rebalance == Rebalance::Application;
-    let signals = membership.filter(|_| applies).map(Membership::signals);
-    let answer = move || {
-        if let Some(signals) = signals {
-            let _ = signals.send(AppSignal::Answered);
-        }
-    };
-    let is_pending = shared.awaited_commits.is_any_pending();
-    let later = match config.group_habits {
-        GroupHabits::Java if is_pending => Some((result, done)),
-        GroupHabits::Java | GroupHabits::Librdkafka => {
-            let _ = done.send(result);
-            None
-        }
-    };
-    if !is_pending {
-        return answer();
+    if config.rebalance == Rebalance::Application
+        && let Some(membership) = membership
+    {
+        // At once: a later answer could acknowledge an event that the application has not seen.
+        membership.signal(AppSignal::Answered);
+    }
+    if config.group_habits == GroupHabits::Librdkafka || !shared.awaited_commits.is_any_pending() {
+        let _ = done.send(result);
+        return;
     }
     let shared = shared.clone();
     commits.spawn_local(async move {
         shared.awaited_commits.wait_for_end().await;
-        answer();
-        if let Some((result, done)) = later {
-            let _ = done.send(result);
-        }
+        let _ = done.send(result);
     });
 }
 

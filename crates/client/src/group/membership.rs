@@ -43,11 +43,6 @@ impl Membership {
         let _ = self.signals.send(signal);
     }
 
-    /// Returns the channel for a signal of the application that is sent later.
-    pub(crate) fn signals(&self) -> mpsc::UnboundedSender<AppSignal> {
-        self.signals.clone()
-    }
-
     /// Returns `true` while it runs. A static member that was fenced by another one stops.
     pub(crate) fn is_alive(&mut self) -> bool {
         while self.tasks.try_join_next().is_some() {}
