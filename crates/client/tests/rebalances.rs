@@ -594,6 +594,29 @@ fn an_application_that_assigns_itself_is_waited_for_when_it_unsubscribes() {
     });
 }
 
+/// A commit is repeated only while its partitions are the member's, and the member had disowned them before it left.
+#[test]
+fn a_refused_commit_of_partitions_that_are_given_up_is_repeated_before_the_member_leaves() {
+    let broker = broker();
+    let mut config = Config::new(broker.bootstrap_servers());
+    let later = ("auto.commit.interval.ms", "3600000");
+    config
+        .set_all([("group.id", "billing"), ("group.protocol", "consumer"), later])
+        .expect("known properties");
+    config.rebalance = Rebalance::Application;
+    let (mut consumer, control) = joined(config);
+    let at = TopicPartition::new("orders", 0);
+    control.assign(&[(at.clone(), StartAt::End)]).wait(PATIENCE).expect("assigned");
+    control.store_offset(&at, 3).expect("its own");
+    control.unsubscribe(PATIENCE).wait(PATIENCE).expect("begun");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
+    broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, Fault::Fail(ErrorCode::StaleMemberEpoch));
+    control.assign(&[]).wait(PATIENCE).expect("given up");
+    let other = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    let committed = other.control().committed(std::slice::from_ref(&at)).wait(PATIENCE);
+    assert_eq!(committed.expect("read"), [(at, 3)].into());
+}
+
 #[test]
 fn a_late_offset_of_an_earlier_assignment_does_not_move_the_next_one() {
     let broker = broker();

@@ -174,8 +174,8 @@ impl Application {
     }
 
     /// Gives up all partitions of the group for an application that applies assignments itself: waits until it has
-    /// removed them. A revocation that it has not answered yet is not repeated.
-    pub(super) async fn give_up_everything(&mut self) -> Result<(), Late> {
+    /// removed them, and for their commits within `timeout`. A revocation that it has not answered yet is not repeated.
+    pub(super) async fn give_up_everything(&mut self, timeout: Duration) -> Result<(), Late> {
         let owned = self.shared.owned();
         let asked = self.shared.revoking.take();
         self.shared.step(MembershipStep::GivingUp);
@@ -188,6 +188,9 @@ impl Application {
         while seen.is_ok() && self.shared.assigned().iter().any(|at| owned.contains(at)) {
             seen = self.await_answer().await;
         }
+        // The coordinator refuses the commits of a member that has left, and a refused commit is repeated only while the partitions
+        // are the member's.
+        let _ = tokio::time::timeout(timeout, self.shared.awaited_commits.wait_for_end()).await;
         self.shared.remove_partitions(&owned);
         self.shared.disown(&owned);
         seen

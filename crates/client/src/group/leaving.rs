@@ -18,11 +18,9 @@ pub(super) async fn run(
     timeout: Duration,
 ) {
     let heartbeats = membership::keep_alive(&shared);
-    if application.give_up_everything().await.is_err() {
+    if application.give_up_everything(timeout).await.is_err() {
         tracing::debug!("leaving the group: the application has not given its partitions up");
     }
-    // The coordinator refuses the commits of a member that has left.
-    let _ = tokio::time::timeout(timeout, shared.awaited_commits.wait_for_end()).await;
     drop(heartbeats);
     membership::send_leave(&shared, leaving_for, timeout).await;
     if application.has_subscribed() {
