@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ottla_broker::Broker;
-use ottla_client::{Client, Config, Error, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, Error, Event, Polled, Producer, Record, StartAt, TopicPartition};
 
 use crate::recorder::{PATIENCE, Recorder, wait_until};
 
@@ -44,6 +44,18 @@ fn a_damaged_batch_is_handed_out_as_it_is_and_passed_by_who_asks_for_that() {
 /// The producer's id stayed in the filter, because the marker that ends its aborted transaction was not read.
 #[test]
 fn a_committed_transaction_behind_the_corrupt_marker_of_an_aborted_one_is_returned() {
+    assert_eq!(read_past_a_corrupt_marker("false", 2), [(1, Some(2)), (2, None)]);
+}
+
+/// The end came before the records that were fetched again.
+#[test]
+fn the_end_of_a_partition_comes_behind_the_records_that_are_fetched_again() {
+    assert_eq!(read_past_a_corrupt_marker("true", 3), [(1, Some(2)), (2, None), (4, None)]);
+}
+
+/// Reads an aborted transaction, whose marker is corrupt, and a committed one. Returns the offsets of the first items: of records, of the
+/// end of the partition, and the range of a corrupt batch.
+fn read_past_a_corrupt_marker(reports_end: &str, items: usize) -> Vec<(i64, Option<i64>)> {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("transactional.id", "payments").expect("a known property");
@@ -58,7 +70,9 @@ fn a_committed_transaction_behind_the_corrupt_marker_of_an_aborted_one_is_return
 
     let mut config = Config::new(broker.bootstrap_servers());
     config.corrupt_returned = true;
-    config.set("isolation.level", "read_committed").expect("a known property");
+    config
+        .set_all([("isolation.level", "read_committed"), ("enable.partition.eof", reports_end)])
+        .expect("known properties");
     // The key of the marker that aborts, between its length and the length of its value.
     let recorder = Recorder { damaged: Some(b"\x08\0\0\0\0\x0c"), ..Recorder::default() };
     let client = Client::with_connector(config, Arc::new(recorder)).expect("a client");
@@ -66,7 +80,7 @@ fn a_committed_transaction_behind_the_corrupt_marker_of_an_aborted_one_is_return
     let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(consumer.assign(&start)).expect("assigned");
-    while seen.len() < 2 {
+    while seen.len() < items {
         match consumer.poll_blocking(PATIENCE).expect("no error") {
             Some(Polled::Records(batch)) => {
                 seen.extend(batch.iter().map(|record| (record.expect("sound").offset, None)));
@@ -74,10 +88,11 @@ fn a_committed_transaction_behind_the_corrupt_marker_of_an_aborted_one_is_return
             Some(Polled::Corrupt(corrupt)) => {
                 seen.push((corrupt.first_offset(), Some(corrupt.next_offset())));
             }
+            Some(Polled::Event(Event::EndOfPartition { offset, .. })) => seen.push((offset, None)),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(seen, [(1, Some(2)), (2, None)]);
+    seen
 }
 
 #[test]

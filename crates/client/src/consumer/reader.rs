@@ -232,9 +232,10 @@ impl Reader {
         }
         let Some(opened) = self.opened.take_if(|opened| !opened.chunk.records.is_empty()) else { return };
         let progress = opened.progress().clone();
-        if let Some(generation) = progress.refetch_from(opened.chunk.generation, next)
-            && let Some(sender) = self.sender.upgrade()
-        {
+        let Some(generation) = progress.refetch_from(opened.chunk.generation, next) else { return };
+        // At once: the end of the partition, or an error, may wait behind the records that are fetched again.
+        self.queue.inbox().purge_of(&progress);
+        if let Some(sender) = self.sender.upgrade() {
             let _ = sender.send(ConsumerCommand::Refetch(progress, generation, next));
         }
     }

@@ -199,7 +199,19 @@ impl Inbox {
 
     /// Removes the items of one partition.
     pub(crate) fn purge(&self, slot: Slot) {
+        self.purge_locked(self.lock(), slot);
+    }
+
+    /// The same for an assigned partition, in the polling thread. Does nothing if this assignment has ended.
+    pub(crate) fn purge_of(&self, progress: &Arc<PartitionProgress>) {
         let mut state = self.lock();
+        let Some(slot) = state.index.get(&progress.at).copied() else { return };
+        if state.partition(slot).is_some_and(|partition| Arc::ptr_eq(&partition.progress, progress)) {
+            self.purge_locked(state, slot);
+        }
+    }
+
+    fn purge_locked(&self, mut state: MutexGuard<'_, State>, slot: Slot) {
         let Some(partition) = state.partition(slot) else { return };
         let purged = std::mem::take(&mut partition.items);
         partition.records = 0;

@@ -153,6 +153,22 @@ fn a_split_queue_has_its_partition_for_itself_until_it_ends() {
     assert_eq!(drain(&inbox), [(0, 2)]);
 }
 
+/// The polling thread purges, and the engine may end the assignment at the same time.
+#[test]
+fn a_purge_of_an_assignment_removes_nothing_of_the_next_one() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let (slot, first) = partitions(&inbox, 1).remove(0);
+    inbox.push_to(slot, chunk(&first, 0, 10));
+    inbox.push_to(slot, Item::Event(Event::EndOfPartition { at: first.at.clone(), offset: 1 }));
+    inbox.purge_of(&first);
+    assert_eq!((drain(&inbox), inbox.bytes()), (Vec::new(), 0));
+    inbox.close(slot);
+    let (slot, second) = partitions(&inbox, 1).remove(0);
+    inbox.push_to(slot, chunk(&second, 5, 10));
+    inbox.purge_of(&first);
+    assert_eq!(drain(&inbox), [(0, 5)]);
+}
+
 #[test]
 fn a_kept_queue_has_its_partition_in_each_assignment() {
     let inbox = Inbox::new(1 << 20, LIMIT);
