@@ -404,6 +404,25 @@ mod tests {
         panic!("a defect");
     }
 
+    /// The panic of a task that its owner joins was dropped.
+    #[test]
+    fn a_panic_of_a_joined_task_ends_the_client_with_errors() {
+        let client = Client::new(Config::new("127.0.0.1:1")).expect("a client");
+        let mut consumer = client.consumer();
+        client.start(|cluster| async move {
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn_local(std::future::pending());
+            tasks.abort_all();
+            tasks.spawn_local(async {});
+            tasks.spawn_local(defect());
+            while let Some(ended) = tasks.join_next().await {
+                cluster.observer.joined("test", ended);
+            }
+        });
+        let error = consumer.poll_blocking(PATIENCE).expect_err("the client has ended");
+        assert!(matches!(error, Error::Closed), "{error}");
+    }
+
     /// The panic was dropped, and records and polls waited for ever.
     #[test]
     fn a_panic_of_a_task_ends_the_client_with_errors() {

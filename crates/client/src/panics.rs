@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use tokio::sync::Notify;
+use tokio::task::JoinError;
 
 /// The end of an engine by a panic of one of its tasks.
 #[derive(Debug, Default)]
@@ -43,6 +44,12 @@ pub(crate) async fn caught<F: Future>(work: F) -> Result<F::Output, String> {
         Err(panic) => Poll::Ready(Err(message_of(&*panic).to_owned())),
     })
     .await
+}
+
+/// The message of the panic that ended a task, if one has.
+pub(crate) fn message_of_task(ended: Result<(), JoinError>) -> Option<String> {
+    let panic = ended.err()?.try_into_panic().ok()?;
+    Some(message_of(&*panic).to_owned())
 }
 
 /// Calls a function of the application. A panic ends only the call, which returns `None`; the panic hook has reported it.

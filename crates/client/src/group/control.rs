@@ -581,7 +581,8 @@ pub(super) fn start_each(shared: &Rc<Shared>, partitions: &[TopicPartition], com
     // Their errors are reported there, or they are looked up again.
     let left: Vec<_> = starts.into_iter().filter_map(left_off).collect();
     if !left.is_empty() {
-        tokio::task::spawn_local(start_where_left_off(shared.clone(), left));
+        let starting = start_where_left_off(shared.clone(), left);
+        tokio::task::spawn_local(shared.cluster.observer.clone().watched("start", starting));
     }
 }
 

@@ -447,8 +447,8 @@ pub(crate) async fn run(
                 // The consumer was dropped without close: the session times out.
                 None => return,
             },
-            Some(_) = tasks.join_next() => {}
-            Some(_) = commits.join_next() => {}
+            Some(ended) = tasks.join_next() => observer.joined("consumer", ended),
+            Some(ended) = commits.join_next() => observer.joined("commit", ended),
             () = tokio::time::sleep_until(commit_at), if cluster.config.enable_auto_commit && shared.can_commit() => {
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 if is_committing.replace(true) {
@@ -589,7 +589,9 @@ async fn leave(
 ) -> Result<(), Error> {
     shared.unavailable.watch(None, &shared.cluster);
     let committing = async {
-        while commits.join_next().await.is_some() {}
+        while let Some(ended) = commits.join_next().await {
+            shared.cluster.observer.joined("commit", ended);
+        }
         commit_automatically(shared, true).await
     };
     let result = tokio::time::timeout(timeout / 2, committing).await.unwrap_or_else(|_| {

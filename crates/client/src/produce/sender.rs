@@ -119,7 +119,7 @@ impl Sender {
                 Some(done) = compressed.recv() => sender.core.on_compressed(done, &mut sender.actions),
                 () = produce.queues.wake.notified() => scope = Scope::Fresh,
                 () = changes.changed() => sender.on_metadata(),
-                Some(_) = sender.tasks.join_next() => {}
+                Some(ended) = sender.tasks.join_next() => produce.observer.joined("sender's request", ended),
                 () = timer.expired() => {}
             }
         }

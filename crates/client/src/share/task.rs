@@ -158,7 +158,7 @@ pub(crate) async fn run(
                 None => return,
             },
             Some(event) = task.requests.next() => task.on_event(event),
-            Some(_) = task.leaving.join_next() => {}
+            Some(ended) = task.leaving.join_next() => observer.joined("leaving", ended),
             () = member.changed.notified() => task.core.assign(member.assigned()),
             () = links.queue.demand.notified() => {}
             () = changes.changed() => task.report_unavailable_topics(),
@@ -370,7 +370,9 @@ impl ShareTask {
                     () = pause => {}
                 }
             }
-            while self.leaving.join_next().await.is_some() {}
+            while let Some(ended) = self.leaving.join_next().await {
+                self.view.cluster.observer.joined("leaving", ended);
+            }
             self.member.leave().await;
         };
         if tokio::time::timeout(timeout, closing).await.is_err() {

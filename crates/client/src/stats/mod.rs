@@ -28,6 +28,7 @@ use std::time::Duration;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::metadata::MetadataResponseTopic;
 use tokio::sync::Notify;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use self::brokers::Broker;
@@ -562,11 +563,22 @@ impl Observer {
     /// Runs a task of the engine. A panic ends the client: without the task, calls and records would wait for ever.
     pub(crate) async fn watched(self: Arc<Self>, task: &'static str, work: impl Future<Output = ()>) {
         if let Err(reason) = panics::caught(work).await {
-            self.failure.set();
-            let text = format!("the client ends, because a task has panicked ({task}): {reason}");
-            self.errors.push(crate::Error::IllegalState(text.clone()));
-            self.log.say(ERROR, "PANIC", text);
+            self.fail(task, &reason);
         }
+    }
+
+    /// The same for a task that was not watched: its owner passes its end.
+    pub(crate) fn joined(&self, task: &'static str, ended: Result<(), JoinError>) {
+        if let Some(reason) = panics::message_of_task(ended) {
+            self.fail(task, &reason);
+        }
+    }
+
+    fn fail(&self, task: &str, reason: &str) {
+        self.failure.set();
+        let text = format!("the client ends, because a task has panicked ({task}): {reason}");
+        self.errors.push(crate::Error::IllegalState(text.clone()));
+        self.log.say(ERROR, "PANIC", text);
     }
 
     /// Reports once that no broker is connected any more.
