@@ -91,13 +91,7 @@ pub(super) async fn on_control(
         ConsumerCommand::GroupMetadata(done) => {
             let _ = done.send(group_metadata(shared, membership.is_some()));
         }
-        ConsumerCommand::Committed(partitions, done) => {
-            let shared = shared.clone();
-            reply_later(tasks, done, async move {
-                let offset = |(at, found): (TopicPartition, OffsetAndMetadata)| (at, found.offset);
-                Ok(shared.committed_offsets(&partitions).await?.into_iter().map(offset).collect())
-            });
-        }
+        ConsumerCommand::Committed(partitions, done) => look_up_committed(shared, tasks, partitions, done),
         ConsumerCommand::CommittedOffsets(partitions, done) => {
             let shared = shared.clone();
             reply_later(tasks, done, async move { shared.committed_offsets(&partitions).await });
@@ -114,6 +108,20 @@ pub(super) async fn on_control(
         }
         ConsumerCommand::Close(_, done) => drop(done),
     }
+}
+
+/// Looks up committed offsets without their metadata.
+fn look_up_committed(
+    shared: &Rc<Shared>,
+    tasks: &mut JoinSet<()>,
+    partitions: Vec<TopicPartition>,
+    done: oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>,
+) {
+    let shared = shared.clone();
+    reply_later(tasks, done, async move {
+        let offset = |(at, found): (TopicPartition, OffsetAndMetadata)| (at, found.offset);
+        Ok(shared.committed_offsets(&partitions).await?.into_iter().map(offset).collect())
+    });
 }
 
 /// Replies to a command when `work` is done; later commands do not wait for it.

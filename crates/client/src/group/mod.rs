@@ -390,12 +390,11 @@ pub(crate) async fn run(
     polls: Arc<PollActivity>,
     mut control: mpsc::UnboundedReceiver<ConsumerCommand>,
 ) {
-    let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
     let files = OffsetFiles::of(&cluster.config).map(Rc::new);
     let shared = Rc::new(Shared {
         cluster: cluster.clone(),
-        cursors: cursors.clone(),
+        cursors: Rc::new(Cursors::default()),
         inbox,
         polls,
         coordinator,
@@ -413,18 +412,9 @@ pub(crate) async fn run(
         commit_order: tokio::sync::Mutex::default(),
         awaited_commits: AwaitedCommits::new(),
     });
-    let (mut tasks, mut commits) = (JoinSet::new(), JoinSet::new());
+    let (mut tasks, mut commits) = (start_tasks(&shared), JoinSet::new());
     let observer = &cluster.observer;
     let _notice = FailureNotice { observer: observer.clone(), inbox: shared.inbox.clone() };
-    let fetcher = Fetcher::run(cluster.clone(), cursors, shared.inbox.clone());
-    tasks.spawn_local(observer.clone().watched("fetcher", fetcher));
-    observer.consumes();
-    tasks.spawn_local(observer.clone().watched("consumer's watch", watch::run(shared.clone())));
-    let unavailable = unavailable_topics::run(shared.clone());
-    tasks.spawn_local(observer.clone().watched("unavailable topics", unavailable));
-    if cluster.config.group_habits == GroupHabits::Librdkafka {
-        tasks.spawn_local(find_coordinator_early(shared.clone()));
-    }
     let mut membership: Option<Membership> = None;
     let mut commit_at = Instant::now() + cluster.config.auto_commit_interval;
     // Only one automatic commit runs at a time, so that commits do not pile up while the coordinator does not
@@ -464,6 +454,22 @@ pub(crate) async fn run(
             }
         }
     }
+}
+
+/// Starts the tasks that a consumer has from its beginning.
+fn start_tasks(shared: &Rc<Shared>) -> JoinSet<()> {
+    let (mut tasks, cluster) = (JoinSet::new(), &shared.cluster);
+    let observer = &cluster.observer;
+    let fetcher = Fetcher::run(cluster.clone(), shared.cursors.clone(), shared.inbox.clone());
+    tasks.spawn_local(observer.clone().watched("fetcher", fetcher));
+    observer.consumes();
+    tasks.spawn_local(observer.clone().watched("consumer's watch", watch::run(shared.clone())));
+    let unavailable = unavailable_topics::run(shared.clone());
+    tasks.spawn_local(observer.clone().watched("unavailable topics", unavailable));
+    if cluster.config.group_habits == GroupHabits::Librdkafka {
+        tasks.spawn_local(find_coordinator_early(shared.clone()));
+    }
+    tasks
 }
 
 /// Gives the consumer an error if a panic ends the client: a poll would wait for records for ever.
