@@ -372,7 +372,7 @@ fn changes_of_topics_that_are_refused_do_not_use_the_quota() {
     let result = (deleted.responses[0].error_code, deleted.throttle_time_ms);
     assert_eq!(result, (ErrorCode::UnknownTopicOrPartition, 0));
     let mut grow = |count| {
-        let grown = CreatePartitionsTopic { name: "orders".into(), count, ..Default::default() };
+        let grown = CreatePartitionsTopic { name: "orders".into(), count, assignments: None };
         let request = CreatePartitionsRequest { topics: vec![grown], ..Default::default() };
         let grown = other.ask(3, &request).expect("an answer");
         (grown.results[0].error_code, grown.throttle_time_ms)

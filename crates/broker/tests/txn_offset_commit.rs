@@ -307,7 +307,7 @@ fn a_partition_that_is_created_during_a_commit_was_unknown_to_it() {
     let held = disk.hold(OFFSETS);
     connection.send(&framed(8, &request));
     disk.await_held_sync();
-    let grown = CreatePartitionsTopic { name: TOPIC.into(), count: 2, ..Default::default() };
+    let grown = CreatePartitionsTopic { name: TOPIC.into(), count: 2, assignments: None };
     let growth = CreatePartitionsRequest { topics: vec![grown], timeout_ms: 30_000, ..Default::default() };
     assert_eq!(other.ask(2, &growth).expect("an answer").results[0].error_code, ErrorCode::None);
     drop(held);
