@@ -68,7 +68,9 @@ fn clients_with_many_produce_requests_have_their_turns_one_after_the_other() {
         let most = counts.most.load(Ordering::Relaxed);
         // One that has its turn, and others that have just connected.
         assert!(most <= 4 * PIPELINED_MAX, "{most} requests in one turn");
-        clients.into_iter().for_each(|client| client.join().expect("all answers"));
+        for client in clients {
+            client.join().expect("all answers");
+        }
         broker.stop().await;
     });
 }

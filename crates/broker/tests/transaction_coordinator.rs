@@ -1,6 +1,7 @@
 //! Transactions of our client at the embedded broker: commits, aborts, fencing, timeouts, offsets, restarts.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,6 +15,10 @@ use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ORDERS: &str = "orders";
+
+fn is_segment(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|extension| extension == "log")
+}
 
 fn on(disk: &MemStorage) -> BrokerThread {
     let broker = Broker::builder().storage(Arc::new(disk.clone())).topic(ORDERS, 2);
@@ -140,7 +145,7 @@ fn a_panic_at_the_marker_of_one_partition_repeats_and_holds_up_no_other_marker()
         let panicked = panics.clone();
         disk.inject(move |op| {
             let is_marker =
-                op.kind == OpKind::Write && op.path.starts_with("orders-1/") && op.path.ends_with(".log");
+                op.kind == OpKind::Write && op.path.starts_with("orders-1/") && is_segment(op.path);
             if is_marker && panicked.load(Ordering::Relaxed) < 2 {
                 panicked.fetch_add(1, Ordering::Relaxed);
                 panic!("a defect of the storage");
@@ -184,10 +189,9 @@ fn a_panic_while_an_idle_id_is_removed_does_not_block_the_others() {
         disk.inject(move |op| {
             let is_tombstone = op.kind == OpKind::Write
                 && op.path.starts_with("__transaction_state-")
-                && op.path.ends_with(".log");
-            if is_tombstone && !panicked.swap(true, Ordering::Relaxed) {
-                panic!("a defect of the storage");
-            }
+                && is_segment(op.path);
+            let is_first = is_tombstone && !panicked.swap(true, Ordering::Relaxed);
+            assert!(!is_first, "a defect of the storage");
             None
         });
         now_ms.store(began_ms + 61_000, Ordering::Relaxed);
@@ -297,7 +301,7 @@ fn a_batch_that_waits_for_the_marker_of_the_transaction_before_is_written() {
         send(&producer, 0, "first").await;
         disk.inject(|op| {
             let is_marker =
-                op.kind == OpKind::Write && op.path.starts_with("orders-0") && op.path.ends_with(".log");
+                op.kind == OpKind::Write && op.path.starts_with("orders-0") && is_segment(op.path);
             is_marker.then_some(Fault::Io)
         });
         producer.commit_transaction(PATIENCE).await.expect("the decision is stored");
@@ -337,7 +341,7 @@ fn between_the_markers_of_many_partitions_other_tasks_have_their_turns() {
         let (turns_now, appended, most_in_a_turn) = (turns.clone(), markers.clone(), most.clone());
         let (mut turn, mut in_this_turn) = (0, 0);
         disk.inject(move |op| {
-            if op.kind == OpKind::Write && op.path.starts_with(ORDERS) && op.path.ends_with(".log") {
+            if op.kind == OpKind::Write && op.path.starts_with(ORDERS) && is_segment(op.path) {
                 let now = turns_now.load(Ordering::Relaxed);
                 in_this_turn = if now == turn { in_this_turn + 1 } else { 1 };
                 turn = now;

@@ -400,8 +400,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    async fn defect() {
-        panic!("a defect");
+    fn defect() -> impl Future<Output = ()> {
+        std::future::poll_fn(|_| panic!("a defect"))
     }
 
     /// The panic of a task that its owner joins was dropped.

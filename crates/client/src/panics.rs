@@ -36,14 +36,13 @@ impl EngineFailure {
 }
 
 /// Runs `work` to its end. Returns the message of a panic, which ends it.
-pub(crate) async fn caught<F: Future>(work: F) -> Result<F::Output, String> {
-    // Boxed: futures within futures have a limit of depth, and tasks of the engine are the outermost.
+pub(crate) fn caught<F: Future>(work: F) -> impl Future<Output = Result<F::Output, String>> {
+    // Boxed before the first poll: futures within futures have a limit of depth, and their sizes add up.
     let mut work = Box::pin(work);
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+    poll_fn(move |cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
         Err(panic) => Poll::Ready(Err(message_of(&*panic).to_owned())),
     })
-    .await
 }
 
 /// The message of the panic that ended a task, if one has.

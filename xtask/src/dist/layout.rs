@@ -259,12 +259,16 @@ fn fs_names(dir: &str, extension: &str) -> Result<Vec<String>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn links_in_the_documents_of_the_tarball_lead_to_its_files() {
         let documents = tarball_documents().unwrap();
-        for document in documents.iter().filter(|document| document.ends_with(".md")) {
+        for document in
+            documents.iter().filter(|document| Path::new(document).extension().is_some_and(|it| it == "md"))
+        {
             let text = fs::read_to_string(workspace_root().join(document)).unwrap();
             let in_docs = document.starts_with("docs/");
             let mut is_code = false;

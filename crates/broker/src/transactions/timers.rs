@@ -88,13 +88,11 @@ impl Cluster {
         undecided: UndecidedChange,
     ) -> impl Future<Output = ()> + use<> {
         let id = record.id.clone();
-        let stored = match self.internal_partition(InternalTopic::TransactionState, &id) {
-            Some(partition) => Some(self.store_undecided(&partition, record, undecided)),
-            None => {
-                self.drop_change(&id);
-                None
-            }
-        };
+        let partition = self.internal_partition(InternalTopic::TransactionState, &id);
+        if partition.is_none() {
+            self.drop_change(&id);
+        }
+        let stored = partition.map(|partition| self.store_undecided(&partition, record, undecided));
         async move {
             let Some(stored) = stored else { return };
             match stored.await {

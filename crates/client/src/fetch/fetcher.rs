@@ -182,6 +182,7 @@ impl Fetcher {
             }
             Action::ForgetLeader(at) => cluster.forget_leader(&at.topic, at.partition),
             Action::Deliver { slot, item } => inbox.push_to(slot, item),
+            Action::DeliverIn { slot, generation, item } => inbox.push_in(slot, Some(generation), item),
             Action::ReportError(error) => inbox.push(super::inbox::Item::Error(error)),
             Action::Purge(slot) => inbox.purge(slot),
             Action::FreeParked { bytes } => {

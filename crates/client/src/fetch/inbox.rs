@@ -275,11 +275,19 @@ impl Inbox {
 
     /// Adds an item at the end of a partition's buffer. A chunk of an older generation is dropped.
     pub(crate) fn push_to(&self, slot: Slot, item: Item) {
+        self.push_in(slot, None, item);
+    }
+
+    /// The same for an item that is dropped if the partition has another generation than this one.
+    pub(crate) fn push_in(&self, slot: Slot, generation: Option<u64>, item: Item) {
         let mut state = self.lock();
         let Some(partition) = state.partition(slot) else { return };
+        let now = partition.progress.generation();
+        if generation.is_some_and(|generation| generation != now) {
+            return;
+        }
         if let Item::Chunk(chunk) = &item
-            && (!Arc::ptr_eq(&chunk.progress, &partition.progress)
-                || chunk.generation != partition.progress.generation())
+            && (!Arc::ptr_eq(&chunk.progress, &partition.progress) || chunk.generation != now)
         {
             return;
         }
@@ -462,8 +470,7 @@ impl Inbox {
         id
     }
 
-    /// Forwards the items of one queue, present and future, to another; `None` ends that. Returns `false` if it would be
-    /// a cycle.
+    /// Forwards the items of one queue, present and future, to another; `None` ends that. Returns `false` if it would be a cycle.
     pub(crate) fn forward(&self, from: QueueId, to: Option<QueueId>) -> bool {
         let mut state = self.lock();
         if to.is_some_and(|to| state.leads(to, from)) {

@@ -70,9 +70,9 @@ impl Connection {
         };
         // Connectors and the sources of credentials are code of others, and the lookup of a name panics if the system has no thread
         // for it. The task that needs the connection continues.
+        let opening = panics::caught(opening);
         let opening = async {
-            let opened = panics::caught(opening).await;
-            opened.unwrap_or_else(|reason| {
+            opening.await.unwrap_or_else(|reason| {
                 let reason = format!("panic: {reason}").into();
                 Err(Error::Transport { address: address.clone(), reason })
             })

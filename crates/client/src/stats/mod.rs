@@ -561,9 +561,16 @@ impl Observer {
     }
 
     /// Runs a task of the engine. A panic ends the client: without the task, calls and records would wait for ever.
-    pub(crate) async fn watched(self: Arc<Self>, task: &'static str, work: impl Future<Output = ()>) {
-        if let Err(reason) = panics::caught(work).await {
-            self.fail(task, &reason);
+    pub(crate) fn watched<F: Future<Output = ()>>(
+        self: Arc<Self>,
+        task: &'static str,
+        work: F,
+    ) -> impl Future<Output = ()> + use<F> {
+        let caught = panics::caught(work);
+        async move {
+            if let Err(reason) = caught.await {
+                self.fail(task, &reason);
+            }
         }
     }
 

@@ -36,6 +36,8 @@ pub(in crate::fetch) enum Action {
     ForgetLeader(TopicPartition),
     /// Add records, an error or an event to a partition's inbox.
     Deliver { slot: Slot, item: Item },
+    /// The same, unless the partition has another generation by then.
+    DeliverIn { slot: Slot, generation: u64, item: Item },
     /// Add an error to the consumer's queue: it concerns no single partition.
     ReportError(Error),
     /// Remove everything that waits in a partition's inbox: the position has changed.

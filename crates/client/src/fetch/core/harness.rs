@@ -102,6 +102,9 @@ impl Harness {
         while let Some(action) = self.core.poll_action(self.now, &mut self.table, &self.facts) {
             match action {
                 Action::Deliver { slot, item } => self.facts.inbox.push_to(slot, item),
+                Action::DeliverIn { slot, generation, item } => {
+                    self.facts.inbox.push_in(slot, Some(generation), item);
+                }
                 Action::ReportError(error) => self.facts.inbox.push(Item::Error(error)),
                 Action::Purge(slot) => self.facts.inbox.purge(slot),
                 Action::FreeParked { bytes } => {

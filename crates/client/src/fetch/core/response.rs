@@ -305,7 +305,9 @@ impl FetchCore {
             cursor.progress.set_end_reached(offset);
             if self.settings.enable_partition_eof {
                 let event = Event::EndOfPartition { at: cursor.progress.at.clone(), offset };
-                self.actions.push_back(Action::Deliver { slot: cursor.slot, item: Item::Event(event) });
+                // The polling thread may find a corrupt batch in the records before it, and begin another generation.
+                let (slot, generation) = (cursor.slot, cursor.generation);
+                self.actions.push_back(Action::DeliverIn { slot, generation, item: Item::Event(event) });
             }
         }
         with_records

@@ -207,8 +207,7 @@ async fn of_application(callback: &TokenCallback) -> Result<Token, String> {
         let token = callback.token();
         token.await
     };
-    // Boxed: futures within futures have a limit of depth.
-    let caught = Box::pin(panics::caught(request)).await;
+    let caught = panics::caught(request).await;
     caught.unwrap_or_else(|panic| Err(format!("the token provider has panicked: {panic}")))
 }
 
