@@ -4,8 +4,8 @@ use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, OpenError, Refusal, lock};
-use crate::config::TopicConfig;
 use crate::config::live::{BROKER, CLIENT_METRICS, Values, check, is_custom};
+use crate::config::{BrokerConfig, TopicConfig};
 use crate::data_dir;
 use crate::security::acl::NAME_BYTES_MAX;
 
@@ -70,12 +70,13 @@ impl Cluster {
         let value = (!values.is_empty()).then(|| json.into());
         self.put_durably(&[(key, value)])?;
         if kind == BROKER {
-            // It may be a misspelt property.
-            for setting in values.keys().filter(|name| is_custom(name) && !before.contains_key(*name)) {
-                tracing::warn!(
-                    setting,
-                    "a setting that is no property of a broker is stored, and has no effect"
-                );
+            // It may be a misspelt property: the problem names the nearest one.
+            for (setting, value) in values.iter().filter(|(name, _)| !before.contains_key(*name)) {
+                if is_custom(setting)
+                    && let Err(problem) = BrokerConfig::default().set(setting, value)
+                {
+                    tracing::warn!(%problem, "a setting for plugins is stored, and has no effect");
+                }
             }
         }
         self.live.put(kind, name, values);
@@ -154,9 +155,11 @@ mod tests {
             set(NAME, "7");
             set("log.retention.ms", "60000");
             set(NAME, "8");
+            set("log.retention.mss", "60000");
         });
         let text = String::from_utf8_lossy(&lock(&captured.0)).into_owned();
         assert_eq!(text.lines().filter(|line| line.contains(NAME)).count(), 1, "{text}");
+        assert!(text.contains("did you mean `log.retention.ms`?"), "{text}");
         assert!(cluster.live.broker().has_value("log.retention.ms"), "the others apply");
         drop(cluster);
         broker.stop();
