@@ -28,6 +28,17 @@ fn sharing_as(
     config_for: impl FnOnce(String) -> Config,
 ) -> (BrokerThread, ShareConsumer) {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let consumer = sharing_on(&broker, records, properties, config_for);
+    (broker, consumer)
+}
+
+/// Writes this many records to the topic `orders` of a broker, and returns a member of a group that reads them.
+fn sharing_on(
+    broker: &BrokerThread,
+    records: i32,
+    properties: &[(&str, &str)],
+    config_for: impl FnOnce(String) -> Config,
+) -> ShareConsumer {
     let mut config = config_for(broker.bootstrap_servers());
     let producer = Producer::new(config.clone()).expect("a producer");
     for _ in 0..records {
@@ -44,7 +55,7 @@ fn sharing_as(
     altered.expect("answered").into_iter().for_each(|(_, result)| result.expect("altered"));
     let mut consumer = client.share_consumer().expect("a share consumer");
     consumer.subscribe_blocking(&["orders"], PATIENCE).expect("subscribed");
-    (broker, consumer)
+    consumer
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -155,6 +166,29 @@ fn acknowledgements_are_sent_while_the_coordinator_does_not_confirm_the_leave() 
     consumer.acknowledge_offsets(&at, 0..=9, AcknowledgeType::Accept).expect("delivered");
     let results = consumer.commit_blocking(PATIENCE / 3).expect("in time");
     assert!(matches!(results.get(&at), Some(Ok(()))), "{results:?}");
+}
+
+/// The member left only after all leaders had confirmed the end of their sessions. The group kept its partitions until its session
+/// timed out.
+#[test]
+fn a_consumer_that_is_closed_leaves_the_group_although_a_leader_is_silent() {
+    let broker = Broker::builder().memory().nodes(2).topic("orders", 1).spawn().expect("a broker in memory");
+    let cluster = broker.cluster();
+    assert!(cluster.set_leader("orders", 0, 2) && cluster.set_coordinator("workers", 1));
+    let mut consumer = sharing_on(&broker, 10, &[], Config::new);
+    consumer.begin_poll().expect("begun");
+    assert_eq!(take(&mut consumer).len(), 10);
+    assert_eq!(cluster.share_group_members("workers").map(|members| members.len()), Some(1));
+
+    cluster.intercept(ApiKey::ShareAcknowledge, Some(2), NEVER, Fault::Hang);
+    let closed = consumer.close_blocking(Duration::from_millis(500));
+    assert!(closed.is_ok() || matches!(closed, Err(Error::TimedOut { .. })), "{closed:?}");
+    // The session times out after 45 seconds.
+    let deadline = Instant::now() + PATIENCE / 3;
+    while cluster.share_group_members("workers").is_some_and(|members| !members.is_empty()) {
+        assert!(Instant::now() < deadline, "the member is still in the group");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 #[test]

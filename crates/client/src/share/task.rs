@@ -348,36 +348,46 @@ impl ShareTask {
         }
     }
 
-    /// Sends the pending acknowledgements, closes the sessions and leaves the group, within `timeout`.
+    /// Sends the pending acknowledgements, closes the sessions and leaves the group, within `timeout`. One does not wait for the other,
+    /// as in librdkafka: a silent leader would keep this member in the group until its session times out.
     async fn close(&mut self, timeout: Duration) {
-        let closing = async {
-            self.core.close();
-            loop {
-                self.update(Instant::now());
-                if self.core.is_closed() {
-                    break;
-                }
-                let wake_at = self.core.wake_at();
-                let pause = async {
-                    match wake_at {
-                        Some(at) => tokio::time::sleep_until(at).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    Some(event) = self.requests.next() => self.on_event(event),
-                    () = pause => {}
-                }
+        let (member, observer) = (self.member.clone(), self.view.cluster.observer.clone());
+        let mut earlier = std::mem::take(&mut self.leaving);
+        // Boxed: futures within futures have a limit of depth.
+        let leaving = Box::pin(async {
+            while let Some(ended) = earlier.join_next().await {
+                observer.joined("leaving", ended);
             }
-            while let Some(ended) = self.leaving.join_next().await {
-                self.view.cluster.observer.joined("leaving", ended);
-            }
-            self.member.leave().await;
-        };
-        if tokio::time::timeout(timeout, closing).await.is_err() {
+            member.leave().await;
+        });
+        let closing = Box::pin(self.close_sessions());
+        let both = async { tokio::join!(closing, leaving) };
+        if tokio::time::timeout(timeout, both).await.is_err() {
             tracing::debug!("closing a share consumer: no answer in time");
         }
-        self.member.status.step(MembershipStep::Out, Some(&self.member.coordinator));
+        member.status.step(MembershipStep::Out, Some(&member.coordinator));
+    }
+
+    /// Sends the pending acknowledgements and closes the sessions.
+    async fn close_sessions(&mut self) {
+        self.core.close();
+        loop {
+            self.update(Instant::now());
+            if self.core.is_closed() {
+                return;
+            }
+            let wake_at = self.core.wake_at();
+            let pause = async {
+                match wake_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Some(event) = self.requests.next() => self.on_event(event),
+                () = pause => {}
+            }
+        }
     }
 }
