@@ -115,6 +115,38 @@ fn records_are_acknowledged_by_ranges_up_to_one_that_is_not_delivered() {
     assert_eq!(delivered, [(0..=6, 2)], "the released records; records 7 to 9 were accepted");
 }
 
+/// The results went to the commit whose caller had stopped waiting, and the next commit reported none.
+#[test]
+fn the_results_of_a_commit_that_timed_out_are_in_the_next_one() {
+    for comes_after_the_response in [false, true] {
+        let (broker, mut consumer) = sharing(10);
+        let settled = consumer.acknowledgement_results();
+        consumer.begin_poll().expect("begun");
+        assert_eq!(take(&mut consumer).len(), 10);
+        let at = TopicPartition::new("orders", 0);
+        consumer.acknowledge_offsets(&at, 0..=9, AcknowledgeType::Accept).expect("delivered");
+        let fault = Fault::FailAfter(ErrorCode::InvalidRecordState, Duration::from_millis(500));
+        broker.cluster().intercept(ApiKey::ShareAcknowledge, None, NEVER, fault);
+        let late = consumer.commit_blocking(Duration::from_millis(50));
+        assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
+
+        let deadline = Instant::now() + PATIENCE;
+        while comes_after_the_response && settled.try_next().is_none() {
+            assert!(Instant::now() < deadline, "the result comes");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let results = consumer.commit_blocking(PATIENCE).expect("in time");
+        let error = results.get(&at).and_then(|result| result.as_ref().err());
+        assert_eq!(
+            error.and_then(Error::broker_code),
+            Some(ErrorCode::InvalidRecordState),
+            "{comes_after_the_response}: {results:?}"
+        );
+        let reported_once = consumer.commit_blocking(PATIENCE).expect("in time");
+        assert!(reported_once.is_empty(), "{reported_once:?}");
+    }
+}
+
 /// librdkafka's test 0180. Heartbeats open six connections in this time at most.
 #[test]
 fn an_idle_connection_to_a_leader_with_a_session_is_opened_again_at_once() {

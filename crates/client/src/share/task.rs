@@ -48,6 +48,26 @@ struct WaitingCommit {
     reply: oneshot::Sender<Result<CommitResults, Error>>,
 }
 
+impl WaitingCommit {
+    /// Returns `true` if it was to report all results and its caller has stopped waiting.
+    fn is_given_up(&self) -> bool {
+        self.from == 0 && self.reply.is_closed()
+    }
+}
+
+/// Adds the result of a partition. The first error of a partition is kept.
+fn add_result(results: &mut CommitResults, at: &TopicPartition, result: &Result<(), Error>) {
+    match results.get_mut(at) {
+        Some(Err(_)) => {}
+        Some(known) => known.clone_from(result),
+        None => drop(results.insert(at.clone(), result.clone())),
+    }
+}
+
+fn add_results(results: &mut CommitResults, others: &CommitResults) {
+    others.iter().for_each(|(at, result)| add_result(results, at, result));
+}
+
 struct ShareTask {
     core: ShareCore,
     member: Rc<Member>,
@@ -144,7 +164,7 @@ pub(crate) async fn run(
                 Some(ShareCommand::Commit { acks, from, up_to, reply }) => {
                     let results = match from {
                         Some(_) => CommitResults::new(),
-                        None => std::mem::take(&mut task.results),
+                        None => task.take_unreported(),
                     };
                     let from = from.unwrap_or_default();
                     task.commits.push(WaitingCommit { from, up_to, results, reply });
@@ -322,12 +342,7 @@ impl ShareTask {
         let id = outcome.id;
         let waiting = self.commits.iter_mut().find(|commit| (commit.from..=commit.up_to).contains(&id));
         let results = waiting.map_or(&mut self.results, |commit| &mut commit.results);
-        match results.get_mut(at) {
-            // The first error of a partition is kept.
-            Some(Err(_)) => {}
-            Some(known) => known.clone_from(result),
-            None => drop(results.insert(at.clone(), result.clone())),
-        }
+        add_result(results, at, result);
         self.links.results.push_with(|| {
             Some(AcknowledgementResult {
                 at: at.clone(),
@@ -344,8 +359,24 @@ impl ShareTask {
         let core = &self.core;
         let is_done = |commit: &mut WaitingCommit| !core.has_unsettled(commit.up_to);
         for commit in self.commits.extract_if(.., is_done) {
-            let _ = commit.reply.send(Ok(commit.results));
+            let WaitingCommit { from, results, reply, .. } = commit;
+            // The next commit reports the results that no caller has received.
+            if let Err(Ok(results)) = reply.send(Ok(results))
+                && from == 0
+            {
+                add_results(&mut self.results, &results);
+            }
         }
+    }
+
+    /// Takes the results that no commit has reported, for a commit that reports all. It replaces those whose callers have stopped waiting.
+    fn take_unreported(&mut self) -> CommitResults {
+        let mut results = CommitResults::new();
+        for commit in self.commits.extract_if(.., |commit| commit.is_given_up()) {
+            add_results(&mut results, &commit.results);
+        }
+        add_results(&mut results, &std::mem::take(&mut self.results));
+        results
     }
 
     /// Sends the pending acknowledgements, closes the sessions and leaves the group, within `timeout`. One does not wait for the other,

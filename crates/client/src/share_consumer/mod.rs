@@ -435,7 +435,7 @@ impl ShareConsumer {
 
     /// Sends the acknowledgements and waits for their results: with implicit acknowledgement, it accepts all records of the last
     /// poll first. Returns the results since the last commit by partition, those of earlier polls included; the first error of a
-    /// partition counts.
+    /// partition counts. A commit whose future is dropped before its results arrive leaves them to the next one.
     ///
     /// # Errors
     /// [`Error::Closed`] after the client has stopped.
