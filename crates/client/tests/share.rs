@@ -74,16 +74,14 @@ fn take(consumer: &mut ShareConsumer) -> ShareBatch {
     }
 }
 
-/// A request of their own would delay the fetch: a leader gets one request at a time.
-#[test]
-fn the_fetch_of_a_poll_that_lasts_carries_the_acknowledgements() {
+/// Polls ten records, acknowledges them, and continues the poll until the acknowledgements are settled.
+fn acknowledge_in_a_poll_that_lasts(acknowledge: impl FnOnce(&mut ShareConsumer) -> Result<(), Error>) {
     let (broker, mut consumer) = sharing(10);
     let results = consumer.acknowledgement_results();
     consumer.begin_poll().expect("begun");
     assert_eq!(take(&mut consumer).len(), 10);
 
-    let at = TopicPartition::new("orders", 0);
-    consumer.acknowledge_offsets(&at, 0..=9, AcknowledgeType::Accept).expect("delivered");
+    acknowledge(&mut consumer).expect("delivered");
     let deadline = Instant::now() + PATIENCE;
     let settled = loop {
         assert!(consumer.take_ready().expect("no error").is_none(), "the topic has no more");
@@ -95,6 +93,21 @@ fn the_fetch_of_a_poll_that_lasts_carries_the_acknowledgements() {
     };
     assert_eq!((settled.ranges, settled.result.is_ok()), (vec![0..=9], true));
     assert_eq!(broker.cluster().requests(ApiKey::ShareAcknowledge), 0);
+}
+
+/// A request of their own would delay the fetch: a leader gets one request at a time.
+#[test]
+fn the_fetch_of_a_poll_that_lasts_carries_the_acknowledgements() {
+    let at = TopicPartition::new("orders", 0);
+    acknowledge_in_a_poll_that_lasts(|consumer| {
+        consumer.acknowledge_offsets(&at, 0..=9, AcknowledgeType::Accept)
+    });
+}
+
+/// They waited for the next poll.
+#[test]
+fn the_fetch_of_a_poll_that_lasts_carries_the_acknowledgements_of_the_rest() {
+    acknowledge_in_a_poll_that_lasts(|consumer| consumer.acknowledge_rest(AcknowledgeType::Accept));
 }
 
 #[test]

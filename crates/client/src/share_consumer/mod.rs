@@ -429,6 +429,7 @@ impl ShareConsumer {
     /// [`Error::IllegalState`] with implicit acknowledgement.
     pub fn acknowledge_rest(&mut self, outcome: AcknowledgeType) -> Result<(), Error> {
         self.check_explicit()?;
+        self.has_unsettled = true;
         self.delivered.iter_mut().for_each(|delivered| delivered.acknowledge_rest(outcome.code()));
         Ok(())
     }
