@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault, FaultRule};
-use ottla_client::{Config, Event, LogLine};
+use ottla_client::{Client, Config, Event, LogLine, Record};
 
 use crate::seats::{Seats, block_on};
 
@@ -106,4 +106,35 @@ fn a_member_of_the_new_protocol_that_is_fenced_during_a_revocation_takes_nothing
     let next = after(&seats);
     assert!(matches!(&next, Some(Event::Lost(lost)) if lost.len() == 1), "{next:?}");
     seats.settle("two share both topics", 4);
+}
+
+/// The whole assignment waited for the name of each topic, and a name that was not found was looked up ten times a second.
+#[test]
+fn a_topic_without_a_name_keeps_no_other_topic_from_a_member_of_the_new_protocol() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let client = Client::new(member(&broker)).expect("a client");
+    // The client knows the name of this topic. A pattern makes it look up the other one by its id.
+    client.producer().send_blocking(Record::to("orders").value("paid")).expect("acknowledged");
+    let unknown = Fault::Fail(ErrorCode::UnknownTopicId);
+    let rule = FaultRule::new(ApiKey::Metadata, unknown).topic("invoices").times(u32::MAX);
+    cluster.add_fault(rule).expect("a sound rule");
+    let mut seats = Seats::default();
+    seats.join_with("a", client.consumer(), &["^(orders|invoices)$"]);
+    seats.settle("it has the topic with a name", 2);
+    let lookups = cluster.requests(ApiKey::Metadata);
+    seats.drive_for(Duration::from_secs(2));
+    let lookups = cluster.requests(ApiKey::Metadata) - lookups;
+    assert!((1..12).contains(&lookups), "{lookups} lookups");
+
+    cluster.clear_intercepts_of(ApiKey::Metadata);
+    seats.settle("it has both topics", 4);
+    let seat = seats.seat("a");
+    let is_taken = |event: &Event| matches!(event, Event::Revoked(_) | Event::Lost(_));
+    assert!(
+        seat.errors.is_empty() && !seat.events.iter().any(is_taken),
+        "{:?} {:?}",
+        seat.errors,
+        seat.events
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Fault, FaultRule};
 use ottla_client::{
     AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Error, ErrorCode, Producer,
     Record, ShareBatch, ShareConsumer, TopicPartition,
@@ -246,6 +246,30 @@ fn a_subscription_right_after_an_unsubscribe_starts_a_membership() {
     }
     let _ = consumer.subscribe_blocking(&["refunds"], Duration::ZERO);
     wait_for_partitions(&consumer, "refunds");
+}
+
+/// The whole assignment waited for the name of each topic, and a heartbeat requested it again ten times a second.
+#[test]
+fn a_topic_without_a_name_keeps_no_other_topic_from_a_member() {
+    let (broker, mut consumer) = member();
+    let cluster = broker.cluster();
+    // The client knows the name of this topic, and looks up the other one by its id.
+    let producer = consumer.client().producer();
+    producer.send_blocking(Record::to("orders").value("paid")).expect("acknowledged");
+    let unknown = Fault::Fail(ErrorCode::UnknownTopicId);
+    let rule = FaultRule::new(ApiKey::Metadata, unknown).topic("refunds").times(NEVER);
+    cluster.add_fault(rule).expect("a sound rule");
+    consumer.subscribe_blocking(&["orders", "refunds"], PATIENCE).expect("subscribed");
+    wait_for_partitions(&consumer, "orders");
+    let heartbeats = cluster.requests(ApiKey::ShareGroupHeartbeat);
+    std::thread::sleep(Duration::from_secs(1));
+    let heartbeats = cluster.requests(ApiKey::ShareGroupHeartbeat) - heartbeats;
+    assert!(heartbeats < 4, "{heartbeats} heartbeats");
+
+    cluster.clear_intercepts_of(ApiKey::Metadata);
+    wait_for_partitions(&consumer, "refunds");
+    let partitions = block_on(consumer.assignment()).expect("known");
+    assert_eq!(partitions.len(), 3, "{partitions:?}");
 }
 
 #[test]

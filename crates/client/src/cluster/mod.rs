@@ -4,6 +4,7 @@ pub(crate) mod brokers;
 pub(crate) mod change_counter;
 mod client_instance;
 pub(crate) mod metadata;
+pub(crate) mod topic_names;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -505,43 +506,6 @@ impl Cluster {
             topic.partitions.clear();
         }
         response
-    }
-
-    /// Requests the metadata of the topics with these ids.
-    pub(crate) async fn describe_ids(&self, ids: &[Uuid]) -> Result<MetadataResponse, Error> {
-        let topic = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None };
-        let request = |_version: i16| MetadataRequest {
-            topics: Some(ids.iter().map(topic).collect()),
-            allow_auto_topic_creation: false,
-            ..Default::default()
-        };
-        self.call_any(METADATA_VERSION_MAX, request).await
-    }
-
-    /// The name of the topic with this id, if known.
-    pub(crate) fn topic_named_by(&self, id: Uuid) -> Option<Arc<str>> {
-        let layout = self.layout.borrow();
-        layout.topics.iter().find(|(_, topic)| topic.id == id).map(|(name, _)| name.clone())
-    }
-
-    /// The names of the topics with these ids; unknown ones are looked up.
-    ///
-    /// # Errors
-    /// The error of the lookup; `UnknownTopicId` for an id that the brokers do not know.
-    pub(crate) async fn names_of_ids(&self, ids: &BTreeSet<Uuid>) -> Result<BTreeMap<Uuid, Arc<str>>, Error> {
-        let unknown: Vec<Uuid> =
-            ids.iter().copied().filter(|id| self.topic_named_by(*id).is_none()).collect();
-        if !unknown.is_empty() {
-            let described = self.describe_ids(&unknown).await?;
-            self.layout.borrow_mut().accept_ids(&described);
-            self.apply(described, true);
-        }
-        let name = |id: &Uuid| {
-            let unknown =
-                || Error::Broker { what: format!("topic with id {id}"), code: ErrorCode::UnknownTopicId };
-            Ok((*id, self.topic_named_by(*id).ok_or_else(unknown)?))
-        };
-        ids.iter().map(name).collect()
     }
 
     /// Sends a request to any broker that responds: first the known brokers, then the bootstrap servers.

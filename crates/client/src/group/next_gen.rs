@@ -72,6 +72,14 @@ struct State {
     hurry: Notify,
 }
 
+/// A target assignment that is not applied, or only the part of it whose topics are known by name.
+struct UnappliedTarget {
+    target: Vec<TopicPartitions>,
+    /// The number of failed attempts, and the time of the next one.
+    attempts: u32,
+    retry_at: Instant,
+}
+
 impl Member {
     pub(super) fn new(shared: Rc<Shared>, application: Application) -> Self {
         Self { shared, application, state: Rc::default(), heart: JoinSet::new() }
@@ -137,8 +145,10 @@ impl Member {
 
     /// Applies the coordinator's responses until it refuses this member or the application polls too late.
     async fn stay(&mut self) -> Result<Late, Error> {
+        let mut unapplied: Option<UnappliedTarget> = None;
         loop {
             let state = self.state.clone();
+            let retry_at = unapplied.as_ref().map(|unapplied| unapplied.retry_at);
             tokio::select! {
                 biased;
                 () = state.news.notified() => {}
@@ -150,34 +160,40 @@ impl Member {
                     }
                     Err(Late) => return Ok(Late),
                 },
+                () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
             }
             if let Some(error) = state.refused.borrow_mut().take() {
                 return Err(error);
             }
             if state.lost.replace(false) {
+                unapplied = None;
                 self.lose();
                 state.hurry.notify_one();
             }
-            let target = state.target.borrow_mut().take();
-            if let Some(target) = target {
-                match self.reconcile(&target).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(Late)) => return Ok(Late),
-                    Err(error) if error.may_pass() || is_stale(&error) => {
-                        report_once(&self.shared, &error);
-                        tracing::debug!(%error, "taking what the coordinator gave");
-                        tokio::time::sleep(self.shared.cluster.config.retry_backoff).await;
-                        if !state.lost.get() {
-                            state.target.borrow_mut().get_or_insert(target);
-                        }
-                        state.news.notify_one();
-                    }
-                    // The next heartbeat would get the same refusal.
-                    Err(error) if is_unknown(&error) => {
-                        tracing::debug!(%error, "joining the group again");
-                        self.rejoin();
-                    }
-                    Err(error) => return Err(error),
+            if let Some(target) = state.target.borrow_mut().take() {
+                unapplied = Some(UnappliedTarget { target, attempts: 0, retry_at: Instant::now() });
+            }
+            let due = unapplied.take_if(|unapplied| unapplied.retry_at <= Instant::now());
+            let Some(UnappliedTarget { target, attempts, .. }) = due else { continue };
+            let error = match self.reconcile(&target).await {
+                Ok(Ok(unknown)) => unknown,
+                Ok(Err(Late)) => return Ok(Late),
+                Err(error) if error.may_pass() || is_stale(&error) => Some(error),
+                // The next heartbeat would get the same refusal.
+                Err(error) if is_unknown(&error) => {
+                    tracing::debug!(%error, "joining the group again");
+                    self.rejoin();
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(error) = error {
+                report_once(&self.shared, &error);
+                tracing::debug!(%error, "taking what the coordinator gave");
+                if !state.lost.get() {
+                    let retry_at = Instant::now() + self.shared.cluster.backoff(attempts);
+                    unapplied =
+                        Some(UnappliedTarget { target, attempts: attempts.saturating_add(1), retry_at });
                 }
             }
         }
@@ -206,16 +222,20 @@ impl Member {
         self.start_heartbeats();
     }
 
-    async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<(), Late>, Error> {
+    /// Applies a target assignment. Returns the error of a topic whose name is not known: its partitions are left out.
+    async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<Option<Error>, Late>, Error> {
         let began = Instant::now();
-        let assigned = self.named(target).await?;
+        let (assigned, unknown) = self.named(target).await?;
         // A member that is fenced meanwhile owns nothing: the target is that of an earlier membership.
         if self.state.lost.get() {
-            return Ok(Ok(()));
+            return Ok(Ok(None));
         }
         let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
+        if unknown.is_some() && gone.is_empty() && new.is_empty() {
+            return Ok(Ok(unknown));
+        }
         let is_first = !self.state.is_assigned.get();
         let has_changed = is_first || !(gone.is_empty() && new.is_empty());
         if !(gone.is_empty() && new.is_empty()) {
@@ -227,7 +247,7 @@ impl Member {
                 return Ok(Err(Late));
             }
             if self.state.lost.get() {
-                return Ok(Ok(()));
+                return Ok(Ok(None));
             }
             self.acknowledge();
         }
@@ -240,7 +260,7 @@ impl Member {
         let state = self.state.clone();
         self.application.take(new, always, || state.lost.get(), std::future::pending()).await?;
         if self.state.lost.get() {
-            return Ok(Ok(()));
+            return Ok(Ok(None));
         }
         self.state.is_assigned.set(true);
         if has_changed {
@@ -248,7 +268,7 @@ impl Member {
         }
         self.shared.step(MembershipStep::Settled);
         self.acknowledge();
-        Ok(Ok(()))
+        Ok(Ok(unknown))
     }
 
     /// Reports the owned partitions to the coordinator at once.
@@ -257,18 +277,25 @@ impl Member {
         self.state.hurry.notify_one();
     }
 
-    /// Converts topic ids to names; unknown ones are looked up.
-    async fn named(&self, target: &[TopicPartitions]) -> Result<Vec<TopicPartition>, Error> {
+    /// Converts topic ids to names; unknown ones are looked up. Of a topic that is not found, only the partitions that the member owns
+    /// stay, and its error is returned: it may be new, or hidden from this client, and keeps no others from being read.
+    async fn named(&self, target: &[TopicPartitions]) -> Result<(Vec<TopicPartition>, Option<Error>), Error> {
         let ids = target.iter().map(|topic| topic.topic_id).collect();
-        let names = self.shared.cluster.names_of_ids(&ids).await?;
+        let named = self.shared.cluster.names_of_ids(&ids).await?;
+        let owned = self.shared.owned();
+        let mut known = self.state.ids.borrow_mut();
         let mut partitions = Vec::new();
         for topic in target {
-            let Some(name) = names.get(&topic.topic_id) else { continue };
-            self.state.ids.borrow_mut().insert(name.clone(), topic.topic_id);
+            let id = topic.topic_id;
+            let found = named.names.get(&id);
+            let earlier = || known.iter().find(|(_, of)| **of == id).map(|(name, _)| name);
+            let Some(name) = found.or_else(earlier).cloned() else { continue };
             let at = |partition: &i32| TopicPartition { topic: name.clone(), partition: *partition };
-            partitions.extend(topic.partitions.iter().map(at));
+            let stays = |at: &TopicPartition| found.is_some() || owned.contains(at);
+            partitions.extend(topic.partitions.iter().map(at).filter(stays));
+            known.insert(name, id);
         }
-        Ok(partitions)
+        Ok((partitions, named.error()))
     }
 }
 

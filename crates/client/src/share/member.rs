@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::share_group_heartbeat::{ShareGroupHeartbeatRequest, TopicPartitions};
+use ottla_protocol::{ErrorCode, Uuid};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -51,6 +51,8 @@ pub(super) struct Member {
     /// The coordinator's interval of heartbeats.
     interval: Cell<Duration>,
     assigned: RefCell<BTreeMap<TopicIdPartition, TopicPartition>>,
+    /// The coordinator's assignment while topics of it have no names.
+    unnamed: RefCell<Option<UnnamedTarget>>,
     /// Notified when the assignment has changed.
     pub(super) changed: Notify,
     /// Notified when a heartbeat must be sent at once.
@@ -63,6 +65,14 @@ enum Ended {
     Late,
     /// The coordinator refused the heartbeat that carried the subscription of this number.
     Refused(Error, u64),
+}
+
+/// An assignment whose topics are not all known by name.
+struct UnnamedTarget {
+    target: Vec<TopicPartitions>,
+    /// The number of lookups that did not find all names, and the time of the next one.
+    lookups: u32,
+    retry_at: Instant,
 }
 
 /// A request to leave the group, which is under way until it is dropped.
@@ -98,6 +108,7 @@ impl Member {
             in_full: Cell::new(true),
             interval: Cell::new(HEARTBEAT_INTERVAL),
             assigned: RefCell::default(),
+            unnamed: RefCell::default(),
             changed: Notify::new(),
             hurry: Notify::new(),
         })
@@ -128,7 +139,7 @@ impl Member {
             self.status.step(MembershipStep::Joining, Some(&self.coordinator));
             self.in_full.set(true);
             let ended = self.beat().await;
-            self.assign(BTreeMap::new());
+            self.assign_none();
             match ended {
                 Ended::Late => {
                     let max_ms = self.cluster.config.max_poll_interval.as_millis();
@@ -180,7 +191,7 @@ impl Member {
     /// Ends the subscription, and returns the request to leave the group. The task of [`Member::live`] has ended.
     pub(super) fn unsubscribe(self: &Rc<Self>) -> impl Future<Output = ()> + 'static {
         self.topics.take();
-        self.assign(BTreeMap::new());
+        self.assign_none();
         self.status.step(MembershipStep::Out, Some(&self.coordinator));
         self.leaving.send_modify(|count| *count += 1);
         let guard = LeaveGuard(self.clone());
@@ -215,7 +226,7 @@ impl Member {
                     self.coordinator.went_wrong(StallReason::of_code(code));
                     self.coordinator.leaves(false);
                     self.status.step(MembershipStep::Joining, Some(&self.coordinator));
-                    self.assign(BTreeMap::new());
+                    self.assign_none();
                     config.retry_backoff
                 }
                 Ok((code, _)) if code.is_retriable() => {
@@ -253,7 +264,8 @@ impl Member {
             };
             let next = Instant::now() + pause;
             loop {
-                let look = next.min(Instant::now() + self.look_interval());
+                let retry_at = self.unnamed.borrow().as_ref().map(|unnamed| unnamed.retry_at);
+                let look = next.min(Instant::now() + self.look_interval()).min(retry_at.unwrap_or(next));
                 let hurried = tokio::time::timeout_at(look, self.hurry.notified()).await.is_ok();
                 let now = Instant::now();
                 if last_poll.age(&self.polls, now) > config.max_poll_interval {
@@ -262,6 +274,7 @@ impl Member {
                 if hurried || now >= next {
                     break;
                 }
+                self.look_up_names(now).await;
             }
         }
     }
@@ -291,39 +304,72 @@ impl Member {
             self.coordinator.went_well();
             self.coordinator.enters(response.member_epoch);
             if let Some(assignment) = response.assignment {
-                match self.named(&assignment.topic_partitions).await {
-                    Ok(assigned) => {
-                        self.assign(assigned);
-                        self.status.step(MembershipStep::Settled, Some(&self.coordinator));
-                    }
-                    Err(error) => {
-                        // A full heartbeat gets the assignment again.
-                        tracing::debug!(%error, "the topics of a share group's assignment");
-                        self.coordinator.went_wrong(StallReason::of(&error));
-                        self.in_full.set(true);
-                        return Ok((ErrorCode::None, self.cluster.config.retry_backoff));
-                    }
-                }
+                self.take_target(assignment.topic_partitions, 0).await;
             }
         }
         Ok((response.error_code, interval))
     }
 
-    async fn named(
+    /// Assigns the partitions of the topics whose names are known. The others are looked up again after a pause: the topic may be new, or
+    /// hidden from this client, and its partitions keep no others from being read.
+    async fn take_target(&self, target: Vec<TopicPartitions>, lookups: u32) {
+        let ids = target.iter().map(|topic| topic.topic_id).collect();
+        // Boxed: futures within futures have a limit of depth.
+        let error = match Box::pin(self.cluster.names_of_ids(&ids)).await {
+            Ok(named) => {
+                let (assigned, error) = (self.named(&target, &named.names), named.error());
+                let is_news = lookups == 0 || *self.assigned.borrow() != assigned;
+                if error.is_none() || !assigned.is_empty() {
+                    self.status.step(MembershipStep::Settled, Some(&self.coordinator));
+                }
+                if is_news {
+                    self.assign(assigned);
+                }
+                error
+            }
+            Err(error) => Some(error),
+        };
+        let unnamed = error.map(|error| {
+            tracing::debug!(%error, "the topics of a share group's assignment");
+            self.coordinator.went_wrong(StallReason::of(&error));
+            let retry_at = Instant::now() + self.cluster.backoff(lookups);
+            UnnamedTarget { target, lookups: lookups.saturating_add(1), retry_at }
+        });
+        self.unnamed.replace(unnamed);
+    }
+
+    /// Looks up the missing names of the assignment, if it is time.
+    async fn look_up_names(&self, now: Instant) {
+        let due = self.unnamed.borrow_mut().take_if(|unnamed| unnamed.retry_at <= now);
+        if let Some(UnnamedTarget { target, lookups, .. }) = due {
+            self.take_target(target, lookups).await;
+        }
+    }
+
+    /// The partitions of the topics with these names, and those that are assigned already.
+    fn named(
         &self,
         target: &[TopicPartitions],
-    ) -> Result<BTreeMap<TopicIdPartition, TopicPartition>, Error> {
-        let ids = target.iter().map(|topic| topic.topic_id).collect();
-        let names = self.cluster.names_of_ids(&ids).await?;
+        names: &BTreeMap<Uuid, Arc<str>>,
+    ) -> BTreeMap<TopicIdPartition, TopicPartition> {
+        let before = self.assigned.borrow();
         let mut assigned = BTreeMap::new();
         for topic in target {
-            let Some(name) = names.get(&topic.topic_id) else { continue };
+            let name = names.get(&topic.topic_id);
             for partition in topic.partitions.iter().copied() {
                 let key = TopicIdPartition { topic_id: topic.topic_id, partition };
-                assigned.insert(key, TopicPartition { topic: name.clone(), partition });
+                let named = name.map(|name| TopicPartition { topic: name.clone(), partition });
+                if let Some(at) = named.or_else(|| before.get(&key).cloned()) {
+                    assigned.insert(key, at);
+                }
             }
         }
-        Ok(assigned)
+        assigned
+    }
+
+    fn assign_none(&self) {
+        self.unnamed.take();
+        self.assign(BTreeMap::new());
     }
 
     fn assign(&self, assigned: BTreeMap<TopicIdPartition, TopicPartition>) {

@@ -36,7 +36,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 impl Seats {
     pub(crate) fn join(&mut self, name: &str, config: Config, topics: &[&str]) {
-        let mut consumer = Consumer::new(config).expect("a consumer");
+        self.join_with(name, Consumer::new(config).expect("a consumer"), topics);
+    }
+
+    pub(crate) fn join_with(&mut self, name: &str, mut consumer: Consumer, topics: &[&str]) {
         block_on(consumer.subscribe(topics)).expect("subscribed");
         let (owned, events, errors) = Default::default();
         let consumer = Some(consumer);
