@@ -22,8 +22,17 @@ pub(super) struct Payload {
     /// The time of the client's start and of the last accepted push, in milliseconds since 1970.
     started_ms: i64,
     pushed_ms: i64,
-    /// The totals in the last accepted push.
-    totals: BTreeMap<SeriesKey, u64>,
+    /// The time of the last push after which series of topics were dropped: one of them may return. The client's start before.
+    dropped_ms: i64,
+    /// The last accepted total of each series. A push has not all of them: the subscription changes, and a push may be too large.
+    totals: BTreeMap<SeriesKey, AcceptedTotal>,
+}
+
+/// A total, and the time of its push.
+#[derive(Clone, Copy, Debug)]
+struct AcceptedTotal {
+    total: u64,
+    pushed_ms: i64,
 }
 
 /// A metric's name and its labels.
@@ -34,12 +43,12 @@ type SeriesKey = (String, Vec<(&'static str, String)>);
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
     now_ms: i64,
-    totals: BTreeMap<SeriesKey, u64>,
+    totals: BTreeMap<SeriesKey, AcceptedTotal>,
 }
 
 impl Payload {
     pub(super) fn new(now_ms: i64) -> Self {
-        Self { started_ms: now_ms, pushed_ms: now_ms, totals: BTreeMap::new() }
+        Self { started_ms: now_ms, pushed_ms: now_ms, dropped_ms: now_ms, totals: BTreeMap::new() }
     }
 
     /// Encodes the metrics that the subscription wants; without any, the push is empty.
@@ -69,8 +78,12 @@ impl Payload {
     pub(super) fn accepted(&mut self, encoded: Encoded, is_counted: impl Fn(&str) -> bool) {
         self.pushed_ms = encoded.now_ms;
         self.totals.extend(encoded.totals);
+        let known = self.totals.len();
         self.totals
             .retain(|(_, labels), _| labels.iter().all(|(key, topic)| *key != "topic" || is_counted(topic)));
+        if self.totals.len() < known {
+            self.dropped_ms = self.pushed_ms;
+        }
     }
 
     fn metric(&self, is_delta: bool, measured: Measured, encoded: &mut Encoded) -> Metric {
@@ -94,11 +107,12 @@ impl Payload {
             Value::Total(total) => {
                 let key = (name.to_owned(), point.labels);
                 let before = self.totals.get(&key).copied();
+                let started_ms = if is_delta { self.counted_from(&key, before) } else { self.started_ms };
                 // A lower total is that of a topic which has left and returned since the last push.
-                let before = before.filter(|before| is_delta && *before <= total).unwrap_or(0);
-                encoded.totals.insert(key, total);
-                let started_ms = if is_delta { self.pushed_ms } else { self.started_ms };
-                (started_ms, Number::Int(i64::try_from(total.saturating_sub(before)).unwrap_or(i64::MAX)))
+                let before = before.map(|before| before.total).filter(|before| is_delta && *before <= total);
+                encoded.totals.insert(key, AcceptedTotal { total, pushed_ms: encoded.now_ms });
+                let value = total.saturating_sub(before.unwrap_or(0));
+                (started_ms, Number::Int(i64::try_from(value).unwrap_or(i64::MAX)))
             }
         };
         NumberDataPoint {
@@ -107,6 +121,13 @@ impl Payload {
             value: Some(value),
             attributes,
         }
+    }
+
+    /// The start of a delta: the last push that had the series. A new series begins with the client, or has returned with its topic.
+    fn counted_from(&self, (_, labels): &SeriesKey, before: Option<AcceptedTotal>) -> i64 {
+        let is_of_topic = labels.iter().any(|(key, _)| *key == "topic");
+        let first_ms = if is_of_topic { self.dropped_ms } else { self.started_ms };
+        before.map_or(first_ms, |before| before.pushed_ms)
     }
 }
 
@@ -202,9 +223,39 @@ mod tests {
                 assert!(payload.totals.is_empty());
             }
             let encoded = payload.encode(&wanted, sent(3), Resource::default(), 40);
-            assert_eq!(values(&encoded)[0].1, Some(Number::Int(3)));
+            // It does not overlap with the deltas from before.
+            let start: u64 = if is_seen_gone { 30 } else { 20 };
+            assert_eq!(values(&encoded), [(start, Some(Number::Int(3)))]);
             payload.accepted(encoded, |_| true);
         }
+    }
+
+    /// The delta had the whole total, and claimed the time since the last push.
+    #[test]
+    fn the_delta_of_a_metric_that_is_wanted_again_starts_at_the_last_push_that_had_it() {
+        let both = |total| {
+            let name = "org.apache.kafka.consumer.coordinator.rebalance.total".to_owned();
+            let points = vec![Point { labels: Vec::new(), value: Value::Total(total) }];
+            let mut measured = sent(total);
+            measured.push(Measured { name, description: "", unit: "1", points });
+            measured
+        };
+        let mut payload = Payload::new(10);
+        let mut seen = Vec::new();
+        let (one, all) = (subscription(true, "org.apache.kafka.producer."), subscription(true, "*"));
+        for (wanted, now_ms, total) in [(&one, 20, 5), (&all, 30, 6), (&one, 40, 7), (&all, 50, 9)] {
+            let encoded = payload.encode(wanted, both(total), Resource::default(), now_ms);
+            seen.push(values(&encoded));
+            payload.accepted(encoded, |_| true);
+        }
+        let int = |(start, value): (u64, i64)| (start, Some(Number::Int(value)));
+        let expected = [
+            [(10, 5)].map(int).to_vec(),
+            [(20, 1), (10, 6)].map(int).to_vec(),
+            [(30, 1)].map(int).to_vec(),
+            [(40, 2), (30, 3)].map(int).to_vec(),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]
