@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_broker::{Broker, BrokerThread, Fault, MockSubscription};
 use ottla_client::{
     Admin, AlterOptions, Client, Config, ConfigChange, ConfigResource, ConfigResourceType, Consumer, Error,
     ErrorCode, Producer, Record, Uuid,
@@ -192,6 +192,31 @@ fn the_end_of_a_client_pushes_at_once() {
         "{client:#}"
     );
     assert_eq!(client["client_instance_id"], id.to_string());
+}
+
+/// The last push had the deltas of the push under way once more.
+#[test]
+fn the_last_push_has_only_the_deltas_since_a_push_that_is_under_way() {
+    let broker = broker(1);
+    let wanted = "org.apache.kafka.producer.record.send.";
+    let subscription =
+        MockSubscription { metrics: vec![wanted.to_owned()], interval: Duration::from_secs(2) };
+    broker.cluster().set_mock_subscription(subscription);
+    let slow = Fault::AnswerAfter(Duration::from_millis(500));
+    broker.cluster().intercept(ApiKey::PushTelemetry, None, 1, slow);
+    let producer = producer(&broker, "till");
+    send(&producer, 1);
+    instance_id(&producer).expect("an id");
+    send(&producer, 4);
+    let first = await_client(&broker, "till", |client| pushes(client) > 0);
+    assert_eq!(pushes(&first), 1, "its response is under way");
+    drop(producer);
+    let last = &clients(&broker, "till")[0];
+    assert_eq!(pushes(last), 2, "{last:#}");
+    let sum = value(&first, "producer.record.send.total").zip(value(last, "producer.record.send.total"));
+    let sum = sum.map(|(first, last)| first + last);
+    // Records are counted from the first subscription on.
+    assert!(sum == Some(4.0) || sum == Some(5.0), "{first:#} {last:#}");
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(crate) struct Telemetry {
     /// When the values of the last push were taken, and the connections opened until then.
     taken: Cell<(Instant, u64)>,
     rng: RefCell<Option<fastrand::Rng>>,
+    /// Locked while a push is under way.
+    pushing: tokio::sync::Mutex<()>,
 }
 
 impl Telemetry {
@@ -64,6 +66,7 @@ impl Telemetry {
                 broker: RefCell::default(),
                 taken: Cell::new((now, 0)),
                 rng: RefCell::default(),
+                pushing: tokio::sync::Mutex::default(),
                 cluster,
                 produce,
             })
@@ -87,7 +90,10 @@ impl Telemetry {
                 State::PushAt(at, subscription) => {
                     tokio::time::sleep_until(at).await;
                     match self.reach_broker().await {
-                        Some(connection) => self.push(&connection, &subscription, false).await,
+                        Some(connection) => {
+                            let _pushing = self.pushing.lock().await;
+                            self.push(&connection, &subscription, false).await;
+                        }
                         None => {
                             let _ = tokio::time::timeout(subscription.interval, opened.changed()).await;
                         }
@@ -100,16 +106,19 @@ impl Telemetry {
 
     /// Pushes a last time if a broker subscribes to metrics, within a second.
     pub(crate) async fn finish(&self) {
+        if tokio::time::timeout(LAST_PUSH_WAIT, Box::pin(self.push_last())).await.is_err() {
+            self.debug("TERM", || "the last push is not acknowledged in time".to_owned());
+        }
+        self.machine.borrow_mut().stop();
+    }
+
+    /// Waits for the push under way: until it is accepted, another one has its deltas too.
+    async fn push_last(&self) {
+        let _pushing = self.pushing.lock().await;
         let state = self.machine.borrow().state().clone();
         let State::PushAt(_, subscription) = state else { return };
         let Some(connection) = self.open_broker() else { return };
-        let last = self.push(&connection, &subscription, true);
-        if tokio::time::timeout(LAST_PUSH_WAIT, last).await.is_err() {
-            self.debug("TERM", || {
-                format!("{}: the last push is not acknowledged in time", connection.address())
-            });
-        }
-        self.machine.borrow_mut().stop();
+        self.push(&connection, &subscription, true).await;
     }
 
     /// The broker of the last request, or another one with an open connection.
