@@ -138,6 +138,41 @@ fn a_polled_queue_has_an_event_for_a_commit_with_its_own_function() {
     }
 }
 
+/// The event had the opaque of the configuration, whose function was not called.
+#[test]
+fn a_commit_without_its_own_function_keeps_its_opaque_and_calls_that_of_the_configuration() {
+    let broker = broker();
+    let (seen, own) = (Seen::default(), Seen::default());
+    let rk = consumer(&broker, &[], with_function(&seen));
+    unsafe {
+        let offsets = offsets(c"orders", &[(0, 7)]);
+        let queue = rd_kafka_queue_new(rk);
+        assert_eq!(rd_kafka_commit_queue(rk, offsets, queue, None, opaque(&own)), OK);
+        let event = rd_kafka_queue_poll(queue, 60_000);
+        assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_OFFSET_COMMIT);
+        assert_eq!((rd_kafka_event_error(event), rd_kafka_event_opaque(event)), (OK, opaque(&own)));
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(queue);
+        until("the call of the configuration's function", || {
+            rd_kafka_poll(rk, 10);
+            !seen.lock().unwrap().is_empty()
+        });
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [[(0, 7, OK)]]);
+        assert!(own.lock().unwrap().is_empty());
+
+        // Without a queue the call returns the result; the function runs in the next poll.
+        assert_eq!(rd_kafka_commit_queue(rk, offsets, null_mut(), None, opaque(&own)), OK);
+        assert!(seen.lock().unwrap().is_empty(), "the function was called inside the commit");
+        until("the call of the configuration's function", || {
+            rd_kafka_poll(rk, 10);
+            !seen.lock().unwrap().is_empty()
+        });
+        assert_eq!(*seen.lock().unwrap(), [[(0, 7, OK)]]);
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn results_list_all_entries_and_the_whole_assignment() {
     let broker = broker();

@@ -17,7 +17,7 @@ use crate::messages::list_conversion::{self, OwnedList};
 use crate::messages::message::OwnedMessage;
 use crate::produce::delivery_reports::free_payloads;
 use crate::produce::report_cursor::{ReportCursor, each_report};
-use crate::queue::op::{CommitResult, Op, Opaque};
+use crate::queue::op::{CommitReply, CommitResult, Op, Opaque};
 
 /// An operation after a look at the application's functions.
 pub(crate) enum Prepared {
@@ -153,14 +153,15 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
                 Prepared::Served(1)
             }
         }
-        Op::CommitResult(CommitResult { err, offsets, call }) => {
-            let function = match (call, callbacks.offset_commit) {
-                (Some((function, opaque)), _) => {
+        Op::CommitResult(CommitResult { err, offsets, reply }) => {
+            let function = match (reply, callbacks.offset_commit) {
+                (Some(CommitReply { function: Some(function), opaque }), _) => {
                     state.opaque = opaque.0;
                     function as *const c_void
                 }
                 (None, Some(function)) => function as *const c_void,
-                (None, None) => return Prepared::Served(0),
+                // The configuration's function gets a result of its own.
+                (Some(CommitReply { function: None, .. }), _) | (None, None) => return Prepared::Served(0),
             };
             let list = OwnedList(list_conversion::with_offsets(&offsets));
             partitions_callback(state, err, list, function, false)

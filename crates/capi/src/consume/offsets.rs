@@ -1,7 +1,9 @@
 //! Offsets: functions that store, commit and query them.
 
+mod commit_queue;
+
 use std::collections::BTreeMap;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +13,6 @@ use ottla_client::{
     Watermarks,
 };
 
-use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{CALL_TIMEOUT_MAX, ConsumerState, ENGINE_TIMEOUT};
@@ -19,12 +20,13 @@ use crate::consume::group_consumer::unassigned;
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::c_strings::text;
-use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
-use crate::queue::op::{CommitCall, CommitResult, CommittedOffset, Op, Opaque};
+use crate::queue::op::{CommitReply, CommitResult, CommittedOffset, Op};
 use crate::queue::op_queue::{OpQueue, timeout_of};
+
+pub use commit_queue::rd_kafka_commit_queue;
 
 /// The pause before a failed request for committed offsets is repeated.
 const COMMITTED_PAUSE: Duration = Duration::from_millis(100);
@@ -174,7 +176,7 @@ fn tell(
     queue: Arc<OpQueue>,
     asked: PendingCommit,
     offsets: Offsets,
-    call: Option<(CommitCall, Opaque)>,
+    reply: Option<CommitReply>,
 ) {
     let Some(client) = handle.client() else { return };
     let weak = Arc::downgrade(handle);
@@ -182,11 +184,24 @@ fn tell(
         let result = asked.await;
         let handle = weak.upgrade();
         let (err, offsets) = commit_result(handle.as_deref(), result, offsets);
-        if let Some(handle) = handle {
-            notify_interceptors(&handle, &offsets, err);
+        if let Some(handle) = &handle {
+            notify_interceptors(handle, &offsets, err);
         }
-        queue.push(Op::CommitResult(CommitResult { err, offsets, call }));
+        push_result(handle.as_deref(), &queue, CommitResult { err, offsets, reply });
     });
+}
+
+/// Adds the result of a commit to `queue`. As in the original, the configuration's function gets a result of its own, in the main
+/// queue, if the caller of `rd_kafka_commit_queue` passed no function.
+fn push_result(handle: Option<&Handle>, queue: &OpQueue, result: CommitResult) {
+    let has_function = |handle: &&Handle| handle.callbacks.offset_commit.is_some();
+    if let Some(CommitReply { function: None, .. }) = result.reply
+        && let Some(handle) = handle.filter(has_function)
+    {
+        let (err, offsets) = (result.err, result.offsets.clone());
+        handle.main.push(Op::CommitResult(CommitResult { err, offsets, reply: None }));
+    }
+    queue.push(Op::CommitResult(result));
 }
 
 fn notify_interceptors(handle: &Handle, offsets: &[CommittedOffset], err: rd_kafka_resp_err_t) {
@@ -205,7 +220,7 @@ pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
     let (err, offsets) = commit_result(Some(handle), result, offsets);
     notify_interceptors(handle, &offsets, err);
     if handle.tells_automatic_commits() {
-        handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
+        handle.main.push(Op::CommitResult(CommitResult { err, offsets, reply: None }));
     }
 }
 
@@ -230,7 +245,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
         Err(err) => {
             if handle.callbacks.offset_commit.is_some() {
                 let offsets = with_error(wanted, err);
-                handle.main.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
+                handle.main.push(Op::CommitResult(CommitResult { err, offsets, reply: None }));
             }
             return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
         }
@@ -251,7 +266,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     notify_interceptors(&handle, &offsets, code);
     if has_function {
         // The application's function gets the result of each commit, of synchronous ones too.
-        let result = CommitResult { err: code, offsets, call: None };
+        let result = CommitResult { err: code, offsets, reply: None };
         handle.main.push(Op::CommitResult(result));
     }
     code
@@ -281,73 +296,6 @@ pub unsafe extern "C" fn rd_kafka_commit_message(
             entry.private_mut().leader_epoch = epoch;
         }
         rd_kafka_commit(rk, list.0, async_)
-    }
-}
-
-exported_from_c! {
-    fn rd_kafka_commit_queue(
-        rk: *mut rd_kafka_t,
-        offsets: *const rd_kafka_topic_partition_list_t,
-        rkqu: *mut rd_kafka_queue_t,
-        cb: rd_kafka_offset_commit_cb_t,
-        commit_opaque: *mut c_void
-    ) -> rd_kafka_resp_err_t = ottla_commit_queue;
-}
-
-called_from_c! {
-    "ottla_begin_commit_queue" begin_commit_queue,
-}
-
-/// Waits for the result of a commit and calls the function that the caller passed.
-struct AwaitCommit {
-    queue: Arc<OpQueue>,
-    err: Option<rd_kafka_resp_err_t>,
-}
-
-impl Task for AwaitCommit {
-    fn next(&mut self, handle: &Arc<Handle>) -> Step {
-        if self.err.is_none()
-            && let Some(Op::CommitResult(result)) = self.queue.poll(Some(commit_timeout(handle)))
-        {
-            self.err = Some(result.err);
-            return Step::Op(Op::CommitResult(result));
-        }
-        Step::Return(Returns::code(self.err.unwrap_or(RD_KAFKA_RESP_ERR__TIMED_OUT)))
-    }
-}
-
-#[on_panic(())]
-unsafe extern "C" fn begin_commit_queue(
-    state: *mut CallbackLoop,
-    rk: *mut rd_kafka_t,
-    offsets: *const rd_kafka_topic_partition_list_t,
-    rkqu: *mut rd_kafka_queue_t,
-    cb: rd_kafka_offset_commit_cb_t,
-    commit_opaque: *mut c_void,
-) {
-    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
-    let state = unsafe { &mut *state };
-    state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
-    let (handle, consumer) = match consumer(rk, FUNCTION) {
-        Ok(found) => found,
-        Err(code) => return state.returns(Returns::code(code)),
-    };
-    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
-    let (asked, offsets) = begin_commit(&handle, &consumer, unsafe { to_commit(&consumer, offsets) });
-    let given = rd_kafka_queue_t::of(rkqu, FUNCTION).map(|queue| queue.queue.clone());
-    let waits = given.is_none();
-    let queue = given.unwrap_or_else(OpQueue::new);
-    let call = cb.map(|function| (function as CommitCall, Opaque(commit_opaque)));
-    match asked {
-        Ok(asked) => tell(&handle, queue.clone(), asked, offsets, call),
-        Err(err) => {
-            let offsets = with_error(offsets, err);
-            queue.push(Op::CommitResult(CommitResult { err, offsets, call }));
-        }
-    }
-    state.returns(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR));
-    if waits {
-        start(state, handle, AwaitCommit { queue, err: None });
     }
 }
 

@@ -164,7 +164,7 @@ impl rd_kafka_event_t {
             }
             Op::CommitResult(committed) => {
                 list = Some(OwnedList(list_conversion::with_offsets(&committed.offsets)));
-                let opaque = committed.call.map_or(handle.callbacks.opaque, |(_, opaque)| opaque.0);
+                let opaque = committed.reply.map_or(handle.callbacks.opaque, |reply| reply.opaque.0);
                 Content::CommitResult(committed.err, opaque)
             }
             Op::Error { code, text, fatal } => {

@@ -53,8 +53,15 @@ pub(crate) struct CommitResult {
     pub(crate) err: rd_kafka_resp_err_t,
     /// The offsets of the commit, each with its own error.
     pub(crate) offsets: Vec<CommittedOffset>,
-    /// The function for this commit; `None` selects the configuration's.
-    pub(crate) call: Option<(CommitCall, Opaque)>,
+    /// The arguments of `rd_kafka_commit_queue`; `None` selects the configuration's function.
+    pub(crate) reply: Option<CommitReply>,
+}
+
+/// The function and the opaque of one commit. Without a function its result is an event with this opaque, and no call.
+#[derive(Clone, Copy)]
+pub(crate) struct CommitReply {
+    pub(crate) function: Option<CommitCall>,
+    pub(crate) opaque: Opaque,
 }
 
 pub(crate) type CommitCall = unsafe extern "C" fn(
