@@ -1,17 +1,23 @@
 //! Functions of a consumer for partitions that are not assigned.
 
 use std::ffi::CStr;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
+use rdkafka::consume::rebalance_protocol::*;
 use rdkafka::consume::simple_consumer::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
+use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
 
 use crate::common::{conf, list, new};
 
@@ -111,6 +117,53 @@ fn a_consumer_without_a_group_has_positions_and_no_assignment() {
     });
     assert_eq!(position, (OK, RD_KAFKA_OFFSET_INVALID));
     unsafe { rd_kafka_destroy(rk) };
+}
+
+/// It polled until the timeout, had a queue, took assignments and closed.
+#[test]
+fn the_functions_of_groups_refuse_a_consumer_without_a_group() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[]));
+    let unknown = RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
+    let refused = |error: *mut rd_kafka_error_t, text: &CStr| unsafe {
+        assert_eq!(rd_kafka_error_code(error), unknown);
+        assert_eq!(CStr::from_ptr(rd_kafka_error_string(error)), text);
+        rd_kafka_error_destroy(error);
+    };
+    unsafe {
+        let begun = Instant::now();
+        let message = rd_kafka_consumer_poll(rk, 60_000);
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert_eq!((*message).err, unknown);
+        rd_kafka_message_destroy(message);
+
+        let partitions = list(&[(c"orders", 0)]);
+        let mut topics = null_mut();
+        let codes = [
+            rd_kafka_poll_set_consumer(rk),
+            rd_kafka_subscription(rk, &raw mut topics),
+            rd_kafka_subscribe(rk, partitions),
+            rd_kafka_unsubscribe(rk),
+            rd_kafka_assign(rk, partitions),
+            rd_kafka_assign(rk, null()),
+            rd_kafka_committed(rk, partitions, 100),
+            rd_kafka_commit(rk, partitions, 0),
+            rd_kafka_commit_queue(rk, partitions, null_mut(), None, null_mut()),
+            rd_kafka_consumer_close(rk),
+        ];
+        assert_eq!(codes, [unknown; 10]);
+        assert!(topics.is_null());
+        assert!(rd_kafka_queue_get_consumer(rk).is_null());
+        assert!(rd_kafka_rebalance_protocol(rk).is_null());
+        let no_group = c"Requires a consumer with group.id configured";
+        refused(rd_kafka_incremental_assign(rk, partitions), no_group);
+        refused(rd_kafka_incremental_unassign(rk, partitions), no_group);
+        let queue = rd_kafka_queue_new(rk);
+        refused(rd_kafka_consumer_close_queue(rk, queue), c"Consume close called on non-group consumer");
+        assert_eq!(rd_kafka_consumer_closed(rk), 0);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
 }
 
 /// It was an unknown group.

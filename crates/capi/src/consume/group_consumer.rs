@@ -26,14 +26,25 @@ pub(super) fn with(
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    with_handle(&handle, body)
+    with_consumer(&handle, handle.consumer_state(), body)
 }
 
-fn with_handle(
-    handle: &Arc<Handle>,
+/// The same as [`with`] for a function that needs a consumer with `group.id`.
+pub(super) fn with_group(
+    rk: *mut rd_kafka_t,
+    function: &str,
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
-    let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    with_consumer(&handle, handle.group_consumer(), body)
+}
+
+fn with_consumer(
+    handle: &Arc<Handle>,
+    consuming: Option<&Arc<ConsumerState>>,
+    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
+) -> rd_kafka_resp_err_t {
+    let Some(consuming) = consuming else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     if consuming.is_closing() && consuming.is_closed() {
         return RD_KAFKA_RESP_ERR__DESTROY;
     }
@@ -49,11 +60,11 @@ fn with_assignment(
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    let outcome = with_handle(&handle, |handle, consuming| {
+    let outcome = with_consumer(&handle, handle.group_consumer(), |handle, consuming| {
         check(handle, consuming, call)?;
         body(handle, consuming)
     });
-    let is_closing = handle.consumer_state().is_some_and(|consuming| consuming.is_closing());
+    let is_closing = handle.group_consumer().is_some_and(|consuming| consuming.is_closing());
     if is_closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
 }
 
@@ -65,8 +76,23 @@ fn object(code: rd_kafka_resp_err_t, reason: &str) -> *mut rd_kafka_error_t {
     }
 }
 
+/// Returns the error of an incremental change of the assignment.
+fn incremental_object(code: rd_kafka_resp_err_t, reason: &str) -> *mut rd_kafka_error_t {
+    match code {
+        RD_KAFKA_RESP_ERR__UNKNOWN_GROUP => object(code, "Requires a consumer with group.id configured"),
+        code => object(code, reason),
+    }
+}
+
 pub(crate) fn code(error: Error) -> rd_kafka_resp_err_t {
     code_of(&error)
+}
+
+impl Handle {
+    /// The consumer, if it has a group. As in the original, the functions of groups are not for the simple consumer.
+    pub(crate) fn group_consumer(&self) -> Option<&Arc<ConsumerState>> {
+        self.consumer_state().filter(|_| self.config.group_id.is_some())
+    }
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
@@ -78,7 +104,7 @@ pub unsafe extern "C" fn rd_kafka_subscription(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or writable
     // (rdkafka.h, `rd_kafka_subscription`).
     unsafe {
-        with(rk, FUNCTION, |_, consuming| {
+        with_group(rk, FUNCTION, |_, consuming| {
             let place = topics.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
             let names = consuming.subscription();
             let list = rd_kafka_topic_partition_list_new(c_int::try_from(names.len()).unwrap_or(0));
@@ -165,7 +191,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
             consuming.note_assigned(passed(partitions), false);
             Ok(())
         });
-        object(code, &reason)
+        incremental_object(code, &reason)
     }
 }
 
@@ -195,7 +221,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
             consuming.note_given_up();
             Ok(())
         });
-        object(code, &reason)
+        incremental_object(code, &reason)
     }
 }
 
@@ -216,10 +242,7 @@ pub unsafe extern "C" fn rd_kafka_assignment(
             return RD_KAFKA_RESP_ERR_NO_ERROR;
         }
         drop(handle);
-        with(rk, FUNCTION, |handle, consuming| {
-            if handle.config.group_id.is_none() {
-                return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
-            }
+        with_group(rk, FUNCTION, |_, consuming| {
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
             let assigned = consuming.assigned_offsets();
             *place = list_conversion::list(assigned.iter().map(|(at, offset)| (at, *offset)));
@@ -421,7 +444,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     else {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
     };
-    let Some(consuming) = handle.consumer_state().cloned() else {
+    let Some(consuming) = handle.group_consumer().cloned() else {
         let text = "Consume close called on non-group consumer";
         return refused(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP, text);
     };

@@ -9,7 +9,7 @@ use crate::callbacks::running_calls;
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::consume::consumer_state::ConsumerState;
-use crate::consume::group_consumer::{code, with};
+use crate::consume::group_consumer::{code, with_group};
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_subscribe`).
     unsafe {
-        with(rk, FUNCTION, |handle, consumer| {
+        with_group(rk, FUNCTION, |handle, consumer| {
             let mut names: Vec<String> = list_conversion::entries(topics)
                 .iter()
                 .map(|entry| entry.topic().to_string_lossy().into_owned())
@@ -140,9 +140,6 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
             names.sort();
             if names.windows(2).any(|pair| pair[0] == pair[1]) {
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
-            }
-            if handle.config.group_id.is_none() {
-                return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
             }
             // As in the original, a subscription of a failed consumer ends the one that it has.
             if handle.fatal.get().is_some() {
@@ -160,7 +157,7 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    with(rk, FUNCTION, |handle, consumer| {
+    with_group(rk, FUNCTION, |handle, consumer| {
         consumer.unsubscribe(handle);
         Ok(())
     })
@@ -172,7 +169,10 @@ unsafe extern "C" fn begin_consumer_close(state: *mut CallbackLoop, rk: *mut rd_
     let state = unsafe { &mut *state };
     state.returns(Returns::code(RD_KAFKA_RESP_ERR__INVALID_ARG));
     let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
-    if handle.consumer_state().is_some_and(|consumer| consumer.is_closed()) {
+    let Some(consumer) = handle.group_consumer() else {
+        return state.returns(Returns::code(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP));
+    };
+    if consumer.is_closed() {
         return state.returns(Returns::code(RD_KAFKA_RESP_ERR__DESTROY));
     }
     // The application's close reports a fatal error and leaves the rest to destroy.

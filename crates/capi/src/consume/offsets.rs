@@ -48,6 +48,15 @@ fn consumer(
     Ok((handle, consuming))
 }
 
+fn group_consumer(
+    rk: *mut rd_kafka_t,
+    function: &str,
+) -> Result<(Arc<Handle>, Arc<ConsumerState>), rd_kafka_resp_err_t> {
+    let handle = Handle::shared(rk, function).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
+    let consuming = handle.group_consumer().cloned().ok_or(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP)?;
+    Ok((handle, consuming))
+}
+
 /// A commit that the application requests.
 struct Commit {
     /// The entries of the result: all that were given, or the whole assignment.
@@ -324,13 +333,13 @@ pub unsafe extern "C" fn rd_kafka_committed(
     partitions: *mut rd_kafka_topic_partition_list_t,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    let (_handle, consuming) = match consumer(rk, FUNCTION) {
-        Ok(found) => found,
-        Err(code) => return code,
-    };
     if partitions.is_null() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
+    let (_handle, consuming) = match group_consumer(rk, FUNCTION) {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
     // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
     let wanted = unsafe { list_conversion::partitions(partitions) };
     let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);

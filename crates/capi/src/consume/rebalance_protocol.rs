@@ -80,6 +80,6 @@ const LOG_WARNING: u8 = 4;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
     let Some(handle) = Handle::of(rk, FUNCTION) else { return null() };
-    let Some(consuming) = handle.consumer_state() else { return null() };
+    let Some(consuming) = handle.group_consumer() else { return null() };
     RebalanceProtocol::of(&handle, consuming).name().as_ptr()
 }

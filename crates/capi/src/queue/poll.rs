@@ -247,7 +247,7 @@ unsafe extern "C" fn begin_consumer_poll(state: *mut CallbackLoop, rk: *mut rd_k
     let state = unsafe { &mut *state };
     let code = RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
     let Some(used) = Handle::of(rk, FUNCTION) else { return set_last_error(code) };
-    let Some(consumer) = used.consumer_state() else {
+    let Some(consumer) = used.group_consumer() else {
         // As in the original.
         let text = description(code).to_string_lossy();
         let error = OwnedMessage::error(code, &text, None, RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID);
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_poll_set_consumer(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    let Some(consuming) = handle.group_consumer() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     handle.main.forward_to(Some(&consuming.queue));
     RD_KAFKA_RESP_ERR_NO_ERROR
 }

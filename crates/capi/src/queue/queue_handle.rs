@@ -100,7 +100,7 @@ pub unsafe extern "C" fn rd_kafka_queue_get_main(rk: *mut rd_kafka_t) -> *mut rd
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_consumer(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    get(rk, FUNCTION, |handle| Some(handle.consumer_state()?.queue.clone()))
+    get(rk, FUNCTION, |handle| Some(handle.group_consumer()?.queue.clone()))
 }
 
 #[on_panic(null_mut())]

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::{begin_commit, commit_timeout, consumer, push_result, tell, to_commit, with_error};
+use super::{begin_commit, commit_timeout, group_consumer, push_result, tell, to_commit, with_error};
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
@@ -56,7 +56,7 @@ unsafe extern "C" fn begin_commit_queue(
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
-    let (handle, consumer) = match consumer(rk, FUNCTION) {
+    let (handle, consumer) = match group_consumer(rk, FUNCTION) {
         Ok(found) => found,
         Err(code) => return state.returns(Returns::code(code)),
     };
