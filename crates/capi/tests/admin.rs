@@ -467,6 +467,24 @@ fn two_equal_names_and_empty_lists_are_refused_before_a_broker_is_asked() {
     }
 }
 
+/// It was freed when the next one was added.
+#[test]
+fn a_setting_of_a_resource_stays_while_more_are_added() {
+    unsafe {
+        let resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        let set = |name: &CStr| rd_kafka_ConfigResource_set_config(resource, name.as_ptr(), c"1".as_ptr());
+        assert_eq!(set(c"first"), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let mut count = 0;
+        let first = *rd_kafka_ConfigResource_configs(resource, &raw mut count);
+        for _ in 0..100 {
+            assert_eq!(set(c"another"), RD_KAFKA_RESP_ERR_NO_ERROR);
+        }
+        assert_eq!(*rd_kafka_ConfigResource_configs(resource, &raw mut count), first, "it has moved");
+        assert_eq!((count, text(rd_kafka_ConfigEntry_name(first))), (101, "first".to_owned()));
+        rd_kafka_ConfigResource_destroy(resource);
+    }
+}
+
 #[test]
 fn the_changes_of_a_resource_are_listed_and_made() {
     let broker = broker();

@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 use ottla_client::{ConfigChange, ConfigResource, ConfigResourceType, KeyedResults};
 
 use super::macros::{array_readers, destroyers, readers};
-use super::{Array, DefaultPointer, code, invalid, lossy, optional, words};
+use super::{Array, DefaultPointer, GrowingArray, code, invalid, lossy, optional, words};
 use crate::errors::error_object::{description, rd_kafka_error_t};
 use crate::ffi::c_strings::{c_string, text};
 use crate::ffi::panic::on_panic;
@@ -19,16 +19,15 @@ const GROUP: i8 = 32;
 pub struct rd_kafka_ConfigResource_t {
     kind: rd_kafka_ResourceType_t,
     name: CString,
-    /// The settings of a request, each with its incremental change.
-    entries: Vec<(rd_kafka_ConfigEntry_t, ConfigChange)>,
-    /// The same for C, made again with each change.
-    read: Array<rd_kafka_ConfigEntry_t>,
+    /// The settings of a request or of a result.
+    entries: GrowingArray<rd_kafka_ConfigEntry_t>,
+    /// The incremental change of each setting of a request.
+    changes: Vec<ConfigChange>,
     err: rd_kafka_resp_err_t,
     text: Option<CString>,
 }
 
 /// A setting, or one that it would fall back to.
-#[derive(Clone)]
 pub struct rd_kafka_ConfigEntry_t {
     name: CString,
     value: Option<CString>,
@@ -81,8 +80,8 @@ impl rd_kafka_ConfigResource_t {
         Self {
             kind,
             name,
-            entries: Vec::new(),
-            read: Array::new(Vec::new()),
+            entries: GrowingArray::new(Vec::new()),
+            changes: Vec::new(),
             err: RD_KAFKA_RESP_ERR_NO_ERROR,
             text: None,
         }
@@ -99,7 +98,7 @@ impl rd_kafka_ConfigResource_t {
         };
         let mut result = Self::new(kind, c_string(&resource.name));
         match answer {
-            Ok(value) => result.read = Array::new(entries(value)),
+            Ok(value) => result.entries = GrowingArray::new(entries(value)),
             Err(error) => {
                 (result.err, result.text) = (code(&error), Some(c_string(&words(&error))));
             }
@@ -118,24 +117,28 @@ impl rd_kafka_ConfigResource_t {
 
     /// The settings that replace all others of the resource.
     pub(super) fn replaced(&self) -> (ConfigResource, Vec<(String, String)>) {
-        let value = |(entry, _): &(rd_kafka_ConfigEntry_t, _)| {
+        let value = |(entry, _): (&rd_kafka_ConfigEntry_t, _)| {
             (lossy(&entry.name), entry.value.as_deref().map(lossy).unwrap_or_default())
         };
-        (self.resource(), self.entries.iter().map(value).collect())
+        (self.resource(), self.set_entries().map(value).collect())
     }
 
     /// The settings that change, and no others.
     pub(super) fn changed(&self) -> (ConfigResource, Vec<(String, ConfigChange)>) {
         let change =
-            |(entry, change): &(rd_kafka_ConfigEntry_t, ConfigChange)| (lossy(&entry.name), change.clone());
-        (self.resource(), self.entries.iter().map(change).collect())
+            |(entry, change): (&rd_kafka_ConfigEntry_t, &ConfigChange)| (lossy(&entry.name), change.clone());
+        (self.resource(), self.set_entries().map(change).collect())
+    }
+
+    /// The settings of a request; a result has none.
+    fn set_entries(&self) -> impl Iterator<Item = (&rd_kafka_ConfigEntry_t, &ConfigChange)> {
+        self.entries.items().zip(&self.changes)
     }
 
     fn push(&mut self, name: &str, value: Option<&str>, change: ConfigChange) {
         let value = value.map(c_string);
-        let entry = rd_kafka_ConfigEntry_t { value, ..rd_kafka_ConfigEntry_t::set(name, "") };
-        self.entries.push((entry, change));
-        self.read = Array::new(self.entries.iter().map(|(entry, _)| entry.clone()).collect());
+        self.entries.push(rd_kafka_ConfigEntry_t { value, ..rd_kafka_ConfigEntry_t::set(name, "") });
+        self.changes.push(change);
     }
 }
 
@@ -186,7 +189,7 @@ array_readers! {
     rd_kafka_ConfigEntry_synonyms(rd_kafka_ConfigEntry_t) -> *mut *const rd_kafka_ConfigEntry_t,
         |entry| entry.synonyms.read();
     rd_kafka_ConfigResource_configs(rd_kafka_ConfigResource_t) -> *mut *const rd_kafka_ConfigEntry_t,
-        |resource| resource.read.read();
+        |resource| resource.entries.read();
 }
 
 destroyers! {

@@ -17,6 +17,7 @@ mod topics;
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 
 use ottla_client::{Error, TopicPartition};
 
@@ -62,6 +63,44 @@ impl<T> Array<T> {
     }
 
     /// Returns the pointers and their number for C; NULL if there are none.
+    pub fn read(&self) -> (*mut *const T, usize) {
+        if self.pointers.is_empty() {
+            return (null_mut(), 0);
+        }
+        (self.pointers.as_ptr().cast_mut(), self.pointers.len())
+    }
+}
+
+/// An array that grows. Its objects stay where they are, because C may have pointers to them.
+pub struct GrowingArray<T> {
+    items: Vec<Arc<T>>,
+    pointers: Vec<*const T>,
+}
+
+// SAFETY: the pointers point to the items, which come along.
+unsafe impl<T: Send + Sync> Send for GrowingArray<T> {}
+// SAFETY: no code writes through these pointers.
+unsafe impl<T: Send + Sync> Sync for GrowingArray<T> {}
+
+impl<T> GrowingArray<T> {
+    pub fn new(items: Vec<T>) -> Self {
+        let items: Vec<Arc<T>> = items.into_iter().map(Arc::new).collect();
+        let pointers = items.iter().map(Arc::as_ptr).collect();
+        Self { items, pointers }
+    }
+
+    pub fn push(&mut self, item: T) {
+        let item = Arc::new(item);
+        self.pointers.push(Arc::as_ptr(&item));
+        self.items.push(item);
+    }
+
+    pub fn items(&self) -> impl Iterator<Item = &T> {
+        self.items.iter().map(|item| &**item)
+    }
+
+    /// Returns the pointers and their number for C; NULL if there are none. The pointers are valid as long as the objects; their
+    /// array is valid until the next push.
     pub fn read(&self) -> (*mut *const T, usize) {
         if self.pointers.is_empty() {
             return (null_mut(), 0);
