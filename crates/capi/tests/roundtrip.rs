@@ -193,7 +193,10 @@ fn a_consumer_reads_what_was_produced_and_commits_it() {
                     assert_eq!((*message).key_len, 1);
                     values.push(text_of(message).parse::<u32>().unwrap());
                 }
-                RD_KAFKA_RESP_ERR__PARTITION_EOF => ends += 1,
+                RD_KAFKA_RESP_ERR__PARTITION_EOF => {
+                    assert_eq!(rd_kafka_message_broker_id(message), 1);
+                    ends += 1;
+                }
                 other => panic!("{other}: {:?}", CStr::from_ptr(rd_kafka_message_errstr(message))),
             }
             rd_kafka_message_destroy(message);
@@ -319,6 +322,9 @@ unsafe fn responder_of(metadata: *const rd_kafka_metadata_t) -> (i32, String) {
     }
 }
 
+/// The text of the end of a partition with one record.
+const END_OF_PARTITION: &CStr = c"Fetch from broker 1 reached end of partition at offset 1 (HighwaterMark 1)";
+
 #[test]
 fn events_carry_reports_records_and_headers() {
     let broker = broker(1);
@@ -377,7 +383,7 @@ fn events_carry_reports_records_and_headers() {
         assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_ERROR);
         assert_eq!(rd_kafka_event_error(event), RD_KAFKA_RESP_ERR__PARTITION_EOF);
         assert!(rd_kafka_event_message_next(event).is_null() && rd_kafka_event_message_count(event) == 0);
-        assert_eq!(CStr::from_ptr(rd_kafka_event_error_string(event)), c"Broker: No more messages");
+        assert_eq!(CStr::from_ptr(rd_kafka_event_error_string(event)), END_OF_PARTITION);
         let at = rd_kafka_event_topic_partition(event);
         assert_eq!((CStr::from_ptr((*at).topic), (*at).partition, (*at).offset), (c"orders", 0, 1));
         rd_kafka_topic_partition_destroy(at);

@@ -182,7 +182,7 @@ fn the_end_of_a_partition_is_reported_once_per_arrival() {
         let mut poll = |consumer: &mut Consumer, within| {
             while let Some(polled) = consumer.poll_blocking(within).expect("no error") {
                 match polled {
-                    Polled::Event(Event::EndOfPartition { at, offset }) => {
+                    Polled::Event(Event::EndOfPartition { at, offset, .. }) => {
                         assert_eq!(at, first());
                         ends.push(offset);
                     }

@@ -304,10 +304,13 @@ impl<R: NextRecord> RecordReader<R> {
         let handle = self.handle.upgrade()?;
         let consuming = handle.consumer_state()?;
         match event {
-            Event::EndOfPartition { at, offset } => {
+            Event::EndOfPartition { at, offset, node, high_watermark } => {
                 let (code, topic) = (RD_KAFKA_RESP_ERR__PARTITION_EOF, handle.topic(&at.topic));
-                let text = "Broker: No more messages";
-                Some(Op::Message(OwnedMessage::error(code, text, Some(topic), at.partition, offset)))
+                let text = format!(
+                    "Fetch from broker {node} reached end of partition at offset {offset} (HighwaterMark {high_watermark})"
+                );
+                let end = OwnedMessage::error(code, &text, Some(topic), at.partition, offset);
+                Some(Op::Message(end.of_broker(node)))
             }
             Event::TopicUnavailable { topic, error } => {
                 let code = code_of_broker(error);

@@ -98,6 +98,13 @@ impl OwnedMessage {
         self
     }
 
+    /// Makes it a message of this broker.
+    pub(crate) fn of_broker(self, node: i32) -> Self {
+        // SAFETY: C does not have the message, so this is its only user.
+        unsafe { (*self.0.as_ptr()).broker = node };
+        self
+    }
+
     /// To C, which destroys it.
     #[inline]
     pub(crate) fn into_raw(self) -> *mut rd_kafka_message_t {

@@ -13,7 +13,7 @@ use super::cursors::Slot;
 use super::inbox::Chunk;
 use super::progress::{Ends, PartitionProgress};
 use crate::config::Isolation;
-use crate::types::StartAt;
+use crate::types::{Event, StartAt};
 use crate::watchdog::cause::{Cause, StallReason};
 
 /// [`Cursor::end_reported`] before the partition's end was reported.
@@ -69,6 +69,8 @@ pub(crate) struct Cursor {
     pub(crate) generation: u64,
     /// The last end offset that was reported to the application.
     end_reported: i64,
+    /// The id of the node that answered last; -1 before the first answer.
+    answered_by: i32,
     /// The last error, until a request succeeds.
     pub(crate) last_error: Option<StallReason>,
     /// The time at which the position was requested from the leader.
@@ -135,6 +137,7 @@ impl Cursor {
             leader_requested_at: None,
             generation: 0,
             end_reported: NONE_REPORTED,
+            answered_by: -1,
             last_error: None,
             requested_at: None,
         };
@@ -251,6 +254,12 @@ impl Cursor {
         })
     }
 
+    /// Returns the event of the end that [`Self::end_reached`] has found at `offset`.
+    pub(crate) fn end_event(&self, offset: i64) -> Event {
+        let high_watermark = self.progress.ends().high_watermark;
+        Event::EndOfPartition { at: self.progress.at.clone(), offset, node: self.answered_by, high_watermark }
+    }
+
     /// Processes the answer to a fetch.
     pub(crate) fn on_answer(
         &mut self,
@@ -258,6 +267,7 @@ impl Cursor {
         decompressed_max_bytes: usize,
     ) -> AnswerOutcome {
         let PartitionAnswer { node, offset, error, ends, records, aborted } = answer;
+        self.answered_by = node;
         let last_error = (error != ErrorCode::None).then(|| StallReason::of_code(error));
         let last_error = std::mem::replace(&mut self.last_error, last_error);
         match error {

@@ -26,7 +26,7 @@ use crate::fetch::cursor::{Cursor, Position};
 use crate::fetch::inbox::Item;
 use crate::fetch::progress::PartitionProgress;
 use crate::log::Context;
-use crate::types::{Event, GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
+use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 use crate::watchdog::cause::StallReason;
 
 /// The first pause between two lookups of committed offsets, and the longest one, which doubling leads to.
@@ -339,10 +339,10 @@ fn set_paused(shared: &Shared, at: &TopicPartition, paused: bool) {
     let resumed = shared.cursors.update(at, |cursor| {
         cursor.set_paused(paused);
         let end = if paused { None } else { cursor.end_reached(config.isolation_level) };
-        (cursor.slot, end)
+        (cursor.slot, end.map(|offset| cursor.end_event(offset)))
     });
-    if let Some((slot, Some(offset))) = resumed.filter(|_| config.enable_partition_eof) {
-        shared.inbox.push_to(slot, Item::Event(Event::EndOfPartition { at: at.clone(), offset }));
+    if let Some((slot, Some(event))) = resumed.filter(|_| config.enable_partition_eof) {
+        shared.inbox.push_to(slot, Item::Event(event));
     }
 }
 

@@ -23,6 +23,10 @@ pub enum Event {
         at: TopicPartition,
         /// The position at the end of the partition.
         offset: i64,
+        /// The id of the broker whose answer reached the end.
+        node: i32,
+        /// The high watermark in that answer. With `isolation.level=read_committed` the end may be before it.
+        high_watermark: i64,
     },
     /// A subscribed topic does not exist or may not be read, or no topic matches a subscribed pattern. Reported once for
     /// each error of a topic. The consumer reads the topic as soon as it can.

@@ -18,7 +18,7 @@ use crate::fetch::cursors::Table;
 use crate::fetch::inbox::Item;
 use crate::fetch::progress::Ends;
 use crate::fetch::session::Session;
-use crate::types::{Event, StartAt, TopicPartition};
+use crate::types::{StartAt, TopicPartition};
 use crate::watchdog::cause::{Cause, StallReason};
 
 /// The pause after an authentication or TLS failure: an administrator must act before an attempt can succeed.
@@ -304,7 +304,7 @@ impl FetchCore {
         if let Some(offset) = cursor.end_reached(self.settings.isolation) {
             cursor.progress.set_end_reached(offset);
             if self.settings.enable_partition_eof {
-                let event = Event::EndOfPartition { at: cursor.progress.at.clone(), offset };
+                let event = cursor.end_event(offset);
                 // The polling thread may find a corrupt batch in the records before it, and begin another generation.
                 let (slot, generation) = (cursor.slot, cursor.generation);
                 self.actions.push_back(Action::DeliverIn { slot, generation, item: Item::Event(event) });

@@ -159,7 +159,8 @@ fn a_purge_of_an_assignment_removes_nothing_of_the_next_one() {
     let inbox = Inbox::new(1 << 20, LIMIT);
     let (slot, first) = partitions(&inbox, 1).remove(0);
     inbox.push_to(slot, chunk(&first, 0, 10));
-    inbox.push_to(slot, Item::Event(Event::EndOfPartition { at: first.at.clone(), offset: 1 }));
+    let end = Event::EndOfPartition { at: first.at.clone(), offset: 1, node: 1, high_watermark: 1 };
+    inbox.push_to(slot, Item::Event(end));
     inbox.purge_of(&first);
     assert_eq!((drain(&inbox), inbox.bytes()), (Vec::new(), 0));
     inbox.close(slot);
