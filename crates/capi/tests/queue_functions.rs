@@ -1,6 +1,6 @@
 //! The length of a queue, and the functions and descriptors of the application that learn of its events.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -8,11 +8,14 @@ use std::sync::mpsc;
 use ottla_broker::Broker;
 use rdkafka::admin::*;
 use rdkafka::client::handle::*;
+use rdkafka::conf::callbacks::*;
 use rdkafka::consume::group_consumer::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::produce::flush::*;
+use rdkafka::produce::producer::*;
 use rdkafka::queue::event::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
@@ -138,5 +141,27 @@ fn a_descriptor_learns_of_the_first_event_after_a_poll() {
         for end in ends {
             assert_eq!(libc::close(end), 0);
         }
+    }
+}
+
+/// It had no error, although each of its messages had one.
+#[test]
+fn an_event_of_delivery_reports_has_the_error_of_its_batch() {
+    let conf = conf(&[("bootstrap.servers", "127.0.0.1:1")]);
+    unsafe {
+        rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        let queue = rd_kafka_queue_get_main(rk);
+        produce(rk, c"orders", 0, "paid", null_mut());
+        assert_eq!(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let event = rd_kafka_queue_poll(queue, 60_000);
+        assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_DR);
+        assert_eq!(rd_kafka_event_error(event), RD_KAFKA_RESP_ERR__PURGE_QUEUE);
+        let text = CStr::from_ptr(rd_kafka_event_error_string(event));
+        assert_eq!(text, CStr::from_ptr(rd_kafka_err2str(RD_KAFKA_RESP_ERR__PURGE_QUEUE)));
+        assert_eq!((*rd_kafka_event_message_next(event)).err, RD_KAFKA_RESP_ERR__PURGE_QUEUE);
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
     }
 }

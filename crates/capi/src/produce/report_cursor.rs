@@ -200,6 +200,11 @@ impl ReportCursor {
         !slots.is_empty()
     }
 
+    /// The error of the batch.
+    pub(crate) fn error(&self) -> rd_kafka_resp_err_t {
+        self.outcome.err
+    }
+
     /// The number of callbacks that this cursor made.
     pub(crate) fn reported(&self) -> usize {
         self.before + self.progress.next - self.first

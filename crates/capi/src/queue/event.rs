@@ -59,7 +59,7 @@ enum Content {
         slots: Vec<Slot>,
         next: Cell<usize>,
         /// The memory that the messages point to.
-        _memory: Box<ReportCursor>,
+        memory: Box<ReportCursor>,
     },
     Rebalance(rd_kafka_resp_err_t),
     CommitResult(rd_kafka_resp_err_t, *mut c_void),
@@ -153,7 +153,7 @@ impl rd_kafka_event_t {
                 let mut slots = Vec::with_capacity(report.len());
                 let memory = each_report(handle, report, done, |slot| slots.push(slot.lasting()));
                 let known = Slot::known(&slots);
-                Content::Reports { _known: known, slots, next: Cell::new(0), _memory: Box::new(memory) }
+                Content::Reports { _known: known, slots, next: Cell::new(0), memory: Box::new(memory) }
             }
             Op::Rebalance { err, partitions, lost } => {
                 if let Some(consuming) = handle.consumer_state() {
@@ -217,6 +217,7 @@ impl Event {
         match &self.content {
             Content::Rebalance(err) | Content::CommitResult(err, _) => *err,
             Content::Error { code, .. } => *code,
+            Content::Reports { memory, .. } => memory.error(),
             Content::Result(outcome) => outcome.err,
             Content::ConsumerError(message) => message_error(message).unwrap_or(RD_KAFKA_RESP_ERR_NO_ERROR),
             _ => RD_KAFKA_RESP_ERR_NO_ERROR,
