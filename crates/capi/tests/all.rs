@@ -15,6 +15,7 @@ mod common;
 mod sharing;
 
 mod admin;
+mod admin_arguments;
 mod append_time;
 mod arrays;
 mod assignments;

@@ -5,6 +5,7 @@ use std::ptr::{null, null_mut};
 use ottla_client::{DeleteBefore, Election, FoundOffset, KeyedResults, OffsetAt, TopicPartition};
 
 use super::macros::{destroyers, readers};
+use super::requests::all_different;
 use super::{Array, List, code_of, error_object, error_pointer};
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::panic::on_panic;
@@ -117,25 +118,31 @@ pub(super) fn found(
     Array::new(answers.into_iter().map(result).collect())
 }
 
-/// The offsets that a list requests: its entries are timestamps or logical offsets.
+/// The offsets that a list requests: its entries are timestamps or logical offsets. Programs compare the texts of the errors.
 pub(super) fn wanted(list: &List) -> Result<Vec<(TopicPartition, OffsetAt)>, String> {
     const EARLIEST: i64 = RD_KAFKA_OFFSET_SPEC_EARLIEST as i64;
     const LATEST: i64 = RD_KAFKA_OFFSET_SPEC_LATEST as i64;
     const MAX_TIMESTAMP: i64 = RD_KAFKA_OFFSET_SPEC_MAX_TIMESTAMP as i64;
-    let wanted = |element: &rd_kafka_topic_partition_t| {
-        let at = list_conversion::at(element);
-        if at.topic.is_empty() || at.partition < 0 {
-            return Err(format!("`{}` partition {} cannot be", at.topic, at.partition));
+    for (index, element) in list.elems().iter().enumerate() {
+        if element.topic().is_empty() {
+            return Err(format!("Partition topic name at index {index} must be non-empty"));
         }
-        match element.offset {
-            EARLIEST => Ok((at, OffsetAt::Earliest)),
-            LATEST => Ok((at, OffsetAt::Latest)),
-            MAX_TIMESTAMP => Ok((at, OffsetAt::MaxTimestamp)),
-            timestamp @ 0.. => Ok((at, OffsetAt::Timestamp(timestamp))),
-            other => Err(format!("{at}: {other} is neither a time nor a place")),
+        if element.partition < 0 {
+            return Err(format!("Partition at index {index} cannot be negative"));
         }
+    }
+    all_different(list.partitions().iter(), "Partitions must not contain duplicates")?;
+    let wanted = |(index, element): (usize, &rd_kafka_topic_partition_t)| {
+        let offset = match element.offset {
+            EARLIEST => OffsetAt::Earliest,
+            LATEST => OffsetAt::Latest,
+            MAX_TIMESTAMP => OffsetAt::MaxTimestamp,
+            timestamp @ 0.. => OffsetAt::Timestamp(timestamp),
+            other => return Err(format!("Partition {index} has an invalid offset {other}")),
+        };
+        Ok((list_conversion::at(element), offset))
     };
-    list.elems().iter().map(wanted).collect()
+    list.elems().iter().enumerate().map(wanted).collect()
 }
 
 /// The only element of a list, for C.

@@ -157,18 +157,11 @@ fn distinct<T: Ord + std::fmt::Display>(things: Vec<T>, what: &str) -> Result<Ve
     Ok(things)
 }
 
-fn named(things: Vec<String>, what: &str) -> Result<Vec<String>, String> {
-    if things.iter().any(String::is_empty) {
-        return Err(format!("a {what} without a name"));
-    }
-    Ok(things)
-}
-
-/// The one thing of a request that takes one only.
+/// The one thing of a request that takes one only. Programs compare the text.
 fn one<T>(mut things: Vec<T>, what: &str) -> Result<T, String> {
     match (things.pop(), things.len()) {
         (Some(thing), 0) => Ok(thing),
-        (_, more) => Err(format!("one {what} at a time, not {}", more + usize::from(more > 0))),
+        _ => Err(format!("Exactly one {what} must be passed")),
     }
 }
 
@@ -247,8 +240,8 @@ array_requests! {
         configs::described;
     rd_kafka_DeleteRecords(rd_kafka_DeleteRecords_t, RD_KAFKA_EVENT_DELETERECORDS_RESULT):
         |requests| one(requests, "DeleteRecords").and_then(|request| {
-            let before = some(request.before(), "there are no partitions")?;
-            check_partitions(before.iter().map(|(at, _)| at)).map(|()| before)
+            let before = some(request.before(), "No records to delete")?;
+            all_different(before.iter().map(|(at, _)| at), DUPLICATE_PARTITIONS).map(|()| before)
         }),
         |admin, options, before: Vec<(TopicPartition, DeleteBefore)>| admin.delete_records(&before, options.timeouts()).await,
         offsets::deleted;
@@ -260,13 +253,13 @@ array_requests! {
         |admin, options, groups: Vec<String>| admin.delete_groups_with(&refs(&groups), options.timeouts()).await,
         groups::deleted;
     rd_kafka_ListConsumerGroupOffsets(rd_kafka_ListConsumerGroupOffsets_t, RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT):
-        |requests| one(requests, "group").and_then(|request| {
+        |requests| one(requests, "ListConsumerGroupOffsets").and_then(|request| {
             let partitions = request.0.partitions();
             if let Some(partitions) = &partitions {
                 if partitions.is_empty() {
                     return Err("NULL or non-empty topic partition list must be passed".into());
                 }
-                all_different(partitions.iter(), "Duplicate partitions not allowed")?;
+                all_different(partitions.iter(), DUPLICATE_PARTITIONS)?;
             }
             Ok((request.0.group(), partitions))
         }),
@@ -279,12 +272,12 @@ array_requests! {
         },
         |(group, answers): (String, _)| groups::committed(&group, answers);
     rd_kafka_AlterConsumerGroupOffsets(rd_kafka_AlterConsumerGroupOffsets_t, RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT):
-        |requests| one(requests, "group").and_then(|request| {
+        |requests| one(requests, "AlterConsumerGroupOffsets").and_then(|request| {
             let offsets = request.0.offsets()?;
             if offsets.is_empty() {
                 return Err("Non-empty topic partition list must be present".into());
             }
-            all_different(offsets.iter().map(|(at, _)| at), "Duplicate partitions not allowed")?;
+            all_different(offsets.iter().map(|(at, _)| at), DUPLICATE_PARTITIONS)?;
             Ok((request.0.group(), offsets))
         }),
         |admin, options, asked: (String, Vec<(TopicPartition, OffsetAndMetadata)>)| {
@@ -294,11 +287,9 @@ array_requests! {
         },
         |(group, answers, offsets): (String, _, Vec<_>)| groups::altered(&group, answers, &offsets);
     rd_kafka_DeleteConsumerGroupOffsets(rd_kafka_DeleteConsumerGroupOffsets_t, RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT):
-        |requests| one(requests, "group").and_then(|request| {
-            let partitions = some(request.0.partitions().unwrap_or_default(), "there are no partitions")?;
-            check_partitions(partitions.iter())?;
-            Ok((request.0.group(), partitions))
-        }),
+        // As in the original, the broker gets an empty list, and partitions that are repeated.
+        |requests| one(requests, "DeleteConsumerGroupOffsets")
+            .map(|request| (request.0.group(), request.0.partitions().unwrap_or_default())),
         |admin, options, asked: (String, Vec<TopicPartition>)| {
             let (group, partitions) = asked;
             let answers = admin.delete_group_offsets(&group, &partitions, options.timeouts()).await?;
@@ -331,6 +322,9 @@ array_requests! {
         acls::deleted;
 }
 
+/// The error of a request that repeats a partition.
+const DUPLICATE_PARTITIONS: &str = "Duplicate partitions not allowed";
+
 /// The error of a request for configurations without resources.
 const NO_RESOURCES: &str = "No config resources specified";
 
@@ -356,13 +350,12 @@ fn check_groups(groups: Vec<String>, none: &str) -> Result<Vec<String>, String> 
 }
 
 /// Returns `text` as the error of repeated things. Programs compare the texts of some requests.
-fn all_different<'a, T: Ord + 'a>(mut things: impl Iterator<Item = &'a T>, text: &str) -> Result<(), String> {
+pub(super) fn all_different<'a, T: Ord + 'a>(
+    mut things: impl Iterator<Item = &'a T>,
+    text: &str,
+) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     if things.all(|thing| seen.insert(thing)) { Ok(()) } else { Err(text.to_owned()) }
-}
-
-fn check_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> Result<(), String> {
-    distinct(partitions.collect(), "partition").map(|_| ())
 }
 
 #[on_panic(())]
@@ -488,8 +481,11 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     let check = || {
         // SAFETY: `users` points to `user_cnt` C strings (rdkafka.h, `rd_kafka_DescribeUserScramCredentials`).
         let users = unsafe { texts(users, user_cnt) };
+        if let Some(index) = users.iter().position(String::is_empty) {
+            return Err(format!("Empty users aren't allowed, index {index}"));
+        }
         // An empty list selects all users.
-        distinct(named(users, "user")?, "user")
+        all_different(users.iter(), "Duplicate users aren't allowed in the same request").map(|()| users)
     };
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, users: Vec<String>| async move {
         let users = refs(&users);
@@ -544,8 +540,7 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
         // `rd_kafka_ListOffsets`).
         let list = unsafe { List::copy_of(topic_partitions) };
         // No partitions have no offsets.
-        let wanted = offsets::wanted(&list)?;
-        check_partitions(wanted.iter().map(|(at, _)| at)).map(|()| wanted)
+        offsets::wanted(&list)
     };
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, wanted: Vec<_>| async move {
         admin.list_offsets_with(&wanted, options.isolation(), options.timeouts()).await

@@ -1,0 +1,142 @@
+//! Arguments of the admin interface: those that are refused before a broker is asked, with texts that programs compare, and those
+//! that a broker decides about.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+
+use ottla_broker::Broker;
+use rdkafka::admin::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::partition_list::*;
+
+use crate::asking::{Asking, array};
+
+/// A list of partitions with offsets.
+fn list(entries: &[(&CStr, i32, i64)]) -> *mut rd_kafka_topic_partition_list_t {
+    let list = rd_kafka_topic_partition_list_new(1);
+    for (topic, partition, offset) in entries {
+        unsafe { (*rd_kafka_topic_partition_list_add(list, topic.as_ptr(), *partition)).offset = *offset };
+    }
+    list
+}
+
+/// A client without a broker.
+struct Offline(Asking);
+
+impl Offline {
+    fn new() -> Self {
+        // Nothing listens there.
+        Self(Asking::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]))
+    }
+
+    fn refused(&self, kind: rd_kafka_event_type_t, reason: &str) {
+        let expected = (RD_KAFKA_RESP_ERR__INVALID_ARG, reason.to_owned());
+        assert_eq!(self.0.answer(kind).error(), expected);
+    }
+}
+
+#[test]
+fn a_request_of_one_thing_refuses_none_and_two() {
+    let admin = Offline::new();
+    let (rk, queue) = (admin.0.rk, admin.0.queue);
+    let partitions = list(&[(c"orders", 0, 1)]);
+    let group = c"billing".as_ptr();
+    unsafe {
+        let kind = RD_KAFKA_EVENT_DELETERECORDS_RESULT;
+        let request = rd_kafka_DeleteRecords_new(partitions);
+        rd_kafka_DeleteRecords(rk, [request; 2].as_mut_ptr(), 2, null(), queue);
+        rd_kafka_DeleteRecords_destroy(request);
+        admin.refused(kind, "Exactly one DeleteRecords must be passed");
+        rd_kafka_DeleteRecords(rk, null_mut(), 0, null(), queue);
+        admin.refused(kind, "Exactly one DeleteRecords must be passed");
+
+        let request = rd_kafka_AlterConsumerGroupOffsets_new(group, partitions);
+        rd_kafka_AlterConsumerGroupOffsets(rk, [request; 2].as_mut_ptr(), 2, null(), queue);
+        rd_kafka_AlterConsumerGroupOffsets_destroy(request);
+        let reason = "Exactly one AlterConsumerGroupOffsets must be passed";
+        admin.refused(RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT, reason);
+
+        let request = rd_kafka_ListConsumerGroupOffsets_new(group, partitions);
+        rd_kafka_ListConsumerGroupOffsets(rk, [request; 2].as_mut_ptr(), 2, null(), queue);
+        rd_kafka_ListConsumerGroupOffsets_destroy(request);
+        let reason = "Exactly one ListConsumerGroupOffsets must be passed";
+        admin.refused(RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT, reason);
+
+        let request = rd_kafka_DeleteConsumerGroupOffsets_new(group, partitions);
+        rd_kafka_DeleteConsumerGroupOffsets(rk, [request; 2].as_mut_ptr(), 2, null(), queue);
+        rd_kafka_DeleteConsumerGroupOffsets_destroy(request);
+        let reason = "Exactly one DeleteConsumerGroupOffsets must be passed";
+        admin.refused(RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT, reason);
+        rd_kafka_topic_partition_list_destroy(partitions);
+    }
+}
+
+#[test]
+fn refused_partitions_and_users_have_the_texts_of_librdkafka() {
+    let admin = Offline::new();
+    let (rk, queue) = (admin.0.rk, admin.0.queue);
+    let one = (c"orders", 0, 1);
+    unsafe {
+        for (count, reason) in [(0, "No records to delete"), (2, "Duplicate partitions not allowed")] {
+            let partitions = list(&vec![one; count]);
+            let request = rd_kafka_DeleteRecords_new(partitions);
+            rd_kafka_DeleteRecords(rk, [request].as_mut_ptr(), 1, null(), queue);
+            rd_kafka_DeleteRecords_destroy(request);
+            rd_kafka_topic_partition_list_destroy(partitions);
+            admin.refused(RD_KAFKA_EVENT_DELETERECORDS_RESULT, reason);
+        }
+        for (second, reason) in [
+            ((c"", 0, 0), "Partition topic name at index 1 must be non-empty"),
+            ((c"orders", -1, 0), "Partition at index 1 cannot be negative"),
+            ((c"orders", 0, -4), "Partitions must not contain duplicates"),
+            ((c"orders", 1, -4), "Partition 1 has an invalid offset -4"),
+        ] {
+            let partitions = list(&[one, second]);
+            rd_kafka_ListOffsets(rk, partitions, null(), queue);
+            rd_kafka_topic_partition_list_destroy(partitions);
+            admin.refused(RD_KAFKA_EVENT_LISTOFFSETS_RESULT, reason);
+        }
+        for (second, reason) in [
+            (c"", "Empty users aren't allowed, index 1"),
+            (c"ann", "Duplicate users aren't allowed in the same request"),
+        ] {
+            let mut users = [c"ann".as_ptr(), second.as_ptr()];
+            rd_kafka_DescribeUserScramCredentials(rk, users.as_mut_ptr(), 2, null(), queue);
+            admin.refused(RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT, reason);
+        }
+    }
+}
+
+/// Both were refused, and no request was sent.
+#[test]
+fn no_partition_and_repeated_ones_are_sent_to_delete_offsets() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    let one = (c"orders", 0, 1);
+    unsafe {
+        let partitions = list(&[one]);
+        let request = rd_kafka_AlterConsumerGroupOffsets_new(c"billing".as_ptr(), partitions);
+        rd_kafka_AlterConsumerGroupOffsets(admin.rk, [request].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_AlterConsumerGroupOffsets_destroy(request);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        let answer = admin.answer(RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+
+        for count in [0, 2] {
+            let partitions = list(&vec![one; count]);
+            let request = rd_kafka_DeleteConsumerGroupOffsets_new(c"billing".as_ptr(), partitions);
+            rd_kafka_DeleteConsumerGroupOffsets(admin.rk, [request].as_mut_ptr(), 1, null(), admin.queue);
+            rd_kafka_DeleteConsumerGroupOffsets_destroy(request);
+            rd_kafka_topic_partition_list_destroy(partitions);
+            let answer = admin.answer(RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT);
+            assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+            let result = rd_kafka_event_DeleteConsumerGroupOffsets_result(answer.0);
+            let groups = array(rd_kafka_DeleteConsumerGroupOffsets_result_groups, result);
+            assert!(rd_kafka_group_result_error(groups[0]).is_null());
+            let deleted = &*rd_kafka_group_result_partitions(groups[0]);
+            let errors = deleted.elems().iter().map(|entry| entry.err).collect::<Vec<_>>();
+            assert_eq!(errors, vec![RD_KAFKA_RESP_ERR_NO_ERROR; count]);
+        }
+    }
+    assert_eq!(broker.cluster().committed_offset("billing", "orders", 0), None);
+}
