@@ -286,6 +286,27 @@ fn topics_have_configurations_of_their_own_and_a_default() {
     }
 }
 
+/// It was an unknown property. The names that are read have no prefix.
+#[test]
+fn a_property_of_a_topic_may_be_set_with_its_prefix() {
+    // SAFETY: a configuration that lives, C strings, and buffers of the sizes that are said.
+    unsafe {
+        let topic = rd_kafka_topic_conf_new();
+        let set = |name: &CStr| rd_kafka_topic_conf_set(topic, name.as_ptr(), c"1".as_ptr(), null_mut(), 0);
+        assert_eq!(set(c"topic.acks"), RD_KAFKA_CONF_OK);
+        assert_eq!(set(c"topic.client.id"), RD_KAFKA_CONF_UNKNOWN);
+        let mut value = [0_u8; 64];
+        let mut get = |name: &CStr| {
+            let mut size = value.len();
+            rd_kafka_topic_conf_get(topic, name.as_ptr(), value.as_mut_ptr().cast(), &raw mut size)
+        };
+        assert_eq!(get(c"topic.acks"), RD_KAFKA_CONF_UNKNOWN);
+        assert_eq!(get(c"acks"), RD_KAFKA_CONF_OK);
+        assert_eq!(CStr::from_bytes_until_nul(&value).expect("ended"), c"1");
+        rd_kafka_topic_conf_destroy(topic);
+    }
+}
+
 #[test]
 fn certificates_come_from_memory() {
     let conf = rd_kafka_conf_new();

@@ -119,8 +119,7 @@ impl rd_kafka_conf_t {
             return Ok(());
         }
         let Some(property) = properties::find_in(Scope::Global, name) else {
-            let of_topics = name.strip_prefix("topic.").unwrap_or(name);
-            return self.topic_mut().set(of_topics, value);
+            return self.topic_mut().set(name, value);
         };
         if property_names::UNCHECKED_CHOICES.contains(&property.name) {
             let text = value.unwrap_or_default().trim_start();

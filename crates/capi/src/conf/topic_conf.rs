@@ -54,7 +54,9 @@ impl rd_kafka_topic_conf_t {
         settings
     }
 
+    /// Sets a property by name. As in the original, the name may begin with `topic.`.
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), NotSet> {
+        let name = name.strip_prefix("topic.").unwrap_or(name);
         let Some(property) = properties::find_in(Scope::Topic, name) else {
             return Err(match self.settings.set(name, "") {
                 Err(hint) => NotSet::unknown(name, &hint),
