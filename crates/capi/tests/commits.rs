@@ -285,6 +285,18 @@ fn a_position_has_the_epoch_of_its_record_and_not_that_of_an_earlier_answer() {
     }
 }
 
+/// It had no error.
+#[test]
+fn offsets_for_no_times_are_an_invalid_argument() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[]));
+    let none = list(&[]);
+    unsafe {
+        assert_eq!(rd_kafka_offsets_for_times(rk, none, 1000), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rd_kafka_topic_partition_list_destroy(none);
+        rd_kafka_destroy(rk);
+    }
+}
+
 /// The close committed -1001: the group read everything again, or nothing of what came in between.
 #[test]
 fn a_stored_position_before_the_first_message_leaves_the_committed_offset() {

@@ -600,13 +600,13 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::shared(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    if offsets.is_null() {
-        return RD_KAFKA_RESP_ERR__INVALID_ARG;
-    }
-    let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_offsets_for_times`).
     let entries = unsafe { list_conversion::entries(offsets) };
+    if entries.is_empty() {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
     let wanted: Vec<_> = entries.iter().map(|entry| (list_conversion::at(entry), entry.offset)).collect();
     let timeout = timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     let admin = client.admin();
@@ -621,7 +621,7 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
         Err(error) => return partition_code(&error),
     };
     // The results are in the order of the entries. The call fails if each of them failed.
-    let (mut first_error, mut succeeds) = (RD_KAFKA_RESP_ERR_NO_ERROR, entries.is_empty());
+    let (mut first_error, mut succeeds) = (RD_KAFKA_RESP_ERR_NO_ERROR, false);
     for (entry, (_, result)) in entries.iter_mut().zip(found) {
         match result {
             Ok(found) => {
