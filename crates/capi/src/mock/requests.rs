@@ -200,9 +200,13 @@ pub unsafe extern "C" fn rd_kafka_mock_get_requests(
             let Some(count) = cntp.as_mut() else { return null_mut() };
             let requests = it.cluster().tracked_requests();
             *count = 0;
+            // As in the original, there is no array without requests.
+            if requests.is_empty() {
+                return null_mut();
+            }
             // The array is C's to free.
             let size = size_of::<*mut rd_kafka_mock_request_t>();
-            let all: *mut *mut rd_kafka_mock_request_t = libc::calloc(requests.len().max(1), size).cast();
+            let all: *mut *mut rd_kafka_mock_request_t = libc::calloc(requests.len(), size).cast();
             if all.is_null() {
                 return null_mut();
             }
