@@ -198,6 +198,29 @@ fn statistics_have_the_type_of_the_client_and_its_fatal_error() {
     }
 }
 
+/// It was there only while records waited for the topic's metadata.
+#[test]
+fn each_topic_in_the_statistics_has_the_partition_of_records_without_one() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers), ("statistics.interval.ms", "20")]);
+    unsafe { rd_kafka_conf_set_stats_cb(conf, Some(on_stats)) };
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let value = c"value".as_ptr().cast_mut().cast();
+        assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        // The metadata has named partition 0, and nothing waits any more.
+        seen.lines.lock().unwrap().clear();
+        seen.wait_for_part("\"0\":{\"partition\":0,\"broker\":1,", || rd_kafka_poll(rk, 100));
+        let unassigned = "\"partitions\":{\"-1\":{\"partition\":-1,\"broker\":-1,\"leader\":-1,";
+        assert!(seen.has_part(unassigned), "{:?}", seen.lines.lock().unwrap());
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+}
+
 unsafe extern "C" fn on_error(_: *mut rd_kafka_t, err: c_int, reason: *const c_char, opaque: *mut c_void) {
     unsafe { seen(opaque).note(format!("error {err} {}", text(reason))) };
 }

@@ -179,7 +179,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             (
                 "partitions",
                 Objects("partition"),
-                "By number; -1 has the records whose topic is not known yet.",
+                "By number; -1 has the records whose topic is not known yet. The C library always has it, as librdkafka does.",
             ),
         ],
     },
