@@ -198,6 +198,26 @@ fn statistics_have_the_type_of_the_client_and_its_fatal_error() {
     }
 }
 
+/// Programs look for the broker of this name.
+#[test]
+fn a_member_of_a_group_has_its_coordinator_among_the_brokers_of_its_statistics() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let logical = "\"GroupCoordinator\":{\"name\":\"GroupCoordinator\",\"nodeid\":1,";
+    for group in [Some(("group.id", "billing")), None] {
+        let mut properties = vec![("bootstrap.servers", &*servers), ("statistics.interval.ms", "20")];
+        properties.extend(group);
+        let conf = conf(&seen, &properties);
+        unsafe { rd_kafka_conf_set_stats_cb(conf, Some(on_stats)) };
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        let expected = if group.is_some() { logical } else { "\"type\":\"consumer\"" };
+        seen.wait_for_part(expected, || unsafe { rd_kafka_poll(rk, 100) });
+        assert_eq!(seen.has_part("GroupCoordinator"), group.is_some());
+        unsafe { rd_kafka_destroy(rk) };
+        seen.lines.lock().unwrap().clear();
+    }
+}
+
 /// It was there only while records waited for the topic's metadata.
 #[test]
 fn each_topic_in_the_statistics_has_the_partition_of_records_without_one() {

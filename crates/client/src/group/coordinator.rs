@@ -279,7 +279,7 @@ impl Coordinator {
         let node = find_coordinator(&self.cluster, GROUP, &self.group).await?;
         self.node.set(Some(node));
         self.debug("CGRPQUERY", || format!("coordinated by node {node}"));
-        self.observer().group_state("up");
+        self.observer().coordinated_by(node);
         Ok(node)
     }
 

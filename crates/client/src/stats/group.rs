@@ -9,6 +9,8 @@ use super::snapshot::Group;
 pub(super) struct GroupCounts {
     /// The search for the coordinator.
     state: (&'static str, Instant),
+    /// The last coordinator that was found.
+    coordinator: Option<i32>,
     join_state: &'static str,
     rebalances: u64,
     /// The time of the last assignment.
@@ -22,6 +24,7 @@ impl GroupCounts {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: ("init", now),
+            coordinator: None,
             join_state: "init",
             rebalances: 0,
             rebalanced_at: None,
@@ -34,6 +37,11 @@ impl GroupCounts {
         if self.state.0 != state {
             self.state = (state, now);
         }
+    }
+
+    pub(super) fn coordinated_by(&mut self, node: i32, now: Instant) {
+        self.enter("up", now);
+        self.coordinator = Some(node);
     }
 
     pub(super) fn join_state(&mut self, state: &'static str) {
@@ -60,6 +68,7 @@ impl GroupCounts {
             rebalance_cnt: self.rebalances,
             rebalance_reason: self.reason.clone(),
             assignment_size: self.partitions,
+            coordinator: self.coordinator,
         }
     }
 }

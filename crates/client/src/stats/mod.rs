@@ -475,6 +475,11 @@ impl Observer {
         self.of_group(|counts, now| counts.enter(state, now));
     }
 
+    /// Records the node that coordinates the group.
+    pub(crate) fn coordinated_by(&self, node: i32) {
+        self.of_group(|counts, now| counts.coordinated_by(node, now));
+    }
+
     /// Records the step of the membership, by librdkafka's name.
     pub(crate) fn join_state(&self, state: &'static str) {
         self.of_group(|counts, _| counts.join_state(state));

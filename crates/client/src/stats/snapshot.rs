@@ -230,6 +230,9 @@ pub struct Group {
     pub rebalance_cnt: u64,
     pub rebalance_reason: String,
     pub assignment_size: u64,
+    /// The id of the last coordinator that was found, for the C library; not in the JSON.
+    #[serde(skip)]
+    pub coordinator: Option<i32>,
 }
 
 /// The idempotent producer.

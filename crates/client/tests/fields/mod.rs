@@ -53,7 +53,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             (
                 "brokers",
                 Objects("broker"),
-                "By `host:port/id`, or `host:port/bootstrap` while the id is not known. A broker that the metadata does not list any more is left out.",
+                "By `host:port/id`, or `host:port/bootstrap` while the id is not known. A broker that the metadata does not list any more is left out. In the C library a consumer with a group has the broker `GroupCoordinator`, as in librdkafka, without counters: its requests count at the broker itself.",
             ),
             ("topics", Objects("topic"), "By name."),
             ("cgrp", Maybe("cgrp"), "The consumer group, from the start of a consumer with one."),
@@ -85,7 +85,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             ("name", Text, "Its key."),
             ("nodeid", Gauge, "The broker's id; -1 while it is not known."),
             ("nodename", Text, "`host:port`."),
-            ("source", Text, "`learned` from metadata, or `configured`."),
+            ("source", Text, "`learned` from metadata, or `configured`; `logical` for `GroupCoordinator`."),
             (
                 "state",
                 Text,
