@@ -39,6 +39,7 @@ mod legacy;
 mod mock;
 mod mock_groups;
 mod mock_responses;
+mod pausing;
 mod processor;
 mod producing;
 mod queue_functions;

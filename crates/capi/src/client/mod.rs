@@ -12,6 +12,7 @@ pub(crate) mod log_thread;
 pub mod metadata;
 pub mod oauth_tokens;
 pub(crate) mod produce_hook;
+pub(crate) mod producer_pauses;
 pub(crate) mod role;
 pub(crate) mod shown_sockets;
 pub(crate) mod socket_callbacks;

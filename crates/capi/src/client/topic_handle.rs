@@ -185,6 +185,10 @@ impl TopicRegistry {
         self.topics.entry(made.name.clone()).or_insert(made).clone()
     }
 
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Topic>> {
+        self.topics.get(name).cloned()
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.topics.contains_key(name)
     }
@@ -245,7 +249,7 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     if name.is_empty() || name.len() > 512 || (own.is_none() && !conf.is_null()) {
         return refuse();
     }
-    let known = handle.topics().topics.get(&*name).cloned();
+    let known = handle.topics().find(&name);
     let topic = match (known, own) {
         // It keeps its own configuration.
         (Some(known), _) => known,

@@ -8,6 +8,7 @@ use std::time::Instant;
 use ottla_client::{EngineReply, Error, Rebalance, StartAt, TopicPartition};
 
 use crate::client::handle::Handle;
+use crate::client::producer_pauses;
 use crate::consume::consumer_state::{CALL_TIMEOUT_MAX, ConsumerState, ENGINE_TIMEOUT};
 use crate::consume::rebalance_protocol::{AssignmentCall, check};
 use crate::errors::error_mapping::of as code_of;
@@ -259,18 +260,21 @@ pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int 
     consuming.is_some_and(|consuming| consuming.has_lost_assignment()).into()
 }
 
-/// Pauses or resumes partitions. As in the original, the entry of an unknown partition receives an error, and one that is known
-/// and not assigned stays as it is.
+/// Pauses or resumes partitions of a consumer or of a producer. As in the original, the entry of an unknown partition receives an
+/// error, and one that is known to a consumer and not assigned stays as it is.
 unsafe fn set_paused(
     rk: *mut rd_kafka_t,
     function: &str,
     partitions: *mut rd_kafka_topic_partition_list_t,
     paused: bool,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
-    // library, not yet destroyed (required by the C functions that call this).
+    let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (required by the C functions that call this).
     unsafe {
-        with(rk, function, |handle, consuming| {
+        if handle.producer().is_some() {
+            return producer_pauses::set_paused(&handle, partitions, paused);
+        }
+        with_handle(&handle, |handle, consuming| {
             if partitions.is_null() {
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
             }

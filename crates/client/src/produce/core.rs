@@ -16,6 +16,8 @@ mod harness;
 mod missing;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod paused;
 mod replaced;
 #[cfg(test)]
 mod tests;

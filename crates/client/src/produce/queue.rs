@@ -157,6 +157,8 @@ pub(crate) struct Queue {
     /// Batches that are neither acknowledged nor failed.
     pub(super) backlog: AtomicU32,
     available: AtomicBool,
+    /// `true` if the application has paused the partition. It changes under the lock of `state`.
+    paused: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -199,6 +201,7 @@ impl Queue {
             config,
             backlog: AtomicU32::new(0),
             available: AtomicBool::new(true),
+            paused: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -210,6 +213,22 @@ impl Queue {
 
     pub(crate) fn set_available(&self, available: bool) {
         self.available.store(available, Ordering::Relaxed);
+    }
+
+    /// `true` if the application has paused the partition: nothing is sent to it.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Pauses or resumes the partition. No request takes a record that is pushed after a pause.
+    pub(crate) fn set_paused(self: &Arc<Self>, paused: bool, queues: &Queues) {
+        let state = lock(&self.state);
+        self.paused.store(paused, Ordering::Relaxed);
+        drop(state);
+        if !paused {
+            // The queue may be listed already; the engine examines it again only after this.
+            self.notify_engine(queues);
+        }
     }
 
     /// Encodes a record into the open batch. Returns a [`Delivery`] if the caller watches it.
@@ -372,7 +391,8 @@ impl Queue {
         let mut state = lock(&self.state);
         let oldest = state.full.front().or(state.open.as_ref())?;
         let full = !state.full.is_empty();
-        if !accepts(&Waiting { full, since: oldest.created, bytes: oldest.builder.len() }) {
+        let paused = self.is_paused();
+        if !accepts(&Waiting { full, paused, since: oldest.created, bytes: oldest.builder.len() }) {
             return None;
         }
         if full {
@@ -444,6 +464,8 @@ impl Queue {
 pub(crate) struct Waiting {
     /// `true` if the batch takes no more records.
     pub(crate) full: bool,
+    /// `true` if the application has paused the partition.
+    pub(crate) paused: bool,
     /// The time when the batch was opened.
     pub(crate) since: Instant,
     /// The uncompressed size of the batch in bytes.

@@ -1,7 +1,8 @@
 //! The producer's topics: the queues of their partitions, and the choice of a partition.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use ottla_wire::{BatchBuilder, Records, Seal};
@@ -35,6 +36,8 @@ pub(crate) struct Topic {
     closed: AtomicBool,
     /// A broker has forbidden the topic.
     forbidden: AtomicBool,
+    /// The partitions that the application has paused, those without a queue too.
+    paused: Mutex<BTreeSet<i32>>,
     /// The sticky partition in the lower half, a generator's state in the upper.
     sticky: AtomicU64,
     /// The time until which the sticky partition stays, with `sticky.partitioning.linger.ms`.
@@ -64,6 +67,7 @@ impl Topic {
             current: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             forbidden: AtomicBool::new(false),
+            paused: Mutex::default(),
             sticky: AtomicU64::new(seed | 1),
             sticky_until_ms: AtomicI64::new(i64::MIN),
         })
@@ -127,6 +131,33 @@ impl Topic {
 
     pub(crate) fn is_available(&self, partition: u32) -> bool {
         self.partitions().get(partition as usize).is_some_and(|queue| queue.is_available())
+    }
+
+    /// Pauses or resumes a partition. The topic's metadata may be unknown, and the partition may appear later.
+    pub(crate) fn set_paused(&self, partition: i32, paused: bool, queues: &Queues) {
+        let mut all = self.lock_paused();
+        let has_changed = if paused { all.insert(partition) } else { all.remove(&partition) };
+        if has_changed && let Some(queue) = self.queue(partition) {
+            queue.set_paused(paused, queues);
+        }
+    }
+
+    /// Pauses the queues of partitions that were paused before they had one.
+    fn pause_new(&self, queues: &Queues) {
+        let all = self.lock_paused();
+        for queue in all.iter().filter_map(|partition| self.queue(*partition)) {
+            queue.set_paused(true, queues);
+        }
+    }
+
+    fn lock_paused(&self) -> MutexGuard<'_, BTreeSet<i32>> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue of a partition, also of one that the topic does not have any more.
+    fn queue(&self, partition: i32) -> Option<&Arc<Queue>> {
+        let index = usize::try_from(partition).ok()?;
+        self.lists.iter().filter_map(OnceLock::get).find_map(|all| all.get(index))
     }
 
     /// The known partitions; empty until the topic has metadata.
@@ -246,6 +277,7 @@ impl Topic {
             }
         }
         self.publish(free, partitions);
+        self.pause_new(&produce.queues);
     }
 
     /// The topic was created again with fewer partitions: no record may go to the others. Only the engine calls this.
@@ -451,5 +483,28 @@ mod tests {
         topic.grow(6, &produce);
         assert_eq!((push(), topic.partitions().len()), (Ok(()), 6));
         assert!(Arc::ptr_eq(&queue, &topic.partitions()[3]));
+    }
+
+    #[test]
+    fn a_partition_may_be_paused_before_the_topic_has_it() {
+        let config = Arc::new(Config::default());
+        let observer = Observer::new(&config, 1);
+        let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
+        let (topic, _) = produce.topics.get("orders");
+        let paused = || topic.partitions().iter().map(|queue| queue.is_paused()).collect::<Vec<_>>();
+        topic.set_paused(1, true, &produce.queues);
+        topic.set_paused(-1, true, &produce.queues);
+        topic.grow(1, &produce);
+        assert_eq!(paused(), [false]);
+        topic.grow(3, &produce);
+        assert_eq!(paused(), [false, true, false]);
+        topic.set_paused(1, false, &produce.queues);
+        topic.set_paused(2, true, &produce.queues);
+        assert_eq!(paused(), [false, false, true]);
+        // A partition that the topic loses and gets again is resumed in between.
+        topic.shrink(1);
+        topic.set_paused(2, false, &produce.queues);
+        topic.grow(3, &produce);
+        assert_eq!(paused(), [false; 3]);
     }
 }

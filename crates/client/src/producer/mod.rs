@@ -23,6 +23,7 @@ use crate::produce::topics::{RecordRefused, Topic};
 use crate::record::{Record, RecordMetadata};
 use crate::stats::pushed::Role;
 use crate::timer;
+use crate::types::TopicPartition;
 use crate::types::topic_name::check_topic_name;
 
 /// The longest single wait of a blocking send; it waits again until the record has its outcome.
@@ -231,6 +232,38 @@ impl Producer {
         blocking::block_on(timeout, purged)
             .ok_or_else(|| Error::TimedOut { what: "purge".into(), waited_ms })?
             .map_err(|_| Error::Closed)
+    }
+
+    /// Stops sending records to these partitions. Requests that are in flight continue.
+    ///
+    /// Records of a paused partition are taken as before. They wait in the buffer until [`Producer::resume`], and fail after
+    /// `delivery.timeout.ms`. A flush waits for them too. The topic may be unknown, and the partition may appear later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ottla_client::{Config, Producer, Record, TopicPartition};
+    ///
+    /// # let broker = ottla_broker::Broker::builder().memory().topic("orders", 1).spawn()?;
+    /// let producer = Producer::new(Config::new(broker.bootstrap_servers()))?;
+    /// let partitions = [TopicPartition::new("orders", 0)];
+    /// producer.pause(&partitions);
+    /// producer.send_unobserved_blocking(Record::to("orders").value("paid"))?;
+    /// assert!(producer.flush_blocking(Duration::from_millis(100)).is_err());
+    /// producer.resume(&partitions);
+    /// producer.flush_blocking(Duration::from_secs(30))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pause(&self, partitions: &[TopicPartition]) {
+        for at in partitions {
+            self.topic(&at.topic).pause(at.partition);
+        }
+    }
+
+    /// Sends records to these partitions again, first those that waited. Partitions that are not paused stay as they are.
+    pub fn resume(&self, partitions: &[TopicPartition]) {
+        for at in partitions {
+            self.topic(&at.topic).resume(at.partition);
+        }
     }
 
     /// Returns a handle for one topic, which saves the lookup of its name per record.
@@ -492,6 +525,16 @@ impl TopicProducer {
             kind: ProduceErrorKind::OtherTopic { producer: self.topic.name.clone() },
             persisted: Persisted::NotWritten,
         }
+    }
+
+    /// [`Producer::pause`] for one partition of this topic.
+    pub fn pause(&self, partition: i32) {
+        self.topic.set_paused(partition, true, &self.client.produce().queues);
+    }
+
+    /// [`Producer::resume`] for one partition of this topic.
+    pub fn resume(&self, partition: i32) {
+        self.topic.set_paused(partition, false, &self.client.produce().queues);
     }
 
     /// Returns `true` if the partition has a leader, according to the latest metadata.

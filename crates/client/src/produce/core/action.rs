@@ -25,6 +25,9 @@ pub(in crate::produce) trait Environment {
     /// Closes a queue's open batch to further records if it was opened before `then`.
     fn retire_older(&mut self, index: usize, then: Instant);
 
+    /// `true` if the application has paused a partition.
+    fn is_paused(&self, index: usize) -> bool;
+
     /// The node that leads a partition, according to the latest metadata.
     fn leader(&self, index: usize) -> Option<i32>;
 

@@ -85,7 +85,7 @@ impl ProduceCore {
     fn group_by_leader(&mut self, candidates: &[usize], poll: &mut Poll<'_, impl Environment>) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for index in candidates.iter().copied() {
-            if self.partitions[index].number < 0 {
+            if self.partitions[index].number < 0 || poll.environment.is_paused(index) {
                 continue;
             }
             self.compress_full(index, poll);
@@ -249,6 +249,10 @@ impl ProduceCore {
             None => (ADAPTIVE_LINGER, *urgent || group.is_idle),
         };
         environment.take(index, &mut |waiting| {
+            // The partition may have been paused since the leaders were grouped.
+            if waiting.paused {
+                return false;
+            }
             if !waiting.full && !is_due && waiting.age(*now) < linger {
                 earliest(wake_at, waiting.since + linger);
                 return false;

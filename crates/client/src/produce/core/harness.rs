@@ -1,6 +1,6 @@
 //! A producer without queues, brokers or a runtime: tests play the shell and the cluster.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,13 +28,15 @@ pub(super) struct World {
     pub(super) queues: Vec<VecDeque<(OpenBatch, bool)>>,
     pub(super) leaders: BTreeMap<usize, i32>,
     pub(super) links: BTreeMap<i32, LinkState>,
+    pub(super) paused: BTreeSet<usize>,
     pub(super) topic: Option<TopicState>,
 }
 
 impl Environment for World {
     fn take(&mut self, index: usize, accepts: &mut dyn FnMut(&Waiting) -> bool) -> Option<OpenBatch> {
         let (oldest, full) = self.queues[index].front()?;
-        let waiting = Waiting { full: *full, since: oldest.created, bytes: oldest.builder.len() };
+        let (paused, bytes) = (self.paused.contains(&index), oldest.builder.len());
+        let waiting = Waiting { full: *full, paused, since: oldest.created, bytes };
         if accepts(&waiting) { self.queues[index].pop_front().map(|(open, _)| open) } else { None }
     }
 
@@ -46,6 +48,10 @@ impl Environment for World {
         for (open, full) in &mut self.queues[index] {
             *full |= open.created < then;
         }
+    }
+
+    fn is_paused(&self, index: usize) -> bool {
+        self.paused.contains(&index)
     }
 
     fn leader(&self, index: usize) -> Option<i32> {

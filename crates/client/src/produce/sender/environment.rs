@@ -36,6 +36,10 @@ impl Environment for Surroundings<'_> {
         self.queues[index].retire_older(then, &self.produce.queues);
     }
 
+    fn is_paused(&self, index: usize) -> bool {
+        self.queues[index].is_paused()
+    }
+
     fn leader(&self, index: usize) -> Option<i32> {
         let queue = &self.queues[index];
         let leader = self.cluster.leader(&queue.topic, queue.partition);
@@ -70,6 +74,9 @@ impl Environment for Surroundings<'_> {
     }
 
     fn unsent_reason(&self, index: usize, waited: Duration) -> String {
+        if self.is_paused(index) {
+            return "the application has paused the partition".to_owned();
+        }
         match self.cluster.topic(&self.queues[index].topic).map(|layout| layout.error) {
             Some(ErrorCode::None) => "the partition has no leader that can be reached".to_owned(),
             Some(code) => code.to_string(),
