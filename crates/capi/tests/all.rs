@@ -19,6 +19,7 @@ mod admin_arguments;
 mod append_time;
 mod arrays;
 mod assignments;
+mod batches;
 mod broker;
 mod callbacks;
 mod certificates;

@@ -215,6 +215,8 @@ pub unsafe extern "C" fn rd_kafka_produce(
     }
 }
 
+/// As in the original, a message that finds the queue full, or a producer that takes none, fails the messages behind it too: an
+/// application that sends the failed ones again keeps their order.
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_produce_batch(
@@ -236,7 +238,12 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     // SAFETY: `rkmessages` points to `message_cnt` messages (rdkafka.h, `rd_kafka_produce_batch`).
     let messages = unsafe { std::slice::from_raw_parts_mut(rkmessages, count) };
     let mut taken = 0;
+    let mut refused = None;
     for message in messages {
+        if let Some(code) = refused {
+            message.err = code;
+            continue;
+        }
         let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
         let payload = Payload { pointer: message.payload, len: message.len, flags: flags_of(msgflags) };
         // SAFETY: `key` of each message is NULL or points to `key_len` bytes (rdkafka.h, `rd_kafka_produce_batch`).
@@ -247,10 +254,23 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
                 taken += 1;
                 RD_KAFKA_RESP_ERR_NO_ERROR
             }
-            Err((code, _)) => code,
+            Err((code, errno)) => {
+                if concerns_producer(code) {
+                    set_last_error_and_errno(code, errno);
+                    refused = Some(code);
+                } else if code == RD_KAFKA_RESP_ERR__QUEUE_FULL {
+                    refused = Some(code);
+                }
+                code
+            }
         };
     }
     taken
+}
+
+/// Returns `true` for the errors of a producer that takes no message at all.
+const fn concerns_producer(code: rd_kafka_resp_err_t) -> bool {
+    matches!(code, RD_KAFKA_RESP_ERR__FATAL | RD_KAFKA_RESP_ERR__STATE | RD_KAFKA_RESP_ERR__DESTROY)
 }
 
 /// A record from the arguments of `rd_kafka_producev`.
