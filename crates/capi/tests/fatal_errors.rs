@@ -1,11 +1,12 @@
 //! Reports of fatal errors.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
 use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
@@ -15,6 +16,7 @@ use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
 use rdkafka::produce::transactions::*;
 use rdkafka::queue::event::*;
@@ -216,6 +218,78 @@ fn a_consumer_with_a_fatal_error_neither_subscribes_nor_commits() {
         assert_eq!(rd_kafka_committed(rk, entries, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
         assert_eq!((*(*entries).elems).offset, RD_KAFKA_OFFSET_INVALID, "nothing is committed");
         rd_kafka_topic_partition_list_destroy(entries);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// A producer whose error function fills `seen`.
+unsafe fn seen_by(seen: &Seen, properties: &[(&str, &str)]) -> *mut rd_kafka_t {
+    let conf = conf(properties);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(seen).cast_mut().cast());
+        rd_kafka_conf_set_error_cb(conf, Some(on_error));
+    }
+    new(RD_KAFKA_PRODUCER, conf)
+}
+
+/// Asserts that the error function gets this fatal error, and that the producer then takes no record.
+unsafe fn is_reported(rk: *mut rd_kafka_t, seen: &Seen, cause: rd_kafka_resp_err_t) {
+    unsafe {
+        until("the fatal error", || {
+            rd_kafka_poll(rk, 10);
+            !seen.lock().unwrap().is_empty()
+        });
+        let seen = seen.lock().unwrap().clone();
+        let description = CStr::from_ptr(rd_kafka_err2str(cause)).to_string_lossy();
+        let start = format!("Fatal error: {description}: ");
+        let is_expected = |(code, text): &(c_int, String)| {
+            *code == RD_KAFKA_RESP_ERR__FATAL && text.starts_with(&start) && text.len() > start.len()
+        };
+        assert!(seen.len() == 1 && is_expected(&seen[0]), "{start}{seen:?}");
+        assert_eq!(rd_kafka_fatal_error(rk, null_mut(), 0), cause);
+        let orders = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let refused = rd_kafka_produce(orders, 0, 0, null_mut(), 0, null(), 0, null_mut());
+        let reason = (rd_kafka_last_error(), rd_kafka_errno());
+        assert_eq!((refused, reason), (-1, (RD_KAFKA_RESP_ERR__FATAL, libc::ECANCELED)));
+        rd_kafka_topic_destroy(orders);
+    }
+}
+
+/// It was only logged, and `rd_kafka_produce` failed with `_GAPLESS_GUARANTEE`.
+#[test]
+fn a_gap_where_none_may_be_is_reported_when_it_happens() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let seen = Seen::default();
+    let properties = [
+        ("bootstrap.servers", servers.as_str()),
+        ("enable.idempotence", "true"),
+        ("enable.gapless.guarantee", "true"),
+    ];
+    unsafe {
+        let rk = seen_by(&seen, &properties);
+        produce(rk, c"orders", 0, "first", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
+        produce(rk, c"orders", 0, "lost", null_mut());
+        is_reported(rk, &seen, RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// Nothing was reported before the application called a transactional function.
+#[test]
+fn a_producer_that_is_fenced_by_the_answer_to_its_records_reports_it_at_once() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let seen = Seen::default();
+    unsafe {
+        let rk = seen_by(&seen, &[("bootstrap.servers", &servers), ("transactional.id", "billing")]);
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::InvalidProducerEpoch));
+        produce(rk, c"orders", 0, "paid", null_mut());
+        is_reported(rk, &seen, RD_KAFKA_RESP_ERR__FENCED);
         rd_kafka_destroy(rk);
     }
 }

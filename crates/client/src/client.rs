@@ -199,8 +199,11 @@ impl Client {
         self.shared.produce.observer.log.queue.clone()
     }
 
-    /// Returns the queue of connection errors; it keeps the last 100. [`Error::Unreachable`] means that no broker is
-    /// connected any more. The client reconnects automatically.
+    /// Returns the queue of errors that no call returns; it keeps the last 100.
+    ///
+    /// Most are errors of connections. [`Error::Unreachable`] means that no broker is connected any more. The client reconnects
+    /// automatically. The error that ends the producer is [`Error::Produce`] for a gap under `enable.gapless.guarantee`, and
+    /// [`Error::Transaction`] if the producer was fenced while it sent records.
     pub fn errors(&self) -> NotificationQueue<Error> {
         self.shared.produce.observer.errors.clone()
     }

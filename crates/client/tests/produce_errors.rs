@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
 use ottla_client::{
-    Client, Config, Connecting, Connector, Delivery, ErrorCode, Persisted, ProduceError, ProduceErrorKind,
-    Producer, Record, TcpConnector,
+    Client, Config, Connecting, Connector, Delivery, Error, ErrorCode, Persisted, ProduceError,
+    ProduceErrorKind, Producer, Record, TcpConnector,
 };
 use ottla_protocol::ApiKey;
 
@@ -363,4 +363,45 @@ fn a_gap_ends_the_producer_where_none_may_be() {
     config.set_all([("enable.idempotence", "false"), ("enable.gapless.guarantee", "true")]).expect("known");
     let error = Client::new(config).expect_err("a contradiction").to_string();
     assert!(error.contains("enable.gapless.guarantee=true needs enable.idempotence=true"), "{error}");
+}
+
+/// A gap was only logged, and a fenced producer noticed it with its next call.
+#[test]
+fn an_error_that_ends_the_producer_is_reported_once() {
+    let end_of = |level: KafkaLevel, tune: &dyn Fn(&mut Config), fault: (ApiKey, ErrorCode)| {
+        let builder = Broker::builder().memory().topic("orders", 1);
+        let builder = builder.configure(move |config| config.as_version = level);
+        let broker = builder.spawn().expect("a broker in memory");
+        let mut config = producer_config(&broker);
+        tune(&mut config);
+        let is_transactional = config.transactional_id.is_some();
+        let client = Client::new(config).expect("a client");
+        let (errors, producer) = (client.errors(), client.producer());
+        if is_transactional {
+            producer.init_transactions_blocking(PATIENCE).expect("initialized");
+            producer.begin_transaction().expect("begun");
+        }
+        broker.cluster().intercept(fault.0, None, 1, Fault::Fail(fault.1));
+        send(&producer).expect_err("refused");
+        let error = errors.next_blocking(PATIENCE).expect("a report");
+        send(&producer).expect_err("the producer has ended");
+        assert!(errors.try_next().is_none(), "one report is enough");
+        error
+    };
+    let latest = KafkaLevel::V4_3;
+    let gapless = |config: &mut Config| config.enable_gapless_guarantee = true;
+    let gap = end_of(latest, &gapless, (ApiKey::Produce, ErrorCode::MessageTooLarge));
+    assert!(
+        matches!(&gap, Error::Produce(error) if matches!(error.kind, ProduceErrorKind::Gapless(_))),
+        "{gap}"
+    );
+    let transactional = |config: &mut Config| config.transactional_id = Some("payments".into());
+    // Before KIP-890, the client adds the partitions to the transaction.
+    for (level, api, code) in [
+        (latest, ApiKey::Produce, ErrorCode::InvalidProducerEpoch),
+        (KafkaLevel::V3_9, ApiKey::AddPartitionsToTxn, ErrorCode::ProducerFenced),
+    ] {
+        let fenced = end_of(level, &transactional, (api, code));
+        assert!(matches!(&fenced, Error::Transaction(error) if error.is_fatal()), "{fenced}");
+    }
 }

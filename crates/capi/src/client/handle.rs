@@ -20,7 +20,7 @@ use crate::client::thread_count::{Counted, LivingClient};
 use crate::client::topic_handle::{Topic, TopicRegistry};
 use crate::conf::{Callbacks, ClientConf, TakenConf, rd_kafka_conf_t};
 use crate::consume::consumer_state::ConsumerState;
-use crate::errors::error_mapping::{fatal_without_producer_id, of as code_of};
+use crate::errors::error_mapping::{fatal_of, of as code_of};
 use crate::errors::error_object::{description, set_last_error_and_errno};
 use crate::ffi::c_strings::{c_string, malloced, write_errstr};
 use crate::ffi::panic::on_panic;
@@ -356,8 +356,8 @@ impl Handle {
 
     /// Reports an error that no call returns.
     fn tell_error(&self, error: &Error) {
-        if let Some(code) = fatal_without_producer_id(error) {
-            self.set_fatal(code, &error.to_string());
+        if let Some((code, text)) = fatal_of(error) {
+            self.set_fatal(code, &text);
             return;
         }
         let wanted = self.callbacks.error.is_some() || self.callbacks.events & RD_KAFKA_EVENT_ERROR != 0;

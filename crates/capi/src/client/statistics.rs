@@ -19,10 +19,10 @@ pub(super) fn shown(handle: &Handle, snapshot: &Snapshot) -> String {
     for topic in snapshot.topics.values_mut() {
         topic.partitions.entry(RD_KAFKA_PARTITION_UA.to_string()).or_default();
     }
-    if let Some((code, text)) = handle.fatal.get() {
+    if let Some((code, reason)) = handle.fatal_cause() {
         let mut fatal = Fatal::default();
-        fatal.error = description(*code).to_string_lossy().into_owned();
-        fatal.reason.clone_from(text);
+        fatal.error = description(code).to_string_lossy().into_owned();
+        fatal.reason = reason;
         fatal.cnt = 1;
         snapshot.fatal = Some(fatal);
     }

@@ -56,6 +56,7 @@ pub fn of_refused_record(error: &ProduceError) -> rd_kafka_resp_err_t {
     match &error.kind {
         ProduceErrorKind::Transaction(cause) if cause.is_fatal() => RD_KAFKA_RESP_ERR__FATAL,
         ProduceErrorKind::Transaction(_) => RD_KAFKA_RESP_ERR__STATE,
+        ProduceErrorKind::Gapless(_) => RD_KAFKA_RESP_ERR__FATAL,
         kind => of_kind(kind),
     }
 }
@@ -116,11 +117,20 @@ pub fn of_transaction(error: &TransactionError) -> rd_kafka_resp_err_t {
     }
 }
 
-/// The fatal error of a producer that gets no producer id; `None` if it may get one later (librdkafka's
+/// The code and the text of an error that ends the producer; `None` for other errors.
+pub fn fatal_of(error: &Error) -> Option<(rd_kafka_resp_err_t, String)> {
+    match error {
+        Error::NoProducerId(cause) => Some((fatal_without_producer_id(cause)?, error.to_string())),
+        Error::Produce(error) if is_fatal(error) => Some((of_kind(&error.kind), error.kind.to_string())),
+        Error::Transaction(error) if error.is_fatal() => Some((of_transaction(error), error.to_string())),
+        _ => None,
+    }
+}
+
+/// The fatal error of a producer that gets no producer id because of `cause`; `None` if it may get one later (librdkafka's
 /// `rd_kafka_idemp_check_error`).
-pub fn fatal_without_producer_id(error: &Error) -> Option<rd_kafka_resp_err_t> {
-    let Error::NoProducerId(error) = error else { return None };
-    match of(error) {
+fn fatal_without_producer_id(cause: &Error) -> Option<rd_kafka_resp_err_t> {
+    match of(cause) {
         RD_KAFKA_RESP_ERR_PRODUCER_FENCED | RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH => {
             Some(RD_KAFKA_RESP_ERR__FENCED)
         }
@@ -263,6 +273,21 @@ mod tests {
                 "{error}: {code}"
             );
         }
+    }
+
+    #[test]
+    fn a_gap_is_the_fatal_error_of_the_producer_and_of_each_record_that_it_refuses() {
+        let lost = ProduceError {
+            topic: "t".into(),
+            partition: 0,
+            kind: ProduceErrorKind::TimedOut { timeout_ms: 1, last: text() },
+            persisted: ottla_client::Persisted::NotWritten,
+        };
+        assert!(fatal_of(&Error::Produce(lost.clone())).is_none(), "another record may be written");
+        let gap = ProduceError { kind: ProduceErrorKind::Gapless(lost.clone().into()), ..lost };
+        assert_eq!(of_refused_record(&gap), RD_KAFKA_RESP_ERR__FATAL);
+        let code = fatal_of(&Error::Produce(gap)).map(|(code, _)| code);
+        assert_eq!(code, Some(RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE));
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod unsettled;
 
 use std::sync::Arc;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -32,8 +32,8 @@ use self::queue::{DeliveryTargets, OpenBatch, Queues};
 use self::reports::{BookedMemory, Report, ReportQueue};
 use self::topics::{RecordRefused, Topics};
 use crate::config::Config;
-use crate::error::{Persisted, ProduceError, ProduceErrorKind};
-use crate::log::{Context, ERROR};
+use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
+use crate::log::Context;
 use crate::stats::Observer;
 use crate::transaction::Transactions;
 
@@ -46,6 +46,8 @@ pub(crate) struct Produce {
     pub(crate) reports: ReportQueue,
     pub(crate) observer: Arc<Observer>,
     pub(crate) transactions: Transactions,
+    /// The error that ended the producer was reported.
+    has_reported_end: AtomicBool,
     purge: Mutex<PurgeRequest>,
     rng: Mutex<fastrand::Rng>,
 }
@@ -58,6 +60,7 @@ impl Produce {
             reports: ReportQueue::default(),
             observer,
             transactions: Transactions::new(&config),
+            has_reported_end: AtomicBool::new(false),
             purge: Mutex::default(),
             rng: Mutex::new(rng),
             config,
@@ -135,7 +138,9 @@ impl Produce {
         let SettledBatch { queue, partition, node, targets, created, count, mut memory, records } = batch;
         queue.backlog.fetch_sub(1, Ordering::Relaxed);
         let failed = if let Outcome::Failed(error) = &outcome {
-            self.transactions.record_failed(error);
+            if let Some(fatal) = self.transactions.record_failed(error) {
+                self.report_end((*fatal).clone().into());
+            }
             self.note_gap(error);
             if error.is_forbidden()
                 && let Some(topic) = self.topics.known(&queue.topic)
@@ -204,8 +209,16 @@ impl Produce {
         };
         let gapless = self.config.enable_gapless_guarantee && self.config.transactional_id.is_none();
         if gapless && is_gap && self.transactions.end_at_gap(error) {
-            let text = ProduceErrorKind::Gapless(error.clone()).to_string();
-            self.observer.log.say(ERROR, "FATAL", text);
+            let kind = ProduceErrorKind::Gapless(error.clone());
+            let (topic, partition, persisted) = (error.topic.clone(), error.partition, error.persisted);
+            self.report_end(ProduceError { topic, partition, kind, persisted }.into());
+        }
+    }
+
+    /// Reports once an error that ends the producer and that no call returns.
+    pub(crate) fn report_end(&self, error: Error) {
+        if !self.has_reported_end.swap(true, Ordering::Relaxed) {
+            self.observer.producer_ended(error);
         }
     }
 

@@ -58,7 +58,7 @@ const SNAPSHOTS_MAX: usize = 64;
 /// The limit of unread stall reports, for as many partitions.
 const STALLS_MAX: usize = 1024;
 
-/// The limit of unread connection errors.
+/// The limit of unread errors.
 const ERRORS_MAX: usize = 100;
 
 /// The statistics and events of one client.
@@ -556,6 +556,12 @@ impl Observer {
     pub(crate) fn no_producer_id(&self, error: &crate::Error) {
         self.log.say(ERROR, "GETPID", error.to_string());
         self.errors.push(error.clone());
+    }
+
+    /// The producer cannot be used any more.
+    pub(crate) fn producer_ended(&self, error: crate::Error) {
+        self.log.say(ERROR, "FATAL", error.to_string());
+        self.errors.push(error);
     }
 
     /// Getting or renewing a Kerberos ticket failed.

@@ -126,11 +126,14 @@ impl Transactions {
         self.update(|machine| machine.follow(TransactionProtocol::at_level(level)));
     }
 
-    /// Applies the failure of a record to the transaction, if there is one.
-    pub(crate) fn record_failed(&self, error: &Arc<ProduceError>) {
-        if self.id.is_some() {
-            self.update(|machine| machine.record_failed(error));
-        }
+    /// Applies the failure of a record to the transaction, if there is one. Returns the error if it has just ended the producer.
+    pub(crate) fn record_failed(&self, error: &Arc<ProduceError>) -> Option<Arc<TransactionError>> {
+        self.id.as_ref()?;
+        self.update(|machine| {
+            let had_ended = machine.fatal().is_some();
+            machine.record_failed(error);
+            machine.fatal().filter(|_| !had_ended)
+        })
     }
 
     /// The transaction state that statistics show.

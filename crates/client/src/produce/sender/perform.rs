@@ -12,6 +12,7 @@ use ottla_wire::Seal;
 use super::{Event, Sender};
 use crate::cluster::brokers::Lane;
 use crate::config::Acks;
+use crate::error::transaction::TransactionErrorKind;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::log::Context;
 use crate::net::connection::Connection;
@@ -264,6 +265,10 @@ impl Sender {
             let prepared = prepare(&cluster, &produce.transactions, by_topic).await;
             if let Err(error) = &prepared {
                 tracing::debug!(%error, "cannot prepare the transaction");
+                // The end of the client is no error of the producer.
+                if error.is_fatal() && !matches!(error.kind, TransactionErrorKind::Closed) {
+                    produce.report_end(error.clone().into());
+                }
             }
             let added = if prepared.is_ok() { partitions } else { Vec::new() };
             let _ = events.send(Event::PartitionsAdded(added));
