@@ -3,8 +3,9 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
+use std::time::Duration;
 
-use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::callbacks::*;
@@ -292,4 +293,73 @@ fn a_producer_that_is_fenced_by_the_answer_to_its_records_reports_it_at_once() {
         is_reported(rk, &seen, RD_KAFKA_RESP_ERR__FENCED);
         rd_kafka_destroy(rk);
     }
+}
+
+unsafe extern "C" fn on_report(_: *mut rd_kafka_t, message: *const rd_kafka_message_t, opaque: *mut c_void) {
+    let (err, status) = unsafe { ((*message).err, rd_kafka_message_status(message)) };
+    let text = if status == RD_KAFKA_MSG_STATUS_PERSISTED { "written" } else { "not written" };
+    unsafe { &*opaque.cast::<Seen>() }.lock().unwrap().push((err, text.to_owned()));
+}
+
+/// A producer whose delivery reports fill `seen`. It has one message in flight for two seconds.
+unsafe fn with_one_in_flight(
+    broker: &BrokerThread,
+    seen: &Seen,
+    properties: &[(&str, &str)],
+) -> *mut rd_kafka_t {
+    let servers = broker.bootstrap_servers();
+    let mut all =
+        vec![("bootstrap.servers", servers.as_str()), ("max.in.flight.requests.per.connection", "1")];
+    all.extend(properties);
+    let conf = conf(&all);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(seen).cast_mut().cast());
+        rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+    }
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    let cluster = broker.cluster();
+    assert_eq!(cluster.requests(ApiKey::Produce), 0);
+    cluster.intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(2)));
+    produce(rk, c"orders", 0, "in flight", null_mut());
+    until("a request", || cluster.requests(ApiKey::Produce) == 1);
+    rk
+}
+
+/// They were sent after the application had got the error.
+#[test]
+fn a_fatal_error_purges_the_queued_messages_and_not_those_in_flight() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let seen = Seen::default();
+    unsafe {
+        let rk = with_one_in_flight(&broker, &seen, &[]);
+        produce(rk, c"orders", 0, "queued", null_mut());
+        assert_eq!(rd_kafka_test_fatal_error(rk, CAUSE, c"a test".as_ptr()), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    let seen = seen.into_inner().unwrap();
+    let purged = (RD_KAFKA_RESP_ERR__PURGE_QUEUE, "not written".to_owned());
+    assert_eq!(seen, [purged, (RD_KAFKA_RESP_ERR_NO_ERROR, "written".to_owned())]);
+}
+
+/// They had the code of the fatal error.
+#[test]
+fn the_messages_behind_a_gap_are_purged() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let seen = Seen::default();
+    let properties =
+        [("enable.idempotence", "true"), ("enable.gapless.guarantee", "true"), ("batch.num.messages", "1")];
+    unsafe {
+        let rk = with_one_in_flight(&broker, &seen, &properties);
+        broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
+        for value in ["lost", "behind"] {
+            produce(rk, c"orders", 0, value, null_mut());
+        }
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    let codes: Vec<_> = seen.into_inner().unwrap().into_iter().map(|(code, _)| code).collect();
+    let expected =
+        [RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, RD_KAFKA_RESP_ERR__PURGE_QUEUE];
+    assert_eq!(codes, expected);
 }

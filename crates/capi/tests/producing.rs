@@ -509,7 +509,7 @@ fn a_refused_producer_id_is_a_fatal_error() {
         assert_eq!(rd_kafka_produce(topic, 0, 0, null_mut(), 0, null(), 0, null_mut()), 0);
         assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
         let errors: Vec<_> = reports.lock().unwrap().iter().map(|(err, _)| *err).collect();
-        assert_eq!(errors, [RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED]);
+        assert_eq!(errors, [RD_KAFKA_RESP_ERR__PURGE_QUEUE]);
         let code = rd_kafka_fatal_error(rk, null_mut(), 0);
         assert_eq!(code, RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED);
         assert_eq!(rd_kafka_produce(topic, 0, 0, null_mut(), 0, null(), 0, null_mut()), -1);

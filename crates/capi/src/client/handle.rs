@@ -31,6 +31,7 @@ use crate::messages::message::OwnedMessage;
 #[cfg(feature = "mock")]
 use crate::mock::MockCluster;
 use crate::produce::delivery_reports::DeliveryReports;
+use crate::produce::producer::purge_queue;
 use crate::produce::transaction_calls::TransactionCalls;
 use crate::queue::background_thread::BackgroundQueue;
 use crate::queue::op::Op;
@@ -380,7 +381,7 @@ impl Handle {
     }
 
     /// Records the fatal error and reports it once: as in the original, members of groups get it from the consumer's queue, and
-    /// other clients as an error.
+    /// other clients as an error. The queued messages of a producer fail.
     pub(crate) fn set_fatal(&self, code: rd_kafka_resp_err_t, text: &str) -> bool {
         let first = self.fatal.set((code, text.to_owned())).is_ok();
         if first {
@@ -393,6 +394,8 @@ impl Handle {
             } else {
                 self.main.push(Op::Error { code, text: c_string(&text), fatal: true });
             }
+            // As in the original, only the broker decides about messages in flight.
+            purge_queue(self);
         }
         first
     }

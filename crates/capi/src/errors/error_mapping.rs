@@ -50,6 +50,11 @@ pub fn of_produce(error: &ProduceError) -> rd_kafka_resp_err_t {
     of_kind(&error.kind)
 }
 
+/// The code in a delivery report. As in the original, the end of a producer purges its queue.
+pub fn of_report(error: &ProduceError) -> rd_kafka_resp_err_t {
+    if is_fatal(error) { RD_KAFKA_RESP_ERR__PURGE_QUEUE } else { of_produce(error) }
+}
+
 /// The code of a record that the producer does not take. As in the original, the state of the transaction is the reason, and
 /// not the error that led to it.
 pub fn of_refused_record(error: &ProduceError) -> rd_kafka_resp_err_t {
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_the_fatal_error_of_the_producer_and_of_each_record_that_it_refuses() {
+    fn a_gap_has_a_code_for_the_producer_for_what_it_refuses_and_for_what_it_had_taken() {
         let lost = ProduceError {
             topic: "t".into(),
             partition: 0,
@@ -286,6 +291,7 @@ mod tests {
         assert!(fatal_of(&Error::Produce(lost.clone())).is_none(), "another record may be written");
         let gap = ProduceError { kind: ProduceErrorKind::Gapless(lost.clone().into()), ..lost };
         assert_eq!(of_refused_record(&gap), RD_KAFKA_RESP_ERR__FATAL);
+        assert_eq!(of_report(&gap), RD_KAFKA_RESP_ERR__PURGE_QUEUE, "a record that was taken");
         let code = fatal_of(&Error::Produce(gap)).map(|(code, _)| code);
         assert_eq!(code, Some(RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE));
     }

@@ -11,7 +11,7 @@ use crate::callbacks::prepared::ReportProgress;
 use crate::callbacks::trampoline::CallbackLoop;
 use crate::client::handle::Handle;
 use crate::client::topic_handle::Topic;
-use crate::errors::error_mapping::of_produce as code_of_produce;
+use crate::errors::error_mapping::of_report as code_of_report;
 use crate::ffi::c_strings::c_string;
 use crate::ffi::memory::MallocedMemory;
 use crate::ffi::*;
@@ -134,7 +134,7 @@ fn own_errors(report: &Report) -> Vec<(rd_kafka_resp_err_t, CString)> {
     let records = if differ { report.len() } else { 0 };
     (0..records)
         .filter_map(|index| report.error_of(u32::try_from(index).ok()?))
-        .map(|error| (code_of_produce(error), c_string(&error.kind.to_string())))
+        .map(|error| (code_of_report(error), c_string(&error.kind.to_string())))
         .collect()
 }
 
@@ -149,7 +149,7 @@ impl ReportCursor {
             }
             Ok(_) => (RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_MSG_STATUS_PERSISTED, None),
             Err(error) => {
-                let code = code_of_produce(error);
+                let code = code_of_report(error);
                 let status = match error.persisted {
                     // The original takes the broker at its word.
                     _ if code == RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR => RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
